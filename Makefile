@@ -1,0 +1,61 @@
+# Every target makes and fills .venv by itself; nothing is assumed but Python >= 3.11, make and a C compiler.
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format bench clean
+
+# The first Python on the path that is new enough; set PYTHON=... to choose another.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$python" && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SOURCES := src tests $(wildcard bench)
+
+help:
+	@echo "make demo    real work with due dates on this machine, then policies compared on a log"
+	@echo "make test    formatting, lint, types, then every test"
+	@echo "make check   formatting, lint, types"
+	@echo "make format  rewrite the sources in the one format"
+	@echo "make bench   measure, and write docs/benchmarks.md"
+	@echo "make clean   remove what these made, .venv too"
+
+venv: $(VENV)/.filled
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Headway needs Python 3.11 or newer; none is on the path. Set PYTHON=/path/to/python3." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Headway needs Python 3.11 or newer; $(PYTHON) is `"$(PYTHON)" --version`. Set PYTHON=/path/to/python3." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "$(PYTHON) cannot make virtual environments (on Debian and Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+
+$(VENV)/.filled: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --quiet --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.filled-bench: $(VENV)/.filled
+	$(PIP) install --quiet --editable '.[bench]'
+	@touch $@
+
+demo: venv
+	$(BIN)/headway demo
+
+test: check
+	$(BIN)/python -m pytest
+
+check: venv
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+
+format: venv
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+bench: $(VENV)/.filled-bench
+	$(BIN)/python bench/run.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +
