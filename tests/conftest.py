@@ -1,0 +1,42 @@
+"""What every test may ask for: public logs where they are at hand; property tests without a clock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# A loaded machine must not turn a true property into a failure, so time is no part of one.
+settings.register_profile(
+    "headway", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("headway")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """Give the path of a public log or workload by its name; the test is skipped where the file is absent.
+
+    Looked for in the folder $HEADWAY_DATA names, else in `../shared/data` beside the project.
+    """
+    folder = Path(os.environ.get("HEADWAY_DATA") or ROOT.parent / "shared" / "data")
+
+    def find(name: str) -> Path:
+        path = folder / name
+        if not path.exists():
+            pytest.skip(f"{path} is absent; set HEADWAY_DATA to the folder that holds {name}")
+        return path
+
+    return find
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that asks for public logs, so `-m "not data"` leaves them all out."""
+    for item in items:
+        if "shared_data" in getattr(item, "fixturenames", ()):
+            item.add_marker("data")

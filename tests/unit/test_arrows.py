@@ -1,0 +1,242 @@
+"""Imports point inward, and the inner rooms touch neither clock nor chance nor the world outside.
+
+Read from the sources, so an import inside a function or for types only counts as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+
+LEAF = {"model", "errors", "wire"}
+
+# Each room of the package, and the rooms it may import besides itself.
+ARROWS: dict[str, set[str]] = {
+    "errors": set(),
+    "model": {"errors"},
+    "wire": {"model", "errors"},
+    "config": {"model", "errors"},
+    "core": {"model", "errors"},
+    "policies": LEAF,
+    "engines": LEAF,
+    "traces": LEAF,
+    "metrics": LEAF,
+    "pictures": LEAF,
+    "client": LEAF,
+    "sim": {"core", "model", "errors", "config"},
+    "live": {"core", "model", "errors", "config", "wire"},
+    "web": {"live", "core", "model", "errors", "config", "wire"},
+}
+
+# The edge of the program may import any room; no room imports it.
+OUTERMOST = {"cli", "testing"}
+
+# The modules that join leaves with the rest, and what they may import beyond their room's arrows.
+JOINS = {
+    "headway": {"client", "errors", "live", "metrics", "model", "policies", "sim", "traces"},
+    "headway.sim.experiment": {"metrics", "pictures", "policies", "traces"},
+    "headway.live.server": {"engines", "policies", "traces", "web"},
+}
+
+# A driver knows its engines by their protocol alone.
+SINGLE = {("headway.live", "headway.engines.base")}
+
+# Rooms without a clock, chance, files or waiting, and what each may have from beyond the standard library.
+PURE = {"model": {"numpy"}, "core": set[str](), "policies": {"numpy"}}
+WORLD = {
+    *("asyncio", "multiprocessing", "select", "selectors", "signal", "socket", "subprocess", "threading"),
+    *("ctypes", "http", "logging", "os", "pathlib", "pickle", "shutil", "sqlite3", "tempfile", "urllib"),
+    *("random", "secrets", "time", "uuid"),
+}
+
+
+def room(module: str) -> str:
+    """The first part of a module's name below `headway`; the package itself has none."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted((SOURCES / "headway").rglob("*.py")):
+        parts = path.relative_to(SOURCES).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imports(module: str, source: str, *, package: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and full dotted name of everything imported, relative names made absolute.
+
+    `from a import b` gives `a.b`, for `b` may be a module.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                here = module.split(".")
+                up = here[: len(here) - node.level + package]
+                base = ".".join([*up, base] if base else up)
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def within(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")
+
+
+def wrong_arrows(module: str, source: str, *, package: bool = False) -> list[str]:
+    """What a source imports from rooms of ours that it may not know."""
+    here = room(module)
+    if here in OUTERMOST:
+        return []
+    if here and here not in ARROWS:
+        return [f"{module}: no room of this name; give it its arrows in this test"]
+    wrong = []
+    for line, name in imports(module, source, package=package):
+        if not within(name, "headway") or name == "headway.__version__":
+            continue
+        there = room(name)
+        allowed = (
+            there == here
+            or there in ARROWS.get(here, ())
+            or there in JOINS.get(module, ())
+            or any(within(module, inner) and within(name, outer) for inner, outer in SINGLE)
+        )
+        if not allowed:
+            wrong.append(f"{module}:{line} imports {name}")
+    return wrong
+
+
+def impurities(module: str, source: str) -> list[str]:
+    """What a source of a pure room takes from the world outside: clock, chance, files, waiting."""
+    if room(module) not in PURE:
+        return []
+    known = (sys.stdlib_module_names - WORLD) | PURE[room(module)] | {"headway"}
+    found = [
+        f"{module}:{line} imports {name}"
+        for line, name in imports(module, source)
+        if name.split(".")[0] not in known
+    ]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Await | ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith):
+            found.append(f"{module}:{node.lineno} waits")
+        elif isinstance(node, ast.Call):
+            match node.func:
+                case ast.Name(id="open" | "print" | "input" as call):
+                    found.append(f"{module}:{node.lineno} calls {call}")
+                case ast.Attribute(
+                    attr="now" | "utcnow" | "today" as call, value=ast.Name(id="datetime" | "date")
+                ):
+                    found.append(f"{module}:{node.lineno} calls {call}")
+    return found
+
+
+def test_imports_point_inward() -> None:
+    found = [
+        line
+        for module, path in modules()
+        for line in wrong_arrows(module, path.read_text("utf-8"), package=path.name == "__init__.py")
+    ]
+    assert found == []
+
+
+def test_pure_rooms_touch_nothing_outside() -> None:
+    found = [line for module, path in modules() for line in impurities(module, path.read_text("utf-8"))]
+    assert found == []
+
+
+def test_importing_headway_imports_nothing_of_ours() -> None:
+    """Public names are loaded when first asked for, so that a command starts quickly."""
+    tree = ast.parse((SOURCES / "headway" / "__init__.py").read_text("utf-8"))
+    eager = ast.Module(
+        body=[node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], type_ignores=[]
+    )
+    assert [
+        name for _, name in imports("headway", ast.unparse(eager), package=True) if within(name, "headway")
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("headway.model.job", "from headway.core import state"),
+        ("headway.core.state", "from ..policies.order import fcfs"),
+        ("headway.core.state", "from headway import policies"),
+        ("headway.core.state", "def late():\n    import headway.live.driver"),
+        ("headway.policies.easy", "from headway.core.rounds import Draft"),
+        ("headway.metrics.measures", "from headway.traces import swf"),
+        ("headway.sim.kernel", "from headway.policies import easy"),
+        ("headway.live.driver", "from headway.engines.local import LocalEngine"),
+        ("headway.live.driver", "from headway.web.api import app"),
+        ("headway.client.client", "from headway.live import driver"),
+        ("headway.live.server", "import headway.cli.main"),
+        ("headway.sim.experiment", "from headway.live import driver"),
+        ("headway.sim.world", "from headway.testing import task"),
+        ("headway.errors", "import headway"),
+        ("headway.unheard.of", ""),
+    ],
+)
+def test_a_wrong_arrow_is_seen(module: str, source: str) -> None:
+    assert len(wrong_arrows(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("headway.core.state", "import heapq\nfrom headway.model.job import Job\nfrom . import leases"),
+        ("headway.sim.experiment", "from headway.policies import easy\nfrom ..traces.swf import read"),
+        ("headway.live.driver", "from headway.engines.base import Engine"),
+        ("headway.live.server", "from headway.web.api import app"),
+        ("headway.web.api", "from headway.live.driver import Driver\nfrom headway import __version__"),
+        ("headway.cli.main", "from headway.pictures import gantt"),
+    ],
+)
+def test_a_right_arrow_is_let_through(module: str, source: str) -> None:
+    assert wrong_arrows(module, source) == []
+
+
+def test_relative_imports_in_a_package_start_at_the_package() -> None:
+    assert list(
+        imports("headway.core", "from .state import State\nfrom ..model import job", package=True)
+    ) == [
+        (1, "headway.core.state.State"),
+        (2, "headway.model.job"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("headway.core.state", "from time import monotonic"),
+        ("headway.core.state", "import numpy as np"),
+        ("headway.model.job", "import msgspec"),
+        ("headway.policies.lin14", "import random"),
+        ("headway.core.reactor", "async def on_task_ended(): pass"),
+        ("headway.core.reactor", "log = open('log')"),
+        (
+            "headway.model.instant",
+            "import datetime as dt\nfrom datetime import datetime\nnow = datetime.now()",
+        ),
+    ],
+)
+def test_an_impurity_is_seen(module: str, source: str) -> None:
+    assert len(impurities(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        (
+            "headway.core.state",
+            "from heapq import heappush\nfrom headway.model.job import Job\nfrom . import leases",
+        ),
+        ("headway.policies.lin14", "import numpy as np"),
+        ("headway.sim.world", "import time, random"),
+    ],
+)
+def test_purity_is_let_through(module: str, source: str) -> None:
+    assert impurities(module, source) == []
