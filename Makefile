@@ -1,7 +1,7 @@
 # Every target makes and fills .venv by itself; nothing is assumed but Python >= 3.11, make and a C compiler.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench clean
+.PHONY: help venv demo test check peers format bench clean
 
 # The first Python on the path that is new enough; set PYTHON=... to choose another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -16,6 +16,7 @@ help:
 	@echo "make demo    real work with due dates on this machine, then policies compared on a log"
 	@echo "make test    formatting, lint, types, then every test"
 	@echo "make check   formatting, lint, types"
+	@echo "make peers   the tests against other implementations, after installing those (large)"
 	@echo "make format  rewrite the sources in the one format"
 	@echo "make bench   measure, and write docs/benchmarks.md"
 	@echo "make clean   remove what these made, .venv too"
@@ -34,8 +35,8 @@ $(VENV)/.filled: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --quiet --editable '.[dev]'
 	@touch $@
 
-$(VENV)/.filled-bench: $(VENV)/.filled
-	$(PIP) install --quiet --editable '.[bench]'
+$(VENV)/.filled-%: $(VENV)/.filled
+	$(PIP) install --quiet --editable '.[$*]'
 	@touch $@
 
 demo: venv
@@ -43,6 +44,9 @@ demo: venv
 
 test: check
 	$(BIN)/python -m pytest
+
+peers: $(VENV)/.filled-peers
+	$(BIN)/python -m pytest -m peers
 
 check: venv
 	$(BIN)/ruff format --check $(SOURCES)
