@@ -1,0 +1,85 @@
+"""Wishes of the core, in the imperative. A driver performs them in sequence, after their event is durable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from headway.model.events import Outcome
+from headway.model.instant import Instant
+from headway.model.job import JobId
+from headway.model.slots import Slots
+
+
+class JobStatus(Enum):
+    """Where a job stands."""
+
+    HELD = "held"
+    """Its release date has not come."""
+    WAITING = "waiting"
+    RUNNING = "running"
+    """At least one task holds slots."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """At least one task failed for good."""
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more will happen to the job."""
+        return self in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start an attempt on exactly these slots, all at once.
+
+    Owed in reply: `TaskStarted` where the node reports starts, then `TaskEnded`; or `TaskEnded` with `REFUSED`.
+    A rigid job is one task on all its slots. `attempt` counts from 1 for each task; later answers with an older
+    number are ignored.
+    """
+
+    job: JobId
+    task: int
+    attempt: int
+    slots: Slots
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End an attempt now, with all its processes. Owed in reply: `TaskEnded`, `KILLED` unless it ended before."""
+
+    job: JobId
+    task: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """A task has its final outcome: keep the result of this attempt and tell whoever waits for it.
+
+    `attempt` is 0 where the task never ran (cancelled, or a task it depends on failed).
+    """
+
+    job: JobId
+    task: int
+    attempt: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """All tasks of the job are settled: tell whoever waits for the job. Comes after the last `Settle`."""
+
+    job: JobId
+    status: JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Feed `Woke` at this instant, after every other event of that instant. Waking too often does no harm."""
+
+    at: Instant
+
+
+Action = Launch | Kill | Settle | Conclude | Wake

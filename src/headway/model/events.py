@@ -1,0 +1,171 @@
+"""Facts, in the past tense, each with its instant. The only way the state of the core changes.
+
+Events are fed in the order of their instants. They are what the journal holds: the same events give the same state and
+the same actions on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from headway.model.instant import Instant
+from headway.model.job import JobId, JobSpec
+from headway.model.node import NodeSpec
+
+
+class Outcome(Enum):
+    """How an attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    RAISED = "raised"
+    """The function raised an exception."""
+    EXITED = "exited"
+    """The command ended with an exit status other than 0."""
+    SIGNALLED = "signalled"
+    """The process died by a signal that nobody here sent."""
+    OUT_OF_TIME = "out of time"
+    OUT_OF_MEMORY = "out of memory"
+    TOO_LARGE = "too large"
+    """The result is larger than results may be."""
+    REFUSED = "refused"
+    """The engine could not start it: the task itself cannot be run (its function cannot be read, its program not found)."""
+    KILLED = "killed"
+    """Ended because the core asked for it."""
+    LOST = "lost"
+    """Its node or process vanished; nobody knows how far it came."""
+
+    @property
+    def is_own_doing(self) -> bool:
+        """Whether the task itself is to blame, so that the job's `retries` count."""
+        return self not in _NOT_ITS_DOING
+
+
+_NOT_ITS_DOING = frozenset({Outcome.SUCCEEDED, Outcome.KILLED, Outcome.LOST})
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    """A job was accepted. Its `flaw` is None: whoever accepts it has checked."""
+
+    at: Instant
+    job: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class JobCancelled:
+    """Somebody with the right to do so wants the job ended: waiting tasks are dropped, running ones killed."""
+
+    at: Instant
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanged:
+    """New terms of a job; None leaves a term as it is."""
+
+    at: Instant
+    job: JobId
+    priority: float | None = None
+    due: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """The engine has begun to run an attempt (nodes that report starts only): its slots are busy from now on."""
+
+    at: Instant
+    job: JobId
+    task: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnded:
+    """An attempt has ended. An attempt the core no longer waits for is ignored (fencing)."""
+
+    at: Instant
+    job: JobId
+    task: int
+    attempt: int
+    outcome: Outcome = Outcome.SUCCEEDED
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """A node offers its slots, for the first time or again under its old name after it left."""
+
+    at: Instant
+    node: NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDown:
+    """A node stopped answering or died: what ran there is lost; its slots are down until it is back."""
+
+    at: Instant
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUp:
+    """A node that was down is back, running nothing of what it ran before."""
+
+    at: Instant
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrained:
+    """A node shall start nothing more; what runs there may end. With the last end it leaves."""
+
+    at: Instant
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLeft:
+    """A node is gone for good; what ran there is lost."""
+
+    at: Instant
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodesHeard:
+    """Signs of life of nodes that hold leases: each lease runs anew from now."""
+
+    at: Instant
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChosen:
+    """From now on this policy decides; its text is `NAME[:key=value,...]`."""
+
+    at: Instant
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """An instant has come that the core asked to be woken at."""
+
+    at: Instant
+
+
+Event = (
+    JobSubmitted
+    | JobCancelled
+    | JobChanged
+    | TaskStarted
+    | TaskEnded
+    | NodeJoined
+    | NodeDown
+    | NodeUp
+    | NodeDrained
+    | NodeLeft
+    | NodesHeard
+    | PolicyChosen
+    | Woke
+)

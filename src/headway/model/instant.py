@@ -1,0 +1,33 @@
+"""Time inside Headway: an integer count of microseconds, so that `==` is honest and every machine decides alike."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+Instant = int
+"""Microseconds since the zero of the driver's clock: the Unix epoch live, the log's own zero simulated."""
+
+Duration = int
+"""Microseconds, >= 0."""
+
+SECOND: Final[Duration] = 1_000_000
+
+NEVER: Final[Instant] = 2**62
+"""Later than anything: the due date of a job that has none."""
+
+
+def from_seconds(seconds: float) -> int:
+    """The nearest count of microseconds.
+
+    Raises:
+        ValueError: not a finite number, or beyond the range of an instant.
+    """
+    if not math.isfinite(seconds) or abs(seconds) * SECOND >= NEVER:
+        raise ValueError(f"{seconds!r} is not a finite number of seconds")
+    return round(seconds * SECOND)
+
+
+def to_seconds(microseconds: int) -> float:
+    """Seconds, for people and for arrays that policies compute on."""
+    return microseconds / SECOND

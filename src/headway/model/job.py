@@ -1,0 +1,138 @@
+"""What a user submits: a job of one of three kinds, with its terms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from headway.model.instant import Duration, Instant
+
+JobId = int
+"""Given by whoever accepts the job; unique for ever. Ties between jobs end in it."""
+
+
+class Kind(IntEnum):
+    """How the tasks of a job hang together."""
+
+    BAG = 0
+    """Independent tasks, each on one slot (Lin14, Chang16, Kim12)."""
+
+    RIGID = 1
+    """One task that needs `width` slots at once, all or none (MEASY14)."""
+
+    WORKFLOW = 2
+    """Tasks with precedence, each wanting a number of cores of one node (DN13)."""
+
+
+class PenaltyShape(Enum):
+    """How the penalty of a late job grows with its tardiness x, in seconds (DN13)."""
+
+    LINEAR = "linear"
+    SQUARE_ROOT = "sqrt"
+    SQUARE = "square"
+
+    def of(self, tardiness_seconds: float) -> float:
+        """The penalty at rate 1 of a job that is this late; 0 when it is not late."""
+        late = max(0.0, tardiness_seconds)
+        if self is PenaltyShape.SQUARE_ROOT:
+            return math.sqrt(late)
+        return late * late if self is PenaltyShape.SQUARE else late
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One task of a workflow.
+
+    Attributes:
+        estimate: expected run time on a node of speed factor 1.
+        cores: cores of one node that it holds while it runs, >= 1.
+        after: numbers of the tasks of the same job that must have succeeded before it may start; each smaller than
+            its own number, so that a workflow is acyclic by construction.
+    """
+
+    estimate: Duration
+    cores: int = 1
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job as it was submitted: its kind, its size and the terms it is to be scheduled by.
+
+    Attributes:
+        id: unique for ever.
+        kind: bag, rigid or workflow.
+        release: earliest start.
+        tasks: number of tasks, >= 1; 1 for a rigid job.
+        width: slots a rigid job needs at once, >= 1; 1 for the other kinds.
+        estimate: expected run time of a task on a node of speed factor 1; None where nobody said.
+        due: wanted completion; None for a job that may take its time. It may lie before `release`.
+        priority: higher is more important.
+        rate: penalty per unit of the penalty shape, >= 0.
+        shape: how the penalty grows with tardiness.
+        user: who submitted it.
+        name: for people.
+        workload: amount of work of the whole job in the user's own unit; None: tasks times estimate.
+        retries: how often a task that failed by its own doing is tried again, >= 0. A task lost with its node or
+            killed by the scheduler is always redone, and not counted here.
+        time_limit: a task that runs longer is ended by its engine; None: no limit.
+        memory_limit: bytes of memory of a task's process; None: no limit.
+        plan: the tasks of a workflow, in order of their numbers; empty for the other kinds.
+    """
+
+    id: JobId
+    kind: Kind = Kind.BAG
+    release: Instant = 0
+    tasks: int = 1
+    width: int = 1
+    estimate: Duration | None = None
+    due: Instant | None = None
+    priority: float = 0
+    rate: float = 1.0
+    shape: PenaltyShape = PenaltyShape.LINEAR
+    user: str = ""
+    name: str = ""
+    workload: float | None = None
+    retries: int = 0
+    time_limit: Duration | None = None
+    memory_limit: int | None = None
+    plan: tuple[TaskSpec, ...] = ()
+
+
+def flaw(job: JobSpec) -> str | None:
+    """What is wrong with a job's terms, as `field is value; allowed: ...`; None when nothing is."""
+    whole = job.plan if job.kind is Kind.WORKFLOW else ()
+    checks: tuple[tuple[bool, str, object, str], ...] = (
+        (job.tasks >= 1, "tasks", job.tasks, "1 or more"),
+        (job.width >= 1, "width", job.width, "1 or more"),
+        (job.kind is not Kind.RIGID or job.tasks == 1, "tasks", job.tasks, "1 for a rigid job"),
+        (job.kind is Kind.RIGID or job.width == 1, "width", job.width, "1 unless the job is rigid"),
+        (job.release >= 0, "release", job.release, "0 or later"),
+        (job.estimate is None or job.estimate >= 0, "estimate", job.estimate, "0 or more, or none"),
+        (math.isfinite(job.priority), "priority", job.priority, "a finite number"),
+        (math.isfinite(job.rate) and job.rate >= 0, "rate", job.rate, "a finite number, 0 or more"),
+        (
+            job.workload is None or (math.isfinite(job.workload) and job.workload >= 0),
+            "workload",
+            job.workload,
+            "a finite number, 0 or more, or none",
+        ),
+        (job.retries >= 0, "retries", job.retries, "0 or more"),
+        (job.time_limit is None or job.time_limit > 0, "time_limit", job.time_limit, "more than 0, or none"),
+        (job.memory_limit is None or job.memory_limit > 0, "memory_limit", job.memory_limit, "more than 0, or none"),
+        (len(job.plan) == (job.tasks if whole else 0) or not job.plan, "plan", len(job.plan), "one entry a task"),
+        (job.kind is not Kind.WORKFLOW or len(job.plan) == job.tasks, "plan", len(job.plan), "one entry a task"),
+    )
+    for right, field, value, allowed in checks:
+        if not right:
+            return f"{field} is {value!r}; allowed: {allowed}"
+    for number, task in enumerate(whole):
+        if task.cores < 1:
+            return f"plan[{number}].cores is {task.cores!r}; allowed: 1 or more"
+        if task.estimate < 0:
+            return f"plan[{number}].estimate is {task.estimate!r}; allowed: 0 or more"
+        for before in task.after:
+            if not 0 <= before < number:
+                return f"plan[{number}].after holds {before!r}; allowed: numbers of earlier tasks"
+    return None

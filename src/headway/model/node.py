@@ -1,0 +1,60 @@
+"""Where work runs: nodes of a site, with slots, cores and a speed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from headway.model.instant import Duration
+
+
+class SlotStatus(Enum):
+    """What a slot is doing (Lin14 3.5.1, its four words)."""
+
+    AVAILABLE = "available"
+    OCCUPIED = "occupied"
+    BUSY = "busy"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One machine, as its site offers it.
+
+    Attributes:
+        name: unique in the cluster.
+        slots: shares of the node that a task can hold, >= 1.
+        speed: work per second relative to a reference node, > 0.
+        cores: cores of the node; None: one a slot. A task that wants c cores holds ceil(c * slots / cores) slots.
+        site: the place it belongs to.
+        lease: silence of the node longer than this means it is down; None: its engine tells of every loss itself.
+        reports_start: whether its engine reports `TaskStarted`; otherwise a launched task counts as running at once.
+    """
+
+    name: str
+    slots: int = 1
+    speed: float = 1.0
+    cores: int | None = None
+    site: str = "local"
+    lease: Duration | None = None
+    reports_start: bool = False
+
+    def slots_for(self, cores: int) -> int:
+        """How many slots of this node a task holds that wants `cores` cores; may exceed `slots`: it never fits."""
+        return cores if self.cores is None else -(-cores * self.slots // self.cores)
+
+
+def node_flaw(node: NodeSpec) -> str | None:
+    """What is wrong with a node, as `field is value; allowed: ...`; None when nothing is."""
+    checks: tuple[tuple[bool, str, object, str], ...] = (
+        (bool(node.name), "name", node.name, "a name"),
+        (node.slots >= 1, "slots", node.slots, "1 or more"),
+        (math.isfinite(node.speed) and node.speed > 0, "speed", node.speed, "a number greater than 0"),
+        (node.cores is None or node.cores >= 1, "cores", node.cores, "1 or more, or none"),
+        (node.lease is None or node.lease > 0, "lease", node.lease, "more than 0, or none"),
+    )
+    for right, field, value, allowed in checks:
+        if not right:
+            return f"{field} is {value!r}; allowed: {allowed}"
+    return None

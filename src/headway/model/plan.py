@@ -1,0 +1,101 @@
+"""The plan language: a plan is a change of who holds which slots from now on.
+
+What a plan does not name keeps what it holds, so a round costs what changes, not what runs or waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+from headway.model.instant import Instant
+from headway.model.job import JobId
+from headway.model.slots import Slots
+
+
+class Claim(IntEnum):
+    """How slots are obtained from whoever runs there."""
+
+    FREE = 0
+    """Nobody runs there: slots that are not available make the core refuse the allocation."""
+
+    AFTER = 1
+    """The running task ends first (Lin14 figure 3.2)."""
+
+    KILL = 2
+    """The running task is killed, to be redone later (Lin14 4.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """From now on the job, or one of its tasks, holds exactly these slots.
+
+    Attributes:
+        job: whose.
+        slots: all the slots it shall hold. A job's ready tasks are fed to them one after the other without asking the
+            policy again; a running task on a slot that is no longer held runs on to its end unless somebody claims the
+            slot with `KILL`. A rigid job holds `width` slots or none. The empty set takes away what the job holds.
+        task: None for the whole job; a task number to place this one task, whose slots return when it ends.
+        claim: how slots are obtained on which something runs.
+    """
+
+    job: JobId
+    slots: Slots
+    task: int | None = None
+    claim: Claim = Claim.FREE
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A start in the future that is held for a waiting job or task (the papers' reservation, shadow time).
+
+    Attributes:
+        slots: how many slots are kept for it.
+    """
+
+    job: JobId
+    start: Instant
+    slots: int
+    task: int | None = None
+
+
+class Reason(Enum):
+    """Why a job waits, in terms a person can act on."""
+
+    NOT_RELEASED = "its release date has not come"
+    NO_ROOM_NOW = "not enough slots are free now"
+    BEHIND_OTHERS = "jobs before it in the order of the policy come first"
+    WOULD_DELAY = "starting it now would delay a start that is promised to another job"
+    NEVER_FITS = "it needs more slots than the cluster has now"
+    NO_SHARE = "the policy gives it no slots while others need them more"
+    NOT_NEEDED_YET = "by its estimates it will be on time with the slots it holds"
+    TASKS_DEPEND = "its next tasks wait for tasks that are still running"
+    STARTS_NOW = "it starts in the round that is due now"
+    RUNS = "it holds slots"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The answer to "why does it wait": a reason and, where the policy promises one, the expected start."""
+
+    job: JobId
+    reason: Reason
+    start: Instant | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a policy wants and, where somebody asked, why.
+
+    Attributes:
+        allocations: who shall hold what from now on. Slots that one allocation gives up may be taken by another of
+            the same plan, in whatever order they stand.
+        promises: starts held for jobs that wait; a job named here loses the promise it had.
+        waiting: filled only by a recording draft (`explain`): an entry for each job the policy passed over.
+        wake: the instant at which the policy wants another round even if nothing happens.
+    """
+
+    allocations: list[Allocation] = field(default_factory=list)
+    promises: list[Promise] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
+    wake: Instant | None = None

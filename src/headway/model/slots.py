@@ -1,0 +1,67 @@
+"""Sets of slots as bit sets: slot number i is bit i of a Python integer.
+
+Union, intersection and difference of any number of slots are one operation each, and a set is a value: it can be kept,
+compared and written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+Slots = int
+"""A set of slots; bit i stands for slot number i. Never negative."""
+
+NO_SLOTS: Final[Slots] = 0
+
+
+def span(first: int, count: int) -> Slots:
+    """The `count` slots from number `first` on.
+
+    >>> bin(span(2, 3))
+    '0b11100'
+    """
+    return ((1 << count) - 1) << first
+
+
+def count(slots: Slots) -> int:
+    """How many slots are in the set."""
+    return slots.bit_count()
+
+
+def numbers(slots: Slots) -> Iterator[int]:
+    """The slot numbers of the set, smallest first.
+
+    >>> list(numbers(0b10110))
+    [1, 2, 4]
+    """
+    while slots:
+        low = slots & -slots
+        yield low.bit_length() - 1
+        slots ^= low
+
+
+def lowest(slots: Slots, wanted: int) -> Slots:
+    """The `wanted` lowest numbered slots of the set; all of them if there are fewer.
+
+    Where they stand in one run the answer is one mask; otherwise the place where the count is reached is found by
+    halving, so the cost does not grow with `wanted`.
+
+    >>> bin(lowest(0b1101101, 3))
+    '0b1101'
+    """
+    if wanted <= 0:
+        return NO_SLOTS
+    run = ((1 << wanted) - 1) << ((slots & -slots).bit_length() - 1) if slots else 0
+    if slots & run == run:
+        return run
+    if slots.bit_count() <= wanted:
+        return slots
+    too_low, enough = 0, slots.bit_length()
+    while enough - too_low > 1:
+        middle = (too_low + enough) >> 1
+        if (slots & ((1 << middle) - 1)).bit_count() < wanted:
+            too_low = middle
+        else:
+            enough = middle
+    return slots & ((1 << enough) - 1)

@@ -1,0 +1,164 @@
+"""A workload as columns: what the readers give, the transforms change and the simulator runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.model.instant import NEVER
+from headway.model.job import JobSpec, Kind, PenaltyShape, TaskSpec
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Jobs in order of (release, position), a column an attribute, all of shape (jobs,).
+
+    The position in the columns is the job's id in a simulation, so it breaks ties.
+
+    Attributes:
+        label: the job's name in its file; ints or strings.
+        release: microseconds on the log's clock, never falling from one job to the next.
+        tasks: tasks of the job, >= 1; 1 for a rigid job.
+        width: slots it needs at once, >= 1; 1 unless rigid.
+        runtime: microseconds a task really runs on a node of speed factor 1, >= 0.
+        estimate: microseconds it is believed to run, -1 where nobody said.
+        due: microseconds on the log's clock, `NEVER` without a due date.
+        priority, rate: as in `JobSpec`.
+        user: the user's name or number as in the file; "" where unknown.
+        kind: one of `Kind`, as numbers.
+        workflows: the tasks of each job that is a workflow, by position; their estimates are their run times.
+        dropped: how many records a reader left out, by reason.
+        notes: what a reader or transform did that a person should know, one sentence each.
+    """
+
+    label: NDArray[Any]
+    release: IntArray
+    tasks: IntArray
+    width: IntArray
+    runtime: IntArray
+    estimate: IntArray
+    due: IntArray
+    priority: FloatArray
+    rate: FloatArray
+    user: NDArray[Any]
+    kind: NDArray[np.int8]
+    workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.release)
+
+    def take(self, rows: IntArray | slice) -> Workload:
+        """The jobs at these positions, in this order; `rows` must leave releases in order."""
+        positions = np.arange(len(self), dtype=np.int64)[rows]
+        columns = {name: getattr(self, name)[positions] for name in COLUMNS}
+        workflows = {new: self.workflows[old] for new, old in enumerate(positions.tolist()) if old in self.workflows}
+        return replace(self, workflows=workflows, **columns)
+
+    def with_columns(self, **columns: NDArray[Any]) -> Workload:
+        """The same jobs with some columns replaced; brought back into order of release (stable)."""
+        changed = replace(self, **columns)  # type: ignore[arg-type]  # names are checked by replace, shapes here
+        for name in columns:
+            if len(getattr(changed, name)) != len(self):
+                raise ValueError(f"column {name} has {len(getattr(changed, name))} rows, the workload {len(self)}")
+        if len(self) > 1 and bool((np.diff(changed.release) < 0).any()):
+            return changed.take(np.argsort(changed.release, kind="stable").astype(np.int64))
+        return changed
+
+    def job(self, position: int) -> JobSpec:
+        """The job at a position as the core is told of it."""
+        estimate = int(self.estimate[position])
+        due = int(self.due[position])
+        return JobSpec(
+            id=position,
+            kind=Kind(int(self.kind[position])),
+            release=int(self.release[position]),
+            tasks=int(self.tasks[position]),
+            width=int(self.width[position]),
+            estimate=None if estimate < 0 else estimate,
+            due=None if due >= NEVER else due,
+            priority=float(self.priority[position]),
+            rate=float(self.rate[position]),
+            shape=PenaltyShape.LINEAR,
+            user=str(self.user[position]),
+            name=str(self.label[position]),
+            plan=self.workflows.get(position, ()),
+        )
+
+
+COLUMNS: tuple[str, ...] = (
+    "label",
+    "release",
+    "tasks",
+    "width",
+    "runtime",
+    "estimate",
+    "due",
+    "priority",
+    "rate",
+    "user",
+    "kind",
+)
+"""The names of the columns of a workload."""
+
+
+def workload_of(
+    *,
+    release: Sequence[int] | IntArray,
+    runtime: Sequence[int] | IntArray,
+    tasks: Sequence[int] | IntArray | int = 1,
+    width: Sequence[int] | IntArray | int = 1,
+    estimate: Sequence[int] | IntArray | int = -1,
+    due: Sequence[int] | IntArray | int = NEVER,
+    priority: Sequence[float] | FloatArray | float = 0.0,
+    rate: Sequence[float] | FloatArray | float = 1.0,
+    user: Sequence[Any] | NDArray[Any] | str = "",
+    kind: Sequence[int] | NDArray[np.int8] | int | None = None,
+    label: Sequence[Any] | NDArray[Any] | None = None,
+    workflows: Mapping[int, tuple[TaskSpec, ...]] | None = None,
+    dropped: Mapping[str, int] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Workload:
+    """A workload from columns in any order of release; single values stand for a whole column.
+
+    Args:
+        release, runtime, estimate, due: microseconds.
+        kind: default rigid where `width` is above 1, else bag.
+        label: default the positions before sorting.
+
+    Returns:
+        The jobs in order of (release, position given).
+    """
+    jobs = len(release)
+
+    def column(values: Any, dtype: Any) -> NDArray[Any]:
+        array = np.asarray(values, dtype=dtype)
+        return np.full(jobs, array) if array.ndim == 0 else array
+
+    widths = column(width, np.int64)
+    kinds = np.where(widths > 1, int(Kind.RIGID), int(Kind.BAG)) if kind is None else kind
+    plain = Workload(
+        label=np.arange(jobs) if label is None else np.asarray(label),
+        release=column(release, np.int64),
+        tasks=column(tasks, np.int64),
+        width=widths,
+        runtime=column(runtime, np.int64),
+        estimate=column(estimate, np.int64),
+        due=column(due, np.int64),
+        priority=column(priority, np.float64),
+        rate=column(rate, np.float64),
+        user=column(user, object if not isinstance(user, str) else None),
+        kind=column(kinds, np.int8),
+        workflows=dict(workflows or {}),
+        dropped=dict(dropped or {}),
+        notes=notes,
+    )
+    return plain.take(np.argsort(plain.release, kind="stable").astype(np.int64))
