@@ -56,10 +56,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """A task has its final outcome: keep the result of this attempt and tell whoever waits for it.
-
-    `attempt` is 0 where the task never ran (cancelled, or a task it depends on failed).
-    """
+    """A task has its final outcome: keep the result of this attempt and tell whoever waits for it."""
 
     job: JobId
     task: int
@@ -69,7 +66,10 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """All tasks of the job are settled: tell whoever waits for the job. Comes after the last `Settle`."""
+    """Nothing more will happen to the job: tell whoever waits for it.
+
+    Tasks that were not settled before never ran to an end: the job was cancelled, or a task they depend on failed.
+    """
 
     job: JobId
     status: JobStatus

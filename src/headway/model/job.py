@@ -120,9 +120,24 @@ def flaw(job: JobSpec) -> str | None:
         ),
         (job.retries >= 0, "retries", job.retries, "0 or more"),
         (job.time_limit is None or job.time_limit > 0, "time_limit", job.time_limit, "more than 0, or none"),
-        (job.memory_limit is None or job.memory_limit > 0, "memory_limit", job.memory_limit, "more than 0, or none"),
-        (len(job.plan) == (job.tasks if whole else 0) or not job.plan, "plan", len(job.plan), "one entry a task"),
-        (job.kind is not Kind.WORKFLOW or len(job.plan) == job.tasks, "plan", len(job.plan), "one entry a task"),
+        (
+            job.memory_limit is None or job.memory_limit > 0,
+            "memory_limit",
+            job.memory_limit,
+            "more than 0, or none",
+        ),
+        (
+            len(job.plan) == (job.tasks if whole else 0) or not job.plan,
+            "plan",
+            len(job.plan),
+            "one entry a task",
+        ),
+        (
+            job.kind is not Kind.WORKFLOW or len(job.plan) == job.tasks,
+            "plan",
+            len(job.plan),
+            "one entry a task",
+        ),
     )
     for right, field, value, allowed in checks:
         if not right:

@@ -88,14 +88,33 @@ class Plan:
     """What a policy wants and, where somebody asked, why.
 
     Attributes:
+        recording: whether somebody reads `waiting` (`explain`); a round that nobody explains records nothing.
         allocations: who shall hold what from now on. Slots that one allocation gives up may be taken by another of
             the same plan, in whatever order they stand.
-        promises: starts held for jobs that wait; a job named here loses the promise it had.
-        waiting: filled only by a recording draft (`explain`): an entry for each job the policy passed over.
+        promises: starts held for jobs that wait; a promise lasts until the job starts or is promised another start.
+        waiting: an answer for each job the policy passed over.
         wake: the instant at which the policy wants another round even if nothing happens.
     """
 
+    recording: bool = False
     allocations: list[Allocation] = field(default_factory=list)
     promises: list[Promise] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     wake: Instant | None = None
+
+    def hold(self, job: JobId, slots: Slots, claim: Claim = Claim.FREE) -> None:
+        """From now on the job holds exactly these slots; a rigid job starts on them."""
+        self.allocations.append(Allocation(job, slots, None, claim))
+
+    def place(self, job: JobId, task: int, slots: Slots, claim: Claim = Claim.FREE) -> None:
+        """This one task starts on these slots and gives them back when it ends."""
+        self.allocations.append(Allocation(job, slots, task, claim))
+
+    def promise(self, job: JobId, start: Instant, slots: int, task: int | None = None) -> None:
+        """Hold a start in the future for a job that waits."""
+        self.promises.append(Promise(job, start, slots, task))
+
+    def pass_over(self, job: JobId, reason: Reason, start: Instant | None = None) -> None:
+        """Say why a job does not start now; costs nothing unless somebody asked."""
+        if self.recording:
+            self.waiting.append(Waiting(job, reason, start))

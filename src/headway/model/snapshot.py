@@ -1,0 +1,259 @@
+"""What a policy sees: a read-only view of the core's state at one instant, with the indexes the core keeps anyway.
+
+It is not a copy. Only the core writes to these objects; a policy that does breaks every promise made here (the tests
+compare the whole state before and after each policy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.job import JobId, JobSpec, Kind
+from headway.model.node import NodeSpec
+from headway.model.plan import Plan
+from headway.model.slots import NO_SLOTS, Slots, numbers
+
+
+class AttemptView:
+    """A numbered try at a task, while it holds slots.
+
+    Attributes:
+        job, task, number: which try of which task.
+        slots: where it runs.
+        start: when it was launched.
+        expected_end: `start` plus the estimate on the slowest of its slots; it may have passed.
+        fed: whether it runs under an allocation of its whole job, so that its slot goes to the next task of the job.
+        ending: whether its end has been asked for.
+        running: whether it is known to run (nodes that report starts).
+    """
+
+    __slots__ = ("ending", "expected_end", "fed", "job", "number", "running", "slots", "start", "task")
+
+    def __init__(
+        self,
+        job: JobView,
+        task: int,
+        number: int,
+        slots: Slots,
+        start: Instant,
+        expected_end: Instant,
+        fed: bool,
+    ) -> None:
+        self.job = job
+        self.task = task
+        self.number = number
+        self.slots = slots
+        self.start = start
+        self.expected_end = expected_end
+        self.fed = fed
+        self.ending = False
+        self.running = True
+
+
+class JobView:
+    """A job in the system: its terms and how far it is.
+
+    Attributes:
+        id, spec, kind, width, release: as submitted.
+        estimate: expected run time of a task on a node of speed factor 1; the core's default where nobody gave one.
+        priority, due: as submitted or changed since; `due` is `NEVER` where there is none.
+        order: `(release, id)`, the key by which every tie ends.
+        tasks: number of tasks.
+        ready: tasks that could start now and have not.
+        fresh: bags and rigid jobs: the lowest task number that was never launched.
+        again: numbers of ready tasks that are not fresh, as a heap: those to be redone, and all of a workflow's.
+        unfinished: tasks not settled yet.
+        attempts: what runs, by task number.
+        held: slots allocated to the job as a whole. Tasks placed one by one and started rigid jobs hold theirs by
+            running there; see `holds`.
+        promise: the start promised to it; None if it has none.
+        missing: workflows: per task, how many tasks before it have not succeeded.
+        followers: workflows: per task, the tasks that wait for it.
+        tries, losses: per task, attempts made and attempts lost with their nodes; absent means none.
+        failed, cancelled: whether a task failed for good; whether its end was asked for.
+    """
+
+    __slots__ = (
+        "again",
+        "attempts",
+        "cancelled",
+        "due",
+        "estimate",
+        "failed",
+        "followers",
+        "fresh",
+        "held",
+        "id",
+        "kind",
+        "losses",
+        "missing",
+        "order",
+        "priority",
+        "promise",
+        "ready",
+        "release",
+        "spec",
+        "tasks",
+        "tries",
+        "unfinished",
+        "width",
+    )
+
+    def __init__(self, spec: JobSpec, estimate: Duration) -> None:
+        self.id: JobId = spec.id
+        self.spec = spec
+        self.kind = spec.kind
+        self.width = spec.width
+        self.release = spec.release
+        self.estimate = estimate
+        self.priority = spec.priority
+        self.due: Instant = NEVER if spec.due is None else spec.due
+        self.order = (spec.release, spec.id)
+        self.tasks = spec.tasks
+        self.ready = spec.tasks
+        self.fresh = 0
+        self.again: list[int] = []
+        self.unfinished = spec.tasks
+        self.attempts: dict[int, AttemptView] = {}
+        self.held: Slots = NO_SLOTS
+        self.promise: Instant | None = None
+        self.missing: list[int] = []
+        self.followers: list[list[int]] = []
+        self.tries: dict[int, int] = {}
+        self.losses: dict[int, int] = {}
+        self.failed = False
+        self.cancelled = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether slots are given to it: by an allocation of the whole job, or because a task placed by itself runs."""
+        return self.held != NO_SLOTS or any(not attempt.fed for attempt in self.attempts.values())
+
+    @property
+    def slots(self) -> Slots:
+        """All slots it holds or runs on."""
+        slots = self.held
+        for attempt in self.attempts.values():
+            slots |= attempt.slots
+        return slots
+
+    @property
+    def workload(self) -> float:
+        """Work not finished yet: the user's own amount in proportion to the tasks left, else seconds at speed 1.
+
+        Source: Lin14 3.1 (counting unprocessed tasks or summing their workloads).
+        """
+        if self.spec.workload is not None:
+            return self.spec.workload * self.unfinished / self.tasks
+        return self.unfinished * self.estimate / SECOND
+
+
+class NodeView:
+    """A node of the cluster: what it is, its slots and whether it can be used."""
+
+    __slots__ = ("draining", "first", "heard_until", "slots", "spec", "up")
+
+    def __init__(self, spec: NodeSpec, first: int, slots: Slots) -> None:
+        self.spec = spec
+        self.first = first
+        self.slots = slots
+        self.up = True
+        self.draining = False
+        self.heard_until: Instant = NEVER
+
+
+class Snapshot:
+    """The state of the core as a policy sees it.
+
+    Attributes:
+        now: the instant of the round.
+        jobs: every unfinished job in the system whose release date has come, or not, by id, in order of submission.
+        waiting: released jobs with ready tasks, in order of `(release, id)`. A bag that runs in part is among them as
+            long as it has ready tasks.
+        running: what runs, as `(expected end, job id, task, attempt)`, soonest end first.
+        free: slots that are up, run nothing and are allocated to nobody.
+        up: slots that can be allocated.
+        busy: slots on which an attempt runs.
+        allocated: slots that are held by jobs as a whole, also those on which another job's task still runs.
+        owners: the job that holds each allocated slot.
+        nodes: the nodes by name, in order of joining.
+        speeds: speed factor by slot number.
+        slot_nodes: node by slot number.
+        uniform: whether all nodes have speed factor 1.
+        arrived: what is new since this policy's last round: None means look at everything; otherwise nothing has
+            happened but that these jobs came, in order, so that what could not start then still cannot.
+        recording: whether somebody asked why jobs wait.
+    """
+
+    __slots__ = (
+        "allocated",
+        "arrived",
+        "busy",
+        "free",
+        "jobs",
+        "nodes",
+        "now",
+        "owners",
+        "recording",
+        "running",
+        "slot_nodes",
+        "speeds",
+        "uniform",
+        "up",
+        "waiting",
+    )
+
+    def __init__(self) -> None:
+        self.now: Instant = 0
+        self.jobs: dict[JobId, JobView] = {}
+        self.waiting: list[JobView] = []
+        self.running: list[tuple[Instant, JobId, int, AttemptView]] = []
+        self.free: Slots = NO_SLOTS
+        self.up: Slots = NO_SLOTS
+        self.busy: Slots = NO_SLOTS
+        self.allocated: Slots = NO_SLOTS
+        self.owners: dict[int, JobView] = {}
+        self.nodes: dict[str, NodeView] = {}
+        self.speeds: list[float] = []
+        self.slot_nodes: list[NodeView] = []
+        self.uniform = True
+        self.arrived: list[JobView] | None = None
+        self.recording = False
+
+    def plan(self) -> Plan:
+        """An empty plan for this round; it records reasons if somebody asked for them."""
+        return Plan(self.recording)
+
+    def run_time(self, estimate: Duration, slots: Slots) -> Duration:
+        """How long work of this estimate takes on these slots: as long as on the slowest of them, rounded up."""
+        if self.uniform:
+            return estimate
+        slowest = min(self.speeds[slot] for slot in numbers(slots))
+        return estimate if slowest == 1.0 else -int(-estimate // slowest)
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A pure function from snapshot to plan. Its parameters are its fields; it keeps nothing between calls.
+
+    Attributes:
+        per_instant: one round for all events of an instant, instead of one after each event.
+        task_rounds: ask at every task end, also where the slot just goes on with the job's next task.
+    """
+
+    @property
+    def per_instant(self) -> bool: ...
+
+    @property
+    def task_rounds(self) -> bool: ...
+
+    def __call__(self, view: Snapshot) -> Plan: ...
+
+
+PolicyFactory = Callable[..., Policy]
+"""Makes a policy from its parameters, given by name."""
+
+PolicySource = Callable[[str], Policy]
+"""Finds the policy that a text `NAME[:key=value,...]` stands for."""
