@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class HeadwayError(Exception):
     """An error meant for a person: what is wrong, and in `hint` what to do next.
@@ -39,3 +42,13 @@ class InvalidInput(HeadwayError):
         self.allowed = allowed
         self.source = source
         self.line = line
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint that offers the known names nearest to a name that is not known; empty when none is near.
+
+    >>> did_you_mean("prioritty", ["priority", "due"])
+    'Did you mean priority?'
+    """
+    near = get_close_matches(name.lower(), list(known))
+    return f"Did you mean {' or '.join(near)}?" if near else ""

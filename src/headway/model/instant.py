@@ -31,3 +31,14 @@ def from_seconds(seconds: float) -> int:
 def to_seconds(microseconds: int) -> float:
     """Seconds, for people and for arrays that policies compute on."""
     return microseconds / SECOND
+
+
+def seconds_text(microseconds: int) -> str:
+    """Seconds as written in files: exact, and without a point where they are whole.
+
+    >>> seconds_text(90_000_000), seconds_text(-1_500_000), seconds_text(1)
+    ('90', '-1.5', '0.000001')
+    """
+    whole, rest = divmod(abs(microseconds), SECOND)
+    sign = "-" if microseconds < 0 else ""
+    return f"{sign}{whole}.{rest:06d}".rstrip("0") if rest else f"{sign}{whole}"

@@ -41,6 +41,22 @@ def numbers(slots: Slots) -> Iterator[int]:
         slots ^= low
 
 
+def runs(slots: Slots) -> Iterator[tuple[int, int]]:
+    """The set as runs of consecutive slots: the number of the first and how many, lowest first.
+
+    >>> list(runs(0b110111))
+    [(0, 3), (4, 2)]
+    """
+    base = 0
+    while slots:
+        gap = (slots & -slots).bit_length() - 1
+        slots >>= gap
+        length = (~slots & (slots + 1)).bit_length() - 1
+        slots >>= length
+        yield base + gap, length
+        base += gap + length
+
+
 def lowest(slots: Slots, wanted: int) -> Slots:
     """The `wanted` lowest numbered slots of the set; all of them if there are fewer.
 

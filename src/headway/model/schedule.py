@@ -1,0 +1,204 @@
+"""A finished run as columns: what became of each job, who held how many slots when, and what deciding cost.
+
+A simulation or a journal gives it; measures and pictures read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.model.actions import JobStatus
+from headway.model.job import Kind
+from headway.model.slots import Slots, runs
+from headway.model.workload import FloatArray, IntArray, Workload
+
+NOT_YET: Final = -1
+"""Stands in a column of instants for what has not happened."""
+
+
+STATUSES: Final = tuple(JobStatus)
+"""A job's status in a schedule is its place in this tuple."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Changes of how many slots a job holds, in the order in which they happened; columns of shape (changes,).
+
+    Attributes:
+        at: microseconds, never falling.
+        job: positions in the schedule.
+        slots: how many slots the job holds from then on; 0: none.
+    """
+
+    at: IntArray
+    job: IntArray
+    slots: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Which slots an attempt ran on, and when; columns of shape (runs,).
+
+    An attempt on slots that do not all stand side by side has a row for each run of consecutive slots.
+
+    Attributes:
+        job: positions in the schedule.
+        first, count: number of the first slot of the run, and how many there are, >= 1.
+        start, end: microseconds.
+        wasted: whether its work was lost (killed, or its node went down), so that the task had to be redone.
+    """
+
+    job: IntArray
+    first: IntArray
+    count: IntArray
+    start: IntArray
+    end: IntArray
+    wasted: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What became of each job of a workload; columns of shape (jobs,), in the order of the workload.
+
+    Attributes:
+        label, release, tasks, width, runtime, due, priority, rate: as in `Workload`.
+        start: microseconds, when its first attempt started; `NOT_YET` if none did.
+        end: microseconds, when nothing more was to happen to it; `NOT_YET` if that never came.
+        slots: the most slots it held at once.
+        status: what became of it, as a place in `STATUSES`; a job that did not end was still held, waiting or running.
+        holdings: who held how many slots when; None: every job held its `slots` from its start to its end.
+        rounds: microseconds, the instants of the planning rounds, never falling; one entry a round.
+        begin, until: microseconds, first and last instant of the run.
+        busy: slot-microseconds in which attempts ran, those whose work was lost included.
+        offered: slot-microseconds that were there to be used from `begin` to `until`.
+        decisions: how often the policy was asked.
+        decision_seconds: what that took in all.
+        attempts: what ran where, if it was recorded.
+    """
+
+    label: NDArray[Any]
+    release: IntArray
+    tasks: IntArray
+    width: IntArray
+    runtime: IntArray
+    due: IntArray
+    priority: FloatArray
+    rate: FloatArray
+    start: IntArray
+    end: IntArray
+    slots: IntArray
+    status: NDArray[np.int8]
+    holdings: Holdings | None
+    rounds: IntArray
+    begin: int
+    until: int
+    busy: int
+    offered: int
+    decisions: int
+    decision_seconds: float
+    attempts: Attempts | None = None
+
+    def __len__(self) -> int:
+        return len(self.release)
+
+    def has(self, *statuses: JobStatus) -> NDArray[np.bool_]:
+        """Which jobs came to one of these, shape (jobs,)."""
+        return np.isin(self.status, [STATUSES.index(status) for status in statuses])
+
+
+Integers = Sequence[int] | IntArray
+
+
+def schedule_of(
+    workload: Workload,
+    *,
+    start: Integers,
+    end: Integers,
+    capacity: int,
+    slots: Integers | None = None,
+    status: Sequence[int] | NDArray[np.int8] | None = None,
+    holdings: tuple[Integers, Integers, Integers] | None = None,
+    rounds: Integers = (),
+    begin: int | None = None,
+    until: int | None = None,
+    busy: int | None = None,
+    offered: int | None = None,
+    decisions: int = 0,
+    decision_seconds: float = 0.0,
+    attempts: Attempts | None = None,
+) -> Schedule:
+    """A schedule from what a run recorded; columns are shared, not copied, where they are arrays already.
+
+    Args:
+        workload: the jobs that ran, all of them.
+        start, end, slots, status: as in `Schedule`, in the order of the workload.
+        capacity: slots of the cluster; used where `offered` is not given, when they never changed.
+        slots: default the width of a rigid job, the tasks of another.
+        status: default succeeded where there is an end, waiting elsewhere.
+        holdings: columns `at`, `job` and `slots`.
+        begin, until: default the first release, and the last end (or release, where nothing ended after it).
+        busy: default the work of the jobs that succeeded.
+    """
+
+    def column(values: Integers) -> IntArray:
+        return np.asarray(values, dtype=np.int64)
+
+    ends = column(end)
+    if status is None:
+        succeeded, waiting = STATUSES.index(JobStatus.SUCCEEDED), STATUSES.index(JobStatus.WAITING)
+        status = np.where(ends == NOT_YET, waiting, succeeded)
+    statuses = np.asarray(status, dtype=np.int8)
+    if slots is None:
+        slots = np.where(workload.kind == Kind.RIGID, workload.width, workload.tasks)
+    if begin is None:
+        begin = int(workload.release[0]) if len(workload) else 0
+    if until is None:
+        until = max(int(workload.release[-1]), int(ends.max()), begin) if len(workload) else begin
+    if busy is None:
+        done = statuses == STATUSES.index(JobStatus.SUCCEEDED)
+        sizes = (workload.tasks * workload.width)[done].astype(np.float64)
+        busy = int(sizes @ workload.runtime[done])
+    return Schedule(
+        label=workload.label,
+        release=workload.release,
+        tasks=workload.tasks,
+        width=workload.width,
+        runtime=workload.runtime,
+        due=workload.due,
+        priority=workload.priority,
+        rate=workload.rate,
+        start=column(start),
+        end=ends,
+        slots=column(slots),
+        status=statuses,
+        holdings=None if holdings is None else Holdings(*map(column, holdings)),
+        rounds=column(rounds),
+        begin=begin,
+        until=until,
+        busy=busy,
+        offered=capacity * (until - begin) if offered is None else offered,
+        decisions=decisions,
+        decision_seconds=decision_seconds,
+        attempts=attempts,
+    )
+
+
+def attempts_of(rows: Iterable[tuple[int, Slots, int, int, bool]]) -> Attempts:
+    """Attempts from rows of job, the slots it ran on as a bit set, start, end, and whether its work was lost.
+
+    >>> attempts_of([(0, 0b1011, 0, 5, False)]).first.tolist()
+    [0, 3]
+    """
+    flat = [
+        (job, first, count, start, end, wasted) for job, on, start, end, wasted in rows for first, count in runs(on)
+    ]
+    job, first, count, start, end, wasted = np.array(flat, dtype=np.int64).reshape(-1, 6).T
+    return Attempts(job, first, count, start, end, wasted.astype(np.bool_))
