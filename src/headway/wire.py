@@ -1,0 +1,467 @@
+"""What goes over HTTP: every body as a type, every route as a value. Client and server are built from this alone.
+
+Bodies are MessagePack (`application/msgpack`), or JSON where a caller sends or asks for `application/json`; bytes are
+base64 in JSON. Instants are integer microseconds since the Unix epoch, durations integer microseconds. Every route but
+`HEALTH` and `OPENAPI` demands `Authorization: Bearer TOKEN`. An answer of status 400 or above is an `ErrorBody`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final, Literal
+
+import msgspec
+
+from headway.errors import InvalidInput
+from headway.model.actions import JobStatus
+from headway.model.events import Outcome
+from headway.model.instant import Duration, Instant
+from headway.model.job import JobId, JobSpec, Kind, PenaltyShape, TaskSpec
+
+API: Final = "/v1"
+MSGPACK: Final = "application/msgpack"
+JSON: Final = "application/json"
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Anything a caller sends: unknown fields are refused."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Anything that comes back: a caller reads past fields that it does not know."""
+
+
+class Calls(Request, frozen=True, tag="calls"):
+    """Python functions to be called, one call a task.
+
+    Attributes:
+        functions: names (`blob_name`) of the blobs that hold the functions, made by cloudpickle.
+        args: per task, `(args, kwargs)` made by cloudpickle.
+        chosen: per task, which of `functions` it calls; empty: all tasks call the first.
+    """
+
+    functions: tuple[str, ...]
+    args: tuple[bytes, ...]
+    chosen: tuple[int, ...] = ()
+
+
+class Command(Request, frozen=True):
+    """A program to be run. In every text `{i}` stands for the task's number, `{{` and `}}` for braces.
+
+    Attributes:
+        argv: program and arguments; no shell is involved.
+        cwd: folder it runs in; empty: a folder of the engine's choice.
+        env: variables added to the node's environment.
+        stdin, stdout, stderr: paths of files; empty: nothing to read, output kept (its last part) with the result.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str = ""
+    env: dict[str, str] = {}
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+
+
+class Commands(Request, frozen=True, tag="commands"):
+    """Programs to be run: one for every task alike, or one each."""
+
+    commands: tuple[Command, ...]
+
+
+Work = Calls | Commands
+
+
+class NewJob(Request, frozen=True):
+    """A job to be accepted: the terms of `headway.model.job.JobSpec` and the work of its tasks.
+
+    `release` None means at once; `user` empty means the owner of the token.
+    """
+
+    work: Work
+    kind: Literal["bag", "rigid", "workflow"] = "bag"
+    tasks: int = 1
+    width: int = 1
+    release: Instant | None = None
+    estimate: Duration | None = None
+    due: Instant | None = None
+    priority: float = 0.0
+    rate: float = 1.0
+    shape: PenaltyShape = PenaltyShape.LINEAR
+    user: str = ""
+    name: str = ""
+    workload: float | None = None
+    retries: int = 0
+    time_limit: Duration | None = None
+    memory_limit: int | None = None
+    plan: tuple[TaskSpec, ...] = ()
+
+    def spec(self, job: JobId, now: Instant, user: str) -> JobSpec:
+        """The job as the core is told of it."""
+        return JobSpec(
+            id=job,
+            kind=Kind[self.kind.upper()],
+            release=now if self.release is None else self.release,
+            tasks=self.tasks,
+            width=self.width,
+            estimate=self.estimate,
+            due=self.due,
+            priority=self.priority,
+            rate=self.rate,
+            shape=self.shape,
+            user=self.user or user,
+            name=self.name,
+            workload=self.workload,
+            retries=self.retries,
+            time_limit=self.time_limit,
+            memory_limit=self.memory_limit,
+            plan=self.plan,
+        )
+
+
+class Submission(Request, frozen=True):
+    """Jobs to be accepted all together or not at all.
+
+    Attributes:
+        key: idempotency key; a submission with a key that this caller used before is not accepted again but answered
+            as the first time. Empty: none.
+        client: who wants the messages about these jobs, a text of the caller's choice; see `MESSAGES`.
+        blobs: functions by `blob_name`; those that the server has may be left out (it says so if it has not).
+    """
+
+    jobs: tuple[NewJob, ...]
+    key: str = ""
+    client: str = ""
+    blobs: dict[str, bytes] = {}
+
+
+class Submitted(Answer, frozen=True):
+    """The ids of the accepted jobs, in order; messages about them have numbers greater than `cursor`."""
+
+    jobs: tuple[JobId, ...]
+    cursor: int
+    repeated: bool = False
+
+
+class JobReport(Answer, frozen=True):
+    """A job and how far it is.
+
+    Attributes:
+        done: tasks with a final outcome; `failed` of them without success.
+        running: attempts that run.
+        started, ended: the first launch and the end; None where that has not come.
+    """
+
+    id: JobId
+    name: str
+    user: str
+    kind: str
+    status: JobStatus
+    tasks: int
+    width: int
+    done: int
+    failed: int
+    running: int
+    priority: float
+    rate: float
+    shape: PenaltyShape
+    estimate: Duration | None
+    submitted: Instant
+    release: Instant
+    due: Instant | None
+    started: Instant | None
+    ended: Instant | None
+
+
+class AttemptReport(Answer, frozen=True):
+    """An attempt that runs: on which slots, as `NODE/SLOT` with slots counted from 0 on each node."""
+
+    job: JobId
+    task: int
+    attempt: int
+    slots: tuple[str, ...]
+    started: Instant
+    expected_end: Instant
+
+
+class JobDetail(Answer, frozen=True):
+    """A job with what runs of it, what it holds, and the start it is promised."""
+
+    job: JobReport
+    attempts: tuple[AttemptReport, ...]
+    slots: tuple[str, ...]
+    promise: Instant | None
+
+
+class JobList(Answer, frozen=True):
+    """Jobs in order of their ids; `more` says whether the limit cut the list."""
+
+    jobs: tuple[JobReport, ...]
+    more: bool = False
+
+
+class JobChange(Request, frozen=True):
+    """New terms of a job; None leaves a term as it is."""
+
+    priority: float | None = None
+    due: Instant | None = None
+
+
+class JobsNamed(Request, frozen=True):
+    """Some jobs by their ids."""
+
+    jobs: tuple[JobId, ...]
+
+
+class Explanation(Answer, frozen=True):
+    """Why a job waits: the reason's name and its words, and the expected start where the policy promises one."""
+
+    job: JobId
+    status: JobStatus
+    reason: str
+    text: str
+    start: Instant | None
+
+
+class NodeReport(Answer, frozen=True):
+    """A node; `slots` has the status of each of its slots: available, occupied, busy or down."""
+
+    name: str
+    site: str
+    speed: float
+    cores: int | None
+    up: bool
+    draining: bool
+    slots: tuple[str, ...]
+    attempts: tuple[AttemptReport, ...]
+
+
+class NodeList(Answer, frozen=True):
+    """The nodes in order of joining."""
+
+    nodes: tuple[NodeReport, ...]
+
+
+class PolicyText(Request, frozen=True):
+    """A policy as `NAME[:key=value,...]`."""
+
+    policy: str
+
+
+class TaskResult(Answer, frozen=True, omit_defaults=True):
+    """What came of a task, told once.
+
+    Attributes:
+        value: what a function returned, or the exception it raised, both made by cloudpickle; empty for a command.
+        output: the last part of what it wrote to stdout and stderr.
+        detail: the outcome in words: exit status, signal, traceback, limit.
+        node: where the attempt ran.
+    """
+
+    job: JobId
+    task: int
+    attempt: int
+    outcome: Outcome
+    value: bytes = b""
+    output: str = ""
+    detail: str = ""
+    node: str = ""
+
+
+class TaskRange(Request, frozen=True):
+    """Tasks of a job from number `first` on, up to but without `last`; None: to its end."""
+
+    job: JobId
+    first: int = 0
+    last: int | None = None
+
+
+class ResultsWanted(Request, frozen=True):
+    """Results of many tasks at once."""
+
+    wanted: tuple[TaskRange, ...]
+
+
+class Results(Answer, frozen=True):
+    """Results that exist, in the order asked for; `more`: the answer was cut at its size limit, ask for the rest."""
+
+    results: tuple[TaskResult, ...]
+    more: bool = False
+
+
+class Message(Answer, frozen=True, omit_defaults=True):
+    """A task has its final outcome (`task`, `outcome`), or nothing more will happen to a job (`status`).
+
+    Attributes:
+        number: messages are numbered in order, for ever.
+        result: the task's result, where the caller asked for results and it is small.
+    """
+
+    number: int
+    job: JobId
+    task: int | None = None
+    outcome: Outcome | None = None
+    status: JobStatus | None = None
+    result: TaskResult | None = None
+
+
+class Messages(Answer, frozen=True):
+    """Messages in order; ask again with `cursor` and nothing is missed and nothing comes twice."""
+
+    messages: tuple[Message, ...]
+    cursor: int
+
+
+class Statistics(Answer, frozen=True):
+    """How the server fares.
+
+    Attributes:
+        version, pid, started: of the server process.
+        policy: what decides.
+        jobs: jobs in the system; `waiting` tasks ready to start and `running` attempts of them.
+        slots, free, busy: slots that are up; of them allocated to nobody; of them running an attempt.
+        rounds: calls of the policy; `refusals` of parts of its plans, by rule; `ignored` late answers.
+        events, commits: since the server started.
+        recorded: number of the journal's last event.
+        full: what the disk said when it last refused to take more; empty while it takes all.
+    """
+
+    version: str
+    pid: int
+    started: Instant
+    policy: str
+    jobs: int
+    waiting: int
+    running: int
+    slots: int
+    free: int
+    busy: int
+    rounds: int
+    refusals: dict[str, int]
+    ignored: int
+    events: int
+    commits: int
+    recorded: int
+    full: str
+
+
+class Health(Answer, frozen=True):
+    """The server answers."""
+
+    version: str
+
+
+class Done(Answer, frozen=True):
+    """What was asked for is durable; `changed` says how many jobs it concerned."""
+
+    changed: int
+
+
+class ErrorBody(Answer, frozen=True):
+    """What is wrong and what to do next; `missing` names blobs that a submission has to bring."""
+
+    error: str
+    hint: str = ""
+    missing: tuple[str, ...] = ()
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One thing that can be asked for.
+
+    Attributes:
+        name: what it is called in `/openapi.json`.
+        path: with `{job}` where a job's id stands.
+        query: parameters of the query string: name, type, what it means.
+        body, answer: types of what is sent and of what comes back.
+    """
+
+    name: str
+    method: Literal["GET", "POST", "PUT", "PATCH"]
+    path: str
+    answer: Any
+    body: Any = None
+    query: tuple[tuple[str, type, str], ...] = ()
+    summary: str = ""
+
+
+SUBMIT: Final = Route("submit", "POST", f"{API}/jobs", Submitted, Submission, summary="Submit jobs, all or none.")
+JOBS: Final = Route(
+    "jobs",
+    "GET",
+    f"{API}/jobs",
+    JobList,
+    query=(
+        ("status", str, "only jobs of this status; `open`: those that are not ended"),
+        ("user", str, "only jobs of this user"),
+        ("after", int, "only jobs with greater ids"),
+        ("limit", int, "at most so many; default 1000"),
+    ),
+    summary="List jobs.",
+)
+JOB: Final = Route("job", "GET", f"{API}/jobs/{{job}}", JobDetail, summary="One job.")
+CHANGE: Final = Route("change", "PATCH", f"{API}/jobs/{{job}}", Done, JobChange, summary="Change a job's terms.")
+CANCEL: Final = Route("cancel", "POST", f"{API}/cancel", Done, JobsNamed, summary="Cancel jobs.")
+EXPLAIN: Final = Route("explain", "GET", f"{API}/jobs/{{job}}/explain", Explanation, summary="Why a job waits.")
+RESULTS: Final = Route("results", "POST", f"{API}/results", Results, ResultsWanted, summary="Fetch results.")
+CLEAR: Final = Route(
+    "clear", "POST", f"{API}/clear", Done, JobsNamed, summary="Let go of the results of ended jobs for good."
+)
+MESSAGES: Final = Route(
+    "messages",
+    "GET",
+    f"{API}/messages",
+    Messages,
+    query=(
+        ("after", int, "cursor: only messages with greater numbers; default 0"),
+        ("client", str, "messages about the jobs that were submitted with this client text"),
+        ("job", int, "messages about this job; may be given many times, instead of `client`"),
+        ("wait", float, "seconds to wait for a message if there is none, 0 to 60; default 0"),
+        ("limit", int, "at most so many; default 1000"),
+        ("results", int, "results up to so many bytes come with the messages; default 0: none do"),
+    ),
+    summary="Wait for messages (long poll).",
+)
+NODES: Final = Route("nodes", "GET", f"{API}/nodes", NodeList, summary="The nodes and what runs on them.")
+POLICY: Final = Route("policy", "GET", f"{API}/policy", PolicyText, summary="The policy that decides.")
+CHOOSE: Final = Route("choose", "PUT", f"{API}/policy", PolicyText, PolicyText, summary="Change the policy.")
+STATISTICS: Final = Route("statistics", "GET", f"{API}/statistics", Statistics, summary="How the server fares.")
+SHUTDOWN: Final = Route("shutdown", "POST", f"{API}/shutdown", Done, summary="End the server in order.")
+HEALTH: Final = Route("health", "GET", "/health", Health, summary="Whether the server answers; needs no token.")
+OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This interface; needs no token.")
+
+ROUTES: Final = (
+    *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, EXPLAIN, RESULTS, CLEAR, MESSAGES),
+    *(NODES, POLICY, CHOOSE, STATISTICS, SHUTDOWN, HEALTH, OPENAPI),
+)
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+def blob_name(blob: bytes) -> str:
+    """The name of a blob: the SHA-256 of its bytes, in hexadecimal."""
+    return hashlib.sha256(blob).hexdigest()
+
+
+def check_work(job: NewJob, *, field: str = "work") -> None:
+    """See that there is work for each task of a job.
+
+    Raises:
+        InvalidInput: too few or too many calls or commands, an empty command, an unknown function.
+    """
+    work = job.work
+    if isinstance(work, Commands):
+        if len(work.commands) not in (1, job.tasks):
+            raise InvalidInput(f"{field}.commands", len(work.commands), f"one, or one a task ({job.tasks})")
+        for number, command in enumerate(work.commands):
+            if not command.argv or not command.argv[0]:
+                raise InvalidInput(f"{field}.commands[{number}].argv", command.argv, "a program and its arguments")
+        return
+    if len(work.args) != job.tasks:
+        raise InvalidInput(f"{field}.args", len(work.args), f"one a task ({job.tasks})")
+    if not work.functions:
+        raise InvalidInput(f"{field}.functions", work.functions, "at least one name of a blob")
+    if work.chosen and len(work.chosen) != job.tasks:
+        raise InvalidInput(f"{field}.chosen", len(work.chosen), f"none, or one a task ({job.tasks})")
+    for number in work.chosen:
+        if not 0 <= number < len(work.functions):
+            raise InvalidInput(f"{field}.chosen", number, f"0 to {len(work.functions) - 1}")
