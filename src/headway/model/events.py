@@ -29,7 +29,7 @@ class Outcome(Enum):
     TOO_LARGE = "too large"
     """The result is larger than results may be."""
     REFUSED = "refused"
-    """The engine could not start it: the task itself cannot be run (its function cannot be read, its program not found)."""
+    """The engine could not start it: its function cannot be read, its program is not found."""
     KILLED = "killed"
     """Ended because the core asked for it."""
     LOST = "lost"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant
-from headway.model.job import JobId, JobSpec, Kind
+from headway.model.job import JobId, JobSpec
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.slots import NO_SLOTS, Slots, numbers
@@ -71,7 +71,8 @@ class JobView:
         promise: the start promised to it; None if it has none.
         missing: workflows: per task, how many tasks before it have not succeeded.
         followers: workflows: per task, the tasks that wait for it.
-        tries, losses: per task, attempts made and attempts lost with their nodes; absent means none.
+        tries, failures, losses: per task not settled, attempts made, those that failed by their own doing and those
+            lost with their nodes; absent means none.
         failed, cancelled: whether a task failed for good; whether its end was asked for.
     """
 
@@ -82,6 +83,7 @@ class JobView:
         "due",
         "estimate",
         "failed",
+        "failures",
         "followers",
         "fresh",
         "held",
@@ -122,6 +124,7 @@ class JobView:
         self.missing: list[int] = []
         self.followers: list[list[int]] = []
         self.tries: dict[int, int] = {}
+        self.failures: dict[int, int] = {}
         self.losses: dict[int, int] = {}
         self.failed = False
         self.cancelled = False

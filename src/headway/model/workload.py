@@ -60,9 +60,7 @@ class Workload:
         """The jobs at these positions, in this order; `rows` must leave releases in order."""
         positions = np.arange(len(self), dtype=np.int64)[rows]
         columns = {name: getattr(self, name)[positions] for name in COLUMNS}
-        workflows = {
-            new: self.workflows[old] for new, old in enumerate(positions.tolist()) if old in self.workflows
-        }
+        workflows = {new: self.workflows[old] for new, old in enumerate(positions.tolist()) if old in self.workflows}
         return replace(self, workflows=workflows, **columns)
 
     def with_columns(self, **columns: NDArray[Any]) -> Workload:
@@ -70,9 +68,7 @@ class Workload:
         changed = replace(self, **columns)  # type: ignore[arg-type]  # names are checked by replace, shapes here
         for name in columns:
             if len(getattr(changed, name)) != len(self):
-                raise ValueError(
-                    f"column {name} has {len(getattr(changed, name))} rows, the workload {len(self)}"
-                )
+                raise ValueError(f"column {name} has {len(getattr(changed, name))} rows, the workload {len(self)}")
         if len(self) > 1 and bool((np.diff(changed.release) < 0).any()):
             return changed.take(np.argsort(changed.release, kind="stable").astype(np.int64))
         return changed

@@ -1,0 +1,46 @@
+"""Leases: a node that is silent for longer than its lease is down, whatever it may still be doing.
+
+What it answers later is ignored, because its attempts are no longer the current ones.
+"""
+
+from __future__ import annotations
+
+from headway.core.state import State
+from headway.model.instant import NEVER, Instant
+from headway.model.snapshot import NodeView
+
+
+def heard(state: State, node: NodeView) -> None:
+    """A sign of life: the node's lease runs anew from now."""
+    if node.spec.lease is not None and node.up:
+        node.heard_until = state.now + node.spec.lease
+
+
+def take_down(state: State, node: NodeView) -> None:
+    """The node is lost with what ran there; nothing is started on it until it is back."""
+    if node.up:
+        node.up = False
+        node.heard_until = NEVER
+        state.close_slots(node.slots)
+        state.lose(node.slots)
+
+
+def bring_up(state: State, node: NodeView) -> None:
+    """The node is back, running nothing."""
+    take_down(state, node)
+    node.up = True
+    if not node.draining:
+        state.open_slots(node.slots)
+    heard(state, node)
+
+
+def expire(state: State) -> None:
+    """Take down every node whose lease has run out."""
+    for node in list(state.nodes.values()):
+        if node.heard_until <= state.now:
+            take_down(state, node)
+
+
+def next_expiry(state: State) -> Instant:
+    """When the first lease runs out unless its node is heard."""
+    return min((node.heard_until for node in state.nodes.values()), default=NEVER)

@@ -1,0 +1,88 @@
+"""Theory of operation, and the rules that decide what becomes of a job and its tasks.
+
+**A job** is held until its release date, waits while none of its tasks holds slots, runs while one does, and ends as
+succeeded, failed or cancelled. It is forgotten when it has ended: what is to be kept is the driver's to keep.
+
+**A task** is ready (it could start), placed (an attempt holds slots for it) or settled (it has its final outcome).
+Tasks of a bag and the one task of a rigid job are ready from the start; a workflow's task is ready when all tasks before
+it have succeeded. `verdict` says what follows the end of an attempt:
+
+====================  =============================================================================
+the attempt           the task
+====================  =============================================================================
+succeeded             is settled
+failed by itself      is ready again while the job's `retries` last, then settled as failed
+killed by the core    is ready again; a task of a cancelled job is settled
+lost with its node    is ready again, `LOSSES_MAX` times, then settled as lost: it may be what kills the nodes
+====================  =============================================================================
+
+**A slot** is in exactly one of these conditions, whatever a policy wants (Lin14 3.5.1):
+
+- *down*: its node is down or gone (or drains and runs nothing there);
+- *busy*: an attempt runs on it;
+- *occupied*: no attempt runs on it, but it is allocated: the job that holds it waits for the rest of its slots; or an
+  attempt was launched there that its node has not reported as started;
+- *available*: none of these.
+
+Who holds a slot (`allocated`, `owners`) and what runs on it (`busy`, attempts) are two things. They differ between the
+round that gives a slot to another job and the end of the task that still runs there (claim `AFTER`, Lin14 figure 3.2).
+When an attempt ends, each of its slots goes to its owner, if it has one: a bag launches its next ready task, a rigid job
+starts with the last of its slots, and a bag with nothing ready gives the slot back. So a plan is carried out without
+asking the policy again. Rigid jobs that have started and tasks placed one by one have no allocation any more: they hold
+their slots by running there.
+
+**Ties.** Events of one instant are handled in the order given: a driver feeds ends before nodes' coming and going before
+submissions, and `Woke` last. Everything else ends in the job id, then the task number.
+
+**Fencing.** Attempts of a task are numbered from 1. An answer for an attempt that is not the current one is ignored and
+counted, however late it comes and whatever it says.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from headway.model.actions import JobStatus
+from headway.model.events import Outcome
+from headway.model.instant import Instant
+from headway.model.snapshot import JobView
+
+LOSSES_MAX: Final = 10
+"""A task whose attempts were lost this often is settled as lost: it may itself be what kills the nodes."""
+
+
+class Verdict(Enum):
+    """What becomes of a task whose attempt has ended."""
+
+    REDO = "ready again"
+    SETTLE = "settled"
+
+
+def verdict(job: JobView, task: int, outcome: Outcome) -> Verdict:
+    """Whether the task is done with; the attempt is already counted in `tries` or `losses`."""
+    if outcome is Outcome.SUCCEEDED or job.cancelled:
+        return Verdict.SETTLE
+    if outcome is Outcome.KILLED:
+        return Verdict.REDO
+    losses = job.losses.get(task, 0)
+    if outcome is Outcome.LOST:
+        return Verdict.REDO if losses < LOSSES_MAX else Verdict.SETTLE
+    failures = job.failures.get(task, 0)
+    return Verdict.REDO if failures <= job.spec.retries else Verdict.SETTLE
+
+
+def status(job: JobView, now: Instant) -> JobStatus:
+    """Where a job in the system stands; its final status once nothing of it is unfinished."""
+    if job.unfinished == 0 or (job.cancelled and not job.attempts) or (job.failed and is_stuck(job)):
+        if job.cancelled:
+            return JobStatus.CANCELLED
+        return JobStatus.FAILED if job.failed else JobStatus.SUCCEEDED
+    if job.attempts:
+        return JobStatus.RUNNING
+    return JobStatus.HELD if job.release > now else JobStatus.WAITING
+
+
+def is_stuck(job: JobView) -> bool:
+    """Whether nothing of the job runs or can start: the tasks left depend on one that failed."""
+    return not job.ready and not job.attempts

@@ -1,0 +1,151 @@
+"""What each event does to the state: one function an event. None of them asks a policy; they say that a round is due."""
+
+from __future__ import annotations
+
+from headway.core import leases
+from headway.core.state import State
+from headway.model.events import (
+    JobCancelled,
+    JobChanged,
+    JobSubmitted,
+    NodeDown,
+    NodeDrained,
+    NodeJoined,
+    NodeLeft,
+    NodesHeard,
+    NodeUp,
+    TaskEnded,
+    TaskStarted,
+)
+from headway.model.snapshot import AttemptView, NodeView
+
+
+def on_job_submitted(state: State, event: JobSubmitted) -> bool:
+    """A new job enters; an id that is known already is ignored."""
+    if event.job.id in state.jobs:
+        return False
+    state.enter(event.job)
+    return True
+
+
+def on_job_cancelled(state: State, event: JobCancelled) -> bool:
+    """Waiting tasks are dropped, running ones killed; the job ends with the last of them."""
+    job = state.jobs.get(event.job)
+    if job is None or job.cancelled:
+        return False
+    job.cancelled = True
+    state.drop_ready_tasks(job)
+    for attempt in job.attempts.values():
+        state.ask_to_end(attempt)
+    state.conclude_if_done(job)
+    state.look_at_everything()
+    return True
+
+
+def on_job_changed(state: State, event: JobChanged) -> bool:
+    """The job has new terms."""
+    job = state.jobs.get(event.job)
+    if job is None:
+        return False
+    if event.priority is not None:
+        job.priority = event.priority
+    if event.due is not None:
+        job.due = event.due
+    state.look_at_everything()
+    return True
+
+
+def current(state: State, event: TaskStarted | TaskEnded) -> AttemptView | None:
+    """The attempt an answer is about, unless the core no longer waits for it."""
+    job = state.jobs.get(event.job)
+    attempt = None if job is None else job.attempts.get(event.task)
+    return attempt if attempt is not None and attempt.number == event.attempt else None
+
+
+def on_task_started(state: State, event: TaskStarted) -> bool:
+    """The attempt runs: its slots are busy and no longer merely occupied."""
+    attempt = current(state, event)
+    if attempt is None:
+        return False
+    attempt.running = True
+    return True
+
+
+def on_task_ended(state: State, event: TaskEnded) -> bool:
+    """The attempt is over; its slots go to their owners, and nodes that were draining for it leave."""
+    attempt = current(state, event)
+    if attempt is None:
+        return False
+    state.end(attempt, event.outcome)
+    if state.draining:
+        for node in [node for node in state.nodes.values() if node.draining]:
+            leave_if_idle(state, node)
+    return True
+
+
+def on_node_joined(state: State, event: NodeJoined) -> bool:
+    """A node offers its slots; one that is known under this name comes back as it was."""
+    node = state.nodes.get(event.node.name)
+    if node is None:
+        state.add_node(event.node)
+    elif node.spec == event.node:
+        leases.bring_up(state, node)
+    else:
+        return False
+    return True
+
+
+def on_node_down(state: State, event: NodeDown) -> bool:
+    """What ran on the node is lost."""
+    node = state.nodes.get(event.name)
+    if node is None or not node.up:
+        return False
+    leases.take_down(state, node)
+    if node.draining:
+        leave_if_idle(state, node)
+    return True
+
+
+def on_node_up(state: State, event: NodeUp) -> bool:
+    """The node is back, running nothing."""
+    node = state.nodes.get(event.name)
+    if node is None:
+        return False
+    leases.bring_up(state, node)
+    return True
+
+
+def on_node_drained(state: State, event: NodeDrained) -> bool:
+    """Nothing more starts on the node; it leaves when nothing runs there."""
+    node = state.nodes.get(event.name)
+    if node is None or node.draining:
+        return False
+    node.draining = state.draining = True
+    state.close_slots(node.slots)
+    leave_if_idle(state, node)
+    return True
+
+
+def leave_if_idle(state: State, node: NodeView) -> None:
+    """A draining node on which nothing runs leaves."""
+    if not state.busy & node.slots:
+        state.remove_node(node)
+
+
+def on_node_left(state: State, event: NodeLeft) -> bool:
+    """The node is gone for good; what ran there is lost."""
+    node = state.nodes.get(event.name)
+    if node is None:
+        return False
+    leases.take_down(state, node)
+    state.remove_node(node)
+    return True
+
+
+def on_nodes_heard(state: State, event: NodesHeard) -> bool:
+    """Each node's lease runs anew."""
+    for name in event.names:
+        node = state.nodes.get(name)
+        if node is not None:
+            leases.heard(state, node)
+    return True

@@ -1,0 +1,120 @@
+"""A scheduling round: show the policy the state, check its plan against the state, carry out what stands the check.
+
+A plan may be refused in part; each refusal is counted under the name of its rule.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from headway.core.state import State
+from headway.model.job import Kind
+from headway.model.plan import Allocation, Claim, Plan
+from headway.model.slots import numbers
+from headway.model.snapshot import JobView, Policy
+
+
+def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Plan, Exception | None]:
+    """Ask the policy and commit its plan.
+
+    Returns:
+        The plan, and what the policy raised instead of giving one: then the plan is empty, and what runs, runs on.
+    """
+    failure = None
+    try:
+        plan = policy(state)
+    except Exception as raised:  # noqa: BLE001  a policy, maybe a third party's, must not take the cluster down
+        refusals[f"policy_raised_{type(raised).__name__}"] += 1
+        plan, failure = Plan(), raised
+    else:
+        state.arrived = []
+        if plan.allocations:
+            commit(state, plan.allocations, refusals)
+        for promise in plan.promises:
+            job = state.jobs.get(promise.job)
+            if job is not None and not job.attempts:
+                job.promise = promise.start
+    state.round_due = False
+    return plan, failure
+
+
+def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) -> None:
+    """Reconcile who holds what with what the plan wants: first what is given up, then what is taken."""
+    for wanted in allocations:
+        job = state.jobs.get(wanted.job)
+        if job is not None and wanted.task is None and job.held & ~wanted.slots:
+            state.let_go(job, job.held & ~wanted.slots)
+    for wanted in allocations:
+        job = state.jobs.get(wanted.job)
+        rule = "job_unknown" if job is None else take(state, job, wanted)
+        if rule is not None:
+            refusals[rule] += 1
+            state.arrived = None  # the policy must not rely on having got all it wanted
+
+
+def take(state: State, job: JobView, wanted: Allocation) -> str | None:
+    """Give the job or task what the allocation adds; the rule that refuses it, or None."""
+    slots = wanted.slots
+    gained = slots & ~job.held
+    if wanted.task is None:
+        if not gained:
+            return None
+        if job.kind is Kind.WORKFLOW:
+            return "workflow_tasks_are_placed_one_by_one"
+        if not job.ready:
+            return "no_ready_task"
+        if job.kind is Kind.RIGID and slots.bit_count() != job.width:
+            return "width_differs"
+    else:
+        if not state.is_ready(job, wanted.task):
+            return "task_not_ready"
+        if job.kind is Kind.RIGID or job.held & slots:
+            return "held_by_the_job_as_a_whole"
+        gained = slots
+        if flaw := misfit(state, job, wanted.task, slots):
+            return flaw
+    if job.release > state.now:
+        return "before_release"
+    if gained & ~state.free:
+        if gained & ~state.up:
+            return "slot_down"
+        if gained & state.allocated:
+            return "slot_allocated"
+        if wanted.claim is Claim.FREE or wanted.task is not None:
+            return "slot_busy"
+        claim(state, job, wanted, gained)
+        return None
+    if wanted.task is not None:
+        state.launch(job, state.take_task(job, wanted.task), slots, fed=False)
+    elif job.kind is Kind.RIGID and not job.held:
+        state.launch(job, state.take_task(job), slots, fed=False)
+    else:
+        state.own(job, gained)
+        for slot in numbers(gained):
+            if slot in state.owners:
+                state.feed(job, slot)
+    return None
+
+
+def claim(state: State, job: JobView, wanted: Allocation, gained: int) -> None:
+    """Allocate slots on some of which something runs: it ends first, or is killed."""
+    at_once = gained & ~state.busy
+    state.own(job, gained)
+    for attempt in state.attempts_on(gained):
+        if wanted.claim is Claim.KILL and attempt.job is not job:
+            state.ask_to_end(attempt)
+    for slot in numbers(at_once):
+        if slot in state.owners:
+            state.feed(job, slot)
+
+
+def misfit(state: State, job: JobView, task: int, slots: int) -> str | None:
+    """Why a task cannot run on exactly these slots: a bag's wants one, a workflow's its cores of one node."""
+    if not slots or slots & ~state.up:
+        return "slot_down"
+    if job.kind is Kind.BAG:
+        return None if slots.bit_count() == 1 else "width_differs"
+    node = state.slot_nodes[slots.bit_length() - 1]
+    if slots & ~node.slots:
+        return "more_than_one_node"
+    return None if slots.bit_count() == node.spec.slots_for(job.spec.plan[task].cores) else "width_differs"

@@ -1,0 +1,271 @@
+"""The one object a driver holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from headway.core import leases, lifecycle, reactor
+from headway.core.record import StateRecord, job_record, node_record, restore_job, restore_nodes
+from headway.core.rounds import hold_round
+from headway.core.state import State
+from headway.model.actions import Action, JobStatus, Wake
+from headway.model.events import (
+    Event,
+    JobCancelled,
+    JobChanged,
+    JobSubmitted,
+    NodeDown,
+    NodeDrained,
+    NodeJoined,
+    NodeLeft,
+    NodesHeard,
+    NodeUp,
+    PolicyChosen,
+    TaskEnded,
+    TaskStarted,
+    Woke,
+)
+from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.job import JobId, JobSpec, Kind, flaw
+from headway.model.plan import Reason, Waiting
+from headway.model.snapshot import PolicySource
+
+
+class Scheduler:
+    """Decides, event by event, which job gets which slots. Drivers perform what it asks for.
+
+    Args:
+        policies: finds a policy by its text; consulted at the start and at every `PolicyChosen`.
+        policy: the text of the policy that decides first.
+        estimate_default: what a task is believed to run where nobody said.
+        period: a round is held at least this often while jobs are in the system (adaptive adjustment, Lin14 4.4);
+            None: only when something happens.
+
+    Attributes:
+        state: what policies see; drivers read it, only the core writes it.
+        policy: the text of the policy that decides.
+        rounds: how many rounds were held.
+        refusals: parts of plans that were refused, by rule.
+        ignored: answers and requests that came too late or twice.
+        failure: what the policy raised in the last round; None if it gave a plan. A policy that raises changes nothing.
+    """
+
+    def __init__(
+        self,
+        policies: PolicySource,
+        policy: str,
+        *,
+        estimate_default: Duration = 600 * SECOND,
+        period: Duration | None = None,
+    ) -> None:
+        self.state = State(estimate_default)
+        self.rounds = 0
+        self.refusals: Counter[str] = Counter()
+        self.ignored = 0
+        self._policies = policies
+        self._period = period
+        self.failure: Exception | None = None
+        self._leased = False
+        self._wake_at: Instant = NEVER
+        self._round_at: Instant = NEVER
+        self._choose(policy)
+
+    def handle(self, event: Event) -> list[Action]:
+        """Take in a fact and say what to do about it: the only door.
+
+        The driver's duties, in order: make the event durable; perform the actions in sequence; feed back what comes of
+        each. Events are fed in the order of their instants; an event dated before the one before it counts as of that
+        one's instant.
+
+        Returns:
+            The actions, newly made: the list is the caller's.
+        """
+        state = self.state
+        state.now = max(state.now, event.at)
+        actions: list[Action] = []
+        state.actions = actions
+        if isinstance(event, TaskEnded):
+            taken = reactor.on_task_ended(state, event)
+        elif isinstance(event, JobSubmitted):
+            taken = reactor.on_job_submitted(state, event)
+        else:
+            taken = self._on_rare(event)
+        if not taken:
+            self.ignored += 1
+        if state.round_due:
+            if self._per_instant and not isinstance(event, Woke):
+                self._ask_to_wake(state.now)
+            else:
+                self._round()
+        if self._leased or state.release_queue or self._round_at < NEVER:
+            self._ask_to_wake(min(state.next_release(), leases.next_expiry(state), self._round_at))
+        return actions
+
+    def objection(self, job: JobSpec) -> str | None:
+        """Why a job cannot be accepted: what is wrong with its terms, or that the cluster can never run it.
+
+        Slots that are down count: they may come back. Ask before feeding `JobSubmitted`.
+        """
+        wrong = flaw(job)
+        if wrong is not None:
+            return wrong
+        if job.id in self.state.jobs:
+            return f"id is {job.id}; allowed: one that no other job has"
+        slots = sum(node.spec.slots for node in self.state.nodes.values() if not node.draining)
+        if job.kind is Kind.RIGID and job.width > slots:
+            return f"width is {job.width}; allowed: at most {slots}, the slots of the whole cluster"
+        if job.kind is Kind.WORKFLOW:
+            for number, task in enumerate(job.plan):
+                if not any(node.spec.slots_for(task.cores) <= node.spec.slots for node in self.state.nodes.values()):
+                    widest = max((node.spec.cores or node.spec.slots for node in self.state.nodes.values()), default=0)
+                    return f"plan[{number}].cores is {task.cores}; allowed: at most {widest}, those of the largest node"
+        return None
+
+    def status(self, job: JobId) -> JobStatus:
+        """Where a job in the system stands.
+
+        Raises:
+            KeyError: no such job is in the system.
+        """
+        return lifecycle.status(self.state.jobs[job], self.state.now)
+
+    def explain(self, job: JobId) -> Waiting:
+        """Why a job waits and when it is expected to start: the policy's own answer, from a round that changes nothing.
+
+        Raises:
+            KeyError: no such job is in the system.
+        """
+        state = self.state
+        view = state.jobs[job]
+        if view.release > state.now:
+            return Waiting(job, Reason.NOT_RELEASED, view.release)
+        if not view.ready:
+            return Waiting(job, Reason.TASKS_DEPEND if view.missing else Reason.RUNS)
+        arrived, state.arrived, state.recording = state.arrived, None, True
+        try:
+            plan = self._policy(state)
+        finally:
+            state.arrived, state.recording = arrived, False
+        starts = next((promise.start for promise in plan.promises if promise.job == job), None)
+        for answer in plan.waiting:
+            if answer.job == job:
+                return Waiting(job, answer.reason, starts if answer.start is None else answer.start)
+        if any(wanted.job == job and wanted.slots for wanted in plan.allocations):
+            return Waiting(job, Reason.STARTS_NOW, state.now)
+        return Waiting(job, Reason.RUNS if view.holds else Reason.NO_ROOM_NOW, starts)
+
+    def dump(self) -> StateRecord:
+        """The whole state as plain values: to be stored, and to be compared."""
+        state = self.state
+        return StateRecord(
+            now=state.now,
+            policy=self.policy,
+            estimate_default=state.estimate_default,
+            period=self._period,
+            wake_at=self._wake_at,
+            round_at=self._round_at,
+            arrived=None if state.arrived is None else tuple(job.id for job in state.arrived),
+            jobs=tuple(job_record(job) for job in state.jobs.values()),
+            nodes=tuple(node_record(node) for node in state.nodes.values()),
+            departed=tuple(node_record(node) for node in state.departed),
+            rounds=self.rounds,
+            ignored=self.ignored,
+            refusals=tuple(sorted(self.refusals.items())),
+        )
+
+    @classmethod
+    def restore(cls, record: StateRecord, policies: PolicySource) -> Scheduler:
+        """A scheduler that goes on from a dumped state exactly as the one that dumped it.
+
+        The wake it had asked for must be arranged anew: the driver feeds `Woke` at `record.wake_at`.
+        """
+        scheduler = cls(policies, record.policy, estimate_default=record.estimate_default, period=record.period)
+        state = scheduler.state
+        state.now = record.now
+        restore_nodes(state, record)
+        for job in record.jobs:
+            restore_job(state, job)
+        state.free = state.up & ~state.busy & ~state.allocated
+        state.arrived = None if record.arrived is None else [state.jobs[job] for job in record.arrived]
+        state.round_due = False
+        scheduler._wake_at, scheduler._round_at = record.wake_at, record.round_at
+        scheduler.rounds, scheduler.ignored = record.rounds, record.ignored
+        scheduler.refusals = Counter(dict(record.refusals))
+        scheduler._note_leases()
+        return scheduler
+
+    def check(self) -> None:
+        """Derive every index anew and compare.
+
+        Raises:
+            AssertionError: an index disagrees with the state; the message names it.
+        """
+        self.state.check()
+
+    def _on_rare(self, event: Event) -> bool:
+        """Everything but submissions and ends."""
+        state = self.state
+        match event:
+            case Woke():
+                self._woke()
+                return True
+            case TaskStarted():
+                return reactor.on_task_started(state, event)
+            case JobCancelled():
+                return reactor.on_job_cancelled(state, event)
+            case JobChanged():
+                return reactor.on_job_changed(state, event)
+            case NodesHeard():
+                return reactor.on_nodes_heard(state, event)
+            case PolicyChosen():
+                self._choose(event.policy)
+                return True
+            case NodeJoined():
+                taken = reactor.on_node_joined(state, event)
+            case NodeDown():
+                taken = reactor.on_node_down(state, event)
+            case NodeUp():
+                taken = reactor.on_node_up(state, event)
+            case NodeDrained():
+                taken = reactor.on_node_drained(state, event)
+            case NodeLeft():
+                taken = reactor.on_node_left(state, event)
+            case _:
+                raise TypeError(f"not an event: {event!r}")
+        self._note_leases()
+        return taken
+
+    def _woke(self) -> None:
+        state = self.state
+        if state.now >= self._wake_at:
+            self._wake_at = NEVER
+        leases.expire(state)
+        state.release_due_jobs()
+        if self._round_at <= state.now:
+            state.look_at_everything()
+
+    def _choose(self, text: str) -> None:
+        self._policy = self._policies(text)
+        self.policy = text
+        self._per_instant = self._policy.per_instant
+        state = self.state
+        state.task_rounds = self._policy.task_rounds
+        for job in state.jobs.values():
+            job.promise = None
+        state.look_at_everything()
+
+    def _note_leases(self) -> None:
+        self._leased = any(node.spec.lease is not None for node in self.state.nodes.values())
+
+    def _round(self) -> None:
+        self.rounds += 1
+        state = self.state
+        plan, self.failure = hold_round(state, self._policy, self.refusals)
+        self._round_at = NEVER if plan.wake is None else max(plan.wake, state.now + 1)
+        if self._period is not None and state.jobs:
+            self._round_at = min(self._round_at, state.now + self._period)
+
+    def _ask_to_wake(self, at: Instant) -> None:
+        if at < self._wake_at:
+            self._wake_at = at
+            self.state.actions.append(Wake(at))

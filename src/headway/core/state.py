@@ -1,0 +1,368 @@
+"""All mutable state of the core and its indexes. Nothing here decides: reactor and rounds do."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from heapq import heapify, heappop, heappush
+from operator import attrgetter
+
+from headway.core import lifecycle
+from headway.model.actions import Action, Conclude, Kill, Launch, Settle
+from headway.model.events import Outcome
+from headway.model.instant import NEVER, Duration, Instant
+from headway.model.job import JobId, JobSpec, Kind
+from headway.model.node import NodeSpec, SlotStatus
+from headway.model.slots import NO_SLOTS, Slots, numbers, span
+from headway.model.snapshot import AttemptView, JobView, NodeView, Snapshot
+
+_by_order = attrgetter("order")
+
+
+def followers(spec: JobSpec) -> list[list[int]]:
+    """Per task of a workflow, the tasks that wait for it; empty for the other kinds."""
+    waiting: list[list[int]] = [[] for _ in spec.plan]
+    for number, task in enumerate(spec.plan):
+        for before in set(task.after):
+            waiting[before].append(number)
+    return waiting
+
+
+class State(Snapshot):
+    """The core's state: what policies see, and what only the core needs.
+
+    Attributes:
+        actions: what the event under way asks of the driver, in sequence.
+        round_due: whether something has happened that a policy should answer.
+        draining: whether a node may be draining.
+        departed: nodes that left, whose slot numbers a new node of the same size may take over.
+        release_queue: jobs whose release date has not come, as a heap of `(release, id)`.
+        estimate_default: what a task is believed to run where nobody said.
+        task_rounds: whether the policy wants a round at every task end.
+    """
+
+    __slots__ = ("actions", "departed", "draining", "estimate_default", "release_queue", "round_due", "task_rounds")
+
+    def __init__(self, estimate_default: Duration) -> None:
+        super().__init__()
+        self.actions: list[Action] = []
+        self.round_due = False
+        self.draining = False
+        self.departed: list[NodeView] = []
+        self.release_queue: list[tuple[Instant, JobId]] = []
+        self.estimate_default = estimate_default
+        self.task_rounds = False
+
+    # Jobs
+
+    def enter(self, spec: JobSpec) -> None:
+        """Take a submitted job into the system; it waits from its release date on."""
+        estimate = spec.estimate
+        job = self.jobs[spec.id] = JobView(spec, self.estimate_default if estimate is None else estimate)
+        if spec.kind is Kind.WORKFLOW:
+            job.missing = [len(set(task.after)) for task in spec.plan]
+            job.followers = followers(spec)
+            job.again = [number for number, missing in enumerate(job.missing) if not missing]
+            job.ready, job.fresh = len(job.again), job.tasks
+        if job.release > self.now:
+            heappush(self.release_queue, job.order)
+        else:
+            self.arrive(job)
+
+    def release_due_jobs(self) -> None:
+        """Let every job wait whose release date has come."""
+        while self.release_queue and self.release_queue[0][0] <= self.now:
+            job = self.jobs.get(heappop(self.release_queue)[1])
+            if job is not None:
+                self.arrive(job)
+
+    def arrive(self, job: JobView) -> None:
+        """A job begins to wait for slots."""
+        self.wait(job)
+        if self.arrived is not None:
+            self.arrived.append(job)
+        self.round_due = True
+
+    def look_at_everything(self) -> None:
+        """The next round must not rely on the last one: more has happened than new jobs."""
+        self.arrived = None
+        self.round_due = True
+
+    def wait(self, job: JobView) -> None:
+        """Put a job with ready tasks in its place among those that wait."""
+        waiting = self.waiting
+        if not waiting or waiting[-1].order < job.order:
+            waiting.append(job)
+        else:
+            insort(waiting, job, key=_by_order)
+
+    def _wait_no_more(self, job: JobView) -> None:
+        waiting = self.waiting
+        if waiting[0] is job:
+            del waiting[0]
+        else:
+            del waiting[bisect_left(waiting, job.order, key=_by_order)]
+
+    def drop_ready_tasks(self, job: JobView) -> None:
+        """Nothing more of the job shall start (it was cancelled); slots it holds and does not use return."""
+        if job.ready:
+            job.ready = 0
+            job.fresh, job.again = job.tasks, []
+            if job.release <= self.now:
+                self._wait_no_more(job)
+        for slot in numbers(job.held):
+            self.disown(job, slot)
+
+    def take_task(self, job: JobView, task: int | None = None) -> int:
+        """Take a ready task of the job, the one named or the lowest numbered; return its number."""
+        if task is None:
+            if job.again:
+                task = heappop(job.again)
+            else:
+                task = job.fresh
+                job.fresh += 1
+        elif task == job.fresh:
+            job.fresh += 1
+        elif task > job.fresh:
+            for skipped in range(job.fresh, task):
+                heappush(job.again, skipped)
+            job.fresh = task + 1
+        else:
+            job.again.remove(task)
+            heapify(job.again)
+        job.ready -= 1
+        if not job.ready:
+            self._wait_no_more(job)
+        return task
+
+    def is_ready(self, job: JobView, task: int) -> bool:
+        """Whether this task could start now."""
+        return job.fresh <= task < job.tasks or task in job.again
+
+    def give_back(self, job: JobView, task: int) -> None:
+        """A task is ready again, or has become so."""
+        heappush(job.again, task)
+        job.ready += 1
+        if job.ready == 1:
+            self.wait(job)
+
+    # Attempts
+
+    def launch(self, job: JobView, task: int, slots: Slots, fed: bool) -> None:
+        """Start an attempt at a task that was taken, on slots that run nothing."""
+        job.tries[task] = number = job.tries.get(task, 0) + 1
+        estimate = job.spec.plan[task].estimate if job.kind is Kind.WORKFLOW else job.estimate
+        expected_end = self.now + (estimate if self.uniform else self.run_time(estimate, slots))
+        attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed)
+        job.attempts[task] = attempt
+        job.promise = None
+        insort(self.running, (expected_end, job.id, task, attempt))
+        self.busy |= slots
+        self.free &= ~slots
+        self.actions.append(Launch(job.id, task, number, slots))
+
+    def end(self, attempt: AttemptView, outcome: Outcome) -> None:
+        """An attempt has ended: decide what becomes of its task, then pass its slots on."""
+        job, task = attempt.job, attempt.task
+        del job.attempts[task]
+        entry = bisect_left(self.running, (attempt.expected_end, job.id, task))
+        del self.running[entry]
+        if outcome is Outcome.LOST:
+            job.losses[task] = job.losses.get(task, 0) + 1
+        elif outcome.is_own_doing:
+            job.failures[task] = job.failures.get(task, 0) + 1
+        if outcome is Outcome.SUCCEEDED or lifecycle.verdict(job, task, outcome) is lifecycle.Verdict.SETTLE:
+            self._settle(job, attempt, outcome)
+        else:
+            self.give_back(job, task)
+        self._vacate(attempt.slots)
+        if not attempt.fed or self.task_rounds or outcome is not Outcome.SUCCEEDED:
+            self.look_at_everything()
+        if not job.attempts:
+            self.conclude_if_done(job)
+
+    def _settle(self, job: JobView, attempt: AttemptView, outcome: Outcome) -> None:
+        job.unfinished -= 1
+        for counts in (job.tries, job.failures, job.losses):
+            counts.pop(attempt.task, None)
+        self.actions.append(Settle(job.id, attempt.task, attempt.number, outcome))
+        if outcome is not Outcome.SUCCEEDED:
+            job.failed = True
+        elif job.followers and not job.cancelled:
+            for follower in job.followers[attempt.task]:
+                job.missing[follower] -= 1
+                if not job.missing[follower]:
+                    self.give_back(job, follower)
+
+    def _vacate(self, slots: Slots) -> None:
+        """Slots on which an attempt has ended go to their owners, or are free."""
+        self.busy &= ~slots
+        claimed = slots & self.allocated
+        self.free |= slots & self.up & ~claimed
+        for slot in numbers(claimed):
+            owner = self.owners.get(slot)
+            if owner is not None:  # a rigid owner before it may have started on this slot
+                self.feed(owner, slot)
+
+    def feed(self, job: JobView, slot: int) -> None:
+        """A slot that the job holds and on which nothing runs: start what can start, or give it back."""
+        if not job.ready:
+            self.disown(job, slot)
+            self.look_at_everything()
+        elif job.kind is not Kind.RIGID:
+            self.launch(job, self.take_task(job), 1 << slot, fed=True)
+        elif not job.held & self.busy:
+            slots = job.held
+            self.let_go(job, slots)
+            self.launch(job, self.take_task(job), slots, fed=False)
+
+    def conclude_if_done(self, job: JobView) -> None:
+        """Forget a job of which nothing more can happen, and say how it ended."""
+        final = lifecycle.status(job, self.now)
+        if final.is_final:
+            for slot in numbers(job.held):
+                self.disown(job, slot)
+            del self.jobs[job.id]
+            self.actions.append(Conclude(job.id, final))
+            self.look_at_everything()
+
+    def ask_to_end(self, attempt: AttemptView) -> None:
+        """Ask the driver to kill an attempt, once."""
+        if not attempt.ending:
+            attempt.ending = True
+            self.actions.append(Kill(attempt.job.id, attempt.task, attempt.number))
+
+    def attempts_on(self, slots: Slots) -> list[AttemptView]:
+        """The attempts that run on any of these slots, soonest expected end first."""
+        return [attempt for _, _, _, attempt in self.running if attempt.slots & slots]
+
+    # Allocations
+
+    def own(self, job: JobView, slots: Slots) -> None:
+        """Allocate slots that are allocated to nobody."""
+        job.held |= slots
+        self.allocated |= slots
+        self.free &= ~slots
+        for slot in numbers(slots):
+            self.owners[slot] = job
+
+    def let_go(self, job: JobView, slots: Slots) -> None:
+        """End the job's allocation of these slots; what runs there goes on."""
+        job.held &= ~slots
+        self.allocated &= ~slots
+        self.free |= slots & self.up & ~self.busy
+        for slot in numbers(slots):
+            del self.owners[slot]
+
+    def disown(self, job: JobView, slot: int) -> None:
+        """End the job's allocation of one slot."""
+        self.let_go(job, 1 << slot)
+
+    # Nodes
+
+    def add_node(self, spec: NodeSpec) -> NodeView:
+        """Take a node in: its slots get the numbers of a departed node of the same size, else the next ones."""
+        heir = next((old for old in self.departed if old.spec.slots == spec.slots), None)
+        if heir is not None:
+            self.departed.remove(heir)
+        first = len(self.slot_nodes) if heir is None else heir.first
+        node = NodeView(spec, first, span(first, spec.slots))
+        self.slot_nodes[first : first + spec.slots] = [node] * spec.slots
+        self.speeds[first : first + spec.slots] = [spec.speed] * spec.slots
+        self.nodes[spec.name] = node
+        self.uniform = all(known.spec.speed == 1.0 for known in self.nodes.values())
+        if spec.lease is not None:
+            node.heard_until = self.now + spec.lease
+        self.open_slots(node.slots)
+        return node
+
+    def open_slots(self, slots: Slots) -> None:
+        """Slots can be allocated from now on."""
+        self.up |= slots
+        self.free |= slots & ~self.busy & ~self.allocated
+        self.look_at_everything()
+
+    def close_slots(self, slots: Slots) -> None:
+        """Slots cannot be allocated any more, and nobody holds them; what runs there goes on."""
+        self.up &= ~slots
+        self.free &= ~slots
+        for slot in numbers(slots & self.allocated):
+            self.disown(self.owners[slot], slot)
+        self.look_at_everything()
+
+    def lose(self, slots: Slots) -> None:
+        """The slots have vanished with what ran there; members of the same attempts elsewhere are killed."""
+        for attempt in self.attempts_on(slots):
+            if attempt.slots & ~slots:
+                self.busy &= ~(attempt.slots & slots)
+                attempt.slots &= ~slots
+                self.ask_to_end(attempt)
+            else:
+                self.end(attempt, Outcome.LOST)
+
+    def remove_node(self, node: NodeView) -> None:
+        """Forget a node on which nothing runs and whose slots nobody holds."""
+        del self.nodes[node.spec.name]
+        self.draining = any(known.draining for known in self.nodes.values())
+        self.departed.append(node)
+        self.uniform = all(known.spec.speed == 1.0 for known in self.nodes.values())
+
+    def slot_status(self, slot: int) -> SlotStatus:
+        """What a slot is doing."""
+        bit = 1 << slot
+        if self.busy & bit:
+            attempt = self.attempts_on(bit)[0]
+            return SlotStatus.BUSY if attempt.running else SlotStatus.OCCUPIED
+        if not self.up & bit:
+            return SlotStatus.DOWN
+        return SlotStatus.OCCUPIED if self.allocated & bit else SlotStatus.AVAILABLE
+
+    # The whole
+
+    def check(self) -> None:
+        """Derive every index anew from jobs, attempts and nodes, and compare.
+
+        Raises:
+            AssertionError: an index disagrees; the message names it.
+        """
+        busy = allocated = NO_SLOTS
+        running = []
+        for job in self.jobs.values():
+            for task, attempt in job.attempts.items():
+                assert (attempt.job, attempt.task) == (job, task), f"attempt of job {job.id} task {task}"
+                assert not busy & attempt.slots, f"slots held twice by attempts: {busy & attempt.slots:b}"
+                busy |= attempt.slots
+                running.append((attempt.expected_end, job.id, task, attempt))
+                assert job.tries[task] == attempt.number, f"tries of job {job.id} task {task}"
+            assert not allocated & job.held, f"slots allocated twice: {allocated & job.held:b}"
+            allocated |= job.held
+            for slot in numbers(job.held):
+                assert self.owners.get(slot) is job, f"owner of slot {slot}"
+            fresh = job.tasks - job.fresh
+            assert job.cancelled or job.ready == fresh + len(job.again), f"ready tasks of job {job.id}"
+            blocked = sum(1 for missing in job.missing if missing)
+            assert job.cancelled or job.unfinished == job.ready + len(job.attempts) + blocked, f"tasks of job {job.id}"
+            assert not lifecycle.status(job, self.now).is_final, f"job {job.id} is done and still here"
+            assert job.attempts or not (job.held & self.up & ~self.busy and job.kind is not Kind.RIGID), (
+                f"idle slots held by job {job.id}"
+            )
+        assert busy == self.busy, "busy"
+        assert allocated == self.allocated, "allocated"
+        assert len(self.owners) == allocated.bit_count(), "owners"
+        assert sorted(running, key=lambda entry: entry[:3]) == self.running, "running"
+        held_back = {job_id for _, job_id in self.release_queue}
+        waiting = [job for job in self.jobs.values() if job.ready and job.id not in held_back]
+        assert sorted(waiting, key=_by_order) == self.waiting, "waiting"
+        up = exists = NO_SLOTS
+        for node in self.nodes.values():
+            assert not exists & node.slots, f"slots of node {node.spec.name}"
+            exists |= node.slots
+            up |= node.slots if node.up and not node.draining else NO_SLOTS
+        assert up == self.up, "up"
+        assert not self.allocated & ~self.up, "allocated slots that are not up"
+        assert not self.busy & ~exists, "busy slots of no node"
+        assert self.free == self.up & ~self.busy & ~self.allocated, "free"
+        assert not (self.waiting and min(job.release for job in self.waiting) > self.now), "start before release"
+
+    def next_release(self) -> Instant:
+        """When the next held job is to be released."""
+        return self.release_queue[0][0] if self.release_queue else NEVER
