@@ -4,8 +4,8 @@
 succeeded, failed or cancelled. It is forgotten when it has ended: what is to be kept is the driver's to keep.
 
 **A task** is ready (it could start), placed (an attempt holds slots for it) or settled (it has its final outcome).
-Tasks of a bag and the one task of a rigid job are ready from the start; a workflow's task is ready when all tasks before
-it have succeeded. `verdict` says what follows the end of an attempt:
+Tasks of a bag and the one task of a rigid job are ready from the start; a workflow's task is ready when all tasks
+before it have succeeded. `verdict` says what follows the end of an attempt:
 
 ====================  =============================================================================
 the attempt           the task
@@ -26,13 +26,13 @@ lost with its node    is ready again, `LOSSES_MAX` times, then settled as lost: 
 
 Who holds a slot (`allocated`, `owners`) and what runs on it (`busy`, attempts) are two things. They differ between the
 round that gives a slot to another job and the end of the task that still runs there (claim `AFTER`, Lin14 figure 3.2).
-When an attempt ends, each of its slots goes to its owner, if it has one: a bag launches its next ready task, a rigid job
-starts with the last of its slots, and a bag with nothing ready gives the slot back. So a plan is carried out without
+When an attempt ends, each of its slots goes to its owner, if it has one: a bag launches its next ready task, a rigid
+job starts with the last of its slots, and a bag with nothing ready gives the slot back. So a plan is carried out without
 asking the policy again. Rigid jobs that have started and tasks placed one by one have no allocation any more: they hold
 their slots by running there.
 
-**Ties.** Events of one instant are handled in the order given: a driver feeds ends before nodes' coming and going before
-submissions, and `Woke` last. Everything else ends in the job id, then the task number.
+**Ties.** Events of one instant are handled in the order given: a driver feeds ends before nodes' coming and going
+before submissions, and `Woke` last. Everything else ends in the job id, then the task number.
 
 **Fencing.** Attempts of a task are numbered from 1. An answer for an attempt that is not the current one is ignored and
 counted, however late it comes and whatever it says.

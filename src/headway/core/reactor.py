@@ -1,4 +1,4 @@
-"""What each event does to the state: one function an event. None of them asks a policy; they say that a round is due."""
+"""What each event does to the state: one function an event. None asks a policy; they say that a round is due."""
 
 from __future__ import annotations
 

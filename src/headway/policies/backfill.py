@@ -1,0 +1,295 @@
+"""Queues of rigid jobs: strict order, EASY backfilling, conservative backfilling.
+
+Bags and workflows may stand in the same queues: each of their ready tasks counts as a small job of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headway.model.instant import NEVER, Duration, Instant
+from headway.model.job import Kind
+from headway.model.plan import Plan, Reason
+from headway.model.slots import Slots, count, lowest
+from headway.model.snapshot import JobView, Snapshot
+from headway.policies.order import ordered, require_order
+from headway.policies.place import ready_tasks, room_for, task_estimate
+from headway.policies.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Easy:
+    """EASY backfilling: a later job may start early if that does not delay the first one that waits.
+
+    After each event: start jobs from the head of the queue while they fit. The shadow time is the earliest time by
+    estimates at which the head then fits; extra slots are those free then minus the head's. Of the rest, in order, what
+    fits now starts if it ends by the shadow time by its estimate, or needs no more than the extra slots, which it then
+    uses up.
+
+    Args:
+        order: release, shortest, widest, due or priority.
+        per_instant: one pass for all events of an instant, instead of one after each event.
+
+    Source: Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; the wording of MEASY14.
+    """
+
+    order: str = "release"
+    per_instant: bool = False
+    task_rounds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_order(self.order)
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan = view.plan()
+        queue = view.waiting
+        newcomers = view.arrived
+        if self.order != "release":
+            queue = ordered(queue, self.order)
+        elif newcomers is not None and len(newcomers) < len(queue):
+            # Nothing has happened but that jobs came: the head still waits, and what could not start before it cannot
+            # now, because the shadow time is the same and has come nearer.
+            if view.free:
+                self._backfill(view, plan, queue[0], newcomers, 0, view.free, [])
+            return plan
+        free = view.free
+        started: list[tuple[Instant, int]] = []
+        for position, job in enumerate(queue):
+            free, blocked = start(view, plan, job, free, started)
+            if blocked:
+                self._backfill(view, plan, job, queue, position + 1, free, started)
+                break
+        return plan
+
+    def _backfill(
+        self,
+        view: Snapshot,
+        plan: Plan,
+        head: JobView,
+        queue: list[JobView],
+        position: int,
+        free: Slots,
+        started: list[tuple[Instant, int]],
+    ) -> None:
+        """Promise the head its shadow time; start what fits beside it from `position` of the queue on."""
+        needed = slots_needed(view, head)
+        room = count(free)
+        shadow, extra = shadow_of(view, started, room, needed)
+        plan.promise(head.id, shadow, needed)
+        plan.pass_over(head.id, Reason.NO_ROOM_NOW if shadow < NEVER else Reason.NEVER_FITS, shadow)
+        limit, uniform = shadow - view.now, view.uniform
+        if not room and not plan.recording:
+            return
+        for job in queue[position:] if position else queue:
+            width = job.width
+            if width > room:
+                plan.pass_over(job.id, Reason.NO_ROOM_NOW)
+            elif job.kind is not Kind.RIGID:
+                free, extra = self._backfill_tasks(view, plan, job, free, extra, limit)
+                room = count(free)
+            else:
+                estimate = job.estimate
+                if not uniform:
+                    estimate = view.run_time(estimate, lowest(free, width))
+                if estimate > limit:
+                    if width > extra:
+                        plan.pass_over(job.id, Reason.WOULD_DELAY)
+                        continue
+                    extra -= width
+                slots = lowest(free, width)
+                plan.hold(job.id, slots)
+                free ^= slots
+                room -= width
+                if not room and not plan.recording:
+                    return
+
+    def _backfill_tasks(
+        self, view: Snapshot, plan: Plan, job: JobView, free: Slots, extra: int, limit: Duration
+    ) -> tuple[Slots, int]:
+        """Start ready tasks of a bag or workflow beside a promise; what stays free, and what stays extra."""
+        placed = False
+        for task in ready_tasks(job, count(free)):
+            slots = room_for(view, job, task, free)
+            if not slots:
+                break
+            if view.run_time(task_estimate(job, task), slots) > limit:
+                if count(slots) > extra:
+                    break
+                extra -= count(slots)
+            plan.place(job.id, task, slots)
+            free &= ~slots
+            placed = True
+        if not placed:
+            plan.pass_over(job.id, Reason.WOULD_DELAY)
+        return free, extra
+
+
+@dataclass(frozen=True, slots=True)
+class Strict:
+    """A queue without backfilling: jobs start in order, and the first that does not fit holds up the rest.
+
+    Args:
+        order: release, shortest, widest, due or priority.
+        per_instant: one pass for all events of an instant, instead of one after each event.
+    """
+
+    order: str = "release"
+    per_instant: bool = False
+    task_rounds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_order(self.order)
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan = view.plan()
+        queue = view.waiting
+        if self.order != "release":
+            queue = ordered(queue, self.order)
+        elif view.arrived is not None and len(view.arrived) < len(queue):
+            return plan  # the head still waits
+        free, started = view.free, list[tuple[Instant, int]]()
+        for position, job in enumerate(queue):
+            free, blocked = start(view, plan, job, free, started)
+            if blocked:
+                plan.pass_over(job.id, Reason.NO_ROOM_NOW)
+                if plan.recording:
+                    for behind in queue[position + 1 :]:
+                        plan.pass_over(behind.id, Reason.BEHIND_OTHERS)
+                break
+        return plan
+
+
+@dataclass(frozen=True, slots=True)
+class Conservative:
+    """Conservative backfilling: every waiting job is promised a start, and none is ever promised a later one.
+
+    A new job gets the earliest start that delays nobody. When slots become free before their time, each job in order is
+    moved to the earliest start that the promises of all others leave (compression).
+
+    Args:
+        per_instant: one pass for all events of an instant, instead of one after each event.
+
+    Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the
+    IBM SP2 with backfilling", IEEE TPDS 12(6), 2001.
+    """
+
+    per_instant: bool = False
+    task_rounds: ClassVar[bool] = False
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan, now = view.plan(), view.now
+        free = view.free
+        promised = [job for job in view.waiting if job.promise is not None]
+        moving = view.waiting if view.arrived is None else view.arrived
+        if not moving:
+            return plan
+        profile = Profile.build(now, count(free), _future(view, promised))
+        for job in moving:
+            if job.kind is not Kind.RIGID:
+                free = self._start_tasks(view, plan, job, free, profile)
+                continue
+            duration = max(1, view.run_time(job.estimate, view.up) if not view.uniform else job.estimate)
+            if job.promise is not None:
+                profile.take(max(now, job.promise), duration, -job.width)
+            begin = profile.earliest(job.width, duration, now)
+            if begin == now and job.width <= count(free):
+                slots = lowest(free, job.width)
+                plan.hold(job.id, slots)
+                free ^= slots
+                profile.take(now, duration, job.width)
+                continue
+            if begin == now:  # a running job has outlasted its estimate; its slots are not free yet
+                begin = profile.earliest(job.width, duration, now + 1)
+            if begin < NEVER:
+                profile.take(begin, duration, job.width)
+                if begin != job.promise:
+                    plan.promise(job.id, begin, job.width)
+                plan.pass_over(job.id, Reason.NO_ROOM_NOW if job.width > count(free) else Reason.WOULD_DELAY, begin)
+            else:
+                plan.pass_over(job.id, Reason.NEVER_FITS)
+        return plan
+
+    def _start_tasks(self, view: Snapshot, plan: Plan, job: JobView, free: Slots, profile: Profile) -> Slots:
+        """Start the ready tasks of a bag or workflow that fit now beside every promise; they get no promises."""
+        placed = False
+        for task in ready_tasks(job, count(free)):
+            slots = room_for(view, job, task, free)
+            duration = max(1, view.run_time(task_estimate(job, task), slots)) if slots else 1
+            if not slots or profile.earliest(count(slots), duration, view.now) != view.now:
+                break
+            plan.place(job.id, task, slots)
+            profile.take(view.now, duration, count(slots))
+            free &= ~slots
+            placed = True
+        if not placed:
+            plan.pass_over(job.id, Reason.NO_ROOM_NOW if not free else Reason.WOULD_DELAY)
+        return free
+
+
+def _future(view: Snapshot, promised: list[JobView]) -> list[tuple[Instant, int]]:
+    """When slots become free by estimates, and when promises take and return them."""
+    now = view.now
+    changes = [(max(end, now + 1), count(attempt.slots & view.up)) for end, _, _, attempt in view.running]
+    for job in promised:
+        begin = max(now, job.promise or now)
+        duration = max(1, job.estimate if view.uniform else view.run_time(job.estimate, view.up))
+        changes.append((begin, -job.width))
+        changes.append((begin + duration, job.width))
+    return changes
+
+
+def start(
+    view: Snapshot, plan: Plan, job: JobView, free: Slots, started: list[tuple[Instant, int]]
+) -> tuple[Slots, bool]:
+    """Start the head of a queue, or as many of its ready tasks as fit.
+
+    Returns:
+        What stays free, and whether the job still waits for room.
+    """
+    if job.kind is Kind.RIGID:
+        width = job.width
+        if width > count(free):
+            return free, True
+        slots = lowest(free, width)
+        plan.hold(job.id, slots)
+        started.append((view.now + view.run_time(job.estimate, slots), width))
+        return free ^ slots, False
+    for task in ready_tasks(job, count(free) + 1):
+        slots = room_for(view, job, task, free)
+        if not slots:
+            return free, True
+        plan.place(job.id, task, slots)
+        started.append((view.now + view.run_time(task_estimate(job, task), slots), count(slots)))
+        free &= ~slots
+    return free, False
+
+
+def slots_needed(view: Snapshot, job: JobView) -> int:
+    """How many slots the head of a queue waits for: its width, or those of its next task on the first node."""
+    if job.kind is not Kind.WORKFLOW:
+        return job.width
+    node = next(iter(view.nodes.values()))
+    return node.spec.slots_for(job.spec.plan[ready_tasks(job, 1)[0]].cores)
+
+
+def shadow_of(view: Snapshot, started: list[tuple[Instant, int]], free: int, needed: int) -> tuple[Instant, int]:
+    """The earliest time by estimates at which `needed` slots are free, and how many more are free then.
+
+    Args:
+        started: `(expected end, slots)` of what starts in this round, besides what runs.
+        free: slots that stay free now.
+
+    Returns:
+        `(NEVER, 0)` if it takes slots that are not up.
+    """
+    ends: Iterable[tuple[Instant, int]] = ((end, count(attempt.slots & view.up)) for end, _, _, attempt in view.running)
+    shadow = NEVER
+    for end, slots in sorted([*ends, *started]) if started else ends:
+        if end > shadow:
+            break
+        free += slots
+        if free >= needed and shadow == NEVER:
+            shadow = end
+    return (shadow, free - needed) if shadow < NEVER else (NEVER, 0)

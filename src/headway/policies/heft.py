@@ -1,0 +1,126 @@
+"""List scheduling of workflows by upward rank, on one site and without communication costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headway.model.instant import NEVER, Instant
+from headway.model.job import Kind
+from headway.model.plan import Plan, Reason
+from headway.model.slots import count, lowest
+from headway.model.snapshot import JobView, NodeView, Snapshot
+from headway.policies.backfill import start
+from headway.policies.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Heft:
+    """HEFT: tasks of a workflow by falling upward rank, each where it ends first, in gaps where they fit.
+
+    The whole schedule of what has not started is worked out anew at every round; while estimates hold it stays the
+    same, so that running it is following one schedule. What is to start now starts; the rest is promised its start. Workflows
+    are served in order of submission. Bags and rigid jobs take, in that order, what is free now and fits.
+
+    Args:
+        per_instant: one round for all events of an instant, instead of one after each event.
+
+    Source: Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
+    computing", IEEE TPDS 13(3), 2002.
+    """
+
+    per_instant: bool = True
+    task_rounds: ClassVar[bool] = True
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan, free = view.plan(), view.free
+        nodes = [node for node in view.nodes.values() if node.slots & view.up]
+        profiles = [self._profile(view, node) for node in nodes]
+        for job in list(view.jobs.values()):
+            if job.release > view.now or job.cancelled:
+                continue
+            if job.kind is Kind.WORKFLOW:
+                for task, node, begin in self._schedule(view, job, nodes, profiles):
+                    slots = node.spec.slots_for(job.spec.plan[task].cores)
+                    here = lowest(free & node.slots, slots)
+                    if begin == view.now and job.missing[task] == 0 and count(here) == slots:
+                        plan.place(job.id, task, here)
+                        free &= ~here
+                    else:
+                        plan.promise(job.id, begin, slots, task)
+                if job.ready and not any(wanted.job == job.id for wanted in plan.allocations):
+                    plan.pass_over(job.id, Reason.NO_ROOM_NOW)
+            elif job.ready:
+                before = free
+                free, blocked = start(view, plan, job, free, [])
+                for node, profile in zip(nodes, profiles, strict=True):
+                    taken = count(before & ~free & node.slots)
+                    if taken:
+                        profile.take(view.now, max(1, view.run_time(job.estimate, node.slots)), taken)
+                if blocked:
+                    plan.pass_over(job.id, Reason.NO_ROOM_NOW)
+        return plan
+
+    def _profile(self, view: Snapshot, node: NodeView) -> Profile:
+        ends = [
+            (max(end, view.now + 1), count(attempt.slots & node.slots))
+            for end, _, _, attempt in view.running
+            if attempt.slots & node.slots
+        ]
+        return Profile.build(view.now, count(view.free & node.slots), ends)
+
+    def _schedule(
+        self, view: Snapshot, job: JobView, nodes: list[NodeView], profiles: list[Profile]
+    ) -> list[tuple[int, NodeView, Instant]]:
+        """Place every task that has not started: `(task, node, start)` in order of rank. Lowers the profiles."""
+        tasks, finish = job.spec.plan, dict[int, Instant]()
+        done = settled(job)
+        for task in done:
+            finish[task] = view.now
+        for task, attempt in job.attempts.items():
+            finish[task] = max(attempt.expected_end, view.now + 1)
+        placed = []
+        for task in by_rank(job, nodes):
+            if task in finish:
+                continue
+            ready = max((finish.get(before, NEVER) for before in tasks[task].after), default=view.now)
+            best: tuple[Instant, Instant, int] | None = None
+            for position, node in enumerate(nodes):
+                slots = node.spec.slots_for(tasks[task].cores)
+                length = max(1, duration(node, tasks[task].estimate))
+                begin = profiles[position].earliest(slots, length, ready) if ready < NEVER else NEVER
+                if begin < NEVER and (best is None or begin + length < best[0]):
+                    best = begin + length, begin, position
+            if best is None:
+                continue
+            end, begin, position = best
+            profiles[position].take(begin, end - begin, nodes[position].spec.slots_for(tasks[task].cores))
+            finish[task] = end
+            placed.append((task, nodes[position], begin))
+        return placed
+
+
+def duration(node: NodeView, estimate: int) -> int:
+    """How long work of this estimate takes on the node, rounded up."""
+    return estimate if node.spec.speed == 1.0 else -int(-estimate // node.spec.speed)
+
+
+def settled(job: JobView) -> set[int]:
+    """The tasks of a workflow that have ended: neither running nor ready nor waiting for others."""
+    ready = set(job.again)
+    return {
+        task for task in range(job.tasks) if not job.missing[task] and task not in ready and task not in job.attempts
+    }
+
+
+def by_rank(job: JobView, nodes: list[NodeView]) -> list[int]:
+    """Task numbers by falling upward rank: mean run time over the nodes plus the largest rank of what follows.
+
+    Ties go to the lower number, which is never a successor's.
+    """
+    ranks = [0.0] * job.tasks
+    for task in range(job.tasks - 1, -1, -1):
+        estimate = job.spec.plan[task].estimate
+        mean = sum(estimate / node.spec.speed for node in nodes) / len(nodes) if nodes else float(estimate)
+        ranks[task] = mean + max((ranks[follower] for follower in job.followers[task]), default=0.0)
+    return sorted(range(job.tasks), key=lambda task: (-ranks[task], task))

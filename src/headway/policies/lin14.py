@@ -1,0 +1,229 @@
+"""The four allocation policies of Lin14 (chapter 5), and the same way of dealing by other orders.
+
+All of them plan anew who holds which slots whenever something changes. A slot that passes to another job does so when
+the task that runs on it ends (claim `AFTER`), so no work is lost. The readings are those of `docs/papers/lin14.md`.
+
+Source: T.-C. Lin, "Job Dispatching and Scheduling under Heterogeneous Clusters", thesis, National Taiwan University,
+2014.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Final
+
+from headway.errors import InvalidInput
+from headway.model.instant import NEVER, Duration, from_seconds
+from headway.model.plan import Plan, Reason
+from headway.model.snapshot import JobView, Snapshot
+from headway.policies.order import by_due, by_priority, ordered, require_order
+from headway.policies.place import Dealing
+
+SPARE_RULES: Final = ("none", "priority", "due")
+"""How slots that no job needs by the policy's own rule are dealt (Lin14 5.5)."""
+
+
+def require_spare(rule: str) -> None:
+    """Raise `InvalidInput` unless it names a rule for spare slots."""
+    if rule not in SPARE_RULES:
+        raise InvalidInput("spare", rule, ", ".join(SPARE_RULES))
+
+
+def in_system(view: Snapshot) -> list[JobView]:
+    """Lin14's jobs: released and not finished, highest priority first."""
+    return sorted((job for job in view.jobs.values() if job.release <= view.now and not job.cancelled), key=by_priority)
+
+
+def deal_spare(dealing: Dealing, rule: str) -> None:
+    """Deal what is left to the jobs in need, one after the other, each up to what it can use (Lin14 5.5)."""
+    if rule != "none" and dealing.left:
+        for job in sorted(dealing.in_need(), key=by_due if rule == "due" else by_priority):
+            dealing.deal(job, dealing.size)
+
+
+def finish(view: Snapshot, dealing: Dealing, jobs: Iterable[JobView], short: Reason) -> Plan:
+    """The plan of what was dealt; with a reason for every job that got nothing, if somebody asked."""
+    plan = dealing.write(view.plan(), jobs)
+    if plan.recording:
+        for job in jobs:
+            if job.ready and not dealing.dealt.get(job.id):
+                plan.pass_over(job.id, short if dealing.usable(job) <= dealing.size else Reason.NEVER_FITS)
+    return plan
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Jobs in order, each up to as many slots as it can use; what is left goes to the next.
+
+    A rigid job that does not fit leaves the slots to those behind it.
+
+    Args:
+        order: release, shortest, widest, due or priority.
+        per_instant: one round for all events of an instant, instead of one after each event.
+    """
+
+    order: str = "due"
+    per_instant: bool = True
+    task_rounds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_order(self.order)
+
+    def __call__(self, view: Snapshot) -> Plan:
+        dealing, jobs = Dealing(view), ordered(in_system(view), self.order)
+        for job in jobs:
+            dealing.deal(job, dealing.size)
+        return finish(view, dealing, jobs, Reason.BEHIND_OTHERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    """Highest priority first, with a share of the slots reserved for the jobs behind the first (Lin14 5.1).
+
+    The first job gets at most the share `1 - reserve`, rounded down, but at least one slot; each job behind it gets one
+    slot, in order of priority; slots left over go to the spare rule. With `reserve=0` the policy is the plain one: jobs
+    in order of priority, each up to its tasks.
+
+    Args:
+        reserve: share of the slots kept for jobs behind the first, 0 to 1.
+        spare: none, priority or due.
+        per_instant: one round for all events of an instant, instead of one after each event.
+
+    Source: Lin14 algorithm 1; reading: line 3 as the text has it, `floor((1 - r) m)`.
+    """
+
+    reserve: float = 0.0
+    spare: str = "none"
+    per_instant: bool = True
+    task_rounds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.reserve <= 1:
+            raise InvalidInput("reserve", self.reserve, "0 to 1")
+        require_spare(self.spare)
+
+    def __call__(self, view: Snapshot) -> Plan:
+        dealing, jobs = Dealing(view), in_system(view)
+        if self.reserve == 0:
+            for job in jobs:
+                dealing.deal(job, dealing.size)
+        else:
+            share = max(1, math.floor((1 - Fraction(str(self.reserve))) * dealing.size))
+            for position, job in enumerate(jobs):
+                dealing.deal(job, share if position == 0 else 1)
+            deal_spare(dealing, self.spare)
+        return finish(view, dealing, jobs, Reason.NO_SHARE)
+
+
+@dataclass(frozen=True, slots=True)
+class Proportion:
+    """Slots in proportion to the workload that is left of each job, also known as fair share (Lin14 5.2).
+
+    Each job gets `ceil(m * workload / total)` slots, no more than are left and than it has tasks; the order by priority
+    only says who gains by the rounding.
+
+    Args:
+        spare: none, priority or due: what becomes of slots that jobs with few tasks leave over.
+        per_instant: one round for all events of an instant, instead of one after each event.
+
+    Source: Lin14 algorithm 2; reading: the factor m belongs into line 5.
+    """
+
+    spare: str = "none"
+    per_instant: bool = True
+    task_rounds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_spare(self.spare)
+
+    def __call__(self, view: Snapshot) -> Plan:
+        dealing, jobs = Dealing(view), in_system(view)
+        loads = [Fraction(job.workload) for job in jobs]
+        total = sum(loads)
+        for job, load in zip(jobs, loads, strict=True):
+            dealing.deal(job, math.ceil(dealing.size * load / total) if total else dealing.size)
+        deal_spare(dealing, self.spare)
+        return finish(view, dealing, jobs, Reason.NO_SHARE)
+
+
+def deal_pace(dealing: Dealing, job: JobView, within: Duration) -> None:
+    """Deal the fastest slots until together they finish the job's unfinished tasks within so many microseconds.
+
+    Worker k alone needs `T = work / speed` for them, so this is the paper's condition that the sum of `1 / T` reach
+    `1 / within`. With no time left the job wants a slot for each of its tasks.
+    """
+    work = max(1, job.unfinished * job.estimate)
+    if within <= 0:
+        wanted = dealing.size
+    elif dealing.view.uniform:
+        wanted = -(-work // within)
+    else:
+        speed, wanted = 0.0, 0
+        for slot in dealing.by_speed(job):
+            if speed * within >= work:
+                break
+            speed += dealing.view.speeds[slot.bit_length() - 1]
+            wanted += 1
+    dealing.deal(job, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """By priority, as many of the fastest slots as do a job's workload within one planning period (Lin14 5.3).
+
+    Args:
+        period: seconds, > 0, in which the workload that is left of a job is to be done.
+        spare: none, priority or due: who gets the slots that nobody needs by that rule.
+        per_instant: one round for all events of an instant, instead of one after each event.
+
+    Source: Lin14 algorithm 3; reading: its throughputs are compared with the workload of one planning period.
+    """
+
+    period: float = 60.0
+    spare: str = "priority"
+    per_instant: bool = True
+    task_rounds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.period < math.inf:
+            raise InvalidInput("period", self.period, "a number of seconds greater than 0")
+        require_spare(self.spare)
+
+    def __call__(self, view: Snapshot) -> Plan:
+        dealing, jobs = Dealing(view), in_system(view)
+        for job in jobs:
+            deal_pace(dealing, job, from_seconds(self.period))
+        deal_spare(dealing, self.spare)
+        return finish(view, dealing, jobs, Reason.NO_SHARE)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """By priority, as many of the fastest slots as finish a job by its due date (Lin14 5.4).
+
+    A job whose due date has passed wants as many slots as it has tasks; one without a due date gets spare slots only.
+
+    Args:
+        spare: none, priority or due: who gets the slots that no due date needs (Lin14 5.5). The thesis recommends due.
+        per_instant: one round for all events of an instant, instead of one after each event.
+
+    Source: Lin14 algorithm 4; reading: its condition is `th < 1 / d` with d the time left until the due date.
+    """
+
+    spare: str = "due"
+    per_instant: bool = True
+    task_rounds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_spare(self.spare)
+
+    def __call__(self, view: Snapshot) -> Plan:
+        dealing, jobs = Dealing(view), in_system(view)
+        for job in jobs:
+            if job.due < NEVER:
+                deal_pace(dealing, job, job.due - view.now)
+        deal_spare(dealing, self.spare)
+        return finish(view, dealing, jobs, Reason.NOT_NEEDED_YET if self.spare == "none" else Reason.NO_SHARE)

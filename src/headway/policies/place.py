@@ -1,0 +1,142 @@
+"""Which slots a job gets once it is known how many: shared by all policies that deal out slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import nsmallest
+
+from headway.model.instant import Duration
+from headway.model.job import Kind
+from headway.model.plan import Claim, Plan
+from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers
+from headway.model.snapshot import JobView, Snapshot
+
+
+def ready_tasks(job: JobView, most: int) -> list[int]:
+    """The numbers of up to `most` ready tasks, lowest first among those to be redone, then the fresh ones."""
+    again = nsmallest(most, job.again)
+    return again + list(range(job.fresh, min(job.tasks, job.fresh + most - len(again))))
+
+
+def task_estimate(job: JobView, task: int) -> Duration:
+    """Expected run time of one task of the job on a node of speed factor 1."""
+    return job.spec.plan[task].estimate if job.kind is Kind.WORKFLOW else job.estimate
+
+
+def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
+    """Free slots on which this task of a bag or workflow can start; the empty set where there is no room.
+
+    A workflow's task takes its cores on the fastest node that has them free, the first of equals.
+    """
+    if job.kind is Kind.BAG:
+        return free & -free
+    cores, best, fastest = job.spec.plan[task].cores, NO_SLOTS, 0.0
+    for node in view.nodes.values():
+        needed, here = node.spec.slots_for(cores), free & node.slots
+        if node.spec.speed > fastest and count(here) >= needed:
+            best, fastest = lowest(here, needed), node.spec.speed
+    return best
+
+
+class Dealing:
+    """Slots being dealt to jobs in one round, the jobs in the policy's order, each up to what it can use.
+
+    Dealt are the slots that are up and on which no rigid job and no single task runs. A bag keeps the slots on which
+    its own tasks run, then gets slots that are idle, then slots that another bag gives up: there the running task ends
+    first (claim `AFTER`, Lin14 figure 3.2). Where speeds differ the fastest slots go first.
+
+    Attributes:
+        left: slots not dealt yet.
+        dealt: the slots of each job that got some, by job id.
+    """
+
+    def __init__(self, view: Snapshot) -> None:
+        self.view = view
+        taken = NO_SLOTS
+        self.running: dict[int, Slots] = {}
+        for _, job, _, attempt in view.running:
+            if not attempt.fed:
+                taken |= attempt.slots
+            elif not attempt.ending:
+                self.running[job] = self.running.get(job, NO_SLOTS) | attempt.slots
+        self.left: Slots = view.up & ~taken
+        self.size = count(self.left)
+        self.dealt: dict[int, Slots] = {}
+
+    def usable(self, job: JobView) -> int:
+        """How many slots the job could use: for its ready tasks and for those that run and can go on where they are."""
+        if job.kind is Kind.RIGID:
+            return job.width if job.ready else 0
+        if job.kind is Kind.WORKFLOW:
+            sizes = (job.spec.plan[task].cores for task in job.again)
+            return sum(sizes)
+        return job.ready + count(self.running.get(job.id, NO_SLOTS))
+
+    def in_need(self) -> list[JobView]:
+        """The jobs that could use more slots than they were dealt, in order of release."""
+        return [
+            job
+            for job in self.view.jobs.values()
+            if job.release <= self.view.now
+            and not job.cancelled
+            and self.usable(job) > count(self.dealt.get(job.id, NO_SLOTS))
+        ]
+
+    def by_speed(self, job: JobView) -> Iterator[int]:
+        """The slots left, each a set of one, fastest first; of equals the job's own, then idle ones, then the lowest."""
+        speeds, own, idle = self.view.speeds, self.running.get(job.id, NO_SLOTS) | job.held, ~self.view.busy
+        yield from (
+            1 << slot
+            for slot in sorted(
+                numbers(self.left),
+                key=lambda slot: (-speeds[slot], not own >> slot & 1, not idle >> slot & 1, slot),
+            )
+        )
+
+    def deal(self, job: JobView, most: int) -> int:
+        """Give the job up to `most` more slots; a rigid job gets its width or nothing. Returns how many it got."""
+        has = self.dealt.get(job.id, NO_SLOTS)
+        wanted = min(most, self.usable(job) - count(has))
+        if wanted <= 0 or (job.kind is Kind.RIGID and count(self.left) < job.width):
+            return 0
+        if job.kind is Kind.RIGID:
+            wanted = job.width
+        gained = self._best(job, wanted)
+        self.left &= ~gained
+        self.dealt[job.id] = has | gained
+        return count(gained)
+
+    def _best(self, job: JobView, wanted: int) -> Slots:
+        if not self.view.uniform:
+            chosen = NO_SLOTS
+            for slot, _ in zip(self.by_speed(job), range(wanted), strict=False):
+                chosen |= slot
+            return chosen
+        running = self.running.get(job.id, NO_SLOTS)
+        chosen = lowest(self.left & running, wanted)
+        ready = max(0, job.ready - count(self.dealt.get(job.id, NO_SLOTS) & ~running))
+        for preferred in (job.held, ~self.view.busy, -1):
+            lacking = wanted - count(chosen)
+            if lacking <= 0:
+                break
+            if job.kind is Kind.BAG:
+                lacking = min(lacking, ready - count(chosen & ~running))
+            chosen |= lowest(self.left & preferred & ~chosen, lacking)
+        return chosen
+
+    def write(self, plan: Plan, jobs: Iterable[JobView]) -> Plan:
+        """Put what was dealt into the plan: only the jobs for which it is a change."""
+        for job in jobs:
+            slots = self.dealt.get(job.id, NO_SLOTS)
+            if job.kind is Kind.WORKFLOW:
+                self._place(plan, job, slots & self.view.free)
+            elif slots != job.held and (slots or job.held):
+                plan.hold(job.id, slots, Claim.AFTER)
+        return plan
+
+    def _place(self, plan: Plan, job: JobView, free: Slots) -> None:
+        for task in ready_tasks(job, job.ready):
+            slots = room_for(self.view, job, task, free)
+            if slots:
+                plan.place(job.id, task, slots)
+                free &= ~slots

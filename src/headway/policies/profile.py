@@ -1,0 +1,72 @@
+"""How many slots will be free when, as far as estimates tell: a step function of time that placements lower."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headway.model.instant import NEVER, Duration, Instant
+
+
+@dataclass(slots=True)
+class Profile:
+    """Free slots from each instant on until the next; the last step lasts for ever.
+
+    Attributes:
+        times: instants at which the number changes, rising; the first is now.
+        free: how many slots are free from each on. Negative where more is promised than there is (nodes went down).
+    """
+
+    times: list[Instant]
+    free: list[int]
+
+    @classmethod
+    def build(cls, now: Instant, free: int, ends: Iterable[tuple[Instant, int]]) -> Profile:
+        """From what is free now and `(instant, more or fewer slots)`, in any order; what is past counts as now."""
+        changes: dict[Instant, int] = {}
+        for at, slots in ends:
+            at = max(at, now)
+            changes[at] = changes.get(at, 0) + slots
+        times, level = [now], [free + changes.pop(now, 0)]
+        for at in sorted(changes):
+            times.append(at)
+            level.append(level[-1] + changes[at])
+        return cls(times, level)
+
+    def earliest(self, slots: int, duration: Duration, after: Instant) -> Instant:
+        """The first instant from `after` on at which so many slots are free for so long; `NEVER` if there is none."""
+        times, free = self.times, self.free
+        start = max(after, times[0])
+        step = bisect_right(times, start) - 1
+        last = len(times)
+        while step < last:
+            if free[step] < slots:
+                step += 1
+                if step < last:
+                    start = times[step]
+                continue
+            end, ahead = start + duration, step + 1
+            while ahead < last and times[ahead] < end:
+                if free[ahead] < slots:
+                    break
+                ahead += 1
+            else:
+                return start
+            step = ahead
+        return NEVER
+
+    def take(self, start: Instant, duration: Duration, slots: int) -> None:
+        """Lower the number of free slots by so many for so long; a negative number gives them back."""
+        if duration <= 0:
+            return
+        first, last = self._step(start), self._step(start + duration)
+        for step in range(first, last):
+            self.free[step] -= slots
+
+    def _step(self, at: Instant) -> int:
+        step = bisect_left(self.times, at)
+        if step == len(self.times) or self.times[step] != at:
+            self.times.insert(step, at)
+            self.free.insert(step, self.free[step - 1])
+        return step

@@ -1,0 +1,129 @@
+"""Policies by name: Headway's own, and those that installed packages add under the entry point `headway.policies`."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from headway.errors import InvalidInput
+from headway.model.snapshot import Policy, PolicyFactory
+from headway.policies import backfill, heft, lin14
+
+GROUP: Final = "headway.policies"
+"""Entry point under which a package offers policies: name = a callable that makes one from its parameters."""
+
+BUILT_IN: Final[dict[str, PolicyFactory]] = {
+    "fcfs": partial(backfill.Strict, "release"),
+    "sjf": partial(backfill.Strict, "shortest"),
+    "easy": backfill.Easy,
+    "conservative": backfill.Conservative,
+    "edf": partial(lin14.Fill, "due"),
+    "priority": lin14.Priority,
+    "proportion": lin14.Proportion,
+    "workload": lin14.Workload,
+    "deadline": lin14.Deadline,
+    "heft": heft.Heft,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a policy: its name and the value it has unless one is given."""
+
+    name: str
+    default: object
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A policy that can be named: in one line what it does, and its parameters."""
+
+    name: str
+    summary: str
+    parameters: tuple[Parameter, ...]
+
+
+def factories() -> dict[str, Callable[[], PolicyFactory]]:
+    """Every installed policy by name; an added one is loaded only when it is asked for. Built-in names win."""
+    added = {entry.name: entry.load for entry in entry_points(group=GROUP)}
+    return added | {name: partial(_known, name) for name in BUILT_IN}
+
+
+def _known(name: str) -> PolicyFactory:
+    return BUILT_IN[name]
+
+
+def parameters_of(factory: PolicyFactory) -> tuple[Parameter, ...]:
+    """The parameters by which a factory can be called, those it fixes left out."""
+    fixed = len(factory.args) if isinstance(factory, partial) else 0
+    found = inspect.signature(factory.func if isinstance(factory, partial) else factory).parameters.values()
+    return tuple(Parameter(known.name, known.default) for known in list(found)[fixed:])
+
+
+def installed() -> list[Offer]:
+    """What can be named, in order of name."""
+    offers = []
+    for name, load in sorted(factories().items()):
+        factory = load()
+        made = factory.func if isinstance(factory, partial) else factory
+        fixed = f" Order: {factory.args[0]}." if isinstance(factory, partial) else ""
+        summary = (inspect.getdoc(made) or "").partition("\n")[0]
+        offers.append(Offer(name, summary + fixed, parameters_of(factory)))
+    return offers
+
+
+def find(text: str) -> Policy:
+    """The policy that `NAME[:key=value,...]` stands for.
+
+    Raises:
+        InvalidInput: no policy has this name, it has no such parameter, or the value is not of the parameter's type or
+            range; names that are near are offered.
+
+    >>> find("easy:order=shortest").order
+    'shortest'
+    """
+    name, _, arguments = text.strip().partition(":")
+    known = factories()
+    if name not in known:
+        raise InvalidInput("policy", name, ", ".join(sorted(known)), hint=_near(name, known))
+    factory = known[name]()
+    offered = {parameter.name: parameter for parameter in parameters_of(factory)}
+    given: dict[str, object] = {}
+    for part in filter(None, (part.strip() for part in arguments.split(","))):
+        key, separator, value = part.partition("=")
+        key = key.strip()
+        if key not in offered:
+            allowed = ", ".join(offered) or "none: it has no parameters"
+            raise InvalidInput(f"parameter of policy {name}", key, allowed, hint=_near(key, offered))
+        if not separator:
+            raise InvalidInput(f"parameter of policy {name}", part, f"{key}=VALUE")
+        if key in given:
+            raise InvalidInput(f"parameter of policy {name}", part, f"{key} once")
+        given[key] = _value(name, offered[key], value.strip())
+    return factory(**given)
+
+
+def _value(policy: str, parameter: Parameter, text: str) -> object:
+    """The text as a value of the type that the parameter's default has."""
+    kind: Any = type(parameter.default)
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise InvalidInput(f"{parameter.name} of policy {policy}", text, "true or false")
+        return text.lower() == "true"
+    if kind not in (int, float):
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        allowed = "a whole number" if kind is int else "a number"
+        raise InvalidInput(f"{parameter.name} of policy {policy}", text, allowed) from None
+
+
+def _near(name: str, known: dict[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(near)}?" if near else ""
