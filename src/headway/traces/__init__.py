@@ -1,0 +1,68 @@
+"""Workloads from files, and transforms of workloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headway.errors import InvalidInput
+from headway.model.workload import Workload
+from headway.traces.files import reading
+from headway.traces.swf import AsKind, read_swf, write_swf
+from headway.traces.table import read_table, write_table
+from headway.traces.transforms import as_bags, as_rigid
+
+__all__ = ["read_workload", "write_workload", "read_swf", "write_swf", "read_table", "write_table"]
+
+
+def read_workload(
+    path: str | Path,
+    *,
+    machine: int | None = None,
+    cut_at_estimate: bool = True,
+    as_kind: AsKind | None = None,
+) -> Workload:
+    """The workload in a file: a log (.swf, .swf.gz) or a table (.csv, .csv.gz); under another name, what it looks like.
+
+    Args:
+        machine, cut_at_estimate: for logs, as in `read_swf`.
+        as_kind: "rigid": a job with several processors or tasks needs them at once; "bags": they are tasks of their
+            own. None: logs are rigid, tables as they say.
+
+    Raises:
+        InvalidInput: the content is wrong.
+        HeadwayError: the file cannot be read.
+    """
+    is_log = _is_log(path)
+    if is_log is None:
+        is_log = _looks_like_log(Path(path))
+    if is_log:
+        return read_swf(path, machine=machine, cut_at_estimate=cut_at_estimate, as_kind=as_kind or "rigid")
+    workload = read_table(path)
+    if as_kind == "bags":
+        return as_bags(workload)
+    return as_rigid(workload) if as_kind == "rigid" else workload
+
+
+def write_workload(workload: Workload, path: str | Path) -> None:
+    """Write a workload as a log or a table, told by the name.
+
+    Raises:
+        InvalidInput: the name tells neither, or the workload holds workflows.
+        HeadwayError: the file cannot be written.
+    """
+    is_log = _is_log(path)
+    if is_log is None:
+        raise InvalidInput("file name", Path(path).name, "a name that ends in .swf, .swf.gz, .csv or .csv.gz")
+    (write_swf if is_log else write_table)(workload, path)
+
+
+def _is_log(path: str | Path) -> bool | None:
+    """Whether a name says log or table; None where it says neither."""
+    name = Path(path).name.lower().removesuffix(".gz")
+    return True if name.endswith(".swf") else False if name.endswith(".csv") else None
+
+
+def _looks_like_log(path: Path) -> bool:
+    with reading(path, "latin-1") as text:
+        first = text.readline()
+    return first.lstrip().startswith(";") or "," not in first

@@ -1,0 +1,301 @@
+"""The Standard Workload Format of the Parallel Workloads Archive: a line a job, 18 numbers a line, -1 for unknown.
+
+Reading makes a log clean in the same way every time: jobs that cannot be run again are left out and counted by reason.
+
+Source: Chapin et al., "Benchmarks and standards for the evaluation of parallel job schedulers", JSSPP 1999; version 2.2
+of the format at the Parallel Workloads Archive.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.errors import InvalidInput
+from headway.model.instant import NEVER, SECOND, seconds_text
+from headway.model.job import Kind
+from headway.model.workload import FloatArray, Workload
+from headway.traces.files import reading, writing
+
+AsKind = Literal["rigid", "bags"]
+
+FIELDS: Final = 18
+JOB, SUBMIT, RUN, ALLOCATED, REQUESTED, REQUESTED_TIME, USER = 0, 1, 3, 4, 7, 8, 11
+
+NO_RUN_TIME: Final = "no run time"
+NO_SIZE: Final = "no size"
+TOO_WIDE: Final = "wider than the machine"
+BROKEN: Final = "broken line"
+
+LARGEST: Final = NEVER / SECOND / 4
+"""Seconds that a time in a file may be at most: sums of a few such times are still instants."""
+
+_CHUNK = 1 << 17  # characters; large enough to be fast, small enough to be no matter for memory
+_BROKEN_SHOWN = 5
+
+
+def _is_instant(seconds: Any) -> Any:
+    return (seconds >= 0) & (seconds <= LARGEST)
+
+
+def _is_time(seconds: Any) -> Any:
+    return (seconds == -1) | _is_instant(seconds)
+
+
+def _is_whole(number: Any) -> Any:
+    return (np.floor(number) == number) & (np.abs(number) < 2**53)
+
+
+# Field, where it stands, whether a value (or each of a column) is right, and what is.
+_CHECKS: Final = (
+    ("job number", JOB, _is_whole, "a whole number"),
+    ("submit time", SUBMIT, _is_instant, "seconds, 0 or more"),
+    ("run time", RUN, _is_time, "seconds, 0 or more, or -1 where unknown"),
+    ("allocated processors", ALLOCATED, _is_whole, "a whole number"),
+    ("requested processors", REQUESTED, _is_whole, "a whole number"),
+    ("requested time", REQUESTED_TIME, _is_time, "seconds, 0 or more, or -1 where unknown"),
+    ("user", USER, _is_whole, "a whole number"),
+)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What was read so far: chunks of the columns that are kept, and counts of what is left out."""
+
+    columns: dict[str, list[NDArray[np.int64]]] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    cut: int = 0
+    flaws: list[InvalidInput] = field(default_factory=list)
+    machine: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, reason: str, count: int) -> None:
+        if count:
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+
+def read_swf(
+    path: str | Path,
+    *,
+    machine: int | None = None,
+    cut_at_estimate: bool = True,
+    as_kind: AsKind = "rigid",
+) -> Workload:
+    """A log in Standard Workload Format, plain or gzipped, as a workload.
+
+    Left out and counted in `dropped`: broken lines (their first numbers are in `notes`), jobs without run time or size,
+    rigid jobs wider than the machine. The size is the number of requested processors, else of the allocated ones; the
+    estimate is the requested time, else the run time; the label is the job's number in the log. Jobs are in order of
+    submission, then number.
+
+    Args:
+        machine: slots, >= 1; None: as the log's header says (MaxProcs, else MaxNodes), any where it says nothing.
+        cut_at_estimate: a job that ran longer than its estimate is ended there, as most batch systems do.
+        as_kind: "rigid": a job needs all its processors at once; "bags": each processor is a task of its own, that
+            runs for the job's run time (Lin14 6.3), and no job is too wide.
+
+    Raises:
+        InvalidInput: no line of the log gives a job; it says what is wrong with the first.
+        HeadwayError: the file cannot be read.
+    """
+    path = Path(path)
+    if machine is not None and machine < 1:
+        raise InvalidInput("machine", machine, "1 slot or more")
+    gathered = _Gathered()
+    with reading(path, "latin-1") as text:
+        line = 1
+        while lines := text.readlines(_CHUNK):
+            if not gathered.columns:
+                _read_header(lines, gathered)
+            rows = _rows(lines)
+            if rows is None:
+                rows = _whole_rows(path, lines, line, gathered)
+            if len(rows):
+                _keep(rows, cut_at_estimate, gathered)
+            line += len(lines)
+    return _workload(path, gathered, machine, as_kind)
+
+
+def _read_header(lines: Sequence[str], gathered: _Gathered) -> None:
+    for line in lines:
+        if size := re.match(r"\s*;\s*(MaxProcs|MaxNodes):\s*(\d+)", line):
+            gathered.machine.setdefault(size[1], int(size[2]))
+
+
+def _rows(lines: Sequence[str]) -> FloatArray | None:
+    """The jobs of some lines, shape (jobs, FIELDS); None if any line is broken."""
+    jobs = [line for line in lines if line.partition(";")[0].strip()]
+    if not jobs:
+        return np.empty((0, FIELDS))
+    try:
+        rows = np.loadtxt(jobs, comments=";", ndmin=2)
+    except ValueError:
+        return None
+    if rows.shape != (len(jobs), FIELDS) or not np.isfinite(rows).all():
+        return None
+    return rows if all(is_right(rows[:, at]).all() for _, at, is_right, _ in _CHECKS) else None
+
+
+def _whole_rows(path: Path, lines: Sequence[str], first_line: int, gathered: _Gathered) -> FloatArray:
+    """The jobs of some lines, the broken ones left out and counted."""
+    rows = []
+    for number, line in enumerate(lines, first_line):
+        fields = line.partition(";")[0].split()
+        if not fields:
+            continue
+        try:
+            rows.append(_row(fields))
+        except InvalidInput as flaw:
+            gathered.drop(BROKEN, 1)
+            if len(gathered.flaws) < _BROKEN_SHOWN:
+                gathered.flaws.append(InvalidInput(flaw.field, flaw.value, flaw.allowed, source=str(path), line=number))
+    return np.array(rows).reshape(-1, FIELDS)
+
+
+def _row(fields: Sequence[str]) -> list[float]:
+    """The numbers of one line.
+
+    Raises:
+        InvalidInput: the line is broken.
+    """
+    if len(fields) != FIELDS:
+        raise InvalidInput("number of fields", len(fields), str(FIELDS))
+    numbers = []
+    for position, written in enumerate(fields, 1):
+        try:
+            numbers.append(float(written))
+        except ValueError:
+            raise InvalidInput(f"field {position}", written, "a number") from None
+        if not math.isfinite(numbers[-1]):
+            raise InvalidInput(f"field {position}", written, "a finite number")
+    for name, at, is_right, allowed in _CHECKS:
+        if not is_right(numbers[at]):
+            raise InvalidInput(name, fields[at], allowed)
+    return numbers
+
+
+def _keep(rows: FloatArray, cut_at_estimate: bool, gathered: _Gathered) -> None:
+    """Bring rows into the form of a workload and keep the jobs that can be run again."""
+    requested = rows[:, REQUESTED]
+    size = np.where(requested > 0, requested, rows[:, ALLOCATED])
+    timed, sized = rows[:, RUN] >= 0, size > 0
+    gathered.drop(NO_RUN_TIME, int((~timed).sum()))
+    gathered.drop(NO_SIZE, int((timed & ~sized).sum()))
+    good = timed & sized
+    rows, size = rows[good], size[good]
+    runtime, asked = rows[:, RUN], rows[:, REQUESTED_TIME]
+    estimate = np.where(asked > 0, asked, runtime)
+    if cut_at_estimate:
+        gathered.cut += int((runtime > estimate).sum())
+        runtime = np.minimum(runtime, estimate)
+    for name, values in (
+        ("label", rows[:, JOB]),
+        ("release", np.rint(rows[:, SUBMIT] * SECOND)),
+        ("size", size),
+        ("runtime", np.rint(runtime * SECOND)),
+        ("estimate", np.rint(estimate * SECOND)),
+        ("user", rows[:, USER]),
+    ):
+        gathered.columns.setdefault(name, []).append(values.astype(np.int64))
+
+
+def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsKind) -> Workload:
+    # One column after the other, so that no two copies of the whole log stand side by side.
+    columns: dict[str, Any] = {name: np.concatenate(gathered.columns.pop(name)) for name in list(gathered.columns)}
+    notes = []
+    if gathered.flaws:
+        lines = ", ".join(str(flaw.line) for flaw in gathered.flaws)
+        count = gathered.dropped[BROKEN]
+        notes.append(f"{count} broken lines are left out, the first in lines {lines}; {gathered.flaws[0]}")
+    if machine is None:
+        machine = gathered.machine.get("MaxProcs") or gathered.machine.get("MaxNodes")
+    if columns and machine and as_kind == "rigid":
+        fits = columns["size"] <= machine
+        gathered.drop(TOO_WIDE, int((~fits).sum()))
+        if not fits.all():
+            columns = {name: column[fits] for name, column in columns.items()}
+    jobs = len(columns["label"]) if columns else 0
+    if not jobs:
+        raise _nothing_left(path, gathered)
+    if gathered.cut:
+        notes.append(f"{gathered.cut} jobs ran longer than their estimate and are cut at it")
+    if not _is_ordered(columns["release"], columns["label"]):
+        order = np.lexsort((columns["label"], columns["release"]))
+        for name in columns:
+            columns[name] = columns[name][order]
+    users, which = np.unique(columns.pop("user"), return_inverse=True)
+    names = np.array([str(user) if user >= 0 else "" for user in users.tolist()], dtype=object)
+    size = columns.pop("size")
+    rigid = as_kind == "rigid"
+    return Workload(
+        **columns,
+        tasks=_constant(1, jobs, np.int64) if rigid else size,
+        width=size if rigid else _constant(1, jobs, np.int64),
+        due=_constant(NEVER, jobs, np.int64),
+        priority=_constant(0, jobs, np.float64),
+        rate=_constant(1, jobs, np.float64),
+        user=names[which],
+        kind=_constant(Kind.RIGID if rigid else Kind.BAG, jobs, np.int8),
+        dropped=gathered.dropped,
+        notes=tuple(notes),
+    )
+
+
+def _constant(value: float, jobs: int, dtype: Any) -> NDArray[Any]:
+    """A column of one value that takes no room; it cannot be written to."""
+    return np.broadcast_to(np.array(value, dtype=dtype), jobs)
+
+
+def _is_ordered(release: NDArray[np.int64], label: NDArray[np.int64]) -> bool:
+    gaps = np.diff(release)
+    return bool(((gaps > 0) | ((gaps == 0) & (np.diff(label) >= 0))).all())
+
+
+def _nothing_left(path: Path, gathered: _Gathered) -> InvalidInput:
+    if list(gathered.dropped) == [BROKEN]:
+        gathered.flaws[0].hint = "No line of the file is a job of the Standard Workload Format."
+        return gathered.flaws[0]
+    reasons = ", ".join(f"{count} {reason}" for reason, count in gathered.dropped.items())
+    hint = f"All records are left out: {reasons}." if reasons else "The file holds no record."
+    return InvalidInput("number of jobs", 0, "1 or more", source=str(path), hint=hint)
+
+
+def write_swf(workload: Workload, path: str | Path) -> None:
+    """Write a workload in Standard Workload Format, gzipped if the name ends in .gz.
+
+    The format has no place for due dates, priorities and penalty rates. Processors are the width of a rigid job, the
+    tasks of a bag. Jobs whose labels are not whole numbers, each its own, are numbered from 1; so are users.
+
+    Raises:
+        InvalidInput: the workload holds a workflow, for which the format has no place.
+        HeadwayError: the file cannot be written.
+    """
+    if (workload.kind == Kind.WORKFLOW).any():
+        raise InvalidInput("kind", "workflow", "rigid or bag", source=str(path))
+    jobs = _numbers(workload.label.tolist())
+    if len(set(jobs)) < len(jobs):
+        jobs = list(range(1, len(jobs) + 1))
+    users = _numbers(workload.user.tolist())
+    sizes = (workload.tasks * workload.width).tolist()
+    times = zip(workload.release.tolist(), workload.runtime.tolist(), workload.estimate.tolist(), strict=True)
+    with writing(Path(path)) as text:
+        text.write(f"; Version: 2.2\n; MaxRecords: {len(workload)}\n; Note: written by Headway\n")
+        for job, user, size, (release, runtime, estimate) in zip(jobs, users, sizes, times, strict=True):
+            asked = "-1" if estimate < 0 else seconds_text(estimate)
+            submitted, ran = seconds_text(release), seconds_text(runtime)
+            text.write(f"{job} {submitted} -1 {ran} {size} -1 -1 {size} {asked} -1 1 {user} -1 -1 -1 -1 -1 -1\n")
+
+
+def _numbers(names: Sequence[Any]) -> list[int]:
+    """Whole numbers for names: their own where all have one, else from 1 in order of appearance; "" has -1."""
+    written = {name: str(name) for name in names}
+    if all(text.isdecimal() or not text for text in written.values()):
+        return [int(written[name]) if written[name] else -1 for name in names]
+    numbered = {text: number for number, text in enumerate(dict.fromkeys(filter(None, written.values())), 1)}
+    return [numbered.get(written[name], -1) for name in names]

@@ -1,0 +1,229 @@
+"""Headway's own workload file: CSV with a heading, a job a line, times in seconds, an empty cell for the default.
+
+| column | meaning | default |
+| --- | --- | --- |
+| job | its label, that no other line has | the number of its line, without the heading |
+| release | earliest start | 0 |
+| tasks | tasks of a bag | 1 |
+| width | slots a rigid job needs at once; where it is given and the job has one task, the job is rigid | 1 |
+| runtime | how long a task really runs on a node of speed factor 1 | the estimate |
+| estimate | how long it is believed to run; `none` where nobody said | the run time |
+| due | wanted completion, on the clock of the releases | none |
+| priority | higher is more important | 0 |
+| rate | penalty a second of tardiness | 1 |
+| user | who submitted it | nobody |
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from headway.errors import InvalidInput, did_you_mean
+from headway.model.instant import NEVER, from_seconds, seconds_text
+from headway.model.job import Kind
+from headway.model.workload import Workload, workload_of
+from headway.traces.files import reading, writing
+from headway.traces.swf import LARGEST
+
+TABLE_COLUMNS: Final = (
+    "job",
+    "release",
+    "tasks",
+    "width",
+    "runtime",
+    "estimate",
+    "due",
+    "priority",
+    "rate",
+    "user",
+)
+UNSAID: Final = "none"
+TIME: Final = "seconds, 0 or more"
+COUNT: Final = "a whole number from 1 to 2147483647"
+
+
+def read_table(path: str | Path) -> Workload:
+    """The workload in a CSV file, plain or gzipped, its columns in any order, those that are not needed left out.
+
+    A due date before its release is allowed, and said in `notes`.
+
+    Raises:
+        InvalidInput: a column is unknown, missing or there twice, or a cell has a value that is not allowed; it names
+            file, line, column, value and what is allowed.
+        HeadwayError: the file cannot be read.
+    """
+    path = Path(path)
+    with reading(path, "utf-8-sig") as text:
+        lines = csv.reader(text)
+        try:
+            names = _heading(path, next(lines, []))
+            return _jobs(path, names, lines)
+        except csv.Error as error:
+            raise InvalidInput("line", str(error), "CSV", source=str(path), line=lines.line_num) from error
+
+
+def _heading(path: Path, cells: Sequence[str]) -> list[str]:
+    names = [cell.strip().lower() for cell in cells]
+    allowed = ", ".join(TABLE_COLUMNS)
+    if not any(names):
+        raise InvalidInput("heading", "", allowed, source=str(path), line=1, hint="The file has no heading.")
+    for position, name in enumerate(names):
+        if name not in TABLE_COLUMNS:
+            hint = did_you_mean(name, TABLE_COLUMNS)
+            raise InvalidInput("column", name, allowed, source=str(path), line=1, hint=hint)
+        if name in names[:position]:
+            raise InvalidInput("column", name, "each column once", source=str(path), line=1)
+    if not {"runtime", "estimate"} & set(names):
+        raise InvalidInput("columns", ",".join(names), "runtime, estimate or both among them", source=str(path), line=1)
+    return names
+
+
+def _jobs(path: Path, names: Sequence[str], lines: Any) -> Workload:
+    # Arrays hold a number in eight bytes, lists in forty.
+    columns: dict[str, Any] = {name: array("q") for name in ("release", "tasks", "width", "runtime", "estimate", "due")}
+    columns |= {"priority": array("d"), "rate": array("d"), "kind": array("q"), "job": [], "user": []}
+    labels: set[str] = set()
+    early: list[int] = []
+    for cells in lines:
+        if not cells:
+            continue
+        line = lines.line_num
+        try:
+            if len(cells) != len(names):
+                raise InvalidInput("number of cells", len(cells), f"{len(names)}, as in the heading")
+            job = _job(dict(zip(names, map(str.strip, cells), strict=True)), len(labels) + 1)
+            if job["job"] in labels:
+                raise InvalidInput("job", job["job"], "a name that no other line has")
+        except InvalidInput as flaw:
+            raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=str(path), line=line) from None
+        labels.add(job["job"])
+        for name, value in job.items():
+            columns[name].append(value)
+        if job["due"] < job["release"]:
+            early.append(line)
+    if not labels:
+        raise InvalidInput("number of jobs", 0, "1 or more", source=str(path))
+    # Labels become numbers only where that changes no letter of any.
+    numeric = all(label.isdecimal() and len(label) < 19 and str(int(label)) == label for label in labels)
+    label = columns.pop("job")
+    note = f"{len(early)} jobs are due before their release, the first in line {early[0]}" if early else ""
+    return workload_of(
+        label=np.array(label, dtype=np.int64 if numeric else object),
+        user=np.array(columns.pop("user"), dtype=object),
+        notes=(note,) if note else (),
+        **columns,
+    )
+
+
+def _job(cells: Mapping[str, str], position: int) -> dict[str, Any]:
+    """The values of one line in a workload's units.
+
+    Raises:
+        InvalidInput: a cell has a value that is not allowed.
+    """
+
+    def get(name: str, default: Any, read: Callable[[str], Any], allowed: str) -> Any:
+        cell = cells.get(name)
+        if not cell:
+            return default
+        try:
+            return read(cell)
+        except ValueError:
+            raise InvalidInput(name, cell, allowed) from None
+
+    tasks = get("tasks", 1, _count, COUNT)
+    width = get("width", 1, _count, COUNT)
+    if tasks > 1 and width > 1:
+        raise InvalidInput("width", width, "1 where a job has several tasks: a rigid job is one task")
+    unsaid = cells.get("estimate") == UNSAID
+    estimate = -1 if unsaid else get("estimate", None, _time, f"{TIME}, or {UNSAID}")
+    runtime = get("runtime", None if unsaid else estimate, _time, TIME)
+    if runtime is None:
+        raise InvalidInput("runtime", "", f"{TIME}; it may be empty only beside an estimate")
+    return {
+        "job": cells.get("job") or str(position),
+        "release": get("release", 0, _time, TIME),
+        "tasks": tasks,
+        "width": width,
+        "runtime": runtime,
+        "estimate": runtime if estimate is None else estimate,
+        "due": get("due", NEVER, _time, f"{TIME}; empty for none"),
+        "priority": get("priority", 0.0, _number, "a number"),
+        "rate": get("rate", 1.0, _amount, "a number, 0 or more"),
+        "user": cells.get("user", ""),
+        "kind": int(Kind.RIGID if tasks == 1 and cells.get("width") else Kind.BAG),
+    }
+
+
+def _time(cell: str) -> int:
+    seconds = float(cell)
+    if not 0 <= seconds <= LARGEST:
+        raise ValueError
+    return from_seconds(seconds)
+
+
+def _count(cell: str) -> int:
+    count = int(cell)
+    if not 1 <= count < 2**31:
+        raise ValueError
+    return count
+
+
+def _number(cell: str) -> float:
+    number = float(cell)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _amount(cell: str) -> float:
+    amount = _number(cell)
+    if amount < 0:
+        raise ValueError
+    return amount
+
+
+def write_table(workload: Workload, path: str | Path) -> None:
+    """Write a workload so that `read_table` gives the same jobs again; gzipped if the name ends in .gz.
+
+    Raises:
+        InvalidInput: the workload holds a workflow, for which the file has no place.
+        HeadwayError: the file cannot be written.
+    """
+    if (workload.kind == Kind.WORKFLOW).any():
+        raise InvalidInput("kind", "workflow", "rigid or bag", source=str(path))
+    with writing(Path(path)) as text:
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(TABLE_COLUMNS)
+        lines.writerows(_cells(workload))
+
+
+def _cells(workload: Workload) -> Iterable[tuple[object, ...]]:
+    columns = (*(name if name != "job" else "label" for name in TABLE_COLUMNS), "kind")
+    for job, release, tasks, width, runtime, estimate, due, priority, rate, user, kind in zip(
+        *(getattr(workload, name).tolist() for name in columns), strict=True
+    ):
+        rigid = kind == Kind.RIGID
+        yield (
+            job,
+            seconds_text(release),
+            "" if rigid else tasks,
+            width if rigid else "",
+            seconds_text(runtime),
+            UNSAID if estimate < 0 else seconds_text(estimate),
+            "" if due >= NEVER else seconds_text(due),
+            _number_text(priority),
+            _number_text(rate),
+            user,
+        )
+
+
+def _number_text(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)

@@ -1,0 +1,245 @@
+"""Transforms of workloads: each takes a workload and gives a new one, so they compose; and recipes made of them.
+
+Releases stay in order, and a due date moves with its release. Chance comes from a seed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from headway.errors import InvalidInput, did_you_mean
+from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.job import Kind
+from headway.model.workload import FloatArray, IntArray, Workload
+
+PRIORITY_HIGHEST: Final = 100
+
+
+def first(workload: Workload, jobs: int) -> Workload:
+    """The first jobs in order of release, all of them if there are fewer.
+
+    Raises:
+        InvalidInput: `jobs` is less than 1.
+    """
+    if jobs < 1:
+        raise InvalidInput("first", jobs, "1 job or more")
+    return workload.take(slice(0, jobs))
+
+
+def between(workload: Workload, start: Instant, end: Instant) -> Workload:
+    """The jobs released at `start` or later and before `end`.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    low, high = np.searchsorted(workload.release, (start, end)).tolist()
+    if low >= high:
+        raise InvalidInput("slice", (start, end), "instants between which a job is released")
+    return workload.take(slice(low, high))
+
+
+def sample(workload: Workload, share: float, seed: int) -> Workload:
+    """Consecutive jobs from a start drawn at random, so many that they are this share of all; at least one.
+
+    Raises:
+        InvalidInput: `share` is not in (0, 1].
+    """
+    if not 0 < share <= 1:
+        raise InvalidInput("sample", share, "a share above 0, at most 1")
+    jobs = max(1, round(share * len(workload)))
+    start = int(np.random.default_rng(seed).integers(0, len(workload) - jobs + 1))
+    return workload.take(slice(start, start + jobs))
+
+
+def from_zero(workload: Workload) -> Workload:
+    """The same workload on a clock that is 0 at the first release."""
+    return _released_at(workload, workload.release - workload.release[0])
+
+
+def scale_runtimes(workload: Workload, factor: float) -> Workload:
+    """Run times and estimates times a factor; releases and due dates stay.
+
+    Raises:
+        InvalidInput: `factor` is not a number above 0.
+    """
+    _check_factor("run time factor", factor)
+    plans = {
+        position: tuple(replace(task, estimate=round(task.estimate * factor)) for task in plan)
+        for position, plan in workload.workflows.items()
+    }
+    estimate = np.where(workload.estimate < 0, workload.estimate, _times(workload.estimate, factor))
+    return replace(workload, runtime=_times(workload.runtime, factor), estimate=estimate, workflows=plans)
+
+
+def scale_gaps(workload: Workload, factor: float) -> Workload:
+    """The times between releases times a factor; the first release stays.
+
+    Raises:
+        InvalidInput: `factor` is not a number above 0.
+    """
+    _check_factor("gap factor", factor)
+    begin = workload.release[0]
+    return _released_at(workload, begin + _times(workload.release - begin, factor))
+
+
+def batches(workload: Workload, within: Duration = SECOND) -> Workload:
+    """Jobs released no more than `within` after the first of their batch are released together with it.
+
+    A batch begins with the first job that belongs to none (Lin14 6.3). Due dates stay.
+    """
+    release = workload.release
+    together = np.empty_like(release)
+    begin = 0
+    while begin < len(release):
+        end = int(np.searchsorted(release, release[begin] + within, side="right"))
+        together[begin:end] = release[begin]
+        begin = end
+    return replace(workload, release=together)
+
+
+def as_bags(workload: Workload) -> Workload:
+    """The processors of a rigid job become tasks of its own, each as long as the job was; workflows stay."""
+    rigid = workload.kind == Kind.RIGID
+    return replace(
+        workload,
+        tasks=np.where(rigid, workload.width, workload.tasks),
+        width=np.where(rigid, 1, workload.width),
+        kind=np.where(rigid, Kind.BAG, workload.kind).astype(np.int8),
+    )
+
+
+def as_rigid(workload: Workload) -> Workload:
+    """A bag becomes one task that needs a slot for each of the bag's tasks at once; workflows stay."""
+    bag = workload.kind == Kind.BAG
+    return replace(
+        workload,
+        tasks=np.where(bag, 1, workload.tasks),
+        width=np.where(bag, workload.tasks, workload.width),
+        kind=np.where(bag, Kind.RIGID, workload.kind).astype(np.int8),
+    )
+
+
+def priorities_by_user(workload: Workload) -> Workload:
+    """Each user's jobs get one priority from 1 to 100: the fewer jobs a user has, the higher (Lin14 6.3).
+
+    reading: users stand in order of falling number of jobs, those with equally many in falling order of user id, so
+    the smaller id has the higher priority; user number k of n, counted from 0, gets `1 + 99 k / (n - 1)`, rounded to
+    a whole number. A user alone gets 100. Ids that are whole numbers are compared as such and come before others.
+    """
+    users, which, jobs = np.unique(workload.user.astype(str), return_inverse=True, return_counts=True)
+    names = users.tolist()
+    rising = sorted(range(len(names)), key=lambda user: _user_order(names[user]), reverse=True)
+    rising.sort(key=lambda user: -jobs[user])
+    priority = np.empty(len(names))
+    priority[rising] = np.rint(np.linspace(1, PRIORITY_HIGHEST, len(names))) if len(names) > 1 else PRIORITY_HIGHEST
+    return replace(workload, priority=priority[which])
+
+
+def _user_order(user: str) -> tuple[bool, int, str]:
+    numeric = user.isdecimal()
+    return not numeric, int(user) if numeric else 0, user
+
+
+def due_dates(workload: Workload, *, factor: float = 2.0, shared_by: int | None = None) -> Workload:
+    """Due dates by rule: release + factor x run time; a job with many tasks gets more time.
+
+    Args:
+        factor: > 0.
+        shared_by: a job with at least so many tasks gets `tasks / shared_by` times as long, for it is taken to share
+            that many slots (Lin14 6.3 with 4); None: tasks do not matter.
+
+    Raises:
+        InvalidInput: `factor` is not a number above 0, or `shared_by` is less than 1.
+    """
+    _check_factor("due date factor", factor)
+    wanted = factor * workload.runtime
+    if shared_by is not None:
+        if shared_by < 1:
+            raise InvalidInput("shared_by", shared_by, "1 or more")
+        wanted = wanted * np.maximum(workload.tasks / shared_by, 1.0)
+    return replace(workload, due=workload.release + np.rint(wanted).astype(np.int64))
+
+
+def work(workload: Workload) -> FloatArray:
+    """Slot-seconds each job needs on nodes of speed factor 1, shape (jobs,)."""
+    amounts = (workload.tasks * workload.width * (workload.runtime / SECOND)).astype(np.float64)
+    for position, plan in workload.workflows.items():
+        amounts[position] = sum(task.cores * task.estimate for task in plan) / SECOND
+    return amounts
+
+
+def offered_load(workload: Workload, slots: int) -> float:
+    """Work of all jobs per capacity of the slots between the first and the last release.
+
+    Raises:
+        InvalidInput: `slots` is less than 1, or all jobs have one release.
+    """
+    if slots < 1:
+        raise InvalidInput("slots", slots, "1 or more")
+    span = int(workload.release[-1] - workload.release[0]) / SECOND
+    if span == 0:
+        raise InvalidInput("time between the first and the last release", 0, "more than 0 to speak of a load")
+    return float(work(workload).sum()) / (slots * span)
+
+
+def with_load(workload: Workload, load: float, slots: int) -> Workload:
+    """Gaps scaled so that the offered load on these slots becomes `load`.
+
+    Raises:
+        InvalidInput: `load` is not a number above 0, or the workload has no work or one release only.
+    """
+    _check_factor("load", load)
+    offered = offered_load(workload, slots)
+    if offered == 0:
+        raise InvalidInput("work of all jobs", 0, "more than 0 to scale the load")
+    return scale_gaps(workload, offered / load)
+
+
+def lin14(
+    workload: Workload, *, seed: int, share: float = 0.01, runtimes: float = 0.001, gaps: float = 0.1
+) -> Workload:
+    """The workload of the trace-based simulation of Lin14 6.3, from a log.
+
+    Consecutive jobs from a random start, 1 % of the log; run times x 0.001, gaps x 0.1; a job's processors become tasks
+    of the job's run time; jobs released within 1 s of the first of their batch are released with it; priorities by
+    user, counted in the sample; due 2 x run time after release, with 4 tasks or more 2 x run time x tasks / 4.
+
+    reading: batches are made after the gaps are scaled, on the clock the jobs run on; the clock is 0 at the first
+    release.
+    """
+    drawn = as_bags(sample(workload, share, seed))
+    scaled = scale_gaps(scale_runtimes(from_zero(drawn), runtimes), gaps)
+    return due_dates(priorities_by_user(batches(scaled)), factor=2.0, shared_by=4)
+
+
+RECIPES: Final[Mapping[str, Callable[..., Workload]]] = {"lin14": lin14}
+"""Named transforms that turn a log into a workload as a paper did; each takes the workload and `seed`."""
+
+
+def by_recipe(workload: Workload, name: str, *, seed: int) -> Workload:
+    """The workload a recipe makes of a log.
+
+    Raises:
+        InvalidInput: there is no recipe of this name.
+    """
+    if name not in RECIPES:
+        raise InvalidInput("recipe", name, ", ".join(RECIPES), hint=did_you_mean(name, RECIPES))
+    return RECIPES[name](workload, seed=seed)
+
+
+def _check_factor(name: str, factor: float) -> None:
+    if not 0 < factor < float("inf"):
+        raise InvalidInput(name, factor, "a number above 0")
+
+
+def _times(durations: IntArray, factor: float) -> Any:
+    return np.rint(durations * factor).astype(np.int64)
+
+
+def _released_at(workload: Workload, release: IntArray) -> Workload:
+    due = np.where(workload.due >= NEVER, NEVER, workload.due + (release - workload.release))
+    return replace(workload, release=release, due=due)
