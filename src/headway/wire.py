@@ -46,11 +46,11 @@ class Calls(Request, frozen=True, tag="calls"):
 
 
 class Command(Request, frozen=True):
-    """A program to be run. In every text `{i}` stands for the task's number, `{{` and `}}` for braces.
+    """A program to be run. In `argv` and the paths `{i}` stands for the task's number.
 
     Attributes:
         argv: program and arguments; no shell is involved.
-        cwd: folder it runs in; empty: a folder of the engine's choice.
+        cwd: folder it runs in; empty: the one the server was started in.
         env: variables added to the node's environment.
         stdin, stdout, stderr: paths of files; empty: nothing to read, output kept (its last part) with the result.
     """
@@ -248,24 +248,45 @@ class PolicyText(Request, frozen=True):
     policy: str
 
 
-class TaskResult(Answer, frozen=True, omit_defaults=True):
-    """What came of a task, told once.
+class TaskEnding(Answer, frozen=True, omit_defaults=True):
+    """How an attempt, or one member of a gang, ended.
 
     Attributes:
-        value: what a function returned, or the exception it raised, both made by cloudpickle; empty for a command.
-        output: the last part of what it wrote to stdout and stderr.
-        detail: the outcome in words: exit status, signal, traceback, limit.
-        node: where the attempt ran.
+        value: what a function returned, or the exception it raised, pickled; None for a command, and where there is
+            none or it cannot be pickled.
+        detail: for people: the traceback where there is one, else a line such as `exit status 3`.
+        exit_code: negative for a signal; None where no process ended of itself.
+        stdout, stderr: the last part of what it wrote.
+        stdout_path, stderr_path: files on the server's machine that have all of it, where that is more.
+        seconds, cpu_seconds: from start to end, and of processor time.
+    """
+
+    outcome: Outcome
+    value: bytes | None = None
+    detail: str = ""
+    exit_code: int | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_path: str = ""
+    stderr_path: str = ""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+class TaskResult(Answer, frozen=True, omit_defaults=True):
+    """What came of a task, kept once.
+
+    Attributes:
+        ending: of a rigid job on several slots: SUCCEEDED without a value if all members succeeded, else the ending
+            of the first that did not.
+        members: of such a job: the ending of each member, by rank.
     """
 
     job: JobId
     task: int
     attempt: int
-    outcome: Outcome
-    value: bytes = b""
-    output: str = ""
-    detail: str = ""
-    node: str = ""
+    ending: TaskEnding
+    members: tuple[TaskEnding, ...] = ()
 
 
 class TaskRange(Request, frozen=True):
