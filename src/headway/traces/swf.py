@@ -211,8 +211,7 @@ def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsK
     notes = []
     if gathered.flaws:
         lines = ", ".join(str(flaw.line) for flaw in gathered.flaws)
-        count = gathered.dropped[BROKEN]
-        notes.append(f"{count} broken lines are left out, the first in lines {lines}; {gathered.flaws[0]}")
+        notes.append(f"broken lines left out: {gathered.dropped[BROKEN]}, first {lines}; {gathered.flaws[0]}")
     if machine is None:
         machine = gathered.machine.get("MaxProcs") or gathered.machine.get("MaxNodes")
     if columns and machine and as_kind == "rigid":
@@ -224,7 +223,7 @@ def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsK
     if not jobs:
         raise _nothing_left(path, gathered)
     if gathered.cut:
-        notes.append(f"{gathered.cut} jobs ran longer than their estimate and are cut at it")
+        notes.append(f"jobs cut at their estimate, for they ran longer: {gathered.cut}")
     if not _is_ordered(columns["release"], columns["label"]):
         order = np.lexsort((columns["label"], columns["release"]))
         for name in columns:

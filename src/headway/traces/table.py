@@ -113,7 +113,7 @@ def _jobs(path: Path, names: Sequence[str], lines: Any) -> Workload:
     # Labels become numbers only where that changes no letter of any.
     numeric = all(label.isdecimal() and len(label) < 19 and str(int(label)) == label for label in labels)
     label = columns.pop("job")
-    note = f"{len(early)} jobs are due before their release, the first in line {early[0]}" if early else ""
+    note = f"jobs due before their release: {len(early)}, first in line {early[0]}" if early else ""
     return workload_of(
         label=np.array(label, dtype=np.int64 if numeric else object),
         user=np.array(columns.pop("user"), dtype=object),
