@@ -27,9 +27,9 @@ lost with its node    is ready again, `LOSSES_MAX` times, then settled as lost: 
 Who holds a slot (`allocated`, `owners`) and what runs on it (`busy`, attempts) are two things. They differ between the
 round that gives a slot to another job and the end of the task that still runs there (claim `AFTER`, Lin14 figure 3.2).
 When an attempt ends, each of its slots goes to its owner, if it has one: a bag launches its next ready task, a rigid
-job starts with the last of its slots, and a bag with nothing ready gives the slot back. So a plan is carried out without
-asking the policy again. Rigid jobs that have started and tasks placed one by one have no allocation any more: they hold
-their slots by running there.
+job starts with the last of its slots, and a bag with nothing ready gives the slot back. So a plan is carried out
+without asking the policy again. Rigid jobs that have started and tasks placed one by one have no allocation any more:
+they hold their slots by running there.
 
 **Ties.** Events of one instant are handled in the order given: a driver feeds ends before nodes' coming and going
 before submissions, and `Woke` last. Everything else ends in the job id, then the task number.

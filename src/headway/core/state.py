@@ -32,6 +32,7 @@ class State(Snapshot):
 
     Attributes:
         actions: what the event under way asks of the driver, in sequence.
+        touched: jobs whose holdings may have changed, if somebody wants to know (then a list, emptied by its reader).
         round_due: whether something has happened that a policy should answer.
         draining: whether a node may be draining.
         departed: nodes that left, whose slot numbers a new node of the same size may take over.
@@ -40,7 +41,16 @@ class State(Snapshot):
         task_rounds: whether the policy wants a round at every task end.
     """
 
-    __slots__ = ("actions", "departed", "draining", "estimate_default", "release_queue", "round_due", "task_rounds")
+    __slots__ = (
+        "actions",
+        "departed",
+        "draining",
+        "estimate_default",
+        "release_queue",
+        "round_due",
+        "task_rounds",
+        "touched",
+    )
 
     def __init__(self, estimate_default: Duration) -> None:
         super().__init__()
@@ -51,6 +61,7 @@ class State(Snapshot):
         self.release_queue: list[tuple[Instant, JobId]] = []
         self.estimate_default = estimate_default
         self.task_rounds = False
+        self.touched: list[JobView] | None = None
 
     # Jobs
 
@@ -158,6 +169,8 @@ class State(Snapshot):
         insort(self.running, (expected_end, job.id, task, attempt))
         self.busy |= slots
         self.free &= ~slots
+        if self.touched is not None:
+            self.touched.append(job)
         self.actions.append(Launch(job.id, task, number, slots))
 
     def end(self, attempt: AttemptView, outcome: Outcome) -> None:
@@ -166,6 +179,8 @@ class State(Snapshot):
         del job.attempts[task]
         entry = bisect_left(self.running, (attempt.expected_end, job.id, task))
         del self.running[entry]
+        if self.touched is not None:
+            self.touched.append(job)
         if outcome is Outcome.LOST:
             job.losses[task] = job.losses.get(task, 0) + 1
         elif outcome.is_own_doing:
@@ -244,6 +259,8 @@ class State(Snapshot):
         self.free &= ~slots
         for slot in numbers(slots):
             self.owners[slot] = job
+        if self.touched is not None:
+            self.touched.append(job)
 
     def let_go(self, job: JobView, slots: Slots) -> None:
         """End the job's allocation of these slots; what runs there goes on."""
@@ -252,6 +269,8 @@ class State(Snapshot):
         self.free |= slots & self.up & ~self.busy
         for slot in numbers(slots):
             del self.owners[slot]
+        if self.touched is not None:
+            self.touched.append(job)
 
     def disown(self, job: JobView, slot: int) -> None:
         """End the job's allocation of one slot."""

@@ -83,7 +83,7 @@ class Dealing:
         ]
 
     def by_speed(self, job: JobView) -> Iterator[int]:
-        """The slots left, each a set of one, fastest first; of equals the job's own, then idle ones, then the lowest."""
+        """The slots left, each a set of one, fastest first; of equals the job's own, then idle, then the lowest."""
         speeds, own, idle = self.view.speeds, self.running.get(job.id, NO_SLOTS) | job.held, ~self.view.busy
         yield from (
             1 << slot

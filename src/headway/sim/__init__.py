@@ -1,0 +1,1 @@
+"""The simulator: the same core as live, under a virtual clock."""

@@ -1,0 +1,54 @@
+"""Simulations as people ask for them, policies by name; joins the simulator with the policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headway.model.instant import SECOND, Duration
+from headway.model.node import NodeSpec
+from headway.model.schedule import Schedule
+from headway.model.workload import Workload
+from headway.policies import registry
+from headway.sim.faults import Outage
+from headway.sim.kernel import Progress, Simulation
+from headway.sim.world import World
+
+
+def run(
+    workload: Workload,
+    nodes: Sequence[NodeSpec],
+    policy: str,
+    *,
+    world: World | None = None,
+    outages: Sequence[Outage] = (),
+    estimate_default: Duration = 600 * SECOND,
+    period: Duration | None = None,
+    record: bool = False,
+    progress: Progress | None = None,
+) -> Schedule:
+    """Simulate a workload on a cluster under a policy.
+
+    Args:
+        policy: `NAME[:key=value,...]`, any installed policy.
+        world: the performance model; default: every task runs as long as the workload says.
+        outages: when nodes are down.
+        estimate_default: microseconds a task is believed to run where nobody said.
+        period: microseconds between rounds held even if nothing happens; None: none.
+        record: whether to keep which attempt ran on which slots.
+        progress: told now and then how many jobs have ended, of how many.
+
+    Raises:
+        InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
+    """
+    simulation = Simulation(
+        workload,
+        nodes,
+        registry.find,
+        policy,
+        world=world,
+        outages=outages,
+        estimate_default=estimate_default,
+        period=period,
+        record=record,
+    )
+    return simulation.run(progress)

@@ -1,0 +1,53 @@
+"""Nodes that go down and come back: at given times, or drawn from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headway.errors import InvalidInput
+from headway.model.instant import Instant, from_seconds
+from headway.model.node import NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A node is down from one instant to another; `until` None: for good."""
+
+    node: str
+    at: Instant
+    until: Instant | None = None
+
+
+def drawn_outages(
+    nodes: Sequence[NodeSpec],
+    *,
+    mean_up_seconds: float,
+    mean_down_seconds: float,
+    begin: Instant,
+    until: Instant,
+    seed: int,
+) -> list[Outage]:
+    """Independent outages of every node, times up and times down drawn from exponential distributions.
+
+    Args:
+        mean_up_seconds, mean_down_seconds: > 0.
+        begin, until: outages begin within this span.
+
+    Returns:
+        In order of their begin, then the node's name.
+    """
+    for name, value in (("mean_up_seconds", mean_up_seconds), ("mean_down_seconds", mean_down_seconds)):
+        if not value > 0:
+            raise InvalidInput(name, value, "a number of seconds greater than 0")
+    outages = []
+    for position, node in enumerate(nodes):
+        chance = np.random.default_rng((seed, position))
+        at = begin + from_seconds(chance.exponential(mean_up_seconds))
+        while at < until:
+            back = at + max(1, from_seconds(chance.exponential(mean_down_seconds)))
+            outages.append(Outage(node.name, at, back))
+            at = back + max(1, from_seconds(chance.exponential(mean_up_seconds)))
+    return sorted(outages, key=lambda outage: (outage.at, outage.node))

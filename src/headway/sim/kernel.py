@@ -1,0 +1,358 @@
+"""The event heap around the core: feeds what happens in virtual time, performs what the core asks for."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from time import perf_counter
+from typing import Final
+
+from headway.core.scheduler import Scheduler
+from headway.errors import InvalidInput
+from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
+from headway.model.events import Event, JobSubmitted, NodeDown, NodeJoined, NodeUp, Outcome, TaskEnded, Woke
+from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.job import JobSpec, Kind
+from headway.model.node import NodeSpec
+from headway.model.plan import Plan
+from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
+from headway.model.slots import Slots
+from headway.model.snapshot import Policy, PolicySource, Snapshot
+from headway.model.workload import Workload
+from headway.sim.faults import Outage
+from headway.sim.world import Stopwatch, World
+
+# Events of one instant are fed in this order: ends, then nodes' coming and going, then submissions, then wakes.
+END: Final = 0
+NODE: Final = 1
+SUBMIT: Final = 2
+WAKE: Final = 3
+
+PROGRESS_EVERY: Final = 4096
+
+Progress = Callable[[int, int], None]
+"""Told now and then how many jobs have ended, of how many."""
+
+
+@dataclass(slots=True)
+class TimedPolicy:
+    """A policy with a stopwatch on it; decides exactly as the policy itself."""
+
+    policy: Policy
+    seconds: float = 0.0
+
+    @property
+    def per_instant(self) -> bool:
+        """As the policy's own."""
+        return self.policy.per_instant
+
+    @property
+    def task_rounds(self) -> bool:
+        """As the policy's own."""
+        return self.policy.task_rounds
+
+    def __call__(self, view: Snapshot) -> Plan:
+        """The policy's plan."""
+        began = perf_counter()
+        plan = self.policy(view)
+        self.seconds += perf_counter() - began
+        return plan
+
+
+@dataclass(slots=True)
+class Running:
+    """An attempt under way in the simulated world."""
+
+    number: int
+    start: Instant
+    slots: Slots
+
+
+class Simulation:
+    """One run of a workload on a cluster under a policy.
+
+    Args:
+        workload: the jobs; a job's position is its id.
+        nodes: the cluster.
+        policies, policy: where policies are found, and the text of the one that decides.
+        world: the performance model.
+        outages: when nodes are down.
+        estimate_default, period: as of `Scheduler`.
+        record: whether to keep which attempt ran on which slots (needed for a Gantt chart).
+        audit: called with the scheduler after every event; tests check the whole state there.
+        journal: if given, every event is appended to it.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        nodes: Sequence[NodeSpec],
+        policies: PolicySource,
+        policy: str,
+        *,
+        world: World | None = None,
+        outages: Sequence[Outage] = (),
+        estimate_default: Duration = 600 * SECOND,
+        period: Duration | None = None,
+        record: bool = False,
+        audit: Callable[[Scheduler], None] | None = None,
+        journal: list[Event] | None = None,
+    ) -> None:
+        self.workload = workload
+        self.nodes = nodes
+        self.world = world or World()
+        self.outages = outages
+        self._timed: list[TimedPolicy] = []
+        self.scheduler = Scheduler(
+            lambda text: self._time(policies(text)), policy, estimate_default=estimate_default, period=period
+        )
+        self._audit = audit
+        self._journal = journal
+        self._check()
+        jobs = len(workload)
+        self.start = [NOT_YET] * jobs
+        self.end = [NOT_YET] * jobs
+        self.status = [0] * jobs
+        self._concluded = 0
+        self._heap: list[tuple[Instant, int, int, int, int, Event | None]] = []
+        self._running: dict[tuple[int, int], Running] = {}
+        self._busy = 0
+        self._stopwatch = Stopwatch(self.world, workload)
+        self._runs: list[tuple[int, Slots, int, int, bool]] | None = [] if record else None
+        self._rounds: list[Instant] = []
+        only_rigid = bool((workload.kind == Kind.RIGID).all())
+        self._holdings: tuple[list[int], list[int], list[int]] | None = None if only_rigid else ([], [], [])
+        self._held: dict[int, int] = {}
+        self._most: list[int] = [] if only_rigid else [0] * jobs
+
+    def _time(self, policy: Policy) -> Policy:
+        timed = TimedPolicy(policy)
+        self._timed.append(timed)
+        return timed
+
+    def _check(self) -> None:
+        """Refuse a workload that this cluster can never run to its end."""
+        slots = sum(node.slots for node in self.nodes)
+        if slots == 0:
+            raise InvalidInput("slots", slots, "1 or more")
+        too_wide = self.workload.width > slots
+        if too_wide.any():
+            job = int(too_wide.argmax())
+            raise InvalidInput(
+                "width",
+                int(self.workload.width[job]),
+                f"at most {slots}, the slots of the cluster",
+                source=f"job {self.workload.label[job]}",
+                hint="Give the cluster more slots, or read the log with its size, so that such jobs are dropped.",
+            )
+
+    def run(self, progress: Progress | None = None) -> Schedule:
+        """Run to the last end and return what became of every job.
+
+        Raises:
+            Exception: whatever the policy raises.
+        """
+        state, jobs = self.scheduler.state, len(self.workload)
+        begin = int(self.workload.release[0]) if jobs else 0
+        for node in self.nodes:
+            self._feed(NodeJoined(begin, node))
+        for position, outage in enumerate(self.outages):
+            self._heap.append((outage.at, NODE, position, 0, 0, NodeDown(outage.at, outage.node)))
+            if outage.until is not None:
+                self._heap.append((outage.until, NODE, position, 1, 0, NodeUp(outage.until, outage.node)))
+        heapify(self._heap)
+        if self._holdings is not None:
+            state.touched = []
+        collecting = gc.isenabled()
+        gc.disable()  # nothing here forms cycles that last; the collector would walk the whole log again and again
+        try:
+            self._loop(progress)
+        finally:
+            if collecting:
+                gc.enable()
+        return self._schedule(begin)
+
+    def _loop(self, progress: Progress | None) -> None:
+        heap, submissions, jobs = self._heap, specs(self.workload), len(self.workload)
+        job = next(submissions, None)
+        fed = 0
+        while heap or job is not None:
+            if job is not None and (not heap or (job.release, SUBMIT) < heap[0][:2]):
+                self._feed(JobSubmitted(job.release, job))
+                job = next(submissions, None)
+            else:
+                at, rank, number, task, attempt, event = heappop(heap)
+                if rank != END:
+                    if self._concluded == jobs:
+                        break  # what is left are outages and wakes that nobody waits for
+                    assert event is not None
+                    self._feed(event)
+                elif event is None:
+                    running = self._running.get((number, task))
+                    if running is None or running.number != attempt:
+                        continue  # it was killed or lost before
+                    self._feed(TaskEnded(at, number, task, attempt))
+                else:
+                    self._feed(event)
+            fed += 1
+            if progress is not None and not fed % PROGRESS_EVERY:
+                progress(self._concluded, jobs)
+        if progress is not None:
+            progress(self._concluded, jobs)
+
+    def _feed(self, event: Event) -> None:
+        scheduler = self.scheduler
+        rounds = scheduler.rounds
+        if self._journal is not None:
+            self._journal.append(event)
+        thought = self._timed[-1].seconds
+        actions = scheduler.handle(event)
+        if scheduler.failure is not None:
+            raise scheduler.failure
+        if type(event) is TaskEnded:
+            self._ended(event)
+        elif type(event) is NodeDown:
+            self._lost(event)
+        if actions:
+            self._perform(actions, self._timed[-1].seconds - thought)
+        if self._holdings is not None:
+            self._note_holdings(self._holdings)
+            if scheduler.rounds != rounds:
+                self._rounds.append(scheduler.state.now)
+        if self._audit is not None:
+            self._audit(scheduler)
+
+    def _perform(self, actions: list[Action], thought: float) -> None:
+        now, state = self.scheduler.state.now, self.scheduler.state
+        plain = self._stopwatch.plain if state.uniform else None
+        delay = self.world.decision_time
+        start = now + (round(thought * SECOND) if delay is None else delay)
+        for action in actions:
+            if type(action) is Launch:
+                job, task, number, slots = action.job, action.task, action.attempt, action.slots
+                lasts = (
+                    self._stopwatch.run_time(job, task, number, slots, state.speeds) if plain is None else plain[job]
+                )
+                if self.start[job] < 0:
+                    self.start[job] = start
+                self._running[job, task] = Running(number, start, slots)
+                heappush(self._heap, (start + lasts, END, job, task, number, None))
+            elif type(action) is Conclude:
+                self.end[action.job] = now
+                self.status[action.job] = STATUSES.index(action.status)
+                self._concluded += 1
+            elif type(action) is Wake:
+                heappush(self._heap, (max(now, action.at), WAKE, 0, 0, 0, Woke(action.at)))
+            elif type(action) is Kill:
+                ended = TaskEnded(now, action.job, action.task, action.attempt, Outcome.KILLED)
+                heappush(self._heap, (now, END, action.job, action.task, action.attempt, ended))
+            else:
+                assert type(action) is Settle
+
+    def _ended(self, event: TaskEnded) -> None:
+        running = self._running.get((event.job, event.task))
+        if running is not None and running.number == event.attempt:
+            self._stop(event.job, event.task, event.at, wasted=event.outcome is not Outcome.SUCCEEDED)
+
+    def _lost(self, event: NodeDown) -> None:
+        """Forget the attempts that the core gave up with the node."""
+        state = self.scheduler.state
+        for job, task in list(self._running):
+            view = state.jobs.get(job)
+            attempt = None if view is None else view.attempts.get(task)
+            if attempt is None or attempt.number != self._running[job, task].number:
+                self._stop(job, task, event.at, wasted=True)
+
+    def _stop(self, job: int, task: int, at: Instant, *, wasted: bool) -> None:
+        running = self._running.pop((job, task))
+        self._busy += running.slots.bit_count() * max(0, at - running.start)
+        if self._runs is not None:
+            self._runs.append((job, running.slots, running.start, max(at, running.start), wasted))
+
+    def _note_holdings(self, holdings: tuple[list[int], list[int], list[int]]) -> None:
+        """Note the new count of every job that holds more or fewer slots than before."""
+        state = self.scheduler.state
+        touched = state.touched
+        if not touched:
+            return
+        state.touched = []
+        for job in dict.fromkeys(touched):
+            slots = job.held
+            for attempt in job.attempts.values():
+                if not attempt.fed:
+                    slots |= attempt.slots
+            count = slots.bit_count()
+            if count != self._held.get(job.id, 0):
+                self._held[job.id] = count
+                self._most[job.id] = max(self._most[job.id], count)
+                for column, value in zip(holdings, (state.now, job.id, count), strict=True):
+                    column.append(value)
+                if not count:
+                    del self._held[job.id]
+
+    def _schedule(self, begin: Instant) -> Schedule:
+        workload, until = self.workload, max(self.end, default=begin)
+        for job in self.scheduler.state.jobs.values():
+            self.status[job.id] = STATUSES.index(self.scheduler.status(job.id))
+        if self.scheduler.state.jobs:
+            until = max(until, self.scheduler.state.now)
+        until = max(until, int(workload.release[-1]) if len(workload) else begin)
+        return schedule_of(
+            workload,
+            start=self.start,
+            end=self.end,
+            capacity=sum(node.slots for node in self.nodes),
+            slots=self._most or None,
+            status=self.status,
+            holdings=self._holdings,
+            rounds=self._rounds,
+            begin=begin,
+            until=until,
+            busy=self._busy,
+            offered=self._offered(begin, until),
+            decisions=self.scheduler.rounds,
+            decision_seconds=sum(timed.seconds for timed in self._timed),
+            attempts=None if self._runs is None else attempts_of(self._runs),
+        )
+
+    def _offered(self, begin: Instant, until: Instant) -> int:
+        """Slot-microseconds that were up."""
+        slots = {node.name: node.slots for node in self.nodes}
+        offered = sum(slots.values()) * (until - begin)
+        for outage in self.outages:
+            end = until if outage.until is None else min(until, outage.until)
+            offered -= slots[outage.node] * max(0, end - max(begin, outage.at))
+        return offered
+
+
+def specs(workload: Workload, chunk: int = 4096) -> Iterator[JobSpec]:
+    """The jobs of a workload one after the other, made when they are asked for and in the order of their positions."""
+    kinds = tuple(Kind)
+    for first in range(0, len(workload), chunk):
+        rows = slice(first, first + chunk)
+        columns = (
+            workload.release[rows].tolist(),
+            workload.kind[rows].tolist(),
+            workload.tasks[rows].tolist(),
+            workload.width[rows].tolist(),
+            workload.estimate[rows].tolist(),
+            workload.due[rows].tolist(),
+            workload.priority[rows].tolist(),
+            workload.rate[rows].tolist(),
+        )
+        for position, row in enumerate(zip(*columns, strict=True), first):
+            release, kind, tasks, width, estimate, due, priority, rate = row
+            yield JobSpec(
+                id=position,
+                kind=kinds[kind],
+                release=release,
+                tasks=tasks,
+                width=width,
+                estimate=None if estimate < 0 else estimate,
+                due=None if due >= NEVER else due,
+                priority=priority,
+                rate=rate,
+                plan=workload.workflows.get(position, ()),
+            )

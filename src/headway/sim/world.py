@@ -1,0 +1,63 @@
+"""How long work really takes in a simulation: the performance model that stands in for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headway.errors import InvalidInput
+from headway.model.instant import Duration
+from headway.model.slots import Slots, numbers
+from headway.model.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The performance model.
+
+    Attributes:
+        noise: standard deviation of the natural logarithm of a factor on each attempt's run time; 0: none.
+        seed: fixes the noise. Each attempt draws its own factor, whatever the order of events.
+        decision_time: microseconds by which each launch comes later than its decision; None: as long as the policy
+            really took, so that such a run is not repeatable.
+    """
+
+    noise: float = 0.0
+    seed: int = 0
+    decision_time: Duration | None = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise < 10:
+            raise InvalidInput("noise", self.noise, "0 to 10")
+        if self.decision_time is not None and self.decision_time < 0:
+            raise InvalidInput("decision_time", self.decision_time, "0 or more, or none")
+
+    def factor(self, job: int, task: int, attempt: int) -> float:
+        """The factor on the run time of one attempt; its median is 1."""
+        if not self.noise:
+            return 1.0
+        draw = np.random.default_rng((self.seed, job, task, attempt)).standard_normal()
+        return float(np.exp(self.noise * draw))
+
+
+class Stopwatch:
+    """Run times of the attempts of one workload on slots of given speeds."""
+
+    def __init__(self, world: World, workload: Workload) -> None:
+        self._world = world
+        self._work: list[int] = workload.runtime.tolist()
+        self._workflows = workload.workflows
+
+    def run_time(self, job: int, task: int, attempt: int, slots: Slots, speeds: Sequence[float]) -> Duration:
+        """How long the attempt runs: its work at the speed of its slowest slot, times its noise."""
+        workflow = self._workflows.get(job)
+        work = self._work[job] if workflow is None else workflow[task].estimate
+        slowest = min(speeds[slot] for slot in numbers(slots))
+        return round(work / slowest * self._world.factor(job, task, attempt))
+
+    @property
+    def plain(self) -> list[int] | None:
+        """The run time of every job where that is all there is to know: no noise and no workflows."""
+        return None if self._world.noise or self._workflows else self._work
