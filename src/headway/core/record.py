@@ -137,6 +137,7 @@ def restore_nodes(state: State, record: StateRecord) -> None:
     state.departed = views[: len(record.departed)]
     for node in views[len(record.departed) :]:
         state.nodes[node.spec.name] = node
+        state.starts_reported = state.starts_reported or node.spec.reports_start
         state.draining = state.draining or node.draining
         if node.up and not node.draining:
             state.up |= node.slots

@@ -65,7 +65,6 @@ class Scheduler:
         self._policies = policies
         self._period = period
         self.failure: Exception | None = None
-        self._leased = False
         self._wake_at: Instant = NEVER
         self._round_at: Instant = NEVER
         self._choose(policy)
@@ -84,12 +83,16 @@ class Scheduler:
         state.now = max(state.now, event.at)
         actions: list[Action] = []
         state.actions = actions
+        expiry = NEVER
         if isinstance(event, TaskEnded):
             taken = reactor.on_task_ended(state, event)
         elif isinstance(event, JobSubmitted):
             taken = reactor.on_job_submitted(state, event)
+        elif isinstance(event, NodesHeard):
+            taken = reactor.on_nodes_heard(state, event)
         else:
             taken = self._on_rare(event)
+            expiry = leases.next_expiry(state)  # between these events leases only grow longer
         if not taken:
             self.ignored += 1
         if state.round_due:
@@ -97,8 +100,7 @@ class Scheduler:
                 self._ask_to_wake(state.now)
             else:
                 self._round()
-        if self._leased or state.release_queue or self._round_at < NEVER:
-            self._ask_to_wake(min(state.next_release(), leases.next_expiry(state), self._round_at))
+        self._ask_to_wake(min(state.next_release(), expiry, self._round_at))
         return actions
 
     def objection(self, job: JobSpec) -> str | None:
@@ -191,7 +193,6 @@ class Scheduler:
         scheduler._wake_at, scheduler._round_at = record.wake_at, record.round_at
         scheduler.rounds, scheduler.ignored = record.rounds, record.ignored
         scheduler.refusals = Counter(dict(record.refusals))
-        scheduler._note_leases()
         return scheduler
 
     def check(self) -> None:
@@ -215,25 +216,21 @@ class Scheduler:
                 return reactor.on_job_cancelled(state, event)
             case JobChanged():
                 return reactor.on_job_changed(state, event)
-            case NodesHeard():
-                return reactor.on_nodes_heard(state, event)
             case PolicyChosen():
                 self._choose(event.policy)
                 return True
             case NodeJoined():
-                taken = reactor.on_node_joined(state, event)
+                return reactor.on_node_joined(state, event)
             case NodeDown():
-                taken = reactor.on_node_down(state, event)
+                return reactor.on_node_down(state, event)
             case NodeUp():
-                taken = reactor.on_node_up(state, event)
+                return reactor.on_node_up(state, event)
             case NodeDrained():
-                taken = reactor.on_node_drained(state, event)
+                return reactor.on_node_drained(state, event)
             case NodeLeft():
-                taken = reactor.on_node_left(state, event)
+                return reactor.on_node_left(state, event)
             case _:
                 raise TypeError(f"not an event: {event!r}")
-        self._note_leases()
-        return taken
 
     def _woke(self) -> None:
         state = self.state
@@ -252,10 +249,8 @@ class Scheduler:
         state.task_rounds = self._policy.task_rounds
         for job in state.jobs.values():
             job.promise = None
+            state.let_go(job, job.held)  # what runs, runs on; who gets its slots is the new policy's to say
         state.look_at_everything()
-
-    def _note_leases(self) -> None:
-        self._leased = any(node.spec.lease is not None for node in self.state.nodes.values())
 
     def _round(self) -> None:
         self.rounds += 1

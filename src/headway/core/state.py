@@ -32,6 +32,7 @@ class State(Snapshot):
 
     Attributes:
         actions: what the event under way asks of the driver, in sequence.
+        starts_reported: whether a node may report starts, so that launched is not yet running.
         touched: jobs whose holdings may have changed, if somebody wants to know (then a list, emptied by its reader).
         round_due: whether something has happened that a policy should answer.
         draining: whether a node may be draining.
@@ -61,6 +62,7 @@ class State(Snapshot):
         self.release_queue: list[tuple[Instant, JobId]] = []
         self.estimate_default = estimate_default
         self.task_rounds = False
+        self.starts_reported = False
         self.touched: list[JobView] | None = None
 
     # Jobs
@@ -171,6 +173,8 @@ class State(Snapshot):
         self.free &= ~slots
         if self.touched is not None:
             self.touched.append(job)
+        if self.starts_reported:
+            attempt.running = not any(self.slot_nodes[slot].spec.reports_start for slot in numbers(slots))
         self.actions.append(Launch(job.id, task, number, slots))
 
     def end(self, attempt: AttemptView, outcome: Outcome) -> None:
@@ -212,7 +216,10 @@ class State(Snapshot):
         """Slots on which an attempt has ended go to their owners, or are free."""
         self.busy &= ~slots
         claimed = slots & self.allocated
-        self.free |= slots & self.up & ~claimed
+        freed = slots & self.up & ~claimed
+        if freed:
+            self.free |= freed
+            self.look_at_everything()
         for slot in numbers(claimed):
             owner = self.owners.get(slot)
             if owner is not None:  # a rigid owner before it may have started on this slot
@@ -285,6 +292,7 @@ class State(Snapshot):
             self.departed.remove(heir)
         first = len(self.slot_nodes) if heir is None else heir.first
         node = NodeView(spec, first, span(first, spec.slots))
+        self.starts_reported = self.starts_reported or spec.reports_start
         self.slot_nodes[first : first + spec.slots] = [node] * spec.slots
         self.speeds[first : first + spec.slots] = [spec.speed] * spec.slots
         self.nodes[spec.name] = node
@@ -325,15 +333,21 @@ class State(Snapshot):
         self.departed.append(node)
         self.uniform = all(known.spec.speed == 1.0 for known in self.nodes.values())
 
-    def slot_status(self, slot: int) -> SlotStatus:
-        """What a slot is doing."""
-        bit = 1 << slot
-        if self.busy & bit:
-            attempt = self.attempts_on(bit)[0]
-            return SlotStatus.BUSY if attempt.running else SlotStatus.OCCUPIED
-        if not self.up & bit:
-            return SlotStatus.DOWN
-        return SlotStatus.OCCUPIED if self.allocated & bit else SlotStatus.AVAILABLE
+    def slot_statuses(self) -> list[SlotStatus]:
+        """What each slot is doing, by slot number."""
+        statuses = [SlotStatus.DOWN] * len(self.slot_nodes)
+        for slots, status in (
+            (self.up, SlotStatus.AVAILABLE),
+            (self.allocated, SlotStatus.OCCUPIED),
+            (self.busy, SlotStatus.BUSY),
+        ):
+            for slot in numbers(slots):
+                statuses[slot] = status
+        for _, _, _, attempt in self.running:
+            if not attempt.running:
+                for slot in numbers(attempt.slots):
+                    statuses[slot] = SlotStatus.OCCUPIED
+        return statuses
 
     # The whole
 

@@ -48,6 +48,7 @@ class Dealing:
     Attributes:
         left: slots not dealt yet.
         dealt: the slots of each job that got some, by job id.
+        placed: job, task and slots of the tasks of workflows that start now.
     """
 
     def __init__(self, view: Snapshot) -> None:
@@ -62,14 +63,14 @@ class Dealing:
         self.left: Slots = view.up & ~taken
         self.size = count(self.left)
         self.dealt: dict[int, Slots] = {}
+        self.placed: list[tuple[int, int, Slots]] = []
 
     def usable(self, job: JobView) -> int:
         """How many slots the job could use: for its ready tasks and for those that run and can go on where they are."""
         if job.kind is Kind.RIGID:
             return job.width if job.ready else 0
         if job.kind is Kind.WORKFLOW:
-            sizes = (job.spec.plan[task].cores for task in job.again)
-            return sum(sizes)
+            return sum(job.spec.plan[task].cores for task in job.again)
         return job.ready + count(self.running.get(job.id, NO_SLOTS))
 
     def in_need(self) -> list[JobView]:
@@ -85,13 +86,10 @@ class Dealing:
     def by_speed(self, job: JobView) -> Iterator[int]:
         """The slots left, each a set of one, fastest first; of equals the job's own, then idle, then the lowest."""
         speeds, own, idle = self.view.speeds, self.running.get(job.id, NO_SLOTS) | job.held, ~self.view.busy
-        yield from (
-            1 << slot
-            for slot in sorted(
-                numbers(self.left),
-                key=lambda slot: (-speeds[slot], not own >> slot & 1, not idle >> slot & 1, slot),
-            )
-        )
+        for slot in sorted(
+            numbers(self.left), key=lambda slot: (-speeds[slot], not own >> slot & 1, not idle >> slot & 1, slot)
+        ):
+            yield 1 << slot
 
     def deal(self, job: JobView, most: int) -> int:
         """Give the job up to `most` more slots; a rigid job gets its width or nothing. Returns how many it got."""
@@ -99,6 +97,8 @@ class Dealing:
         wanted = min(most, self.usable(job) - count(has))
         if wanted <= 0 or (job.kind is Kind.RIGID and count(self.left) < job.width):
             return 0
+        if job.kind is Kind.WORKFLOW:
+            return self._deal_tasks(job, wanted)
         if job.kind is Kind.RIGID:
             wanted = job.width
         gained = self._best(job, wanted)
@@ -124,19 +124,27 @@ class Dealing:
             chosen |= lowest(self.left & preferred & ~chosen, lacking)
         return chosen
 
+    def _deal_tasks(self, job: JobView, wanted: int) -> int:
+        """Place a workflow's ready tasks; where a node has no room now, keep its slots until bags have left them."""
+        gained = 0
+        for task in ready_tasks(job, job.ready):
+            slots = room_for(self.view, job, task, self.left & self.view.free)
+            if slots and gained + count(slots) <= wanted:
+                self.placed.append((job.id, task, slots))
+            else:
+                slots = room_for(self.view, job, task, self.left)
+            if slots and gained + count(slots) <= wanted:
+                self.left &= ~slots
+                self.dealt[job.id] = self.dealt.get(job.id, NO_SLOTS) | slots
+                gained += count(slots)
+        return gained
+
     def write(self, plan: Plan, jobs: Iterable[JobView]) -> Plan:
         """Put what was dealt into the plan: only the jobs for which it is a change."""
         for job in jobs:
             slots = self.dealt.get(job.id, NO_SLOTS)
-            if job.kind is Kind.WORKFLOW:
-                self._place(plan, job, slots & self.view.free)
-            elif slots != job.held and (slots or job.held):
+            if job.kind is not Kind.WORKFLOW and slots != job.held:
                 plan.hold(job.id, slots, Claim.AFTER)
+        for placed, task, slots in self.placed:
+            plan.place(placed, task, slots)
         return plan
-
-    def _place(self, plan: Plan, job: JobView, free: Slots) -> None:
-        for task in ready_tasks(job, job.ready):
-            slots = room_for(self.view, job, task, free)
-            if slots:
-                plan.place(job.id, task, slots)
-                free &= ~slots
