@@ -49,6 +49,7 @@ class State(Snapshot):
         "estimate_default",
         "release_queue",
         "round_due",
+        "starts_reported",
         "task_rounds",
         "touched",
     )
