@@ -5,8 +5,8 @@ Bags and workflows may stand in the same queues: each of their ready tasks count
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import merge
 from typing import ClassVar
 
 from headway.model.instant import NEVER, Duration, Instant
@@ -79,13 +79,14 @@ class Easy:
         shadow, extra = shadow_of(view, started, room, needed)
         plan.promise(head.id, shadow, needed)
         plan.pass_over(head.id, Reason.NO_ROOM_NOW if shadow < NEVER else Reason.NEVER_FITS, shadow)
-        limit, uniform = shadow - view.now, view.uniform
-        if not room and not plan.recording:
+        limit, uniform, recording = shadow - view.now, view.uniform, plan.recording
+        if not room and not recording:
             return
         for job in queue[position:] if position else queue:
             width = job.width
             if width > room:
-                plan.pass_over(job.id, Reason.NO_ROOM_NOW)
+                if recording:
+                    plan.pass_over(job.id, Reason.NO_ROOM_NOW)
             elif job.kind is not Kind.RIGID:
                 free, extra = self._backfill_tasks(view, plan, job, free, extra, limit)
                 room = count(free)
@@ -95,14 +96,15 @@ class Easy:
                     estimate = view.run_time(estimate, lowest(free, width))
                 if estimate > limit:
                     if width > extra:
-                        plan.pass_over(job.id, Reason.WOULD_DELAY)
+                        if recording:
+                            plan.pass_over(job.id, Reason.WOULD_DELAY)
                         continue
                     extra -= width
                 slots = lowest(free, width)
                 plan.hold(job.id, slots)
                 free ^= slots
                 room -= width
-                if not room and not plan.recording:
+                if not room and not recording:
                     return
 
     def _backfill_tasks(
@@ -284,9 +286,9 @@ def shadow_of(view: Snapshot, started: list[tuple[Instant, int]], free: int, nee
     Returns:
         `(NEVER, 0)` if it takes slots that are not up.
     """
-    ends: Iterable[tuple[Instant, int]] = ((end, count(attempt.slots & view.up)) for end, _, _, attempt in view.running)
-    shadow = NEVER
-    for end, slots in sorted([*ends, *started]) if started else ends:
+    shadow, up = NEVER, view.up
+    running = ((end, (attempt.slots & up).bit_count()) for end, _, _, attempt in view.running)
+    for end, slots in merge(running, sorted(started)) if started else running:
         if end > shadow:
             break
         free += slots
