@@ -1,0 +1,197 @@
+"""The measures of a whole schedule, and schedules as files and data frames."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.errors import HeadwayError
+from headway.metrics import measures
+from headway.model.actions import JobStatus
+from headway.model.instant import NEVER, SECOND, seconds_text, to_seconds
+from headway.model.schedule import NOT_YET, STATUSES, Schedule
+from headway.model.workload import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Metrics = dict[str, float | int]
+SCHEDULE_COLUMNS: Final = ("job", "release", "start", "end", "slots")
+
+
+def summarise(schedule: Schedule) -> Metrics:
+    """All measures of a schedule by name; times in seconds, `nan` for a mean or percentile of nothing.
+
+    - `jobs`, and of these `jobs_succeeded`, `jobs_failed`, `jobs_cancelled`, `jobs_unfinished`; `jobs_due`: those that
+      have a due date and were not cancelled.
+    - `wait_…` (from release to first start) of jobs that started; `response_…` and `bounded_slowdown_…` (10 s) of jobs
+      that succeeded; `tardiness_…` of those of them that have a due date; each `mean`, `p50`, `p95`, `p99`, `max`.
+    - `deadline_miss_rate` of the jobs with a due date: late or failed. `deadline_miss_penalty` (Lin14) and
+      `total_penalty` (rate times tardiness) over them. A job that did not succeed is as late as the end of the run is
+      after its due date; one that was cancelled is not late.
+    - `priority_violation_rate` over time and `priority_violation_rate_rounds` over planning rounds (Lin14).
+    - `utilisation`, `makespan`; `decisions`, `decision_seconds_total`, `decision_ms_mean`.
+    """
+    succeeded = schedule.has(JobStatus.SUCCEEDED)
+    failed, cancelled = schedule.has(JobStatus.FAILED), schedule.has(JobStatus.CANCELLED)
+    started, has_due = schedule.start != NOT_YET, (schedule.due < NEVER) & ~cancelled
+    completion = np.where(succeeded, schedule.end, schedule.until)
+    late = _seconds(measures.tardiness(completion, schedule.due))
+    waits = _seconds(measures.wait(schedule.release, schedule.start))
+    runs = _seconds(measures.wait(schedule.start, schedule.end))[succeeded]
+    responses = _seconds(measures.response(schedule.release, schedule.end))[succeeded]
+    over_time, over_rounds = _priority_violation_rates(schedule)
+    ended = schedule.end != NOT_YET
+    return {
+        "jobs": len(schedule),
+        "jobs_succeeded": int(succeeded.sum()),
+        "jobs_failed": int(failed.sum()),
+        "jobs_cancelled": int(cancelled.sum()),
+        "jobs_unfinished": int((~(succeeded | failed | cancelled)).sum()),
+        "jobs_due": int(has_due.sum()),
+        **_spread("wait", waits[started]),
+        **_spread("response", responses),
+        **_spread("bounded_slowdown", measures.bounded_slowdown(responses - runs, runs)),
+        **_spread("tardiness", late[succeeded & has_due]),
+        "deadline_miss_rate": measures.deadline_miss_rate(((late > 0) | failed)[has_due]),
+        "deadline_miss_penalty": measures.deadline_miss_penalty(schedule.priority[has_due], late[has_due]),
+        "total_penalty": measures.total_penalty(schedule.rate[has_due], late[has_due]),
+        "priority_violation_rate": over_time,
+        "priority_violation_rate_rounds": over_rounds,
+        "utilisation": measures.utilisation(schedule.busy, schedule.offered),
+        "makespan": measures.makespan(schedule.release, schedule.end[ended]) / SECOND,
+        "decisions": schedule.decisions,
+        "decision_seconds_total": schedule.decision_seconds,
+        "decision_ms_mean": schedule.decision_seconds / schedule.decisions * 1000 if schedule.decisions else 0.0,
+    }
+
+
+def _seconds(microseconds: NDArray[Any]) -> FloatArray:
+    return microseconds / SECOND
+
+
+def _spread(name: str, values: FloatArray) -> Metrics:
+    middle, high, highest = measures.percentiles(values, (50, 95, 99)).tolist()
+    mean, most = (float(values.mean()), float(values.max())) if len(values) else (math.nan, math.nan)
+    return {
+        f"{name}_mean": mean,
+        f"{name}_p50": middle,
+        f"{name}_p95": high,
+        f"{name}_p99": highest,
+        f"{name}_max": most,
+    }
+
+
+def _priority_violation_rates(schedule: Schedule) -> tuple[float, float]:
+    if not len(schedule) or (schedule.priority == schedule.priority[0]).all():
+        return 0.0, 0.0
+    if schedule.holdings is not None:
+        at, job, slots = schedule.holdings.at, schedule.holdings.job, schedule.holdings.slots
+    else:
+        job = np.flatnonzero(schedule.start != NOT_YET)
+        at, slots = schedule.start[job], schedule.slots[job]
+    steps = measures.violated_share(schedule.priority, schedule.release, schedule.end, at, job, slots)
+    return measures.over_time(steps, schedule.until), measures.over_instants(steps, schedule.rounds)
+
+
+def write_schedule(schedule: Schedule, path: str | Path) -> None:
+    """Write `job,release,start,end,slots` a job, in order of release then place; JSON if the name ends in .json.
+
+    Times are seconds on the log's clock, exact, without a point where they are whole; what did not happen is empty
+    (null). `slots` is the most the job held at once.
+
+    Raises:
+        HeadwayError: the file cannot be written.
+    """
+    path = Path(path)
+    try:
+        with path.open("w", encoding="utf-8", newline="") as text:
+            if path.suffix.lower() == ".json":
+                text.write(to_json(_columns(schedule)))
+            else:
+                lines = csv.writer(text, lineterminator="\n")
+                lines.writerow(SCHEDULE_COLUMNS)
+                lines.writerows(_lines(schedule))
+    except OSError as error:
+        raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _lines(schedule: Schedule, at_a_time: int = 10_000) -> Iterator[tuple[object, ...]]:
+    """The cells of the CSV, some jobs at a time, so that a long schedule needs no memory as text."""
+    for begin in range(0, len(schedule), at_a_time):
+        part = slice(begin, begin + at_a_time)
+        times = (_texts(getattr(schedule, name)[part]) for name in ("release", "start", "end"))
+        yield from zip(schedule.label[part].tolist(), *times, schedule.slots[part].tolist(), strict=True)
+
+
+def _texts(instants: IntArray) -> list[object]:
+    return ["" if instant == NOT_YET else seconds_text(instant) for instant in instants.tolist()]
+
+
+def _columns(schedule: Schedule) -> dict[str, list[object]]:
+    def seconds(instants: IntArray) -> list[object]:
+        return [None if instant == NOT_YET else to_seconds(instant) for instant in instants.tolist()]
+
+    return {
+        "job": schedule.label.tolist(),
+        "release": seconds(schedule.release),
+        "start": seconds(schedule.start),
+        "end": seconds(schedule.end),
+        "slots": schedule.slots.tolist(),
+    }
+
+
+def to_json(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    """JSON of metrics or of anything made of them; not a number becomes null."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def frame(schedule: Schedule) -> pd.DataFrame:
+    """The schedule as a data frame, a row a job: its terms and what became of it, times in seconds.
+
+    What did not happen, and a due date that is not there, is not a number.
+
+    Raises:
+        HeadwayError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise HeadwayError("a data frame needs pandas", "Install it with: pip install 'headway[frames]'") from error
+
+    def seconds(instants: IntArray) -> FloatArray:
+        return np.where((instants == NOT_YET) | (instants >= NEVER), np.nan, instants / SECOND)
+
+    return pandas.DataFrame(
+        {
+            "job": schedule.label,
+            "release": seconds(schedule.release),
+            "start": seconds(schedule.start),
+            "end": seconds(schedule.end),
+            "slots": schedule.slots,
+            "tasks": schedule.tasks,
+            "width": schedule.width,
+            "runtime": seconds(schedule.runtime),
+            "due": seconds(schedule.due),
+            "priority": schedule.priority,
+            "rate": schedule.rate,
+            "status": [STATUSES[status].value for status in schedule.status.tolist()],
+        }
+    )
