@@ -1,5 +1,57 @@
 """Headway decides which job gets which machines, now and next, so that due dates are met."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headway.client.client import Client
+    from headway.client.executor import HeadwayExecutor
+    from headway.client.job import Job, Task
+    from headway.client.pickling import RemoteTraceback, TaskFailed
+    from headway.client.waiters import Waiter, Waiters, as_completed
+    from headway.errors import HeadwayError, InvalidInput
+
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__all__ = [
+    "__version__",
+    "Client",
+    "Job",
+    "Task",
+    "Waiter",
+    "Waiters",
+    "as_completed",
+    "HeadwayExecutor",
+    "TaskFailed",
+    "RemoteTraceback",
+    "HeadwayError",
+    "InvalidInput",
+]
+
+_PLACES: Final = {
+    "Client": "headway.client.client",
+    "Job": "headway.client.job",
+    "Task": "headway.client.job",
+    "Waiter": "headway.client.waiters",
+    "Waiters": "headway.client.waiters",
+    "as_completed": "headway.client.waiters",
+    "HeadwayExecutor": "headway.client.executor",
+    "TaskFailed": "headway.client.pickling",
+    "RemoteTraceback": "headway.client.pickling",
+    "HeadwayError": "headway.errors",
+    "InvalidInput": "headway.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, loaded when it is first asked for, so that importing the package costs nothing."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'headway' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,60 @@
+"""Where the server is and what token it demands: given, from the environment, or from its data directory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from headway.errors import HeadwayError, InvalidInput
+
+DATA_DIRECTORY: Final = "~/.local/share/headway"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The server's URL without a path, and the token it demands."""
+
+    url: str
+    token: str = field(repr=False)
+
+
+def data_directory(given: str | Path | None = None) -> Path:
+    """The directory given, else the one $HEADWAY_DATA_DIR names, else `~/.local/share/headway`."""
+    return Path(given or os.environ.get("HEADWAY_DATA_DIR") or DATA_DIRECTORY).expanduser()
+
+
+def find_server(url: str | None = None, token: str | None = None, data: str | Path | None = None) -> Address:
+    """The server to talk to, by the first of these that is there.
+
+    Its URL: `url`; the file `url` of the directory `data`; $HEADWAY_URL; the file `url` of the default data directory.
+    Its token: `token`; $HEADWAY_TOKEN unless `data` is given; the file `token` of the data directory.
+
+    Raises:
+        HeadwayError: no server, or no token for it, can be found that way.
+    """
+    here = data is None
+    directory = data_directory(data)
+    url = url or (os.environ.get("HEADWAY_URL") if here else None) or _line(directory / "url")
+    if not url:
+        raise HeadwayError(
+            f"no server is known: {directory / 'url'} is not there",
+            "Start one with `headway up`, or name it with --url, --data or the variable HEADWAY_URL.",
+        )
+    if not url.startswith(("http://", "https://")):
+        raise InvalidInput("url", url, "http://HOST:PORT or https://HOST:PORT")
+    token = token or (os.environ.get("HEADWAY_TOKEN") if here else None) or _line(directory / "token")
+    if not token:
+        raise HeadwayError(
+            f"no token for {url}: {directory / 'token'} is not there or cannot be read",
+            "Set HEADWAY_TOKEN to the content of the file `token` in the server's data directory.",
+        )
+    return Address(url.rstrip("/"), token)
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,366 @@
+"""The client: submits jobs to a server in the background and is told, in one thread, what becomes of them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from threading import Condition, Event, Thread, current_thread
+from typing import Any, Final, Self, overload
+
+from headway.client.address import find_server
+from headway.client.connection import PAUSES, Line, Query, Refused, Server, Unreachable, pauses
+from headway.client.job import Job, When, described, instant
+from headway.client.waiters import Sink, Waiter, Waiters
+from headway.errors import HeadwayError
+from headway.model.job import JobId
+from headway.wire import (
+    CANCEL,
+    CHANGE,
+    CHOOSE,
+    CLEAR,
+    EXPLAIN,
+    JOB,
+    JOBS,
+    MESSAGES,
+    NODES,
+    POLICY,
+    RESULTS,
+    STATISTICS,
+    SUBMIT,
+    Done,
+    Explanation,
+    JobChange,
+    JobDetail,
+    JobReport,
+    JobsNamed,
+    Message,
+    NewJob,
+    NodeReport,
+    PolicyText,
+    ResultsWanted,
+    Statistics,
+    Submission,
+    Submitted,
+    TaskRange,
+    TaskResult,
+)
+
+POLL_SECONDS: Final = 30.0
+"""How long the server may hold back its answer where there is no message."""
+
+INLINE_MAX: Final = 64 << 10
+"""Results up to so many bytes come with their messages; larger ones are fetched."""
+
+PATIENCE_SECONDS: Final = 60.0
+"""How long a question is repeated while no server answers, for it may be being started again."""
+
+log = logging.getLogger("headway.client")
+
+
+class Client:
+    """A connection to a server: `with Client() as client: waiter = client.submit(job)`.
+
+    Everything runs in the background; any number of threads may use one client. It outlives restarts of the server:
+    questions are repeated, a submission is accepted once however often it had to be sent, and the messages it gets
+    carry numbers, so that it misses none and takes none twice. Jobs go on when the client is closed.
+
+    Args:
+        url: of the server; default $HEADWAY_URL, else the file `url` in the data directory.
+        token: default $HEADWAY_TOKEN, else the file `token` in the data directory.
+        data: the server's data directory, instead of both variables; default $HEADWAY_DATA_DIR, else
+            `~/.local/share/headway`.
+        patience: seconds to go on asking while no server answers; the first question is asked once.
+
+    Raises:
+        HeadwayError: no server answers, or it does not accept the token.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        data: str | Path | None = None,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._server = Server(partial(find_server, url, token, data), patience)
+        self._line: Line = self._server.line()
+        self._line.ask(POLICY)
+        self._line.hang_up()
+        self._name = uuid.uuid4().hex
+        self._closing = Event()
+        self._listeners: list[tuple[Thread, Line]] = []
+        self._changed = Condition()
+        # Guarded by `_changed`.
+        self._sinks: dict[JobId, Sink] = {}
+        self._sending = 0
+        self._listening = False
+        self._sent_blobs: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @overload
+    def submit(self, jobs: Job) -> Waiter: ...
+
+    @overload
+    def submit(self, jobs: Iterable[Job]) -> Waiters: ...
+
+    def submit(self, jobs: Job | Iterable[Job]) -> Waiter | Waiters:
+        """Submit a job, or several that are accepted all or none, and return at once with their waiter.
+
+        Raises:
+            HeadwayError: something cannot be pickled, a term is wrong, or the server refuses a job (it is wider than
+                the cluster, the disk is full); nothing was accepted then.
+        """
+        given = [jobs] if isinstance(jobs, Job) else list(jobs)
+        now = time.time_ns() // 1000
+        blobs: dict[str, bytes] = {}
+        new = []
+        for job in given:
+            body, functions = described(job, now)
+            new.append(body)
+            blobs |= functions
+        waiters = [Waiter(job.name, len(job.tasks), self._cancel_one) for job in given]
+        if new:
+            self.send(new, blobs, waiters)
+        return waiters[0] if isinstance(jobs, Job) else Waiters(waiters)
+
+    def wait(self, *waiters: Future[Any], timeout: float | None = None) -> None:
+        """Wait until all of these have ended, however they did; default: everything this client has submitted.
+
+        Raises:
+            TimeoutError: some have not ended within `timeout` seconds.
+        """
+        if not waiters:
+            with self._changed:
+                waiters = tuple(sink for sink in self._sinks.values() if isinstance(sink, Future))
+        open_ = concurrent.futures.wait(waiters, timeout).not_done
+        if open_:
+            raise TimeoutError(f"{len(open_)} of {len(waiters)} have not ended within {timeout} s")
+
+    def attach(self, job: JobId) -> Waiter:
+        """A waiter of a job submitted by another client, or earlier, as if it had just been submitted here.
+
+        Raises:
+            HeadwayError: there is no such job.
+        """
+        report = self.job(job).job
+        waiter = Waiter(report.name, report.tasks, self._cancel_one)
+        waiter.accepted(job)
+        self._listen((("job", job),), 0, {job: waiter})
+        return waiter
+
+    def jobs(self, *, status: str | None = None, user: str | None = None, last: int | None = None) -> list[JobReport]:
+        """Jobs in order of their ids.
+
+        Args:
+            status: only those of this status; `open`: those that are not ended.
+            user: only those of this user.
+            last: only so many with the highest ids.
+        """
+        found: list[JobReport] = []
+        while True:
+            after = found[-1].id if found else None
+            part = self._server.ask(JOBS, query=(("status", status), ("user", user), ("after", after)))
+            found += part.jobs
+            if not part.more:
+                return found if last is None else found[max(0, len(found) - last) :]
+
+    def job(self, job: JobId) -> JobDetail:
+        """One job, what runs of it and what it holds."""
+        answer: JobDetail = self._server.ask(JOB, job=job)
+        return answer
+
+    def results(self, job: JobId) -> list[TaskResult]:
+        """The results of a job that exist, in order of the tasks, as they are stored."""
+        return self._results([TaskRange(job)])
+
+    def nodes(self) -> list[NodeReport]:
+        """The nodes of the cluster in order of joining."""
+        return list(self._server.ask(NODES).nodes)
+
+    def explain(self, job: JobId) -> Explanation:
+        """Why a job waits, and its expected start where the policy promises one."""
+        answer: Explanation = self._server.ask(EXPLAIN, job=job)
+        return answer
+
+    def cancel(self, *jobs: JobId) -> int:
+        """End these jobs and kill what runs of them; how many of them still went on."""
+        answer: Done = self._server.ask(CANCEL, body=JobsNamed(jobs))
+        return answer.changed
+
+    def change(self, job: JobId, *, priority: float | None = None, due: When | None = None) -> bool:
+        """Give a job new terms; whether it still went on."""
+        due_at = instant(due, "due", time.time_ns() // 1000)
+        answer: Done = self._server.ask(CHANGE, job=job, body=JobChange(priority, due_at))
+        return answer.changed > 0
+
+    def clear(self, *jobs: JobId) -> int:
+        """Let the server forget the results of these ended jobs; of how many it did."""
+        answer: Done = self._server.ask(CLEAR, body=JobsNamed(jobs))
+        return answer.changed
+
+    def policy(self) -> str:
+        """The policy that decides, as `NAME[:key=value,...]`."""
+        answer: PolicyText = self._server.ask(POLICY)
+        return answer.policy
+
+    def choose_policy(self, policy: str) -> str:
+        """Let another policy decide from now on; nothing is stopped. Returns its text as the server has it."""
+        answer: PolicyText = self._server.ask(CHOOSE, body=PolicyText(policy))
+        return answer.policy
+
+    def statistics(self) -> Statistics:
+        """How the server fares."""
+        answer: Statistics = self._server.ask(STATISTICS)
+        return answer
+
+    def close(self) -> None:
+        """Stop listening. Jobs go on; waiters that have not ended get an exception that says so."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        with self._changed:
+            listeners, self._listeners = self._listeners, []
+            self._changed.notify_all()
+        for thread, line in listeners:
+            line.interrupt()
+            if thread is not current_thread():  # a waiter's callback may close the client
+                thread.join()
+        self._server.close()
+
+    def send(self, jobs: Sequence[NewJob], blobs: Mapping[str, bytes], sinks: Sequence[Sink]) -> None:
+        """Submit jobs as they go over the wire, one sink for each.
+
+        `blobs` are the functions they name; those the server has already are not sent again.
+
+        Raises:
+            HeadwayError: the server refuses them; nothing was accepted.
+        """
+        with self._changed:
+            if self._closing.is_set():
+                raise HeadwayError("the client is closed")
+            self._sending += 1
+        answer = None
+        try:
+            answer = self._accepted(jobs, blobs)
+        finally:
+            with self._changed:
+                self._sending -= 1
+                if answer is not None:
+                    for job, sink in zip(answer.jobs, sinks, strict=True):
+                        sink.accepted(job)
+                        self._sinks[job] = sink
+                self._changed.notify_all()
+                start = answer is not None and not self._listening
+                self._listening |= start
+        if start:
+            self._listen((("client", self._name),), answer.cursor, self._sinks)
+
+    def _accepted(self, jobs: Sequence[NewJob], blobs: Mapping[str, bytes]) -> Submitted:
+        key = uuid.uuid4().hex
+        carried = {name: blob for name, blob in blobs.items() if name not in self._sent_blobs}
+        while True:
+            body = Submission(tuple(jobs), key, self._name, carried)
+            try:
+                answer: Submitted = self._server.ask(SUBMIT, body=body)
+            except Refused as refusal:
+                missing = {name: blobs[name] for name in refusal.missing if name in blobs and name not in carried}
+                if not missing:
+                    raise
+                carried |= missing
+            else:
+                self._sent_blobs.update(carried)
+                return answer
+
+    def _cancel_one(self, job: JobId) -> bool:
+        return self.cancel(job) > 0
+
+    def _listen(self, whose: Query, cursor: int, sinks: dict[JobId, Sink]) -> None:
+        """Start a thread that takes messages and tells the sinks."""
+        line = self._server.line()
+        thread = Thread(target=self._take_all, args=(line, whose, cursor, sinks), name="headway-messages", daemon=True)
+        with self._changed:
+            self._listeners.append((thread, line))
+        thread.start()
+
+    def _take_all(self, line: Line, whose: Query, cursor: int, sinks: dict[JobId, Sink]) -> None:
+        """A listener's life: until the client is closed or, if it listens for one job only, that job has ended."""
+        error = HeadwayError("the client was closed; the job goes on")
+        tries = pauses()
+        while not self._closing.is_set() and (sinks or sinks is self._sinks):
+            query = (*whose, ("after", cursor), ("wait", POLL_SECONDS), ("results", INLINE_MAX))
+            try:
+                answer = line.ask(MESSAGES, query=query, wait=POLL_SECONDS)
+                self._deliver(answer.messages, sinks)
+            except Unreachable as silence:
+                pause = next(tries)
+                if pause == PAUSES[-1]:
+                    log.warning("still waiting for the server: %s", silence.args[0])
+                self._closing.wait(pause)
+            except HeadwayError as refusal:
+                error = refusal
+                break
+            else:
+                cursor = answer.cursor
+                tries = pauses()
+        line.hang_up()
+        with self._changed:
+            left = list(sinks.values())
+            sinks.clear()
+        for sink in left:
+            sink.broken(error)
+
+    def _deliver(self, messages: Sequence[Message], sinks: dict[JobId, Sink]) -> None:
+        """Tell the sinks; first fetch what has to be fetched, so that when that fails nobody was told anything yet."""
+        large = [
+            TaskRange(message.job, message.task, message.task + 1)
+            for message in messages
+            if message.task is not None and message.result is None
+        ]
+        fetched = {(result.job, result.task): result for result in self._results(large)} if large else {}
+        for message in messages:
+            sink = sinks.get(message.job) or self._expected(message.job, sinks)
+            if sink is None:
+                continue
+            if message.task is not None:
+                sink.settled(message.result or fetched[message.job, message.task])
+            elif message.status is not None:
+                with self._changed:
+                    sinks.pop(message.job, None)
+                sink.concluded(message.status)
+
+    def _expected(self, job: JobId, sinks: dict[JobId, Sink]) -> Sink | None:
+        """The sink of a job whose submission is still being answered; None if there is no such submission."""
+        with self._changed:
+            self._changed.wait_for(lambda: job in sinks or not self._sending or self._closing.is_set())
+            return sinks.get(job)
+
+    def _results(self, wanted: Sequence[TaskRange]) -> list[TaskResult]:
+        found: list[TaskResult] = []
+        while True:
+            answer = self._server.ask(RESULTS, body=ResultsWanted(tuple(wanted)))
+            found += answer.results
+            if not answer.more:
+                return found
+            if not answer.results:
+                raise HeadwayError("the server has results left but sends none")
+            wanted = _rest(wanted, answer.results[-1])
+
+
+def _rest(wanted: Sequence[TaskRange], last: TaskResult) -> list[TaskRange]:
+    """What is wanted beyond the last result that came, in the order asked for."""
+    for place, part in enumerate(wanted):
+        if part.job == last.job and part.first <= last.task and (part.last is None or last.task < part.last):
+            return [TaskRange(part.job, last.task + 1, part.last), *wanted[place + 1 :]]
+    raise HeadwayError(f"the server sent the result of task {last.task} of job {last.job}, which nobody asked for")

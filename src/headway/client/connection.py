@@ -1,0 +1,208 @@
+"""Questions to the server and its answers, typed by the routes of `headway.wire`, over connections kept open."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from http.client import HTTPException
+from socket import SHUT_RDWR
+from threading import Event
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError
+
+from headway.client.address import Address
+from headway.errors import HeadwayError
+from headway.wire import MSGPACK, ErrorBody, Route, encode
+
+ANSWER_SECONDS: Final = 30.0
+"""A server that has been silent for so long is taken to be gone."""
+
+PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Seconds between tries to reach a server; the last one repeats."""
+
+Query = Iterable[tuple[str, object]]
+FindServer = Callable[[], Address]
+
+
+class Unreachable(HeadwayError):
+    """No server answers."""
+
+
+class Refused(HeadwayError):
+    """The server said no.
+
+    Attributes:
+        status: of HTTP, 400 or above.
+        missing: names of blobs that a submission has to bring.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, status: int, missing: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint)
+        self.status = status
+        self.missing = missing
+
+
+@cache
+def _decoder(answer: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(answer)
+
+
+class Line:
+    """One connection, for one thread at a time; opened when first used and again after it broke."""
+
+    def __init__(self, find: FindServer) -> None:
+        self._find = find
+        self._connection: HTTPConnection | None = None
+        self._headers: dict[str, str] = {}
+        self._url = ""
+        self._interrupted = False
+
+    def ask(
+        self,
+        route: Route,
+        *,
+        body: msgspec.Struct | None = None,
+        job: int | None = None,
+        query: Query = (),
+        wait: float = 0.0,
+    ) -> Any:
+        """The server's answer. Every route may be asked twice, so one that breaks on a kept connection is asked again.
+
+        Args:
+            wait: seconds that the server may take on top of the usual, >= 0.
+
+        Raises:
+            Unreachable: nobody answers.
+            Refused: the server says no.
+        """
+        target = route.path.format(job=job) if job is not None else route.path
+        if text := urlencode([(name, value) for name, value in query if value is not None]):
+            target = f"{target}?{text}"
+        sent = None if body is None else encode(body)
+        kept = self._connection is not None
+        try:
+            status, content = self._exchange(route.method, target, sent, wait)
+        except (OSError, HTTPException, HTTPError) as error:
+            self.hang_up()
+            if not kept or self._interrupted or isinstance(error, TimeoutError):
+                raise self._silence(error) from error
+            try:
+                status, content = self._exchange(route.method, target, sent, wait)
+            except (OSError, HTTPException, HTTPError) as again:
+                self.hang_up()
+                raise self._silence(again) from again
+        if status < 400:
+            return _decoder(route.answer).decode(content)
+        raise self._refusal(status, content)
+
+    def _exchange(self, method: str, target: str, body: bytes | None, wait: float) -> tuple[int, bytes]:
+        connection = self._connection or self._open()
+        connection.timeout = ANSWER_SECONDS + wait
+        connection.request(method, target, body, self._headers)
+        response = connection.getresponse()
+        return response.status, response.data
+
+    def _open(self) -> HTTPConnection:
+        address = self._find()
+        parts = urlsplit(address.url)
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._url = address.url
+        self._headers = {
+            "Authorization": f"Bearer {address.token}",
+            "Accept": MSGPACK,
+            "Accept-Encoding": "identity",
+            "Content-Type": MSGPACK,
+        }
+        self._connection = kind(parts.hostname or "", parts.port)
+        return self._connection
+
+    def _silence(self, error: Exception) -> Unreachable:
+        return Unreachable(
+            f"no server answers at {self._url}: {error}",
+            "Start it with `headway up`, or look whether --url, --data or HEADWAY_URL name the one you mean.",
+        )
+
+    def _refusal(self, status: int, content: bytes) -> HeadwayError:
+        try:
+            said = _decoder(ErrorBody).decode(content)
+        except msgspec.MsgspecError:
+            words = content[:200].decode("utf-8", "replace")
+            return Unreachable(f"{self._url} does not answer as Headway does: status {status}, {words!r}")
+        if status == 503:
+            return Unreachable(f"{self._url}: {said.error}", said.hint)
+        return Refused(said.error, said.hint, status=status, missing=said.missing)
+
+    def hang_up(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def interrupt(self) -> None:
+        """From another thread: end the exchange that is under way, which raises `Unreachable` there, and any later."""
+        self._interrupted = True
+        connection = self._connection
+        if connection is not None and (sock := connection.sock) is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(SHUT_RDWR)
+
+
+class Server:
+    """A server as many threads ask it, with patience while it is being started again.
+
+    Args:
+        find: tells where it is; asked again for every new connection, for it may come back elsewhere.
+        patience: seconds to go on trying while nobody answers, >= 0.
+    """
+
+    def __init__(self, find: FindServer, patience: float = 0.0) -> None:
+        self._find = find
+        self._patience = patience
+        self._idle: list[Line] = []
+        self._closed = Event()
+
+    def ask(
+        self, route: Route, *, body: msgspec.Struct | None = None, job: int | None = None, query: Query = ()
+    ) -> Any:
+        """The server's answer, see `Line.ask`."""
+        try:
+            line = self._idle.pop()
+        except IndexError:
+            line = self.line()
+        until = time.monotonic() + self._patience
+        try:
+            for pause in pauses():
+                try:
+                    return line.ask(route, body=body, job=job, query=query)
+                except Unreachable:
+                    if time.monotonic() + pause > until or self._closed.wait(pause):
+                        raise
+            raise AssertionError("pauses never end")
+        finally:
+            if self._closed.is_set():
+                line.hang_up()
+            else:
+                self._idle.append(line)
+
+    def line(self) -> Line:
+        """A connection for the caller alone."""
+        return Line(self._find)
+
+    def close(self) -> None:
+        """Close what is open; questions under way end as they can."""
+        self._closed.set()
+        while self._idle:
+            self._idle.pop().hang_up()
+
+
+def pauses() -> Iterator[float]:
+    """Seconds to wait between one try and the next, without end."""
+    yield from PAUSES
+    while True:
+        yield PAUSES[-1]

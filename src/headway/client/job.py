@@ -1,0 +1,313 @@
+"""What a user says: tasks that call a function or run a program, gathered in jobs with terms."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from headway.client.pickling import pickled_arguments, pickled_function
+from headway.errors import HeadwayError, InvalidInput
+from headway.model.instant import SECOND, Duration, Instant, from_seconds
+from headway.model.job import Kind, PenaltyShape, TaskSpec, flaw
+from headway.wire import Calls, Command, Commands, NewJob, Work, blob_name, check_work
+
+When = float | timedelta | datetime
+"""An instant: seconds or a `timedelta` from submission on, or a `datetime` (local time if it has no zone)."""
+
+ESTIMATE_DEFAULT: Final[Duration] = 600 * SECOND
+"""For a task of a workflow where neither it nor its job has an estimate; the server takes the same for other jobs."""
+
+
+class Task:
+    """One call of a function: `Task(function, *args, **kwargs)`. `Task.command` makes one that runs a program.
+
+    The function and its arguments are carried by cloudpickle: what is defined in the script itself travels with it,
+    what comes from an imported module must be importable where the task runs (or be registered with
+    `cloudpickle.register_pickle_by_value`). They are read when the job is submitted. What the function returns is the
+    task's result; an exception it raises is raised again by who asks for the result.
+
+    Attributes:
+        cores: cores of one node that the task holds while it runs; more than 1 makes its job a workflow.
+        estimate: expected run time in seconds on a node of speed factor 1; None: that of the job. Workflows only.
+    """
+
+    def __init__(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        if not callable(function):
+            raise InvalidInput("function", function, "something that can be called", hint=COMMAND_HINT)
+        self.function: Callable[..., Any] | None = function
+        self.args = args
+        self.kwargs = kwargs
+        self.program: Command | None = None
+        self.cores = 1
+        self.estimate: float | None = None
+        self.before: list[Task] = []
+
+    @classmethod
+    def command(
+        cls,
+        *argv: str | os.PathLike[str],
+        cwd: str | os.PathLike[str] = "",
+        env: Mapping[str, str] | None = None,
+        stdin: str | os.PathLike[str] = "",
+        stdout: str | os.PathLike[str] = "",
+        stderr: str | os.PathLike[str] = "",
+    ) -> Task:
+        """A task that runs a program; no shell is involved. In `argv` and the paths `{i}` stands for its number.
+
+        Its result is what it wrote to stdout, the last part of it; an exit status other than 0 is a `TaskFailed`.
+
+        Args:
+            argv: program and arguments, at least the program.
+            cwd: folder it runs in; default the current one.
+            env: variables added to the node's environment.
+            stdin, stdout, stderr: files, relative to `cwd`. Without them there is nothing to read, and the last part of
+                what it writes is kept with the result.
+        """
+        if not argv:
+            raise InvalidInput("argv", argv, "a program and its arguments")
+        folder = Path.cwd() / os.fspath(cwd)
+        task = cls(cls.command)
+        task.function = None
+        task.program = Command(
+            argv=tuple(os.fspath(part) for part in argv),
+            cwd=str(folder),
+            env=dict(env or {}),
+            stdin=str(folder / os.fspath(stdin)) if stdin else "",
+            stdout=str(folder / os.fspath(stdout)) if stdout else "",
+            stderr=str(folder / os.fspath(stderr)) if stderr else "",
+        )
+        return task
+
+    def after(self, *tasks: Task) -> Task:
+        """Start only when these tasks have succeeded; makes the job a workflow. Returns the task itself."""
+        self.before.extend(tasks)
+        return self
+
+    def __repr__(self) -> str:
+        if self.program is not None:
+            return f"Task.command({', '.join(map(repr, self.program.argv))})"
+        name = getattr(self.function, "__qualname__", None) or repr(self.function)
+        words = [repr(arg) for arg in self.args] + [f"{key}={value!r}" for key, value in self.kwargs.items()]
+        return f"Task({', '.join([name, *words])})"
+
+
+COMMAND_HINT: Final = "A program is run by Task.command('PROGRAM', 'ARGUMENT', ...)."
+
+
+class Job:
+    """Tasks to be scheduled together, with the terms they are scheduled by. All terms may be changed until submission.
+
+    A job is a bag of independent tasks; it is a workflow as soon as a task comes `after` another or wants several
+    cores; and it is rigid, one task that holds several slots at once, with `width`.
+
+    Attributes:
+        name: for people.
+        tasks: in order of their numbers, which is the order of the results.
+        due: wanted completion: seconds or `timedelta` from submission on, or a `datetime`; None: it may take its time.
+        priority: higher is more important.
+        release: earliest start, given like `due`; None: at once.
+        rate, shape: penalty per unit of the penalty shape, >= 0, and how it grows with tardiness: linear, sqrt, square.
+        estimate: expected run time of a task in seconds on a node of speed factor 1; None: nobody knows.
+        workload: amount of work of the whole job in a unit of the user's own; None: tasks times estimate.
+        retries: how often a task that fails by its own doing is tried again. One whose node dies is always redone.
+        time_limit: seconds after which a task is ended; None: never.
+        memory_limit: bytes of memory of a task's process; None: no limit.
+        user: who submits it; empty: the owner of the token.
+        width: slots that a rigid job holds at once; None: the job is not rigid.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        tasks: Iterable[Task] = (),
+        *,
+        due: When | None = None,
+        priority: float = 0.0,
+        release: When | None = None,
+        rate: float = 1.0,
+        shape: PenaltyShape | Literal["linear", "sqrt", "square"] = PenaltyShape.LINEAR,
+        estimate: float | None = None,
+        workload: float | None = None,
+        retries: int = 0,
+        time_limit: float | None = None,
+        memory_limit: int | None = None,
+        user: str = "",
+        width: int | None = None,
+    ) -> None:
+        self.name = name
+        self.tasks: list[Task] = list(tasks)
+        self.due = due
+        self.priority = priority
+        self.release = release
+        self.rate = rate
+        self.shape = shape
+        self.estimate = estimate
+        self.workload = workload
+        self.retries = retries
+        self.time_limit = time_limit
+        self.memory_limit = memory_limit
+        self.user = user
+        self.width = width
+
+    def add_task(
+        self, task: Task, *, after: Iterable[Task] = (), cores: int | None = None, estimate: float | None = None
+    ) -> Task:
+        """Append a task, with what a workflow may say of it, and return it."""
+        task.after(*after)
+        if cores is not None:
+            task.cores = cores
+        if estimate is not None:
+            task.estimate = estimate
+        self.tasks.append(task)
+        return task
+
+    @property
+    def kind(self) -> Kind:
+        """Bag, rigid or workflow, as its tasks are now."""
+        if self.width is not None:
+            return Kind.RIGID
+        return Kind.WORKFLOW if any(task.before or task.cores != 1 for task in self.tasks) else Kind.BAG
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name!r}: {self.kind.name.lower()}, tasks={len(self.tasks)}>"
+
+
+def instant(when: When | None, field: str, now: Instant) -> Instant | None:
+    """An instant as people give it, in microseconds since the epoch.
+
+    Raises:
+        InvalidInput: not a time at all, or more than 30 years off.
+    """
+    if when is None:
+        return None
+    try:
+        if isinstance(when, datetime):
+            return from_seconds(when.timestamp())
+        seconds = when.total_seconds() if isinstance(when, timedelta) else when
+        if isinstance(seconds, bool) or abs(seconds) > 1e9:
+            raise ValueError
+        return now + from_seconds(seconds)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(
+            field,
+            when,
+            "seconds from submission on, a timedelta, or a datetime",
+            hint="An absolute time in seconds is given as datetime.fromtimestamp(SECONDS).",
+        ) from error
+
+
+def duration(seconds: float | None, field: str) -> Duration | None:
+    """Seconds as microseconds.
+
+    Raises:
+        InvalidInput: not a finite number.
+    """
+    try:
+        return None if seconds is None else from_seconds(seconds)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(field, seconds, "a finite number of seconds") from error
+
+
+def described(job: Job, now: Instant | None = None) -> tuple[NewJob, dict[str, bytes]]:
+    """A job as it is sent, and its functions as blobs by name.
+
+    Raises:
+        HeadwayError: the job has no tasks, a wrong term, or something that cannot be pickled.
+    """
+    title = f"job {job.name!r}" if job.name else "the job"
+    if not job.tasks:
+        raise HeadwayError(f"{title} has no tasks", "Give it at least one with add_task.")
+    if job.width is not None and (len(job.tasks) != 1 or job.tasks[0].before):
+        raise HeadwayError(
+            f"{title} has a width and {len(job.tasks)} tasks; a rigid job is one task that holds all its slots",
+            "Leave the width out for tasks that each take one slot.",
+        )
+    work, blobs = _work(job, title)
+    return new_job(job, work, len(job.tasks), _plan(job, title), now), blobs
+
+
+def new_job(job: Job, work: Work, tasks: int, plan: tuple[TaskSpec, ...] = (), now: Instant | None = None) -> NewJob:
+    """The terms of a job as they are sent, with its work.
+
+    Raises:
+        HeadwayError: a term is wrong.
+    """
+    now = time.time_ns() // 1000 if now is None else now
+    try:
+        shape = PenaltyShape(job.shape)
+    except ValueError as error:
+        raise InvalidInput("shape", job.shape, "linear, sqrt or square") from error
+    new = NewJob(
+        work,
+        kind=job.kind.name.lower(),  # type: ignore[arg-type]  # the three names are the three kinds
+        tasks=tasks,
+        width=1 if job.width is None else job.width,
+        release=instant(job.release, "release", now),
+        estimate=duration(job.estimate, "estimate"),
+        due=instant(job.due, "due", now),
+        priority=job.priority,
+        rate=job.rate,
+        shape=shape,
+        user=job.user,
+        name=job.name,
+        workload=job.workload,
+        retries=job.retries,
+        time_limit=duration(job.time_limit, "time_limit"),
+        memory_limit=job.memory_limit,
+        plan=plan,
+    )
+    wrong = flaw(new.spec(0, now, ""))
+    if wrong:
+        raise HeadwayError(f"job {job.name!r}: {wrong}")
+    check_work(new)
+    return new
+
+
+def _work(job: Job, title: str) -> tuple[Work, dict[str, bytes]]:
+    programs = [task.program for task in job.tasks if task.program is not None]
+    if len(programs) == len(job.tasks):
+        alike = all(program == programs[0] for program in programs)
+        return Commands(commands=(programs[0],) if alike else tuple(programs)), {}
+    if programs:
+        raise HeadwayError(
+            f"{title} has tasks that call functions and tasks that run programs", "Submit them as two jobs."
+        )
+    numbers: dict[int, int] = {}
+    functions: dict[str, bytes] = {}
+    args, chosen = [], []
+    for number, task in enumerate(job.tasks):
+        assert task.function is not None
+        key = id(task.function)
+        if key not in numbers:
+            blob = pickled_function(task.function, f"task {number} of {title}")
+            name = blob_name(blob)
+            functions.setdefault(name, blob)
+            numbers[key] = list(functions).index(name)
+        chosen.append(numbers[key])
+        args.append(pickled_arguments(task.args, task.kwargs, f"task {number} of {title}"))
+    return Calls(
+        functions=tuple(functions), args=tuple(args), chosen=tuple(chosen) if len(functions) > 1 else ()
+    ), functions
+
+
+def _plan(job: Job, title: str) -> tuple[TaskSpec, ...]:
+    if job.kind is not Kind.WORKFLOW:
+        return ()
+    numbers = {id(task): number for number, task in enumerate(job.tasks)}
+    common = duration(job.estimate, "estimate")
+    plan = []
+    for number, task in enumerate(job.tasks):
+        before = [numbers.get(id(other), number) for other in task.before]
+        if any(other >= number for other in before):
+            raise HeadwayError(
+                f"task {number} of {title} comes after a task that is not added before it",
+                "Add the tasks of a workflow to their job in an order in which they could run.",
+            )
+        own = duration(task.estimate, f"estimate of task {number}")
+        estimate = own if own is not None else common if common is not None else ESTIMATE_DEFAULT
+        plan.append(TaskSpec(estimate, task.cores, tuple(sorted(set(before)))))
+    return tuple(plan)

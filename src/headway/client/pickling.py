@@ -1,0 +1,154 @@
+"""Functions, arguments and results as bytes, and who is to blame where they cannot be."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import cloudpickle
+
+from headway.errors import HeadwayError
+from headway.model.events import Outcome
+from headway.wire import TaskEnding, TaskResult
+
+HINT = "Open what cannot travel (connections, files, locks) inside the function, or give its name or path instead."
+
+
+class TaskFailed(HeadwayError):
+    """A task came to an end that is no result.
+
+    Attributes:
+        job, task: whose end it is.
+        ending: how it ended: `outcome`, `detail` in words, `exit_code`, the last part of `stdout` and `stderr`; None
+            if it never ran, because a task before it failed.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, job: int, task: int, ending: TaskEnding | None = None) -> None:
+        super().__init__(message, hint)
+        self.job = job
+        self.task = task
+        self.ending = ending
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception where the task ran; the cause of the exception raised here."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0].rstrip()}\n"""'
+
+
+def pickled_function(function: Callable[..., Any], whose: str) -> bytes:
+    """A function by cloudpickle.
+
+    Raises:
+        HeadwayError: it cannot be pickled; names what it uses that is to blame.
+    """
+    try:
+        blob: bytes = cloudpickle.dumps(function)
+    except Exception as error:  # any class of object may raise anything
+        name = getattr(function, "__qualname__", repr(function))
+        blame = next(_culprits(_used_by(function)), "")
+        raise HeadwayError(
+            f"{whose}: the function {name} cannot be pickled{f': it uses {blame}' if blame else ''} ({error})", HINT
+        ) from error
+    return blob
+
+
+def pickled_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], whose: str) -> bytes:
+    """`(args, kwargs)` as cloudpickle has them.
+
+    Plain pickle writes the same, many times faster, unless something belongs to the script itself.
+
+    Raises:
+        HeadwayError: they cannot be pickled; names the argument to blame.
+    """
+    blob = _plainly((args, kwargs))
+    if b"__main__" not in blob and not cloudpickle.list_registry_pickle_by_value():
+        return blob
+    try:
+        carried: bytes = cloudpickle.dumps((args, kwargs), pickle.DEFAULT_PROTOCOL)
+    except Exception as error:  # any class of object may raise anything
+        named = {f"argument {place}": value for place, value in enumerate(args)}
+        named |= {f"argument {name!r}": value for name, value in kwargs.items()}
+        blame = next(_culprits(named), "an argument")
+        raise HeadwayError(f"{whose}: {blame} cannot be pickled ({error})", HINT) from error
+    return carried
+
+
+def _plainly(value: object) -> bytes:
+    """By the standard library's pickle; the bytes of `__main__` where that cannot do it."""
+    try:
+        return pickle.dumps(value, pickle.DEFAULT_PROTOCOL)
+    except Exception:  # noqa: BLE001  # any class of object may raise anything; cloudpickle can do more
+        return b"__main__"
+
+
+def _used_by(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function refers to beyond its arguments, by name."""
+    plain = inspect.unwrap(getattr(function, "func", function))
+    bound = getattr(plain, "__self__", None)
+    found = {} if bound is None else {"its object": bound}
+    try:
+        names = inspect.getclosurevars(getattr(plain, "__func__", plain))
+    except (TypeError, ValueError):
+        return found
+    return {**found, **{f"{name!r}": value for name, value in {**names.nonlocals, **names.globals}.items()}}
+
+
+def _culprits(named: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in named.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception:  # noqa: BLE001  # that is what is looked for
+            yield f"{name}, of type {type(value).__module__}.{type(value).__qualname__},"
+
+
+def unpickled(result: TaskResult) -> tuple[Any, BaseException | None]:
+    """What a task gave, or the exception that its end is: one that it raised itself or a `TaskFailed`.
+
+    A function gives what it returned, a program what it wrote to stdout (the last part of it); the one task of a rigid
+    job on several slots gives a list of these, by rank.
+    """
+    endings = result.members if result.ending.outcome is Outcome.SUCCEEDED and result.members else (result.ending,)
+    values = []
+    for ending in endings:
+        value, error = _given(ending, result.job, result.task)
+        if error is not None:
+            return None, error
+        values.append(value)
+    return values if result.members else values[0], None
+
+
+def _given(ending: TaskEnding, job: int, task: int) -> tuple[Any, BaseException | None]:
+    where = f"task {task} of job {job}"
+    if ending.outcome is Outcome.SUCCEEDED and ending.value is None:
+        return ending.stdout.decode("utf-8", "replace"), None
+    if ending.value is not None:
+        try:
+            value = pickle.loads(ending.value)
+        except Exception as error:  # noqa: BLE001  # unpickling runs code of any class
+            last = f"; there it was: {ending.detail.strip().splitlines()[-1]}" if ending.detail else ""
+            failure = TaskFailed(
+                f"what {where} gave back cannot be read here: {error!r}{last}",
+                "Every module it comes from must be importable here as well.",
+                job=job,
+                task=task,
+                ending=ending,
+            )
+            failure.__cause__ = error
+            return None, failure
+        if ending.outcome is Outcome.SUCCEEDED:
+            return value, None
+        if isinstance(value, BaseException):
+            value.__cause__ = RemoteTraceback(ending.detail)
+            return None, value
+    wrote = (ending.stderr or ending.stdout).decode("utf-8", "replace").rstrip()
+    return None, TaskFailed(
+        f"{where} failed: {ending.detail or ending.outcome.value}",
+        f"It wrote last:\n{wrote[-2000:]}" if wrote else "",
+        job=job,
+        task=task,
+        ending=ending,
+    )

@@ -1,0 +1,250 @@
+"""What a submission returns: futures of jobs and of their tasks, filled by the client as messages come."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, Future
+from threading import Condition
+from typing import Any, Protocol
+
+from headway.client.pickling import TaskFailed, unpickled
+from headway.model.actions import JobStatus
+from headway.model.job import JobId
+from headway.wire import TaskResult
+
+End = tuple[Any, BaseException | None]
+"""What a task returned, or the exception it ended with."""
+
+
+class Sink(Protocol):
+    """Whoever wants to know what becomes of a job; told in order."""
+
+    def accepted(self, job: JobId) -> None:
+        """The job has this id; told before anything else, while the client is locked."""
+        ...
+
+    def settled(self, result: TaskResult) -> None:
+        """A task has its final outcome."""
+        ...
+
+    def concluded(self, status: JobStatus) -> None:
+        """Nothing more will happen to the job."""
+        ...
+
+    def broken(self, error: BaseException) -> None:
+        """Nothing more will be heard of it."""
+        ...
+
+
+class Waiter(Future[list[Any]]):
+    """The future of a job; its result is the list of its tasks' results, in the order of the tasks.
+
+    A `concurrent.futures.Future` in all respects. If tasks failed, `result()` raises the exception of the first of
+    them; what the others returned is had from `outcomes()` and `tasks`. A cancelled job raises `CancelledError`.
+    Iterating gives the results one by one, each as soon as it and those before it are there.
+
+    Attributes:
+        job: the job's id.
+        name: the job's name.
+        status: how the job ended; None until it has, or if nothing more can be heard of it.
+    """
+
+    def __init__(self, name: str, tasks: int, cancel: Callable[[JobId], bool]) -> None:
+        super().__init__()
+        self.job: JobId = 0
+        self.name = name
+        self.status: JobStatus | None = None
+        self._ask_cancel = cancel
+        self._news = Condition()
+        # Guarded by `_news`. Whoever writes an end fulfils its future, so that it is fulfilled once.
+        self._ends: list[End | None] = [None] * tasks
+        self._left = tasks
+        self._failed = 0
+        self._concluded = False
+        self._futures: tuple[Future[Any], ...] = ()
+
+    def __len__(self) -> int:
+        """How many tasks the job has."""
+        return len(self._ends)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The results in order of the tasks, each as soon as it is there; a failed task's exception is raised."""
+        for task in range(len(self)):
+            with self._news:
+                while (end := self._ends[task]) is None:
+                    self._news.wait()
+            if end[1] is not None:
+                raise end[1]
+            yield end[0]
+
+    def __repr__(self) -> str:
+        done = self.status.value if self.status else f"{self.progress[0]} of {len(self)} tasks done"
+        return f"<Waiter of job {self.job} {self.name!r}: {done}>"
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many tasks have their final outcome, and how many of these without success."""
+        return len(self._ends) - self._left, self._failed
+
+    @property
+    def tasks(self) -> tuple[Future[Any], ...]:
+        """A future for each task, in their order."""
+        with self._news:
+            if not self._futures:
+                self._futures = tuple(Future() for _ in self._ends)
+                for future, end in zip(self._futures, self._ends, strict=True):
+                    if end is not None:
+                        fulfil(future, end)
+            return self._futures
+
+    def outcomes(self, timeout: float | None = None) -> list[Any]:
+        """Wait for the end; then each task's result, or the exception it ended with, in the order of the tasks.
+
+        Raises:
+            TimeoutError: the job did not end within `timeout` seconds.
+        """
+        if not concurrent.futures.wait([self], timeout).done:
+            raise TimeoutError(f"job {self.job} did not end within {timeout} s")
+        return [value if error is None else error for value, error in filter(None, self._ends)]
+
+    def cancel(self) -> bool:
+        """Ask the server to end the job and to kill what runs of it; whether it still went on.
+
+        Results that are there already are kept.
+        """
+        if not self.done() and self._ask_cancel(self.job):
+            self.concluded(JobStatus.CANCELLED)
+        return self.cancelled()
+
+    def accepted(self, job: JobId) -> None:
+        """The job has this id (`Sink`)."""
+        self.job = job
+
+    def settled(self, result: TaskResult) -> None:
+        """A task has its final outcome (`Sink`)."""
+        end = unpickled(result)
+        with self._news:
+            if self._ends[result.task] is not None:
+                return
+            self._ends[result.task] = end
+            self._left -= 1
+            self._failed += end[1] is not None
+            self._news.notify_all()
+            future = self._futures[result.task] if self._futures else None
+        if future is not None:
+            fulfil(future, end)
+
+    def concluded(self, status: JobStatus) -> None:
+        """Nothing more will happen to the job (`Sink`)."""
+        if status is JobStatus.CANCELLED:
+            self._conclude(status, lambda _: CancelledError())
+        else:
+            self._conclude(status, self._never_ran)
+
+    def broken(self, error: BaseException) -> None:
+        """Nothing more will be heard of the job (`Sink`)."""
+        self._conclude(None, lambda _: error)
+
+    def _never_ran(self, task: int) -> TaskFailed:
+        return TaskFailed(
+            f"task {task} of job {self.job} did not run, because a task before it failed", job=self.job, task=task
+        )
+
+    def _conclude(self, status: JobStatus | None, lack: Callable[[int], BaseException]) -> None:
+        """Give an end to each task that has none, then one to the job."""
+        with self._news:
+            if self._concluded:
+                return
+            self._concluded = True
+            self.status = status
+            missing = [task for task, end in enumerate(self._ends) if end is None]
+            for task in missing:
+                self._ends[task] = (None, lack(task))
+            self._news.notify_all()
+            ends, futures = [end for end in self._ends if end is not None], self._futures
+        if futures:
+            for task in missing:
+                fulfil(futures[task], ends[task])
+        error = (
+            CancelledError() if status is JobStatus.CANCELLED else next(filter(None, (end[1] for end in ends)), None)
+        )
+        fulfil(self, ([end[0] for end in ends], error))
+
+
+class Waiters(Future[list[list[Any]]]):
+    """The future of several jobs submitted together; its result is the list of their results, in their order.
+
+    Iterating gives the `Waiter` of each job.
+    """
+
+    def __init__(self, waiters: Iterable[Waiter]) -> None:
+        super().__init__()
+        self._jobs = tuple(waiters)
+        self._left = len(self._jobs)
+        self._news = Condition()
+        if not self._jobs:
+            self.set_result([])
+        for waiter in self._jobs:
+            waiter.add_done_callback(self._one_ended)
+
+    def __len__(self) -> int:
+        """How many jobs."""
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(self._jobs)
+
+    def __getitem__(self, number: int) -> Waiter:
+        return self._jobs[number]
+
+    def __repr__(self) -> str:
+        return f"<Waiters of {len(self)} jobs, {self._left} not ended>"
+
+    def outcomes(self, timeout: float | None = None) -> list[list[Any]]:
+        """Wait for the end of all jobs; then `Waiter.outcomes` of each.
+
+        Raises:
+            TimeoutError: a job did not end within `timeout` seconds.
+        """
+        if not concurrent.futures.wait([self], timeout).done:
+            raise TimeoutError(f"{self._left} of {len(self)} jobs did not end within {timeout} s")
+        return [waiter.outcomes() for waiter in self]
+
+    def cancel(self) -> bool:
+        """Cancel each job that still goes on; whether any was cancelled."""
+        cancelled = [waiter.cancel() for waiter in self]
+        return any(cancelled)
+
+    def _one_ended(self, _: Future[Any]) -> None:
+        with self._news:
+            self._left -= 1
+            if self._left:
+                return
+        errors = (CancelledError() if waiter.cancelled() else waiter.exception() for waiter in self)
+        error = next(filter(None, errors), None)
+        fulfil(self, ([] if error else [waiter.result() for waiter in self], error))
+
+
+def fulfil(future: Future[Any], end: End) -> None:
+    """End a future that nobody else ends: with a value, an exception, or as cancelled."""
+    value, error = end
+    if isinstance(error, CancelledError):
+        Future.cancel(future)
+    if future.set_running_or_notify_cancel():
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+
+def as_completed(waiters: Future[Any] | Iterable[Future[Any]], timeout: float | None = None) -> Iterator[Future[Any]]:
+    """Waiters, or futures of tasks, in the order in which they end; those of a `Waiters` one by one.
+
+    Raises:
+        TimeoutError: some have not ended within `timeout` seconds.
+    """
+    single: list[Future[Any]] = []
+    for waiter in [waiters] if isinstance(waiters, Future) else waiters:
+        single += waiter if isinstance(waiter, Waiters) else [waiter]
+    return concurrent.futures.as_completed(single, timeout)
