@@ -1,0 +1,142 @@
+"""The cluster file: which nodes there are, in TOML.
+
+```toml
+[[node]]
+name = "big"       # unique in the cluster
+slots = 8          # shares of the node that a task can hold; default 1
+speed = 1.5        # work per second relative to a reference node; default 1
+cores = 16         # default one a slot
+site = "cellar"    # default "local"
+lease = 30         # seconds of silence after which it counts as down; default: its engine tells
+count = 3          # that many alike, named big-1, big-2, big-3; default one, named big
+```
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from headway.errors import HeadwayError, InvalidInput, did_you_mean
+from headway.model.instant import from_seconds
+from headway.model.node import NodeSpec, node_flaw
+
+_MOST = 1_000_000  # of anything that is counted: more is a slip of the finger
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 1 <= value <= _MOST
+
+
+def _is_amount(value: object) -> bool:
+    return type(value) in (int, float) and 0 < value <= 1e9  # type: ignore[operator]  # of a type that has an order
+
+
+_NAME, _COUNT = "a name, in quotes", f"a whole number from 1 to {_MOST}"
+_FIELDS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+    "name": (_is_name, _NAME),
+    "slots": (_is_count, _COUNT),
+    "speed": (_is_amount, "a number greater than 0"),
+    "cores": (_is_count, _COUNT),
+    "site": (_is_name, _NAME),
+    "lease": (_is_amount, "seconds, more than 0"),
+    "count": (_is_count, _COUNT),
+}
+
+
+def uniform_cluster(slots: int) -> tuple[NodeSpec, ...]:
+    """One node of speed factor 1 with this many slots.
+
+    Raises:
+        InvalidInput: `slots` is less than 1.
+    """
+    node = NodeSpec("cluster", slots=slots)
+    if node_flaw(node):
+        raise InvalidInput("slots", slots, "1 or more")
+    return (node,)
+
+
+def read_cluster(path: str | Path) -> tuple[NodeSpec, ...]:
+    """The nodes that a cluster file declares, in its order.
+
+    Raises:
+        InvalidInput: a field is unknown, missing or has a value that is not allowed; it names the file, the field, the
+            value, what is allowed and, where nodes are written as `[[node]]`, the line.
+        HeadwayError: the file cannot be read.
+    """
+    try:
+        text = Path(path).read_text("utf-8")
+    except OSError as error:
+        raise HeadwayError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise HeadwayError(f"{path} is not text in utf-8: {error.reason} at byte {error.start}") from error
+    return parse_cluster(text, source=str(path))
+
+
+def parse_cluster(text: str, *, source: str = "cluster") -> tuple[NodeSpec, ...]:
+    """The nodes that the text of a cluster file declares; `source` is what errors call it.
+
+    >>> [node.name for node in parse_cluster('node = [{name = "a", count = 2}, {name = "b"}]')]
+    ['a-1', 'a-2', 'b']
+    """
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise HeadwayError(f"{source} is not TOML: {error}") from error
+    for key in (key for key in content if key != "node"):
+        raise InvalidInput("key", key, "node", source=source, hint=did_you_mean(key, ["node"]))
+    tables = content.get("node")
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise InvalidInput("node", tables, "one [[node]] table or more", source=source)
+    nodes: dict[str, NodeSpec] = {}
+    for number, table in enumerate(tables):
+        try:
+            for node in _nodes(table):
+                if node.name in nodes:
+                    raise InvalidInput("name", node.name, "a name that no other node has")
+                nodes[node.name] = node
+        except InvalidInput as flaw:
+            line = _line(text, number, flaw.field)
+            raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=source, line=line, hint=flaw.hint) from None
+    return tuple(nodes.values())
+
+
+def _nodes(table: Mapping[str, Any]) -> Iterator[NodeSpec]:
+    for field, value in table.items():
+        if field not in _FIELDS:
+            raise InvalidInput(field, value, f"only {', '.join(_FIELDS)}", hint=did_you_mean(field, _FIELDS))
+        is_allowed, allowed = _FIELDS[field]
+        if not is_allowed(value):
+            raise InvalidInput(field, value, allowed)
+    if "name" not in table:
+        raise InvalidInput("name", None, _NAME)
+    terms = {field: value for field, value in table.items() if field not in ("name", "count")}
+    terms["speed"] = float(terms.get("speed", 1))
+    if "lease" in terms:
+        terms["lease"] = from_seconds(terms["lease"])
+    count = table.get("count")
+    for name in [table["name"]] if count is None else [f"{table['name']}-{number + 1}" for number in range(count)]:
+        yield NodeSpec(name, **terms)
+
+
+def _line(text: str, table: int, field: str) -> int | None:
+    """The line of a field of a [[node]] table, of its heading if the field is not there; None for inline tables."""
+    seen = -1
+    heading = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("["):
+            if seen == table:
+                break
+            if re.match(r"\s*\[\[\s*[\"']?node[\"']?\s*\]\]", line):
+                seen += 1
+                heading = number if seen == table else None
+        elif heading and re.match(rf"\s*[\"']?{re.escape(field)}[\"']?\s*=", line):
+            return number
+    return heading

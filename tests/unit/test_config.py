@@ -1,0 +1,107 @@
+"""Cluster files: the nodes they declare, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from headway import config
+from headway.config import parse_cluster, read_cluster, uniform_cluster
+from headway.errors import HeadwayError, InvalidInput
+from headway.model.instant import SECOND
+from headway.model.node import NodeSpec
+
+
+def test_a_node_has_what_its_file_says() -> None:
+    nodes = parse_cluster(
+        """
+        [[node]]
+        name = "big"
+        slots = 8
+        speed = 2
+        cores = 16
+        site = "cellar"
+        lease = 1.5
+
+        [[node]]
+        name = "small"
+        """
+    )
+    assert nodes == (
+        NodeSpec("big", slots=8, speed=2.0, cores=16, site="cellar", lease=3 * SECOND // 2),
+        NodeSpec("small"),
+    )
+
+
+def test_nodes_alike_are_counted_and_numbered() -> None:
+    nodes = parse_cluster('[[node]]\nname = "n"\nslots = 2\ncount = 3\n[[node]]\nname = "one"\ncount = 1')
+    assert [(node.name, node.slots) for node in nodes] == [("n-1", 2), ("n-2", 2), ("n-3", 2), ("one-1", 1)]
+
+
+def test_the_example_of_the_docstring_is_a_cluster() -> None:
+    assert config.__doc__
+    example = config.__doc__.split("```toml")[1].split("```")[0]
+    assert [node.name for node in parse_cluster(example)] == ["big-1", "big-2", "big-3"]
+    assert doctest.testmod(config).failed == 0
+
+
+FIRST = '[[node]]\nname = "a"\n\n'
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        ("slots = 0", r"c.toml:6: slots is 0; allowed: a whole number from 1 to 1000000"),
+        ("slots = 1.5", r"c.toml:6: slots is 1.5; allowed: a whole number"),
+        ("slots = true", r"c.toml:6: slots is True; allowed: a whole number"),
+        ('slots = "4"', r"c.toml:6: slots is '4'; allowed: a whole number"),
+        ("'speed' = 0", r"c.toml:6: speed is 0; allowed: a number greater than 0"),
+        ("speed = nan", r"c.toml:6: speed is nan; allowed: a number greater than 0"),
+        ("speed = inf", r"c.toml:6: speed is inf; allowed: a number greater than 0"),
+        ("cores = -1", r"c.toml:6: cores is -1; allowed: a whole number"),
+        ('site = ""', r"c.toml:6: site is ''; allowed: a name"),
+        ("lease = 0.0", r"c.toml:6: lease is 0.0; allowed: seconds, more than 0"),
+        ("count = 0", r"c.toml:6: count is 0; allowed: a whole number"),
+        ("slotz = 3", r"c.toml:6: slotz is 3; allowed: only name, slots, .*\nDid you mean slots\?"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, second: str, says: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(f'{FIRST}[[node]]\nname = "b"\n{second}\n')
+    with pytest.raises(InvalidInput, match=says):
+        read_cluster(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (FIRST + "[[node]]\nslots = 1", r"cluster:4: name is None; allowed: a name, in quotes"),
+        (FIRST + FIRST, r"cluster:5: name is 'a'; allowed: a name that no other node has"),
+        (FIRST + '[[node]]\nname = "a-1"\n[[node]]\nname = "a"\ncount = 1', r"cluster:7: name is 'a-1'"),
+        ('node = [{name = "a", slots = 0}]', r"cluster: slots is 0"),
+        ("[[nodes]]\nname = 'a'", r"cluster: key is 'nodes'; allowed: node\nDid you mean node\?"),
+        ("", r"cluster: node is None; allowed: one \[\[node\]\] table or more"),
+        ("node = []", r"cluster: node is \[\]"),
+        ("[node]\nname = 'a'", r"cluster: node is \{'name': 'a'\}; allowed: one \[\[node\]\] table or more"),
+        ("[[node]\n", r"cluster is not TOML: .*line 1"),
+    ],
+)
+def test_a_wrong_file_is_refused(text: str, says: str) -> None:
+    with pytest.raises(HeadwayError, match=says):
+        parse_cluster(text)
+
+
+def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(HeadwayError, match=r"cannot read .*absent.toml: No such file"):
+        read_cluster(tmp_path / "absent.toml")
+    (tmp_path / "odd.toml").write_bytes(b"\xff")
+    with pytest.raises(HeadwayError, match=r"odd.toml is not text in utf-8"):
+        read_cluster(tmp_path / "odd.toml")
+
+
+def test_a_uniform_cluster_is_one_node() -> None:
+    assert [(node.slots, node.speed) for node in uniform_cluster(128)] == [(128, 1.0)]
+    with pytest.raises(InvalidInput, match="slots is 0; allowed: 1 or more"):
+        uniform_cluster(0)
