@@ -40,13 +40,14 @@ def in_system(view: Snapshot) -> list[JobView]:
 def deal_spare(dealing: Dealing, rule: str) -> None:
     """Deal what is left to the jobs in need, one after the other, each up to what it can use (Lin14 5.5)."""
     if rule != "none" and dealing.left:
-        for job in sorted(dealing.in_need(), key=by_due if rule == "due" else by_priority):
+        needy = sorted(dealing.in_need(), key=by_due if rule == "due" else by_priority)
+        for job in dealing.while_slots_are_left(needy):
             dealing.deal(job, dealing.size)
 
 
 def finish(view: Snapshot, dealing: Dealing, jobs: Iterable[JobView], short: Reason) -> Plan:
     """The plan of what was dealt; with a reason for every job that got nothing, if somebody asked."""
-    plan = dealing.write(view.plan(), jobs)
+    plan = dealing.write(view.plan())
     if plan.recording:
         for job in jobs:
             if job.ready and not dealing.dealt.get(job.id):
@@ -74,7 +75,7 @@ class Fill:
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view), ordered(in_system(view), self.order)
-        for job in jobs:
+        for job in dealing.while_slots_are_left(jobs):
             dealing.deal(job, dealing.size)
         return finish(view, dealing, jobs, Reason.BEHIND_OTHERS)
 
@@ -108,11 +109,11 @@ class Priority:
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view), in_system(view)
         if self.reserve == 0:
-            for job in jobs:
+            for job in dealing.while_slots_are_left(jobs):
                 dealing.deal(job, dealing.size)
         else:
             share = max(1, math.floor((1 - Fraction(str(self.reserve))) * dealing.size))
-            for position, job in enumerate(jobs):
+            for position, job in enumerate(dealing.while_slots_are_left(jobs)):
                 dealing.deal(job, share if position == 0 else 1)
             deal_spare(dealing, self.spare)
         return finish(view, dealing, jobs, Reason.NO_SHARE)
@@ -143,7 +144,7 @@ class Proportion:
         dealing, jobs = Dealing(view), in_system(view)
         loads = [Fraction(job.workload) for job in jobs]
         total = sum(loads)
-        for job, load in zip(jobs, loads, strict=True):
+        for job, load in zip(dealing.while_slots_are_left(jobs), loads, strict=False):
             dealing.deal(job, math.ceil(dealing.size * load / total) if total else dealing.size)
         deal_spare(dealing, self.spare)
         return finish(view, dealing, jobs, Reason.NO_SHARE)
@@ -194,7 +195,7 @@ class Workload:
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view), in_system(view)
-        for job in jobs:
+        for job in dealing.while_slots_are_left(jobs):
             deal_pace(dealing, job, from_seconds(self.period))
         deal_spare(dealing, self.spare)
         return finish(view, dealing, jobs, Reason.NO_SHARE)
@@ -222,7 +223,7 @@ class Deadline:
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view), in_system(view)
-        for job in jobs:
+        for job in dealing.while_slots_are_left(jobs):
             if job.due < NEVER:
                 deal_pace(dealing, job, job.due - view.now)
         deal_spare(dealing, self.spare)

@@ -139,10 +139,19 @@ class Dealing:
                 gained += count(slots)
         return gained
 
-    def write(self, plan: Plan, jobs: Iterable[JobView]) -> Plan:
-        """Put what was dealt into the plan: only the jobs for which it is a change."""
+    def while_slots_are_left(self, jobs: Iterable[JobView]) -> Iterator[JobView]:
+        """The jobs one after the other, until all slots are dealt."""
         for job in jobs:
-            slots = self.dealt.get(job.id, NO_SLOTS)
+            if not self.left:
+                return
+            yield job
+
+    def write(self, plan: Plan) -> Plan:
+        """Put what was dealt into the plan: only the jobs for which it is a change."""
+        for holder in set(self.view.owners.values()):
+            self.dealt.setdefault(holder.id, NO_SLOTS)
+        for dealt, slots in sorted(self.dealt.items()):
+            job = self.view.jobs[dealt]
             if job.kind is not Kind.WORKFLOW and slots != job.held:
                 plan.hold(job.id, slots, Claim.AFTER)
         for placed, task, slots in self.placed:
