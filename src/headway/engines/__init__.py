@@ -1,0 +1,1 @@
+"""Adapters to things that really run tasks; each keeps the protocol of `headway.engines.base`."""

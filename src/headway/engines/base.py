@@ -1,0 +1,272 @@
+"""The Engine protocol: what a driver asks of something that really runs tasks, and what it is told in return.
+
+An engine never chooses: the driver names node and slots. It may run an attempt more than once or tell of an attempt
+nobody waits for any more (attempts are numbered, late answers are fenced by the core), but it never loses an end:
+
+- Each launched attempt is owed exactly one `Ended`, unless one of its nodes is lost first: `NodeLost` stands for the
+  ends of all attempts that had a member there.
+- Whatever a task does (crash, exit, exceed its limits, send back what cannot be read) is an ending of its own kind,
+  with the output it wrote; it never ends the engine, nor its node.
+- When `Ended` is reported, no process of the attempt runs any more and its slots can be used again. What an attempt
+  leaves behind (background processes) is ended with it.
+- An end is kept until the driver acknowledges it, so that a driver that dies before the result is durable is told
+  again.
+- A node that is back (`NodeBack`) runs nothing of what it ran before.
+
+All methods are called, and all reports made, in the thread of the driver's event loop. `report` is never called from
+within `launch`, `kill` or `acknowledge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from headway.errors import HeadwayError
+from headway.model.events import Outcome
+from headway.model.instant import Duration
+from headway.model.job import JobId
+from headway.model.node import NodeSpec
+
+AttemptKey = tuple[JobId, int, int]
+"""Job, task, attempt."""
+
+RESULT_MAX = 64 << 20
+"""Bytes that a result may have where nobody says otherwise."""
+
+TAIL_MAX = 8192
+"""Bytes of output that come with an ending; the whole output is in its file."""
+
+
+class EngineError(HeadwayError):
+    """An engine cannot do its work at all: its nodes do not start, its directory is not usable."""
+
+
+class Function(msgspec.Struct, frozen=True):
+    """A function made by cloudpickle, shared by the calls of a job: it travels to each process once.
+
+    Attributes:
+        name: the same for the same bytes, different for different ones.
+    """
+
+    name: str
+    pickled: bytes
+
+    @classmethod
+    def of(cls, pickled: bytes) -> Function:
+        """Name a function by the SHA-256 of its bytes."""
+        import hashlib  # a slot's process has no need of it, and it is large
+
+        return cls(hashlib.sha256(pickled).hexdigest(), pickled)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A Python function to be called in a warm process.
+
+    Attributes:
+        arguments: `(args, kwargs)`, pickled.
+    """
+
+    function: Function
+    arguments: bytes
+
+
+class Command(msgspec.Struct, frozen=True):
+    """A program to be run, everything substituted already; no shell is involved.
+
+    Attributes:
+        argv: program, looked for on PATH, and its arguments; at least one text.
+        cwd: folder it runs in; empty: the one the driver was started in.
+        env: variables added to the node's environment, which also has HEADWAY_JOB, HEADWAY_TASK, HEADWAY_ATTEMPT,
+            HEADWAY_RANK and HEADWAY_WIDTH (of a rigid job) and HEADWAY_NODE.
+        stdin, stdout, stderr: paths of files, relative ones from `cwd`. Empty: nothing to read; output kept by the
+            engine, see `Ending`.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str = ""
+    env: dict[str, str] = {}
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+
+
+Work = Call | Command
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One process of an attempt.
+
+    Attributes:
+        node: name of the node it runs on.
+        slots: slots of that node it holds, counted from 0 on each node; at least one.
+    """
+
+    node: str
+    slots: tuple[int, ...]
+    work: Work
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """An attempt to be run on exactly these slots.
+
+    A task of a bag has one member with one slot; a task of a workflow one member with several slots of one node; a
+    rigid job a member a slot, on one node or several. Several members are a gang: they start together or not at all,
+    and the first that does not succeed ends the others.
+
+    Attributes:
+        members: in order of their ranks, 0 to width - 1.
+        time_limit: of each member, from its start.
+        memory_limit: bytes of memory of each member with all its processes.
+        result_max: bytes that a pickled result may have.
+    """
+
+    job: JobId
+    task: int
+    attempt: int
+    members: tuple[Member, ...]
+    time_limit: Duration | None = None
+    memory_limit: int | None = None
+    result_max: int = RESULT_MAX
+
+    @property
+    def key(self) -> AttemptKey:
+        """Job, task, attempt."""
+        return (self.job, self.task, self.attempt)
+
+
+class Output(msgspec.Struct, frozen=True, array_like=True):
+    """What an attempt wrote to one of its streams.
+
+    Attributes:
+        path: the file that has all of it. It is the driver's to delete once the attempt is acknowledged.
+        size: bytes.
+        tail: its last part, `TAIL_MAX` bytes at most.
+    """
+
+    path: str
+    size: int
+    tail: bytes
+
+
+class Ending(msgspec.Struct, frozen=True, array_like=True):
+    """How an attempt, or one member of a gang, ended.
+
+    Attributes:
+        result: pickled: what the function returned (SUCCEEDED), or the exception it raised (RAISED, OUT_OF_MEMORY)
+            where that can be pickled. None for commands and for every other outcome.
+        detail: for people: the traceback where there is one, else a line such as `exit status 3`.
+        exit_code: as `subprocess` has it: negative for a signal. None where no process ended of itself.
+        stdout, stderr: None where nothing was written.
+        seconds: from start to end, >= 0.
+        cpu_seconds: of processor time; 0 where it is not known.
+    """
+
+    outcome: Outcome
+    result: bytes | None = None
+    detail: str = ""
+    exit_code: int | None = None
+    stdout: Output | None = None
+    stderr: Output | None = None
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+class Started(msgspec.Struct, frozen=True):
+    """An attempt runs. Only where one of its nodes reports starts (`NodeSpec.reports_start`)."""
+
+    job: JobId
+    task: int
+    attempt: int
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """An attempt has ended. Kept by the engine until it is acknowledged.
+
+    Attributes:
+        ending: of a gang: SUCCEEDED if all members succeeded (its result is then None), else the ending of the first
+            that did not.
+        members: of a gang: the ending of each member, by rank; empty where there is one member.
+    """
+
+    job: JobId
+    task: int
+    attempt: int
+    ending: Ending
+    members: tuple[Ending, ...] = ()
+
+    @property
+    def key(self) -> AttemptKey:
+        """Job, task, attempt."""
+        return (self.job, self.task, self.attempt)
+
+
+class NodeLost(msgspec.Struct, frozen=True):
+    """A node died or fell silent, and every attempt that had a member there with it; no `Ended` follows for them."""
+
+    node: str
+    detail: str = ""
+
+
+class NodeBack(msgspec.Struct, frozen=True):
+    """A node that was lost is back, running nothing."""
+
+    node: str
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """Signs of life of nodes that hold a lease (`NodeSpec.lease`), at least every third of the shortest lease."""
+
+    nodes: tuple[str, ...]
+
+
+Report = Started | Ended | NodeLost | NodeBack | Heard
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What an engine still had of an earlier driver's attempts when it started.
+
+    The driver kills what runs and is not wanted, and treats each end like a reported one. What it believes to run and
+    is not here is lost.
+    """
+
+    running: frozenset[AttemptKey] = frozenset()
+    ended: tuple[Ended, ...] = ()
+
+
+class Engine(Protocol):
+    """Runs attempts on the nodes of a site. Its duties are in this module's text."""
+
+    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None]) -> Found:
+        """Take the nodes into service and tell what still runs, or has ended unacknowledged, of an earlier driver's.
+
+        Returns when all nodes can be launched on. `report` is called from then on.
+
+        Raises:
+            EngineError: a node cannot be taken into service.
+        """
+        ...
+
+    def launch(self, assignment: Assignment) -> None:
+        """Start an attempt, without waiting. Slots that still run another one are waited for.
+
+        A node that is unknown or lost is no error: the attempt's `Ended` says LOST.
+        """
+        ...
+
+    def kill(self, job: JobId, task: int, attempt: int) -> None:
+        """End an attempt now, with all its processes. `Ended` follows: KILLED, or what came before.
+
+        An attempt that is not running (it ended, it was lost) is let be.
+        """
+        ...
+
+    def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
+        """The driver has made the end durable, or does not want it: the engine may forget it."""
+        ...
+
+    async def stop(self) -> None:
+        """End everything: what runs is killed and not reported. Afterwards no process of the engine is left."""
+        ...

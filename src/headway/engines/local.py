@@ -1,0 +1,426 @@
+"""The engine of this machine: nodes that are processes of their own, so that each can really die.
+
+    driver --socket-- agent (one a node) --socket-- process of a slot (warm) -- commands, and all that tasks start
+                        |
+                      guard: outlives the agent until nothing of the node is left
+
+An agent is no part of the driver: it listens on a socket in the engine's folder, goes on without a driver, and the next
+driver connects to it (`local_agent`). The folder belongs to its owner alone (mode 0700), and the agent listens only to
+who knows the secret in it. A lock, held by guard and agent, allows one agent a node.
+
+What is in the folder: `secret`; `nodes/NODE/` with `lock`, `socket`, `log` and the slots' output; `output/JOB/` with
+the output of attempts (`local_output`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw
+
+from headway.engines.base import (
+    Assignment,
+    AttemptKey,
+    Call,
+    Ended,
+    Ending,
+    EngineError,
+    Found,
+    Heard,
+    NodeBack,
+    NodeLost,
+    Report,
+    Started,
+)
+from headway.engines.local_frames import (
+    CallFrame,
+    CommandFrame,
+    Go,
+    Kill,
+    Launch,
+    MemberEnded,
+    MemberStarted,
+    Ping,
+    Ready,
+    Standing,
+    Welcome,
+    decode_ending,
+    encode,
+    frame,
+)
+from headway.engines.local_node import LocalNode, node_folder, put_down
+from headway.model.events import Outcome
+from headway.model.instant import to_seconds
+from headway.model.job import JobId
+from headway.model.node import NodeSpec
+
+log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 10.0
+ORPHANED_SECONDS = 60.0
+
+_PINGS_A_LEASE = 3
+_BACKOFF_SECONDS = (0.05, 10.0)
+_SETTLED_SECONDS = 10.0
+
+
+class LocalEngine:
+    """Runs attempts in processes of this machine. See `headway.engines.base.Engine` for its duties.
+
+    Args:
+        root: the engine's folder; made if it is not there. One driver at a time.
+        lease: seconds of silence after which a node is lost: its processes are killed, and it is started anew. That
+            its process died is seen at once.
+        orphaned_after: seconds without a driver after which a node ends everything and exits.
+    """
+
+    def __init__(self, root: Path, *, lease: float = LEASE_SECONDS, orphaned_after: float = ORPHANED_SECONDS) -> None:
+        self._root = root
+        self._lease = lease
+        self._orphaned_after = orphaned_after
+        self._nodes: dict[str, LocalNode] = {}
+        self._attempts: dict[AttemptKey, LocalNode | _Gang] = {}
+        self._tending: list[asyncio.Task[None]] = []
+        self._early: list[Report] | None = []
+        self._report: Callable[[Report], None]
+        self._loop: asyncio.AbstractEventLoop
+
+    # What the driver asks
+
+    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None]) -> Found:
+        """Start an agent a node, or find the one that an earlier driver started."""
+        self._loop = asyncio.get_running_loop()
+        self._report = report
+        try:
+            secret = self._prepare()
+        except OSError as error:
+            raise EngineError(f"the folder {self._root} cannot be used: {error}") from error
+        for spec in nodes:
+            lease = self._lease if spec.lease is None else min(self._lease, to_seconds(spec.lease))
+            self._nodes[spec.name] = LocalNode(
+                spec, self._root, self, secret=secret, lease=lease, orphaned_after=self._orphaned_after
+            )
+        self._retire()
+        try:
+            async with asyncio.TaskGroup() as group:
+                attaching = {node: group.create_task(node.attach()) for node in self._nodes.values()}
+        except* (EngineError, OSError) as errors:
+            await self.stop()
+            first = next(error for error in _leaves(errors))
+            raise EngineError(str(first)) from first
+        found = self._adopt({node: task.result() for node, task in attaching.items()})
+        self._tending = [self._loop.create_task(self._tend(node)) for node in self._nodes.values()]
+        self._tending.append(self._loop.create_task(self._listen()))
+        early, self._early = self._early or [], None
+        for told in early:
+            self._loop.call_soon(self._tell, told)
+        return found
+
+    def launch(self, assignment: Assignment) -> None:
+        """Send each member to its node."""
+        key, members = assignment.key, assignment.members
+        if len(members) == 1:
+            node = self._nodes.get(members[0].node)
+            if node is not None and node.up:
+                self._attempts[key] = node
+                self._send(node, assignment, 0)
+                return
+        else:
+            parts = [self._nodes.get(member.node) for member in members]
+            if all(node is not None and node.up for node in parts):
+                self._attempts[key] = _Gang(key, [node for node in parts if node])
+                for rank, node in enumerate(parts):
+                    assert node is not None
+                    self._send(node, assignment, rank)
+                return
+        ended = Ended(*key, Ending(Outcome.LOST, detail="its node was lost before it started"))
+        self._loop.call_soon(self._tell, ended)
+
+    def kill(self, job: JobId, task: int, attempt: int) -> None:
+        """Have each node end its members."""
+        held = self._attempts.get((job, task, attempt))
+        if held is not None:
+            self._kill((job, task, attempt), held)
+
+    def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
+        """Let the nodes forget the end."""
+        held = self._attempts.pop((job, task, attempt), None)
+        if held is not None:
+            for node in held.nodes if isinstance(held, _Gang) else (held,):
+                node.acknowledge((job, task, attempt))
+
+    async def stop(self) -> None:
+        """End every node with all its processes."""
+        for task in self._tending:
+            task.cancel()
+        for task in self._tending:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._tending = []
+        self._early = []
+        await asyncio.gather(*(node.stop() for node in self._nodes.values()))
+        self._nodes.clear()
+        self._attempts.clear()
+
+    def pids(self) -> dict[str, int]:
+        """The agent's process of each node that is up: what dies with it is what a machine's death would take."""
+        return {name: node.pid for name, node in self._nodes.items() if node.up}
+
+    # What nodes tell
+
+    def on_ended(self, node: LocalNode, message: MemberEnded) -> None:
+        """A member has ended."""
+        key = (message.job, message.task, message.attempt)
+        held = self._attempts.get(key)
+        if held is None:  # part of a gang that is lost
+            node.acknowledge(key)
+        elif isinstance(held, _Gang):
+            if held.take(message.rank, decode_ending(message.ending)):
+                self._kill(key, held)
+            if whole := held.whole():
+                self._tell(whole)
+        else:
+            self._tell(Ended(*key, decode_ending(message.ending)))
+
+    def on_started(self, node: LocalNode, message: MemberStarted) -> None:
+        """A member runs; of a gang the first tells."""
+        key = (message.job, message.task, message.attempt)
+        held = self._attempts.get(key)
+        if isinstance(held, _Gang):
+            if held.started:
+                return
+            held.started = True
+        if held is not None:
+            self._tell(Started(*key))
+
+    def on_ready(self, node: LocalNode, message: Ready) -> None:
+        """A member of a gang has its slots; with the last one, all start."""
+        held = self._attempts.get((message.job, message.task, message.attempt))
+        if isinstance(held, _Gang):
+            held.ready.add(message.rank)
+            self._go(held)
+
+    def on_lost(self, node: LocalNode, detail: str) -> None:
+        """A node is lost, and with it every attempt that had a member there."""
+        for key, held in tuple(self._attempts.items()):
+            if isinstance(held, _Gang):
+                if node in held.nodes:
+                    del self._attempts[key]
+                    self._kill(key, held)
+                    self._forget(key, held)
+            elif held is node:
+                del self._attempts[key]
+        log.warning("node %s is lost: %s", node.spec.name, detail)
+        self._tell(NodeLost(node.spec.name, detail))
+
+    # Ours
+
+    def _tell(self, report: Report) -> None:
+        if self._early is None:
+            self._report(report)
+        else:
+            self._early.append(report)
+
+    def _send(self, node: LocalNode, assignment: Assignment, rank: int) -> None:
+        """Send one member."""
+        member = assignment.members[rank]
+        work = member.work
+        if isinstance(work, Call):
+            function = work.function
+            name, pickled = function.name, None
+            if node.functions.get(name) is None:
+                pickled = function.pickled
+                node.functions.put(name, len(pickled), True)
+            raw = encode(CallFrame(work.arguments, assignment.result_max))
+        else:
+            name, pickled = "", None
+            raw = encode(CommandFrame(work.argv, work.cwd, work.env, work.stdin, work.stdout, work.stderr))
+        limit = assignment.time_limit
+        launch = Launch(
+            assignment.job,
+            assignment.task,
+            assignment.attempt,
+            rank,
+            len(assignment.members),
+            member.slots,
+            None if limit is None else to_seconds(limit),
+            assignment.memory_limit,
+            name,
+            pickled,
+            Raw(raw),
+        )
+        node.send(frame(launch))
+
+    def _kill(self, key: AttemptKey, held: LocalNode | _Gang) -> None:
+        for node in held.nodes if isinstance(held, _Gang) else (held,):
+            node.send(frame(Kill(*key)))
+
+    def _forget(self, key: AttemptKey, gang: _Gang) -> None:
+        """Let nodes forget what has ended already of a gang that is lost; the rest is seen to when it ends."""
+        for rank in gang.endings:
+            gang.parts[rank].acknowledge(key)
+
+    def _go(self, gang: _Gang) -> None:
+        if len(gang.ready) == len(gang.parts):
+            for node in gang.nodes:
+                node.send(frame(Go(*gang.key)))
+
+    def _prepare(self) -> bytes:
+        """The folder, for nobody else, and the secret in it."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root.chmod(0o700)
+        (self._root / "nodes").mkdir(mode=0o700, exist_ok=True)
+        path = self._root / "secret"
+        if not path.exists():
+            draft = path.with_suffix(".draft")
+            draft.touch(mode=0o600)
+            draft.write_bytes(secrets.token_bytes(32))
+            draft.replace(path)
+        return path.read_bytes()
+
+    def _retire(self) -> None:
+        """End nodes of an earlier driver that this one does not have."""
+        wanted = {node_folder(self._root, name) for name in self._nodes}
+        for folder in (self._root / "nodes").iterdir():
+            if folder not in wanted:
+                put_down(folder)
+
+    def _adopt(self, welcomes: dict[LocalNode, Welcome]) -> Found:
+        """Take over what an earlier driver left."""
+        members: dict[AttemptKey, dict[int, tuple[LocalNode, Standing | MemberEnded]]] = {}
+        for node, welcome in welcomes.items():
+            found: list[Standing | MemberEnded] = [*welcome.standing, *welcome.ended]
+            for member in found:
+                key = (member.job, member.task, member.attempt)
+                members.setdefault(key, {})[member.rank] = (node, member)
+        running, ended = [], []
+        for key, parts in members.items():
+            node, member = parts[min(parts)]
+            if member.width == 1:
+                self._attempts[key] = node
+                if isinstance(member, MemberEnded):
+                    ended.append(Ended(*key, decode_ending(member.ending)))
+                else:
+                    running.append(key)
+                continue
+            gang = _Gang(key, [parts[rank][0] for rank in sorted(parts)])
+            if len(parts) < member.width:  # a node is gone, and the gang with it
+                self._kill(key, gang)
+                for node in gang.nodes:
+                    node.acknowledge(key)
+                ended.append(Ended(*key, Ending(Outcome.LOST, detail="one of its nodes was lost")))
+                continue
+            self._attempts[key] = gang
+            for rank, (_, part) in parts.items():
+                if isinstance(part, MemberEnded):
+                    gang.take(rank, decode_ending(part.ending))
+                elif part.ready or part.begun:
+                    gang.ready.add(rank)
+            gang.ready.update(gang.endings)
+            if whole := gang.whole():
+                ended.append(whole)
+                continue
+            running.append(key)
+            if gang.failed is not None:
+                self._kill(key, gang)
+            else:
+                self._go(gang)
+        return Found(frozenset(running), tuple(ended))
+
+    async def _tend(self, node: LocalNode) -> None:
+        """Start a node anew each time it is lost, at once or, if it keeps dying, after a while."""
+        least, most = _BACKOFF_SECONDS
+        pause = least
+        while True:
+            since = self._loop.time()
+            await node.lost.wait()
+            pause = least if self._loop.time() - since > _SETTLED_SECONDS else min(2 * pause, most)
+            await node.gone()
+            while True:
+                await asyncio.sleep(pause)
+                try:
+                    await node.attach()
+                    break
+                except (EngineError, OSError) as error:
+                    log.warning("node %s is not back: %s", node.spec.name, error)
+                    pause = min(2 * pause, most)
+            self._tell(NodeBack(node.spec.name))
+
+    async def _listen(self) -> None:
+        """Ask each node for signs of life, and give up those that gave none."""
+        leases = [self._lease, *(to_seconds(node.spec.lease) for node in self._nodes.values() if node.spec.lease)]
+        while True:
+            await asyncio.sleep(min(leases) / _PINGS_A_LEASE)
+            heard = []
+            for node in self._nodes.values():
+                if not node.up:
+                    continue
+                if node.missed >= _PINGS_A_LEASE:
+                    node.give_up()
+                    continue
+                if node.heard and node.spec.lease is not None:
+                    heard.append(node.spec.name)
+                node.heard = False
+                node.missed += 1
+                node.send(frame(Ping()))
+            if heard:
+                self._tell(Heard(tuple(heard)))
+
+
+class _Gang:
+    """An attempt of several members, seen from the driver.
+
+    Attributes:
+        parts: the node of each member, by rank.
+        nodes: each of them once.
+        ready: ranks that have their slots.
+        endings: of members that have ended.
+        failed: the first rank that ended without success.
+    """
+
+    def __init__(self, key: AttemptKey, parts: list[LocalNode]) -> None:
+        self.key = key
+        self.parts = parts
+        self.nodes = tuple(dict.fromkeys(parts))
+        self.ready: set[int] = set()
+        self.started = False
+        self.endings: dict[int, Ending] = {}
+        self.failed: int | None = None
+
+    def take(self, rank: int, ending: Ending) -> bool:
+        """A member has ended; whether the others are to be killed for it."""
+        self.endings[rank] = ending
+        if self.failed is None and ending.outcome is not Outcome.SUCCEEDED:
+            self.failed = rank
+            return len(self.endings) < len(self.parts)
+        return False
+
+    def whole(self) -> Ended | None:
+        """The end of the attempt, once all members have ended."""
+        if len(self.endings) < len(self.parts):
+            return None
+        members = tuple(self.endings[rank] for rank in range(len(self.parts)))
+        if self.failed is None:
+            ending = Ending(
+                Outcome.SUCCEEDED,
+                seconds=max(member.seconds for member in members),
+                cpu_seconds=sum(member.cpu_seconds for member in members),
+            )
+        else:
+            first = members[self.failed]
+            ending = msgspec.structs.replace(first, detail=f"member {self.failed}: {first.detail}".rstrip(": "))
+        return Ended(*self.key, ending, members)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,0 +1,634 @@
+"""The agent of a node of this machine: one process with one thread, between the driver and the slots' processes.
+
+It owns a warm child process a slot, gives each what the driver sends, kills what runs too long, takes too much
+memory or is not wanted any more, and replaces processes that died. It needs no driver: without one, what runs goes
+on, and ends are kept until a driver acknowledges them. Only when none has been heard for long does it end everything.
+
+Every process of a slot is below the slot's process (a subreaper), so that killing is killing a tree. Where a slot's
+process itself dies, what it had started falls to the agent (a subreaper too), whose only children otherwise are slots'
+processes: any other child is a stray, and killed.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import Raw
+
+from headway.engines import local_output as output
+from headway.engines import local_slot
+from headway.engines.base import Ending
+from headway.engines.local_frames import (
+    VERSION,
+    Acknowledge,
+    Go,
+    Hello,
+    Kill,
+    Launch,
+    MemberEnded,
+    MemberStarted,
+    Ping,
+    Pong,
+    Ready,
+    Shelf,
+    Splitter,
+    Standing,
+    Stop,
+    ToAgent,
+    Welcome,
+    decode_command,
+    decode_done,
+    encode,
+    frame,
+    framed,
+    to_agent_decoder,
+)
+from headway.engines.local_processes import adopt_orphans, children, kill_trees, memory
+from headway.model.events import Outcome
+
+Key = tuple[int, int, int]
+
+WATCH_SECONDS = 0.02
+"""How often memory is looked at where an attempt with a limit runs: at some GB/s it can exceed it by tens of MB."""
+
+_FORK_AGAIN_SECONDS = 1.0
+_CHUNK = 1 << 16
+_HELLO_MAX = 4096
+_STRANGERS_MAX = 8
+
+
+def serve(name: str, folder: str, kept: str, slots: int, orphaned_after: float, listener: int, lock: int) -> NoReturn:
+    """Be the agent of a node until the driver stops it, a signal ends it, or no driver is heard for long.
+
+    Args:
+        name: of the node.
+        folder: of the node; the secret is in the one above.
+        kept: folder of the output of attempts.
+        slots: how many slots the node has.
+        orphaned_after: seconds without a driver.
+        listener: socket that drivers connect to.
+        lock: descriptor that holds the lock on the folder as long as a process of agent or guard has it open.
+    """
+    try:
+        adopt_orphans()
+        with open(os.path.join(folder, os.pardir, os.pardir, "secret"), "rb") as file:
+            secret = file.read()
+        agent = _Agent(name, folder, kept, slots, orphaned_after, secret, socket.socket(fileno=listener), lock)
+        agent.serve()
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+class _Channel:
+    """A socket that never blocks: what does not fit is sent when it does."""
+
+    __slots__ = ("_epoll", "_rest", "_splitter", "closed", "socket")
+
+    def __init__(self, connected: socket.socket, epoll: select.epoll) -> None:
+        connected.setblocking(False)
+        self.socket = connected
+        self.closed = False
+        self._epoll = epoll
+        self._rest = bytearray()
+        self._splitter = Splitter()
+        epoll.register(connected, select.EPOLLIN)
+
+    def receive(self) -> list[bytes]:
+        """Bodies of frames that have arrived. At the end of the stream `closed` is set."""
+        try:
+            chunk = self.socket.recv(_CHUNK)
+        except BlockingIOError:
+            return []
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self.closed = True
+        return self._splitter.feed(chunk)
+
+    def send(self, sent: bytes) -> None:
+        """Send, now or later. If nobody is there to receive, that is seen by who reads."""
+        if not self._rest:
+            try:
+                done = self.socket.send(sent)
+            except BlockingIOError:
+                done = 0
+            except OSError:
+                return
+            if done == len(sent):
+                return
+            sent = sent[done:]
+            self._epoll.modify(self.socket, select.EPOLLIN | select.EPOLLOUT)
+        self._rest += sent
+
+    def resume(self) -> None:
+        """Send more of what did not fit."""
+        try:
+            del self._rest[: self.socket.send(self._rest)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._rest.clear()
+        if not self._rest:
+            self._epoll.modify(self.socket, select.EPOLLIN)
+
+    def close(self) -> None:
+        """Be done with it."""
+        self._epoll.unregister(self.socket)
+        self.socket.close()
+
+
+class _Slot:
+    """A slot and its process.
+
+    Attributes:
+        run: what holds the slot.
+        dying: its process has been killed, or is to be replaced.
+        used: its process has run something.
+        functions: what its process holds.
+    """
+
+    __slots__ = ("channel", "dying", "functions", "number", "pid", "run", "stem", "used")
+
+    def __init__(self, number: int, stem: str) -> None:
+        self.number = number
+        self.stem = stem
+        self.run: _Run | None = None
+        self.renew(0, None)
+
+    def renew(self, pid: int, channel: _Channel | None) -> None:
+        self.pid = pid
+        self.channel = channel
+        self.dying = pid == 0
+        self.used = False
+        self.functions: Shelf[bool] = Shelf()
+
+
+class _Run:
+    """A member of an attempt on this node.
+
+    Attributes:
+        slots: those it holds or waits for; its process is that of the first.
+        pickled: the function it calls.
+        body: its `Launch` as it came.
+        ready: has its slots, waits for `Go` (gangs).
+        since: when it started; None until then.
+        verdict: why it is being killed.
+    """
+
+    __slots__ = ("body", "key", "launch", "pickled", "ready", "since", "slots", "verdict")
+
+    def __init__(self, launch: Launch, body: bytes, slots: list[_Slot], pickled: bytes | None) -> None:
+        self.key = (launch.job, launch.task, launch.attempt)
+        self.launch = launch
+        self.body = body
+        self.slots = slots
+        self.pickled = pickled
+        self.ready = False
+        self.since: float | None = None
+        self.verdict: tuple[Outcome, str] | None = None
+
+
+class _Agent:
+    def __init__(
+        self,
+        name: str,
+        folder: str,
+        kept: str,
+        slots: int,
+        orphaned_after: float,
+        secret: bytes,
+        listener: socket.socket,
+        lock: int,
+    ) -> None:
+        self.name = name
+        self.kept = kept
+        self.orphaned_after = orphaned_after
+        self.secret = secret
+        self.lock = lock
+        self.pid = os.getpid()
+        self.guard = os.getppid()
+        self.heard = time.monotonic()
+        self.stopping = False
+
+        self.epoll = select.epoll()
+        self.listener = listener
+        listener.setblocking(False)
+        self.wake, waker = socket.socketpair()
+        self.wake.setblocking(False)
+        waker.setblocking(False)
+        self.waker = waker
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        self.handlers: dict[int, Callable[[int], None]] = {
+            listener.fileno(): self.on_caller,
+            self.wake.fileno(): self.on_signal,
+        }
+        for fd in self.handlers:
+            self.epoll.register(fd, select.EPOLLIN)
+
+        self.driver: _Channel | None = None
+        self.starts = False
+        self.strangers: list[_Channel] = []
+        self.decode = to_agent_decoder().decode
+        self.functions: Shelf[bytes] = Shelf()
+        self.outbox: list[bytes] = []
+
+        self.waiting: deque[_Run] = deque()
+        self.runs: dict[Key, list[_Run]] = {}
+        self.ended: dict[Key, list[MemberEnded]] = {}
+        self.deadlines: list[tuple[float, int, _Run]] = []
+        self.launches = 0
+        self.limited: set[_Slot] = set()
+        self.fork_again: float | None = None
+
+        self.slots = [_Slot(number, os.path.join(folder, f"slot-{number}")) for number in range(slots)]
+        self.by_pid: dict[int, _Slot] = {}
+        gc.collect()
+        gc.freeze()
+        for slot in self.slots:
+            self.fork(slot)
+
+    def serve(self) -> None:
+        """Work until there is a reason to stop; then end everything."""
+        while not self.stopping:
+            for fd, mask in self.epoll.poll(self.patience()):
+                if handler := self.handlers.get(fd):
+                    handler(mask)
+            if self.deadlines or self.limited or self.fork_again is not None:
+                self.on_time()
+            if time.monotonic() - self.heard > self.orphaned_after:
+                self.stopping = True
+            if self.outbox:
+                sent = b"".join(self.outbox)
+                self.outbox.clear()
+                if self.driver:
+                    self.driver.send(sent)
+        self.listener.close()
+        while left := children(self.pid):
+            kill_trees(left)
+            os.waitpid(-1, 0)
+
+    def patience(self) -> float:
+        """Seconds until something has to be done even if nothing happens."""
+        until = self.heard + self.orphaned_after
+        if self.deadlines or self.limited or self.fork_again is not None:
+            if self.deadlines:
+                until = min(until, self.deadlines[0][0])
+            if self.limited:
+                until = min(until, time.monotonic() + WATCH_SECONDS)
+            if self.fork_again is not None:
+                until = min(until, self.fork_again)
+        return max(0.0, until - time.monotonic())
+
+    # The driver
+
+    def on_caller(self, _: int) -> None:
+        """Somebody connects; who it is, is seen when they speak."""
+        try:
+            connected, _address = self.listener.accept()
+        except BlockingIOError:
+            return
+        stranger = _Channel(connected, self.epoll)
+        self.strangers.append(stranger)
+        self.handlers[connected.fileno()] = lambda _: self.on_stranger(stranger)
+        if len(self.strangers) > _STRANGERS_MAX:
+            self.dismiss(self.strangers[0])
+
+    def on_stranger(self, stranger: _Channel) -> None:
+        """Let a driver in that knows the secret, and nobody else."""
+        for body in stranger.receive()[:1]:
+            hello = None
+            if len(body) <= _HELLO_MAX:
+                try:
+                    hello = self.decode(body)
+                except msgspec.DecodeError:
+                    hello = None
+            if isinstance(hello, Hello) and hello.secret == self.secret:
+                self.strangers.remove(stranger)
+                self.welcome(stranger, hello)
+            else:
+                stranger.closed = True
+        if stranger.closed:
+            self.dismiss(stranger)
+
+    def dismiss(self, channel: _Channel) -> None:
+        """Hang up."""
+        if channel in self.strangers:
+            self.strangers.remove(channel)
+        if channel is self.driver:
+            self.driver = None
+        del self.handlers[channel.socket.fileno()]
+        channel.close()
+
+    def welcome(self, driver: _Channel, hello: Hello) -> None:
+        """A new driver: the one before is dead or of no account."""
+        if self.driver:
+            self.dismiss(self.driver)
+        self.driver = driver
+        self.handlers[driver.socket.fileno()] = self.on_driver
+        self.heard = time.monotonic()
+        self.starts = hello.starts
+        self.functions = Shelf()
+        self.outbox.clear()
+        standing = [
+            Standing(*run.key, run.launch.rank, run.launch.width, run.ready, run.since is not None)
+            for runs in self.runs.values()
+            for run in runs
+        ]
+        ended = [member for members in self.ended.values() for member in members]
+        driver.send(frame(Welcome(VERSION, self.pid, self.guard, len(self.slots), standing, ended)))
+
+    def on_driver(self, mask: int) -> None:
+        """The driver has sent something, or is gone: then what runs goes on."""
+        driver = self.driver
+        assert driver is not None
+        if mask & select.EPOLLOUT:
+            driver.resume()
+        self.heard = time.monotonic()
+        for body in driver.receive():
+            self.obey(self.decode(body), body)
+        if driver.closed:
+            self.dismiss(driver)
+
+    def obey(self, message: ToAgent, body: bytes) -> None:
+        """Do what the driver wants."""
+        match message:
+            case Launch():
+                self.on_launch(message, body)
+            case Acknowledge():
+                for key in message.keys:
+                    self.ended.pop(key, None)
+            case Kill():
+                for run in tuple(self.runs.get((message.job, message.task, message.attempt), ())):
+                    self.kill(run, Outcome.KILLED, "")
+            case Go():
+                for run in self.runs.get((message.job, message.task, message.attempt), ()):
+                    if run.ready:
+                        run.ready = False
+                        self.begin(run)
+            case Ping():
+                self.outbox.append(frame(Pong()))
+            case Stop():
+                self.stopping = True
+            case Hello():
+                pass  # said already
+
+    # Attempts
+
+    def on_launch(self, launch: Launch, body: bytes) -> None:
+        """Run a member now, or when its slots are free."""
+        pickled = None
+        if launch.function:
+            pickled = self.functions.get(launch.function)
+            if pickled is None:
+                assert launch.pickled is not None, "the driver knows what this agent holds"
+                pickled = launch.pickled
+                self.functions.put(launch.function, len(pickled), pickled)
+        run = _Run(launch, body, [self.slots[number] for number in launch.slots], pickled)
+        self.runs.setdefault(run.key, []).append(run)
+        if not self.waiting and all(slot.run is None and not slot.dying for slot in run.slots):
+            self.hold(run)
+        else:
+            self.waiting.append(run)
+            self.advance()
+
+    def advance(self) -> None:
+        """Give free slots to those who wait, in order; nobody takes a slot that one before him waits for."""
+        wanted: set[_Slot] = set()
+        for run in tuple(self.waiting):
+            if all(slot.run is None and not slot.dying and slot not in wanted for slot in run.slots):
+                self.waiting.remove(run)
+                self.hold(run)
+            wanted.update(run.slots)
+
+    def hold(self, run: _Run) -> None:
+        """The slots are the run's. A gang starts when all its members have theirs."""
+        for slot in run.slots:
+            slot.run = run
+        if run.launch.width > 1:
+            run.ready = True
+            self.outbox.append(frame(Ready(*run.key, run.launch.rank)))
+        else:
+            self.begin(run)
+
+    def begin(self, run: _Run) -> None:
+        """Hand a run to the process of its slot."""
+        slot, launch = run.slots[0], run.launch
+        if slot.dying:
+            return  # its next process begins it
+        limit = launch.memory_limit
+        if limit is not None and slot.used and memory(slot.pid, limit) > limit // 2:
+            self.replace(slot)  # what earlier tasks have left there does not count; the next process begins it
+            return
+        body = run.body
+        if launch.function:
+            pickled: bytes | None = None
+            if slot.functions.get(launch.function) is None:
+                assert run.pickled is not None
+                pickled = run.pickled
+                slot.functions.put(launch.function, len(pickled), True)
+            if pickled is not launch.pickled:
+                body = encode(msgspec.structs.replace(launch, pickled=pickled))
+        slot.used = True
+        assert slot.channel is not None
+        slot.channel.send(framed(body))
+        run.body = b""
+        run.since = time.monotonic()
+        if launch.time_limit is not None:
+            self.launches += 1
+            heapq.heappush(self.deadlines, (run.since + launch.time_limit, self.launches, run))
+        if limit is not None:
+            self.limited.add(slot)
+        if self.starts:
+            self.outbox.append(frame(MemberStarted(*run.key)))
+
+    def kill(self, run: _Run, outcome: Outcome, detail: str) -> None:
+        """End a run, whatever it is doing; its end is told when its process is buried."""
+        if run.verdict is not None:
+            return
+        run.verdict = (outcome, detail)
+        if run.since is not None:
+            self.replace(run.slots[0])
+            return
+        if run in self.waiting:
+            self.waiting.remove(run)
+        self.finish(run, Raw(encode(Ending(outcome, detail=detail))))
+
+    def finish(self, run: _Run, ending: Raw) -> None:
+        """A run is over: tell the driver, and keep it until it says that it knows."""
+        launch = run.launch
+        runs = self.runs[run.key]
+        runs.remove(run)
+        if not runs:
+            del self.runs[run.key]
+        for slot in run.slots:
+            if slot.run is run:
+                slot.run = None
+        self.limited.discard(run.slots[0])
+        member = MemberEnded(*run.key, launch.rank, launch.width, ending)
+        self.ended.setdefault(run.key, []).append(member)
+        self.outbox.append(frame(member))
+        if self.waiting:
+            self.advance()
+
+    def on_time(self) -> None:
+        """See to limits of time and memory, and to processes that could not be forked."""
+        now = time.monotonic()
+        while self.deadlines and self.deadlines[0][0] <= now:
+            run = heapq.heappop(self.deadlines)[2]
+            if run.slots[0].run is run:
+                self.kill(run, Outcome.OUT_OF_TIME, f"ran longer than {run.launch.time_limit:g} s")
+        for slot in tuple(self.limited):
+            held = slot.run
+            assert held is not None
+            limit = held.launch.memory_limit
+            assert limit is not None
+            used = memory(slot.pid, limit)
+            if used > limit:
+                self.kill(held, Outcome.OUT_OF_MEMORY, f"used {used} bytes of memory; allowed: {limit}")
+        if self.fork_again is not None and self.fork_again <= now:
+            self.fork_again = None
+            for slot in self.slots:
+                if slot.pid == 0:
+                    self.fork(slot)
+
+    # The slots' processes
+
+    def fork(self, slot: _Slot) -> None:
+        """Give a slot a new process, warm at once: it is a copy of this one. What waited for it goes on."""
+        ours, theirs = socket.socketpair()
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self.be(slot, theirs, ours, blocked)
+        except OSError as error:
+            print(f"cannot fork: {error}", file=sys.stderr, flush=True)
+            self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
+            ours.close()
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            theirs.close()
+        channel = _Channel(ours, self.epoll)
+        self.handlers[ours.fileno()] = lambda mask: self.on_slot(slot, channel, mask)
+        self.by_pid[pid] = slot
+        slot.renew(pid, channel)
+        run = slot.run
+        if run is not None and run.slots[0] is slot and run.since is None and not run.ready:
+            self.begin(run)
+        self.advance()
+
+    def be(self, slot: _Slot, theirs: socket.socket, ours: socket.socket, blocked: Any) -> NoReturn:
+        """In the forked process: let go of what is the agent's, then be the slot's process."""
+        try:
+            self.epoll.close()
+            mine = [self.listener, self.wake, self.waker, ours, *(c.socket for c in self.strangers)]
+            mine += [channel.socket for channel in (self.driver, *(s.channel for s in self.slots)) if channel]
+            signal.set_wakeup_fd(-1)
+            for one in mine:
+                one.close()
+            os.close(self.lock)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            local_slot.serve(theirs, self.pid, slot.stem, self.kept, self.name)
+        except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(70)
+
+    def on_slot(self, slot: _Slot, channel: _Channel, mask: int) -> None:
+        """A slot's process says that it is done. If it is dead instead, a signal says so."""
+        if mask & select.EPOLLOUT:
+            channel.resume()
+        for body in channel.receive():
+            run = slot.run
+            if run is None or run.since is None:
+                continue
+            done = decode_done(body)
+            if done.spent:
+                self.replace(slot)
+            self.finish(run, done.ending)
+        if channel.closed:
+            self.hang_up(channel)
+
+    def hang_up(self, channel: _Channel) -> None:
+        """Listen no more to a slot's process that has closed its side, or is dead."""
+        if self.handlers.pop(channel.socket.fileno(), None):
+            channel.close()
+
+    def replace(self, slot: _Slot) -> None:
+        """Kill a slot's process with all that is below it; a new one follows when it is buried."""
+        slot.dying = True
+        if slot.pid:
+            kill_trees([slot.pid])
+
+    def on_signal(self, _: int) -> None:
+        """A child has ended, or somebody wants this process to end."""
+        numbers = self.wake.recv(4096)
+        if signal.SIGTERM in numbers:
+            self.stopping = True
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if slot := self.by_pid.pop(pid, None):
+                self.bury(slot, status)
+        if strays := [pid for pid in children(self.pid) if pid not in self.by_pid]:
+            kill_trees(strays)
+
+    def bury(self, slot: _Slot, status: int) -> None:
+        """A slot's process is dead: tell what became of its run, and give the slot a new one."""
+        channel = slot.channel
+        assert channel is not None
+        while not channel.closed and (said := channel.receive()):  # it may have been done just before
+            for body in said:
+                if slot.run is not None and slot.run.since is not None:
+                    self.finish(slot.run, decode_done(body).ending)
+        self.hang_up(channel)
+        slot.renew(0, None)
+        run = slot.run
+        if run is not None and run.since is not None and run.slots[0] is slot:
+            self.finish(run, Raw(encode(self.died(run, run.since, os.waitstatus_to_exitcode(status)))))
+        self.fork(slot)
+
+    def died(self, run: _Run, since: float, code: int) -> Ending:
+        """The ending of a run whose process died, by our hand or otherwise."""
+        slot, launch = run.slots[0], run.launch
+        paths = ("", "") if launch.function else output.streams(decode_command(launch.work))
+        stdout, stderr = (
+            output.read(path)
+            if path
+            else output.keep(f"{slot.stem}.{suffix}", output.kept_path(self.kept, launch, suffix))
+            for path, suffix in zip(paths, output.SUFFIXES, strict=True)
+        )
+        exit_code: int | None = None
+        if run.verdict:
+            outcome, detail = run.verdict
+        elif code < 0:
+            outcome, detail, exit_code = Outcome.SIGNALLED, local_slot.ended_with(code), code
+            if code == -signal.SIGKILL:
+                detail += ": sent by somebody else, or by the kernel when memory ran out"
+        else:
+            outcome, exit_code = Outcome.EXITED, code
+            detail = f"exit status {code}, before it returned"
+        return Ending(outcome, None, detail, exit_code, stdout, stderr, seconds=time.monotonic() - since)

@@ -1,0 +1,278 @@
+"""What driver, agent and slot processes of this machine say to one another, and how it is cut into frames.
+
+A frame is the length of its body, four bytes, little end first, then the body: MessagePack of one of the types below.
+The agent stands between driver and slot and passes on what it need not know (`Raw`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from headway.engines.base import Ending
+
+VERSION = 1
+"""Of these frames. A driver does not talk to an agent of another version."""
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """Anything sent."""
+
+
+class Hello(Frame, frozen=True, tag=1):
+    """Driver to agent, first: who does not know the secret is not listened to.
+
+    Attributes:
+        starts: report each member's start.
+    """
+
+    secret: bytes
+    version: int
+    starts: bool
+
+
+class Launch(Frame, frozen=True, tag=2):
+    """Driver to agent, and on to the slot's process: run one member.
+
+    Attributes:
+        rank, width: number of the member, of how many.
+        slots: held while it runs; its process is that of the first.
+        time_limit: seconds, from its start.
+        function: name of the function to be called; empty for a command.
+        pickled: the function, if the receiver does not have it yet (`Shelf`).
+        work: a `CallFrame` or a `CommandFrame`.
+    """
+
+    job: int
+    task: int
+    attempt: int
+    rank: int
+    width: int
+    slots: tuple[int, ...]
+    time_limit: float | None
+    memory_limit: int | None
+    function: str
+    pickled: bytes | None
+    work: Raw
+
+
+class CallFrame(Frame, frozen=True):
+    """Arguments of a call: see `headway.engines.base.Call`."""
+
+    arguments: bytes
+    result_max: int
+
+
+class CommandFrame(Frame, frozen=True):
+    """A command: see `headway.engines.base.Command`."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: dict[str, str]
+    stdin: str
+    stdout: str
+    stderr: str
+
+
+class Go(Frame, frozen=True, tag=3):
+    """Driver to agent: all members of the gang are ready, start them."""
+
+    job: int
+    task: int
+    attempt: int
+
+
+class Kill(Frame, frozen=True, tag=4):
+    """Driver to agent: end all members of this attempt."""
+
+    job: int
+    task: int
+    attempt: int
+
+
+class Acknowledge(Frame, frozen=True, tag=5):
+    """Driver to agent: these ends may be forgotten."""
+
+    keys: list[tuple[int, int, int]]
+
+
+class Ping(Frame, frozen=True, tag=6):
+    """Driver to agent: I live, do you? Answered by `Pong`."""
+
+
+class Stop(Frame, frozen=True, tag=7):
+    """Driver to agent: end everything and exit."""
+
+
+ToAgent = Hello | Launch | Go | Kill | Acknowledge | Ping | Stop
+
+
+class Standing(Frame, frozen=True):
+    """A member that an agent has not seen the end of: it runs (`begun`), has its slots (`ready`), or waits for them."""
+
+    job: int
+    task: int
+    attempt: int
+    rank: int
+    width: int
+    ready: bool
+    begun: bool
+
+
+class Welcome(Frame, frozen=True, tag=11):
+    """Agent to driver, in answer to `Hello`: who I am and what I have.
+
+    Attributes:
+        guard: process that outlives the agent until everything of the node is gone.
+        ended: frames `MemberEnded` that are not acknowledged.
+    """
+
+    version: int
+    pid: int
+    guard: int
+    slots: int
+    standing: list[Standing]
+    ended: list[MemberEnded]
+
+
+class Ready(Frame, frozen=True, tag=12):
+    """Agent to driver: a member of a gang has its slots and waits for `Go`."""
+
+    job: int
+    task: int
+    attempt: int
+    rank: int
+
+
+class MemberStarted(Frame, frozen=True, tag=13):
+    """Agent to driver: a member runs."""
+
+    job: int
+    task: int
+    attempt: int
+
+
+class MemberEnded(Frame, frozen=True, tag=14):
+    """Agent to driver: a member has ended; `ending` is an `Ending`."""
+
+    job: int
+    task: int
+    attempt: int
+    rank: int
+    width: int
+    ending: Raw
+
+
+class Pong(Frame, frozen=True, tag=15):
+    """Agent to driver: I live."""
+
+
+ToDriver = Welcome | Ready | MemberStarted | MemberEnded | Pong
+
+
+class Done(Frame, frozen=True):
+    """Slot to agent: what I was given to run has ended.
+
+    Attributes:
+        spent: something of it is left in the slot's process or below it, which must be replaced.
+    """
+
+    spent: bool
+    ending: Raw
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_ending = msgspec.msgpack.Decoder(Ending).decode
+decode_launch = msgspec.msgpack.Decoder(Launch).decode
+decode_call = msgspec.msgpack.Decoder(CallFrame).decode
+decode_command = msgspec.msgpack.Decoder(CommandFrame).decode
+decode_done = msgspec.msgpack.Decoder(Done).decode
+
+
+def to_agent_decoder() -> msgspec.msgpack.Decoder[ToAgent]:
+    """What an agent reads of its driver."""
+    return msgspec.msgpack.Decoder(ToAgent)
+
+
+def to_driver_decoder() -> msgspec.msgpack.Decoder[ToDriver]:
+    """What a driver reads of its agents."""
+    return msgspec.msgpack.Decoder(ToDriver)
+
+
+def framed(body: bytes) -> bytes:
+    """A body with its length before it."""
+    return len(body).to_bytes(4, "little") + body
+
+
+def frame(message: Any) -> bytes:
+    """A message as it is sent."""
+    body = encode(message)
+    return len(body).to_bytes(4, "little") + body
+
+
+class Splitter:
+    """Cuts what arrives into the bodies of frames."""
+
+    __slots__ = ("_rest", "_wanted")
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._wanted = 4
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The bodies that are complete now, in order."""
+        if self._rest:
+            self._rest += chunk
+            if len(self._rest) < self._wanted:
+                return []
+            chunk = bytes(self._rest)
+            self._rest.clear()
+        bodies = []
+        at, size = 0, len(chunk)
+        while size - at >= 4:
+            end = at + 4 + int.from_bytes(chunk[at : at + 4], "little")
+            if end > size:
+                break
+            bodies.append(chunk[at + 4 : end])
+            at = end
+        if at < size:
+            self._rest += chunk[at:]
+            self._wanted = 4 if size - at < 4 else end - at
+        return bodies
+
+
+Held = TypeVar("Held")
+
+
+class Shelf(Generic[Held]):
+    """The functions that one end of a connection holds and the other knows it to hold.
+
+    Both ends ask for the same names in the same order and put what is missing, so that both drop the same ones: those
+    not asked for the longest.
+    """
+
+    names_max = 64
+    bytes_max = 64 << 20
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[str, tuple[int, Held]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, name: str) -> Held | None:
+        """What is held under this name, which counts as asked for."""
+        entry = self._held.get(name)
+        if entry is None:
+            return None
+        self._held.move_to_end(name)
+        return entry[1]
+
+    def put(self, name: str, size: int, held: Held) -> None:
+        """Hold something of this size under a name that was missing; the oldest may go, never this one."""
+        self._held[name] = (size, held)
+        self._bytes += size
+        while len(self._held) > 1 and (len(self._held) > self.names_max or self._bytes > self.bytes_max):
+            _, (gone, _) = self._held.popitem(last=False)
+            self._bytes -= gone

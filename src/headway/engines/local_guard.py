@@ -1,0 +1,45 @@
+"""The first process of a node of this machine: it outlives the agent and sees that nothing of the node is left.
+
+The agent can be killed at any instant, and the slots' processes die with it, but what they started would live on. All
+that becomes a child of this process, which kills it and only then ends, and with it the lock on the node's folder. If
+this process is killed itself, the agent ends everything in its stead.
+
+Runs as `python -m headway.engines.local_guard NAME FOLDER KEPT SLOTS ORPHANED_AFTER LISTENER LOCK`, started by the
+engine. It imports as little as it can; the agent imports the rest after the fork.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from headway.engines.local_processes import adopt_orphans, children, die_with_parent, kill_trees
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Fork the agent, wait for its end, then end everything that is left."""
+    name, folder, kept = arguments[:3]
+    slots, orphaned_after, listener, lock = int(arguments[3]), float(arguments[4]), *map(int, arguments[5:])
+    adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    guard = os.getpid()
+    agent = os.fork()
+    if agent == 0:
+        die_with_parent(guard, signal.SIGTERM)
+        from headway.engines.local_agent import serve
+
+        serve(name, folder, kept, slots, orphaned_after, listener, lock)
+    os.close(listener)
+    while os.waitpid(-1, 0)[0] != agent:
+        pass
+    while left := children(guard):
+        kill_trees(left)
+        os.waitpid(-1, 0)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

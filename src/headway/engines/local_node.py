@@ -1,0 +1,340 @@
+"""The driver's end of one node of this machine: starts its agent or finds it, speaks with it, sees it die."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol, cast
+
+from headway.engines.base import AttemptKey, EngineError
+from headway.engines.local_frames import (
+    VERSION,
+    Acknowledge,
+    Hello,
+    MemberEnded,
+    MemberStarted,
+    Pong,
+    Ready,
+    Shelf,
+    Splitter,
+    Stop,
+    Welcome,
+    frame,
+    to_driver_decoder,
+)
+from headway.engines.local_processes import MARK, kill_trees, marked
+from headway.model.node import NodeSpec
+
+_ATTACH_SECONDS = 30.0
+_BURIAL_SECONDS = 5.0
+_AGAIN_SECONDS = 0.02
+_LOG_TAIL = 2000
+
+
+class Owner(Protocol):
+    """Who is told what a node says."""
+
+    def on_ended(self, node: LocalNode, message: MemberEnded) -> None:
+        """A member has ended."""
+
+    def on_started(self, node: LocalNode, message: MemberStarted) -> None:
+        """A member runs."""
+
+    def on_ready(self, node: LocalNode, message: Ready) -> None:
+        """A member of a gang can start."""
+
+    def on_lost(self, node: LocalNode, detail: str) -> None:
+        """The agent is dead or silent."""
+
+
+def node_folder(root: Path, name: str) -> Path:
+    """The folder of a node: its name as far as a file can have it, and a digest of it."""
+    readable = re.sub(r"[^\w-]", "_", name, flags=re.ASCII)[:40]
+    return root / "nodes" / f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def put_down(folder: Path) -> None:
+    """Kill every process of the node with this folder, whoever started it and whatever became of its parents."""
+    kill_trees(marked(_mark(folder)))
+
+
+def _mark(folder: Path) -> str:
+    return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
+
+
+class LocalNode:
+    """A node, seen from the driver.
+
+    Attributes:
+        up: it can be launched on.
+        lost: set when its agent is dead or silent, until it is attached again.
+        pid: the agent's process; 0 before the first.
+        line: the connection to its agent.
+        missed: pings in a row without an answer.
+        heard: it has answered since somebody last looked.
+        functions: what the agent holds.
+    """
+
+    def __init__(
+        self, spec: NodeSpec, root: Path, owner: Owner, *, secret: bytes, lease: float, orphaned_after: float
+    ) -> None:
+        self.spec = spec
+        self.up = False
+        self.lost = asyncio.Event()
+        self.pid = 0
+        self.missed = 0
+        self.heard = False
+        self.functions: Shelf[bool] = Shelf()
+        self.folder = node_folder(root, spec.name)
+        self.owner = owner
+        self._kept = root / "output"
+        self._secret = secret
+        self._lease = lease
+        self._orphaned_after = orphaned_after
+        self._loop = asyncio.get_running_loop()
+        self.line: _Line | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard = self._agent = -1
+        self._outbox: list[bytes] = []
+        self._acknowledged: list[AttemptKey] = []
+        self._flushing = False
+        self._silent = False
+
+    async def attach(self) -> Welcome:
+        """Find the node's agent, or start one, and be its driver.
+
+        Raises:
+            EngineError: there is no agent and none can be started.
+        """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        start = self._loop.time()
+        while True:
+            fresh = self._spawn()
+            if connected := self._connect():
+                welcome = await self._greet(connected, _ATTACH_SECONDS if fresh else self._lease)
+                if welcome and (welcome.version, welcome.slots) == (VERSION, self.spec.slots):
+                    self._admit(welcome)
+                    return welcome
+                if fresh:
+                    await self.gone()
+                    raise EngineError(f"node {self.spec.name!r} does not start", self._log_tail())
+                put_down(self.folder)  # it hangs, or is of another version or size
+            elif self._loop.time() > start + _ATTACH_SECONDS / 2:
+                put_down(self.folder)  # what holds the lock does not listen
+            if self._loop.time() > start + _ATTACH_SECONDS:
+                raise EngineError(f"node {self.spec.name!r} does not start: a process holds {self.folder / 'lock'}")
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    def _spawn(self) -> bool:
+        """Start an agent unless there is one. What an earlier one may have left is killed first."""
+        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            put_down(self.folder)
+            path = self.folder / "socket"
+            path.unlink(missing_ok=True)
+            with socket.socket(socket.AF_UNIX) as listener, (self.folder / "log").open("wb") as log:
+                with _short(path) as short:
+                    listener.bind(short)
+                listener.listen()
+                words: tuple[object, ...] = (
+                    self.spec.name,
+                    self.folder.resolve(),
+                    self._kept.resolve(),
+                    self.spec.slots,
+                )
+                words += (self._orphaned_after, listener.fileno(), lock)
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "headway.engines.local_guard", *map(str, words)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, MARK: _mark(self.folder)},
+                    pass_fds=(listener.fileno(), lock),
+                    start_new_session=True,
+                )
+                self._guard = os.pidfd_open(self._process.pid)
+        finally:
+            os.close(lock)  # guard and agent hold it from now on
+        return True
+
+    def _connect(self) -> socket.socket | None:
+        """Connect to the agent, if one listens."""
+        connected = socket.socket(socket.AF_UNIX)
+        connected.setblocking(False)
+        try:
+            with _short(self.folder / "socket") as short:
+                connected.connect(short)
+        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+            connected.close()
+            return None
+        return connected
+
+    async def _greet(self, connected: socket.socket, patience: float) -> Welcome | None:
+        """Say who we are; None if there is no answer."""
+        line = self.line = _Line(self)
+        await self._loop.create_unix_connection(lambda: line, sock=connected)
+        line.transport.write(frame(Hello(self._secret, VERSION, self.spec.reports_start)))
+        try:
+            return await asyncio.wait_for(line.welcome, patience)
+        except (TimeoutError, ConnectionError):
+            line.transport.abort()
+            return None
+
+    def _admit(self, welcome: Welcome) -> None:
+        """Take the node into service."""
+        self.pid = welcome.pid
+        with contextlib.suppress(ProcessLookupError):  # then its line is closed as well
+            self._agent = os.pidfd_open(welcome.pid)
+            if self._guard < 0:
+                self._guard = os.pidfd_open(welcome.guard)
+        self.missed = 0
+        self.heard = True
+        self.functions = Shelf()
+        self._outbox.clear()
+        self._acknowledged.clear()
+        self._silent = False
+        self.lost.clear()
+        self.up = True
+
+    def close(self) -> None:
+        """Its line is closed: the agent is dead, or as good as dead."""
+        if self.up:
+            self.up = False
+            self._kill_agent()
+            self.lost.set()
+            self.owner.on_lost(self, f"silent for {self._lease:g} s" if self._silent else "its process died")
+
+    def give_up(self) -> None:
+        """It is silent: end it, for what it runs is counted as lost."""
+        self._silent = True
+        self._kill_agent()
+        if self.line:
+            self.line.transport.abort()
+
+    def _kill_agent(self) -> None:
+        if self._agent >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._agent, signal.SIGKILL)
+            os.close(self._agent)
+            self._agent = -1
+
+    async def stop(self) -> None:
+        """End everything of the node."""
+        if self.up:
+            self.up = False
+            assert self.line is not None
+            self.line.transport.write(frame(Stop()))
+        else:
+            put_down(self.folder)
+        await self.gone()
+        if self.line:
+            self.line.transport.abort()
+
+    async def gone(self) -> None:
+        """Wait until no process of the node is left, and see to it."""
+        if self._guard >= 0:
+            ended: asyncio.Future[None] = self._loop.create_future()
+            self._loop.add_reader(self._guard, ended.cancel)
+            try:
+                await asyncio.wait((ended,), timeout=_BURIAL_SECONDS)
+                if not ended.done():
+                    put_down(self.folder)
+            finally:
+                self._loop.remove_reader(self._guard)
+                os.close(self._guard)
+                self._guard = -1
+        if self._process:
+            self._process.wait()
+            self._process = None
+        if self._agent >= 0:
+            os.close(self._agent)
+            self._agent = -1
+
+    def _log_tail(self) -> str:
+        return (self.folder / "log").read_text("utf-8", "replace")[-_LOG_TAIL:].strip()
+
+    def send(self, sent: bytes) -> None:
+        """Send a frame, with all others of this turn of the loop at once."""
+        self._outbox.append(sent)
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def acknowledge(self, key: AttemptKey) -> None:
+        """The agent may forget an end; it is told with the rest of this turn."""
+        self._acknowledged.append(key)
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self.up and self.line:
+            if self._acknowledged:
+                self._outbox.append(frame(Acknowledge(self._acknowledged)))
+            self.line.transport.write(b"".join(self._outbox))
+        self._acknowledged.clear()
+        self._outbox.clear()
+
+
+class _Line(asyncio.Protocol):
+    """One connection to an agent."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, node: LocalNode) -> None:
+        self.welcome: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
+        self._node = node
+        self._owner = node.owner
+        self._splitter = Splitter()
+        self._decode = to_driver_decoder().decode
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        node = self._node
+        for body in self._splitter.feed(data):
+            match self._decode(body):
+                case MemberEnded() as message:
+                    self._owner.on_ended(node, message)
+                case MemberStarted() as message:
+                    self._owner.on_started(node, message)
+                case Ready() as message:
+                    self._owner.on_ready(node, message)
+                case Pong():
+                    node.missed = 0
+                    node.heard = True
+                case Welcome() as message:
+                    if not self.welcome.done():
+                        self.welcome.set_result(message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.welcome.done():
+            self.welcome.set_exception(ConnectionResetError("the agent hung up"))
+        elif self._node.line is self:
+            self._node.close()
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """A path that fits the 108 bytes of a socket's address, however long the folder's is."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

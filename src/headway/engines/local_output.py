@@ -1,0 +1,71 @@
+"""Where the output of attempts goes on this machine.
+
+Each slot writes to the same two files again and again; only output that is not empty becomes a file of its attempt. So
+a task that prints nothing costs no file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import msgspec
+
+from headway.engines.base import TAIL_MAX, Output
+from headway.engines.local_frames import CommandFrame, Launch
+
+SUFFIXES = ("out", "err")
+
+
+def open_fresh(path: str) -> int:
+    """Open a file for writing, empty. Writers that share it append."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+
+
+def kept_path(folder: str, launch: Launch, suffix: str) -> str:
+    """The file that keeps an attempt's output: `JOB/TASK.ATTEMPT[.RANK].out` or `.err` in `folder`."""
+    member = f".{launch.rank}" if launch.width > 1 else ""
+    return os.path.join(folder, str(launch.job), f"{launch.task}.{launch.attempt}{member}.{suffix}")
+
+
+def keep(source: str, target: str) -> Output | None:
+    """Make what a slot's file holds the output of an attempt; None if it holds nothing.
+
+    Where it cannot be kept (the disk is full), its last part still comes, without a path.
+    """
+    if not os.path.exists(source) or os.stat(source).st_size == 0:
+        return None
+    try:
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        os.rename(source, target)
+    except OSError:
+        output = read(source)
+        return output and msgspec.structs.replace(output, path="")
+    return read(target)
+
+
+def read(path: str) -> Output | None:
+    """The output in a file; None if there is none, or if it is no ordinary file."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return None
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - TAIL_MAX))
+            tail = file.read(TAIL_MAX)
+    except OSError:  # the task itself removed it, or may write but not read it
+        return None
+    return Output(path, size, tail) if size else None
+
+
+def resolved(path: str, cwd: str) -> str:
+    """The path of a file of a command."""
+    return os.path.join(os.path.abspath(cwd), path)
+
+
+def streams(command: CommandFrame) -> tuple[str, str]:
+    """The files a command writes its two streams to; empty where the engine keeps them."""
+    return (
+        command.stdout and resolved(command.stdout, command.cwd),
+        command.stderr and resolved(command.stderr, command.cwd),
+    )

@@ -1,0 +1,322 @@
+"""The process of a slot: runs what it is given, one after the other, and says how each ended.
+
+It is forked from its node's agent, stays warm, and dies with it. Functions run in the process itself; a command is its
+child. As subreaper it stays the ancestor of whatever an attempt starts, so that its end is the end of all of it. A
+process that cannot vouch that nothing is left of an attempt says so and is replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from io import TextIOWrapper
+from typing import Any, NoReturn, cast
+
+import cloudpickle
+from msgspec import Raw
+
+from headway.engines import local_output as output
+from headway.engines.base import Ending, Output
+from headway.engines.local_frames import (
+    CallFrame,
+    CommandFrame,
+    Done,
+    Launch,
+    Shelf,
+    Splitter,
+    decode_call,
+    decode_command,
+    decode_launch,
+    encode,
+    frame,
+)
+from headway.engines.local_processes import adopt_orphans, die_with_parent, flush_c_streams
+from headway.model.events import Outcome
+
+DETAIL_MAX = 1 << 16
+"""Characters of a traceback that are sent; of a longer one the middle is left out."""
+
+_CHUNK = 1 << 16
+_NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
+
+
+def serve(channel: socket.socket, agent: int, stem: str, kept: str, node: str) -> NoReturn:
+    """Run what comes over `channel` until it ends.
+
+    Args:
+        channel: to the agent.
+        agent: its process.
+        stem: path of this slot's output files, without `.out` and `.err`.
+        kept: folder of the output of attempts.
+        node: the node's name.
+    """
+    die_with_parent(agent)
+    adopt_orphans()
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.set_wakeup_fd(-1)
+    _prefer_for_the_oom_killer()
+    slot = _Slot(channel, stem, kept, node)
+    splitter = Splitter()
+    while chunk := channel.recv(_CHUNK):
+        for body in splitter.feed(chunk):
+            slot.run(decode_launch(body))
+    os._exit(0)
+
+
+def _prefer_for_the_oom_killer() -> None:
+    """When memory runs out the kernel shall end a task, not the agent or the driver."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")
+    except OSError:
+        return  # only a preference
+
+
+class _Function:
+    """A function as it came, and as it is once it could be read."""
+
+    __slots__ = ("call", "pickled")
+
+    def __init__(self, pickled: bytes) -> None:
+        self.pickled = pickled
+        self.call: Callable[..., Any] | None = None
+
+    def read(self) -> Callable[..., Any]:
+        if self.call is None:
+            self.call = pickle.loads(self.pickled)
+            self.pickled = b""
+        return self.call
+
+
+class _Slot:
+    def __init__(self, channel: socket.socket, stem: str, kept: str, node: str) -> None:
+        self.channel = channel
+        self.stem = stem
+        self.kept = kept
+        self.pid = os.getpid()
+        self.functions: Shelf[_Function] = Shelf()
+        self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        self.environment = {**os.environ, "HEADWAY_NODE": node}
+        self.spent = False
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        for number in (1, 2):
+            self.renew(number)
+        sys.path.insert(0, os.getcwd())
+        self.stdin = sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+        self.stdout, self.stderr = _text(1), _text(2)
+        sys.stdout = self.stdout
+        sys.stderr = self.stderr
+        faulthandler.enable(2)
+
+    def renew(self, number: int) -> None:
+        """Give stream `number` an empty file of this slot."""
+        opened = output.open_fresh(f"{self.stem}.{output.SUFFIXES[number - 1]}")
+        os.dup2(opened, number)
+        os.close(opened)
+
+    def run(self, launch: Launch) -> None:
+        """Run one member and say how it ended."""
+        if launch.function:
+            ending = self.call(launch, decode_call(launch.work))
+        else:
+            ending = self.command(launch, decode_command(launch.work))
+        self.channel.sendall(frame(Done(self.spent or self.has_children(), Raw(encode(ending)))))
+
+    def has_children(self) -> bool:
+        """Whether processes are left of what ran; those that ended are buried."""
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return False
+        return True
+
+    def call(self, launch: Launch, call: CallFrame) -> Ending:
+        """Call a function."""
+        function = self.functions.get(launch.function)
+        if function is None:
+            assert launch.pickled is not None, "the agent knows what this process holds"
+            function = _Function(launch.pickled)
+            self.functions.put(launch.function, len(launch.pickled), function)
+        wall, cpu = time.perf_counter(), time.process_time()
+        outcome, result, detail, code = _called(function, call)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        if os.getpid() != self.pid:  # a child that the function forked and did not end
+            os._exit(0)
+        stdout, stderr = self.captured(launch)
+        return Ending(outcome, result, detail, code, stdout, stderr, wall, cpu)
+
+    def captured(self, launch: Launch) -> tuple[Output | None, Output | None]:
+        """Take what a function has written, and set the process to rights for the next one."""
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            flush_c_streams()
+            os.fchdir(self.home)
+            found = [self.taken(launch, number) for number in (1, 2)]
+        except Exception:  # noqa: BLE001 - whatever the function did to its streams, its ending is told
+            self.spent = True
+            return (
+                output.keep(f"{self.stem}.out", output.kept_path(self.kept, launch, "out")),
+                output.keep(f"{self.stem}.err", output.kept_path(self.kept, launch, "err")),
+            )
+        sys.stdout, sys.stderr, sys.stdin = self.stdout, self.stderr, self.stdin
+        return found[0], found[1]
+
+    def taken(self, launch: Launch, number: int) -> Output | None:
+        """What stream `number` holds becomes the attempt's; the stream is empty then."""
+        if os.lseek(number, 0, os.SEEK_END) == 0:
+            return None
+        suffix = output.SUFFIXES[number - 1]
+        kept = output.keep(f"{self.stem}.{suffix}", output.kept_path(self.kept, launch, suffix))
+        try:
+            self.renew(number)
+        except OSError:  # the disk is full
+            self.spent = True
+        return kept
+
+    def command(self, launch: Launch, command: CommandFrame) -> Ending:
+        """Run a program and wait for its end."""
+        wall = time.perf_counter()
+        paths = output.streams(command)
+        opened = []
+        try:
+            stdin = os.open(output.resolved(command.stdin, command.cwd) if command.stdin else os.devnull, os.O_RDONLY)
+            opened.append(stdin)
+            for number, path in enumerate(paths, 1):
+                opened.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) if path else os.dup(number))
+            started = subprocess.Popen(
+                command.argv,
+                stdin=stdin,
+                stdout=opened[1],
+                stderr=opened[2],
+                cwd=command.cwd or None,
+                env={
+                    **self.environment,
+                    "HEADWAY_JOB": str(launch.job),
+                    "HEADWAY_TASK": str(launch.task),
+                    "HEADWAY_ATTEMPT": str(launch.attempt),
+                    "HEADWAY_RANK": str(launch.rank),
+                    "HEADWAY_WIDTH": str(launch.width),
+                    **command.env,
+                },
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            return Ending(Outcome.REFUSED, detail=f"cannot start {command.argv[0]!r}: {error}")
+        finally:
+            for number in opened:
+                os.close(number)
+        pid = 0
+        while pid != started.pid:  # orphans of the command end here too
+            pid, status, usage = os.wait4(-1, 0)
+        started.returncode = code = os.waitstatus_to_exitcode(status)
+        stdout, stderr = (
+            output.read(path) if path else self.taken(launch, number) for number, path in enumerate(paths, 1)
+        )
+        return Ending(
+            Outcome.SUCCEEDED if code == 0 else Outcome.EXITED if code > 0 else Outcome.SIGNALLED,
+            detail=ended_with(code),
+            exit_code=code,
+            stdout=stdout,
+            stderr=stderr,
+            seconds=time.perf_counter() - wall,
+            cpu_seconds=usage.ru_utime + usage.ru_stime,
+        )
+
+
+def _text(number: int) -> TextIOWrapper:
+    """A text stream of which every full line is in the file at once, for the process may die at any moment."""
+    return open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def ended_with(code: int) -> str:
+    """How a process ended, for people; `code` as `subprocess` has it."""
+    if code >= 0:
+        return f"exit status {code}" if code else ""
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _called(function: _Function, call: CallFrame) -> tuple[Outcome, bytes | None, str, int | None]:
+    """Outcome, result, detail and exit code of a call."""
+    try:
+        callee = function.read()
+        args, kwargs = pickle.loads(call.arguments)
+    except BaseException as error:  # noqa: BLE001 - reading runs code of others
+        return Outcome.REFUSED, None, f"the task cannot be read here:\n{_told(error)}", None
+    try:
+        value = callee(*args, **kwargs)
+    except SystemExit as error:
+        code = _exit_code(error)
+        return Outcome.EXITED, None, f"{ended_with(code) or 'exit status 0, before it returned'}\n{_told(error)}", code
+    except BaseException as error:  # noqa: BLE001 - a task may raise what it likes
+        return _failed(error, call.result_max)
+    if value is None:
+        return Outcome.SUCCEEDED, _NONE, "", None
+    try:
+        result = _pickled(value)
+    except BaseException as error:  # noqa: BLE001 - pickling runs code of others
+        error.add_note(f"The function returned a {type(value).__qualname__}, which cannot be pickled.")
+        return _failed(error, call.result_max)
+    if len(result) > call.result_max:
+        said = f"the result is {len(result)} bytes; allowed: {call.result_max}. Write it to a file and return its path."
+        return Outcome.TOO_LARGE, None, said, None
+    return Outcome.SUCCEEDED, result, "", None
+
+
+def _pickled(value: object) -> bytes:
+    """Pickled by reference where that is possible, for it is ten times faster; else by value, as cloudpickle does."""
+    with contextlib.suppress(Exception):  # what is wrong is said by the second try
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    return cast(bytes, cloudpickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+
+
+def _failed(error: BaseException, size_max: int) -> tuple[Outcome, bytes | None, str, None]:
+    """An exception, with its traceback, and pickled if it can be read again."""
+    outcome = Outcome.OUT_OF_MEMORY if isinstance(error, MemoryError) else Outcome.RAISED
+    detail = _told(error)
+    try:
+        result = _pickled(error)
+        pickle.loads(result)
+    except BaseException:  # noqa: BLE001 - the traceback says what it was
+        return outcome, None, detail, None
+    return outcome, result if len(result) <= size_max else None, detail, None
+
+
+def _told(error: BaseException) -> str:
+    """The traceback without the frames that are ours, the first ones."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    try:
+        text = "".join(traceback.format_exception(type(error), error, trace))
+    except BaseException:  # noqa: BLE001 - the exception's own text may raise
+        text = f"{type(error).__qualname__}, whose text cannot be had"
+    if len(text) > DETAIL_MAX:
+        half = DETAIL_MAX // 2
+        text = f"{text[:half]}\n[{len(text) - DETAIL_MAX} characters left out]\n{text[-half:]}"
+    return text
+
+
+def _exit_code(error: SystemExit) -> int:
+    """The exit status that Python would end with."""
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
