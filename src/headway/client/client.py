@@ -90,9 +90,11 @@ class Client:
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._server = Server(partial(find_server, url, token, data), patience)
-        self._line: Line = self._server.line()
-        self._line.ask(POLICY)
-        self._line.hang_up()
+        first = self._server.line()
+        try:
+            first.ask(POLICY)
+        finally:
+            first.hang_up()
         self._name = uuid.uuid4().hex
         self._closing = Event()
         self._listeners: list[tuple[Thread, Line]] = []

@@ -104,6 +104,10 @@ class Line:
     def _exchange(self, method: str, target: str, body: bytes | None, wait: float) -> tuple[int, bytes]:
         connection = self._connection or self._open()
         connection.timeout = ANSWER_SECONDS + wait
+        if connection.sock is None:
+            connection.connect()
+        if self._interrupted:  # looked at when there is something that `interrupt` can shut down
+            raise ConnectionAbortedError("interrupted")
         connection.request(method, target, body, self._headers)
         response = connection.getresponse()
         return response.status, response.data

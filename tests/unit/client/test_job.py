@@ -1,0 +1,185 @@
+"""What a job says over the wire, and who is named when something cannot be pickled."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway import HeadwayError, Job, Task, TaskFailed, wire
+from headway.client.job import described
+from headway.client.pickling import pickled_arguments, pickled_function, unpickled
+from headway.model.events import Outcome
+from headway.model.instant import SECOND
+from headway.model.job import PenaltyShape, TaskSpec
+
+NOW = 1_000 * SECOND
+LOCK = threading.Lock()
+
+
+def uses_lock() -> bool:
+    return LOCK.locked()
+
+
+def sent(job: Job) -> wire.NewJob:
+    return described(job, NOW)[0]
+
+
+def test_a_plain_job_is_a_bag_without_terms() -> None:
+    assert sent(Job("plain", [Task(len, "a"), Task(len, "b")])) == wire.NewJob(
+        sent(Job("plain", [Task(len, "a"), Task(len, "b")])).work, kind="bag", tasks=2, name="plain"
+    )
+
+
+@pytest.mark.parametrize(
+    "due", [90, 90.0, timedelta(seconds=90), datetime.fromtimestamp(1090, UTC), datetime.fromtimestamp(1090)]
+)
+def test_due_dates_as_people_give_them(due: Any) -> None:
+    job = Job("j", [Task(len, "a")], release=due)
+    job.due = due
+    assert (sent(job).due, sent(job).release) == (1090 * SECOND, 1090 * SECOND)
+
+
+def test_every_term_is_sent() -> None:
+    job = Job(
+        "all",
+        [Task(len, "a")],
+        priority=2,
+        rate=3,
+        shape="sqrt",
+        estimate=4,
+        workload=5,
+        retries=6,
+        time_limit=7,
+        memory_limit=8,
+        user="me",
+    )
+    assert sent(job) == wire.NewJob(
+        sent(job).work,
+        priority=2,
+        rate=3,
+        shape=PenaltyShape.SQUARE_ROOT,
+        estimate=4 * SECOND,
+        workload=5,
+        retries=6,
+        time_limit=7 * SECOND,
+        memory_limit=8,
+        user="me",
+        name="all",
+    )
+
+
+def test_a_workflow_knows_what_comes_before_what() -> None:
+    job = Job("flow", estimate=20)
+    first = job.add_task(Task(len, "a"), estimate=3)
+    second = job.add_task(Task(len, "b"), cores=2)
+    job.add_task(Task(len, "c").after(first, second, first))
+    assert sent(job).kind == "workflow"
+    assert sent(job).plan == (
+        TaskSpec(3 * SECOND),
+        TaskSpec(20 * SECOND, 2),
+        TaskSpec(20 * SECOND, 1, (0, 1)),
+    )
+
+
+def test_a_rigid_job() -> None:
+    new = sent(Job("gang", [Task.command("solve")], width=4))
+    assert (new.kind, new.tasks, new.width, new.plan) == ("rigid", 1, 4, ())
+
+
+def test_commands_run_where_they_were_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = Task.command(Path("run.sh"), "{i}", "{x}", cwd="sub", env={"A": "b"}, stdin="in{i}", stderr="/tmp/e")
+    assert task.program == wire.Command(
+        ("run.sh", "{i}", "{x}"),
+        cwd=str(tmp_path / "sub"),
+        env={"A": "b"},
+        stdin=str(tmp_path / "sub" / "in{i}"),
+        stderr="/tmp/e",
+    )
+
+
+def test_tasks_and_jobs_show_what_they_are() -> None:
+    assert repr(Task(len, "a")) == "Task(len, 'a')"
+    assert repr(Task(max, 1, key=abs)) == "Task(max, 1, key=<built-in function abs>)"
+    assert repr(Task.command("echo", "a")) == "Task.command('echo', 'a')"
+    assert repr(Job("n", [Task(len, "")])) == "<Job 'n': bag, tasks=1>"
+
+
+@pytest.mark.parametrize(
+    ("task", "culprit"),
+    [
+        (Task(print, 1, LOCK), r"task 1 of job 'j': argument 1, of type _thread\.lock"),
+        (Task(print, 1, end=LOCK), r"argument 'end', of type _thread\.lock"),
+        (Task(lambda: LOCK), r"task 1 of job 'j': the function .*<lambda> cannot be pickled: it uses 'LOCK'"),
+        (Task(LOCK.acquire), "cannot be pickled: it uses its object"),
+        (Task(functools.partial(print, LOCK)), "cannot be pickled"),
+    ],
+)
+def test_what_cannot_be_pickled_is_named(task: Task, culprit: str) -> None:
+    with pytest.raises(HeadwayError, match=culprit) as caught:
+        described(Job("j", [Task(len, ""), task]))
+    assert "inside the function" in caught.value.hint
+
+
+def test_a_closure_is_carried_by_value() -> None:
+    offset = 3
+    assert pickle.loads(pickled_function(lambda x: x + offset, "a call"))(4) == 7
+
+
+class Strange:
+    def __reduce__(self) -> Any:
+        raise RecursionError("always")
+
+
+def test_an_argument_that_raises_what_it_likes() -> None:
+    with pytest.raises(HeadwayError, match=r"argument 0, of type .*Strange"):
+        pickled_arguments((Strange(),), {}, "a call")
+
+
+def test_what_belongs_to_the_script_travels_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        pass
+
+    blob = pickled_arguments((Point(),), {}, "a call")
+    assert b"Point" in blob
+    assert type(pickle.loads(blob)[0][0]).__name__ == "Point"
+
+
+def result(outcome: Outcome, **rest: Any) -> wire.TaskResult:
+    return wire.TaskResult(7, 3, 1, wire.TaskEnding(outcome, **rest))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "rest", "message"),
+    [
+        (Outcome.EXITED, {"detail": "exit status 2"}, "task 3 of job 7 failed: exit status 2"),
+        (Outcome.SIGNALLED, {"detail": "killed by SIGSEGV"}, "SIGSEGV"),
+        (Outcome.OUT_OF_TIME, {}, "out of time"),
+        (Outcome.LOST, {}, "lost"),
+        (Outcome.RAISED, {"detail": "an exception that cannot be pickled"}, "cannot be pickled"),
+    ],
+)
+def test_ends_that_are_no_results(outcome: Outcome, rest: dict[str, Any], message: str) -> None:
+    value, error = unpickled(result(outcome, **rest))
+    assert value is None
+    assert isinstance(error, TaskFailed)
+    assert message in error.args[0]
+    assert (error.job, error.task) == (7, 3)
+
+
+def test_a_memory_error_is_itself() -> None:
+    _, error = unpickled(result(Outcome.OUT_OF_MEMORY, value=pickle.dumps(MemoryError("too much"))))
+    assert isinstance(error, MemoryError)
+
+
+def test_a_value_that_cannot_be_read_here() -> None:
+    _, error = unpickled(result(Outcome.SUCCEEDED, value=b"cno_such_module\nName\n."))
+    assert isinstance(error, TaskFailed)
+    assert "no_such_module" in error.args[0]
+    assert isinstance(error.__cause__, ModuleNotFoundError)
