@@ -1,0 +1,177 @@
+"""Pictures: the coloured areas are as large as what they stand for, with few jobs and with many."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headway.errors import HeadwayError, InvalidInput
+from headway.model.instant import NEVER, SECOND
+from headway.model.schedule import NOT_YET, Schedule, attempts_of, schedule_of
+from headway.model.workload import workload_of
+from headway.pictures import allocation, comparison, gantt
+from headway.pictures.canvas import ALARM, COLOURS, FAINT, clock_for
+
+image = pytest.importorskip("matplotlib.image")
+
+
+def pixels(path: Path, colour: str) -> int:
+    """How many pixels of a picture have exactly this colour."""
+    wanted = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    shown = np.rint(image.imread(path)[:, :, :3] * 255).astype(int)
+    return int((shown == wanted).all(axis=2).sum())
+
+
+def run(*rows: tuple[int, int, int, int, bool], jobs: int, capacity: int, **terms: Any) -> Schedule:
+    """A schedule of rigid jobs from rows of job, slots as a bit set, start and end in seconds, work lost."""
+    start, end = [NOT_YET] * jobs, [NOT_YET] * jobs
+    width = [1] * jobs
+    for job, slots, begins, ends, _ in rows:
+        start[job] = begins * SECOND if start[job] == NOT_YET else start[job]
+        end[job] = ends * SECOND
+        width[job] = slots.bit_count()
+    workload = workload_of(release=[0] * jobs, runtime=[SECOND] * jobs, width=width, kind=1, **terms)
+    ran = attempts_of((job, slots, begins * SECOND, ends * SECOND, wasted) for job, slots, begins, ends, wasted in rows)
+    return schedule_of(workload, start=start, end=end, slots=width, capacity=capacity, attempts=ran)
+
+
+THREE = run((0, 0b0011, 0, 30, False), (1, 0b1100, 0, 15, False), (2, 0b1100, 15, 30, False), jobs=3, capacity=4)
+
+
+def many(jobs: int) -> Schedule:
+    """Jobs of 1 s in turn on both of two slots, then a long one on the first."""
+    rows = [(job, 0b11, job, job + 1, False) for job in range(jobs)]
+    return run(*rows, (jobs, 0b01, jobs, 2 * jobs, False), jobs=jobs + 1, capacity=2)
+
+
+def test_a_gantt_chart_gives_each_job_its_area(tmp_path: Path) -> None:
+    gantt(THREE, tmp_path / "gantt.png", title="three")
+    first, second, third = (pixels(tmp_path / "gantt.png", colour) for colour in COLOURS[:3])
+    assert first > 20_000
+    assert second == pytest.approx(first / 2, rel=0.06)
+    assert third == pytest.approx(second, rel=0.06)
+    assert pixels(tmp_path / "gantt.png", COLOURS[3]) == 0
+    assert pixels(tmp_path / "gantt.png", ALARM) == 0
+
+
+def test_late_jobs_and_lost_work_are_seen(tmp_path: Path) -> None:
+    late = run((0, 1, 0, 30, False), (1, 2, 0, 20, True), jobs=2, capacity=2, due=[10 * SECOND, NEVER])
+    gantt(late, tmp_path / "late.png")
+    assert pixels(tmp_path / "late.png", ALARM) > 100
+    plain = run((0, 1, 0, 30, False), (1, 2, 0, 20, False), jobs=2, capacity=2)
+    gantt(plain, tmp_path / "plain.png")
+    assert pixels(tmp_path / "late.png", COLOURS[1]) < 0.9 * pixels(tmp_path / "plain.png", COLOURS[1])
+
+
+def test_a_chart_of_ten_thousand_jobs_is_a_grid_of_pixels(tmp_path: Path) -> None:
+    schedule = many(10_000)
+    gantt(schedule, tmp_path / "gantt.png")
+    colours = {colour: pixels(tmp_path / "gantt.png", colour) for colour in COLOURS}
+    last = colours.pop(COLOURS[10_000 % len(COLOURS)])
+    assert min(colours.values()) > 0
+    assert last > sum(colours.values()) / len(colours) * 5
+    wasted = run(*[(job, 1, job, job + 1, job % 2 == 1) for job in range(3000)], jobs=3000, capacity=1)
+    gantt(wasted, tmp_path / "wasted.png")
+    assert pixels(tmp_path / "wasted.png", "#000000") > 1000
+
+
+def test_slots_above_the_highest_used_are_shown_when_asked(tmp_path: Path) -> None:
+    gantt(THREE, tmp_path / "four.png", slots=8)
+    first, second = (pixels(tmp_path / "four.png", colour) for colour in COLOURS[:2])
+    assert second == pytest.approx(first / 2, rel=0.06)
+
+
+def test_allocation_stacks_what_jobs_held(tmp_path: Path) -> None:
+    allocation(THREE, tmp_path / "held.png", title="three")
+    first, second, third = (pixels(tmp_path / "held.png", colour) for colour in COLOURS[:3])
+    assert first > 50_000
+    assert second == pytest.approx(first / 2, rel=0.02)
+    assert third == pytest.approx(second, rel=0.02)
+
+
+def test_allocation_follows_the_records_of_holdings(tmp_path: Path) -> None:
+    """The first job holds 1 slot for 10 s, then 3 for 10 s; the second 2 for 20 s, without news of its end."""
+    workload = workload_of(release=[0, 0], runtime=[1, 1], tasks=[9, 9])
+    at, job, slots = [0, 0, 10 * SECOND, 20 * SECOND], [0, 1, 0, 0], [1, 2, 3, 0]
+    schedule = schedule_of(workload, start=[0, 0], end=[20 * SECOND] * 2, holdings=(at, job, slots), capacity=6)
+    allocation(schedule, tmp_path / "held.png")
+    first, second = (pixels(tmp_path / "held.png", colour) for colour in COLOURS[:2])
+    assert first == pytest.approx(second, rel=0.02)
+
+
+def test_with_many_jobs_the_small_ones_are_one(tmp_path: Path) -> None:
+    schedule = many(5_000)
+    allocation(schedule, tmp_path / "held.png")
+    others = pixels(tmp_path / "held.png", FAINT)
+    longest = pixels(tmp_path / "held.png", COLOURS[len(COLOURS) - 1])
+    assert others == pytest.approx(2 * longest, rel=0.05)
+
+
+METRICS = {
+    "fcfs": {"wait_mean": 10.0, "makespan": 100.0, "utilisation": 0.5, "deadline_miss_penalty": 31_234.0},
+    "edf": {"wait_mean": 5.0, "makespan": math.nan, "utilisation": 0.5, "deadline_miss_penalty": 0.0},
+}
+
+
+def test_bars_are_as_long_as_their_values(tmp_path: Path) -> None:
+    comparison(METRICS, tmp_path / "bars.png", names=["wait_mean"], title="two")
+    first, second = (pixels(tmp_path / "bars.png", colour) for colour in COLOURS[:2])
+    assert second == pytest.approx(first / 2, rel=0.05)
+
+
+def test_what_is_no_number_has_no_bar(tmp_path: Path) -> None:
+    comparison(METRICS, tmp_path / "bars.png", names=["makespan"])
+    assert pixels(tmp_path / "bars.png", COLOURS[0]) > 1000
+    assert pixels(tmp_path / "bars.png", COLOURS[1]) == 0
+
+
+def test_magnitudes_apart_are_both_seen(tmp_path: Path) -> None:
+    told = METRICS | {"sjf": METRICS["edf"] | {"deadline_miss_penalty": 3.0}}
+    names = ["deadline_miss_penalty", "utilisation", "makespan", "wait_mean"]
+    comparison(told, tmp_path / "all.png", names=names)
+    comparison(told, tmp_path / "one.png", names=names[:1])
+    assert pixels(tmp_path / "one.png", COLOURS[2]) > pixels(tmp_path / "one.png", COLOURS[0]) / 50
+
+
+def test_pictures_that_cannot_be_drawn_say_why(tmp_path: Path) -> None:
+    bare = schedule_of(workload_of(release=[0], runtime=[1]), start=[NOT_YET], end=[NOT_YET], capacity=1)
+    with pytest.raises(HeadwayError, match="no attempts to draw"):
+        gantt(bare, tmp_path / "a.png")
+    with pytest.raises(HeadwayError, match="ever held a slot"):
+        allocation(bare, tmp_path / "a.png")
+    with pytest.raises(HeadwayError, match="nothing to compare"):
+        comparison({}, tmp_path / "a.png")
+    with pytest.raises(InvalidInput, match=r"measure is 'wait_men'; .*\nDid you mean wait_mean"):
+        comparison(METRICS, tmp_path / "a.png", names=["wait_men"])
+    with pytest.raises(InvalidInput, match=r"picture is 'a.doc'; allowed: a name that ends in one of .*png"):
+        gantt(THREE, tmp_path / "a.doc")
+    with pytest.raises(HeadwayError, match="cannot write"):
+        gantt(THREE, tmp_path / "absent" / "a.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda path: gantt(THREE, path),
+        lambda path: allocation(THREE, path),
+        lambda path: comparison(METRICS, path, names=["wait_mean"]),
+    ],
+)
+def test_without_matplotlib_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, draw: Callable[[Path], None]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(HeadwayError, match=r"pictures need matplotlib\n.*headway\[plot\]"):
+        draw(tmp_path / "a.png")
+
+
+def test_time_is_shown_in_a_unit_of_few_digits() -> None:
+    units = [clock_for(seconds * SECOND).unit for seconds in (0, 600, 601, 36_000, 36_001, 5 * 86_400, 10**8)]
+    assert units == ["s", "s", "min", "min", "h", "h", "days"]
