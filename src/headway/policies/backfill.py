@@ -196,16 +196,13 @@ class Conservative:
             if job.promise is not None:
                 profile.take(max(now, job.promise), duration, -job.width)
             begin = profile.earliest(job.width, duration, now)
-            if begin == now and job.width <= count(free):
-                slots = lowest(free, job.width)
-                plan.hold(job.id, slots)
-                free ^= slots
-                profile.take(now, duration, job.width)
-                continue
-            if begin == now:  # a running job has outlasted its estimate; its slots are not free yet
-                begin = profile.earliest(job.width, duration, now + 1)
             if begin < NEVER:
                 profile.take(begin, duration, job.width)
+                if begin == now and job.width <= count(free):
+                    slots = lowest(free, job.width)
+                    plan.hold(job.id, slots)
+                    free ^= slots
+                    continue
                 if begin != job.promise:
                     plan.promise(job.id, begin, job.width)
                 plan.pass_over(job.id, Reason.NO_ROOM_NOW if job.width > count(free) else Reason.WOULD_DELAY, begin)
@@ -231,9 +228,13 @@ class Conservative:
 
 
 def _future(view: Snapshot, promised: list[JobView]) -> list[tuple[Instant, int]]:
-    """When slots become free by estimates, and when promises take and return them."""
+    """When slots become free by estimates, and when promises take and return them.
+
+    What should have ended by now counts as free: whoever is promised its slots waits for it, and keeps the promise.
+    An estimate of nothing counts as a microsecond.
+    """
     now = view.now
-    changes = [(max(end, now + 1), count(attempt.slots & view.up)) for end, _, _, attempt in view.running]
+    changes = [(max(end, attempt.start + 1), count(attempt.slots & view.up)) for end, _, _, attempt in view.running]
     for job in promised:
         begin = max(now, job.promise or now)
         duration = max(1, job.estimate if view.uniform else view.run_time(job.estimate, view.up))

@@ -1,0 +1,296 @@
+"""FCFS, EASY and conservative backfilling, job by job, against twins written from the definitions: slow, obvious, apart.
+
+A twin knows nothing of Headway. It steps from event to event: of one instant the ends first, by job id, then the
+submissions, by id; after each event (or after all of an instant) it makes one whole pass over its queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.model.job import Kind
+from headway.model.node import NodeSpec
+from headway.model.workload import Workload, workload_of
+from headway.policies import registry
+from headway.sim.kernel import Simulation
+
+FOREVER = 10**12
+
+
+@dataclass(frozen=True)
+class Job:
+    """A rigid job; its id is its place in order of release."""
+
+    id: int
+    release: int
+    width: int
+    runtime: int
+    estimate: int
+    due: int
+    priority: int
+
+
+@dataclass
+class Twin:
+    """The world of a twin: who waits, who runs, and what is free."""
+
+    slots: int
+    now: int = 0
+    queue: list[Job] = field(default_factory=list)
+    running: list[Job] = field(default_factory=list)
+    start: dict[int, int] = field(default_factory=dict)
+    end: dict[int, int] = field(default_factory=dict)
+    promise: dict[int, int] = field(default_factory=dict)
+    came: Job | None = None
+    """The job whose submission is the event that is being answered; None after an end."""
+
+    @property
+    def free(self) -> int:
+        return self.slots - sum(job.width for job in self.running)
+
+    def expected_end(self, job: Job) -> int:
+        return self.start[job.id] + job.estimate
+
+    def begin(self, job: Job) -> None:
+        assert job.width <= self.free
+        self.queue.remove(job)
+        self.running.append(job)
+        self.start[job.id] = self.now
+
+    def in_order(self, key: Callable[[Job], object]) -> list[Job]:
+        return sorted(self.queue, key=lambda job: (key(job), job.release, job.id))
+
+
+Pass = Callable[[Twin], None]
+
+
+def run(jobs: list[Job], slots: int, decide: Pass, *, per_instant: bool = False) -> Twin:
+    """Step from event to event until every job has ended."""
+    twin, coming = Twin(slots), sorted(jobs, key=lambda job: (job.release, job.id))
+    while coming or twin.running:
+        ends = [(twin.start[job.id] + job.runtime, job.id) for job in twin.running]
+        at = min(ends + [(job.release, job.id) for job in coming])[0]
+        twin.now = at
+        while True:
+            ending = [job for job in twin.running if twin.start[job.id] + job.runtime == at]
+            if ending:
+                job = min(ending, key=lambda job: job.id)
+                twin.running.remove(job)
+                twin.end[job.id] = at
+                twin.came = None
+            elif coming and coming[0].release == at:
+                twin.came = coming.pop(0)
+                twin.queue.append(twin.came)
+            else:
+                break
+            if not per_instant:
+                decide(twin)
+        if per_instant:
+            decide(twin)
+    return twin
+
+
+def start_heads(twin: Twin, queue: list[Job]) -> list[Job]:
+    """Start jobs from the head of the queue while they fit; what is left of the queue."""
+    while queue and queue[0].width <= twin.free:
+        twin.begin(queue.pop(0))
+    return queue
+
+
+def strict(key: Callable[[Job], object]) -> Pass:
+    return lambda twin: start_heads(twin, twin.in_order(key)) and None
+
+
+def easy(key: Callable[[Job], object]) -> Pass:
+    """EASY: a later job must not delay the head of the queue."""
+
+    def decide(twin: Twin) -> None:
+        queue = start_heads(twin, twin.in_order(key))
+        if not queue:
+            return
+        head = queue.pop(0)
+        for shadow in sorted(twin.expected_end(job) for job in twin.running):
+            then = twin.free + sum(job.width for job in twin.running if twin.expected_end(job) <= shadow)
+            if then >= head.width:
+                break
+        extra = then - head.width
+        for job in queue:
+            if job.width > twin.free:
+                continue
+            if twin.now + job.estimate <= shadow:
+                twin.begin(job)
+            elif job.width <= extra:
+                extra -= job.width
+                twin.begin(job)
+
+    return decide
+
+
+def conservative(twin: Twin) -> None:
+    """Every job has a promise; when a job has ended each, in order, may move to an earlier one that delays nobody.
+
+    Readings: what has outlasted its estimate is believed to end now, and who is promised its slots waits for it; an
+    estimate of nothing counts as one unit; a promise whose time has passed is meant for now.
+    """
+    now = twin.now
+
+    def length(job: Job) -> int:
+        return max(1, job.estimate)
+
+    def taken() -> list[tuple[int, int, int]]:
+        """From when until when how many slots are taken."""
+        by_running = [(now, twin.start[job.id] + length(job), job.width) for job in twin.running]
+        promised = [(max(now, twin.promise[job.id]), job) for job in twin.queue if job.id in twin.promise]
+        return by_running + [(begin, begin + length(job), job.width) for begin, job in promised]
+
+    def fits(job: Job, begin: int, others: list[tuple[int, int, int]]) -> bool:
+        end = begin + length(job)
+        for at in [begin, *(start for start, _, _ in others if begin < start < end)]:
+            if job.width > twin.slots - sum(width for start, until, width in others if start <= at < until):
+                return False
+        return True
+
+    for job in twin.in_order(lambda job: 0) if twin.came is None else [twin.came]:
+        twin.promise.pop(job.id, None)
+        others = taken()
+        begin = min(at for at in [now, *(until for _, until, _ in others)] if at >= now and fits(job, at, others))
+        if begin == now and job.width <= twin.free:
+            twin.begin(job)
+        else:
+            twin.promise[job.id] = begin
+
+
+def release(job: Job) -> int:
+    return 0
+
+
+def shortest(job: Job) -> int:
+    return job.estimate
+
+
+def widest(job: Job) -> int:
+    return -job.width
+
+
+def due(job: Job) -> int:
+    return job.due
+
+
+def priority(job: Job) -> int:
+    return -job.priority
+
+
+def draw(seed: int, *, overruns: bool) -> tuple[list[Job], int]:
+    """A small workload with many ties: in release, width and run time, with estimates that are equal or too long."""
+    chance = Random(seed)
+    slots = chance.choice([1, 2, 3, 4, 8])
+    span = chance.choice([1, 6, 30])
+    longest = chance.choice([2, 6, 12])
+    releases = sorted(chance.randint(0, span) for _ in range(chance.randint(1, 14)))
+    jobs = []
+    for number, at in enumerate(releases):
+        runtime = chance.randint(0, longest)
+        estimate = runtime + chance.choice([0, 0, 1, longest])
+        if overruns and chance.random() < 0.4:
+            estimate = chance.randint(0, runtime)
+        jobs.append(
+            Job(
+                id=number,
+                release=at,
+                width=chance.randint(1, slots),
+                runtime=runtime,
+                estimate=estimate,
+                due=at + chance.randint(-1, 3),
+                priority=chance.randint(0, 2),
+            )
+        )
+    return jobs, slots
+
+
+def columns(jobs: list[Job]) -> Workload:
+    return workload_of(
+        kind=[Kind.RIGID] * len(jobs),
+        **{
+            name: [getattr(job, name) for job in jobs]
+            for name in ("release", "width", "runtime", "estimate", "due", "priority")
+        },
+    )
+
+
+def headway(jobs: list[Job], slots: int, policy: str, audit: Callable[[Scheduler], None] | None) -> Simulation:
+    """Run the jobs through the core; two nodes, so that slots are not all of one."""
+    nodes = [NodeSpec("a", slots - slots // 2)] + [NodeSpec("b", slots // 2)] * (slots > 1)
+    simulation = Simulation(columns(jobs), nodes, registry.find, policy, audit=audit)
+    simulation.run()
+    return simulation
+
+
+def compare(seeds: range, policy: str, decide: Pass, *, per_instant: bool = False, overruns: bool) -> None:
+    for seed in seeds:
+        jobs, slots = draw(seed, overruns=overruns)
+        twin = run(jobs, slots, decide, per_instant=per_instant)
+        ours = headway(jobs, slots, policy, Scheduler.check if seed % 8 == 0 else None)
+        expected = [(twin.start[job.id], twin.end[job.id]) for job in jobs]
+        assert list(zip(ours.start, ours.end, strict=True)) == expected, f"{policy}, seed {seed}: {slots} slots, {jobs}"
+        assert not ours.scheduler.refusals
+
+
+CASES = [
+    ("fcfs", strict(release)),
+    ("sjf", strict(shortest)),
+    ("easy", easy(release)),
+    ("easy:order=shortest", easy(shortest)),
+    ("easy:order=widest", easy(widest)),
+    ("easy:order=due", easy(due)),
+    ("easy:order=priority", easy(priority)),
+    ("conservative", conservative),
+]
+ONCE = [(f"{name}{',' if ':' in name else ':'}per_instant=true", decide) for name, decide in CASES[:4]]
+OFTEN = {"easy", "conservative", "fcfs", "easy:per_instant=true"}
+
+
+@pytest.mark.parametrize("overruns", [False, True], ids=["cut", "overruns"])
+@pytest.mark.parametrize(("policy", "decide"), CASES, ids=[name for name, _ in CASES])
+def test_every_job_starts_when_the_twin_starts_it(policy: str, decide: Pass, overruns: bool) -> None:
+    compare(range(600 if policy in OFTEN else 150), policy, decide, overruns=overruns)
+
+
+@pytest.mark.parametrize("overruns", [False, True], ids=["cut", "overruns"])
+@pytest.mark.parametrize(("policy", "decide"), ONCE, ids=[name for name, _ in ONCE])
+def test_one_pass_an_instant(policy: str, decide: Pass, overruns: bool) -> None:
+    compare(range(300 if policy in OFTEN else 100), policy, decide, per_instant=True, overruns=overruns)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("overruns", [False, True], ids=["cut", "overruns"])
+@pytest.mark.parametrize(("policy", "decide"), CASES, ids=[name for name, _ in CASES])
+def test_every_job_starts_when_the_twin_starts_it_at_length(policy: str, decide: Pass, overruns: bool) -> None:
+    compare(range(10_000, 20_000), policy, decide, overruns=overruns)
+
+
+def test_conservative_promises_everybody_and_never_later() -> None:
+    """While estimates hold."""
+    promised = 0
+    for seed in range(400):
+        jobs, slots = draw(seed, overruns=False)
+        promises: dict[int, int] = {}
+
+        def audit(scheduler: Scheduler, promises: dict[int, int] = promises, seed: int = seed) -> None:
+            for job in scheduler.state.waiting:
+                assert job.promise is not None, f"seed {seed}: job {job.id} has no promise"
+                assert job.promise <= promises.get(job.id, FOREVER), (
+                    f"seed {seed}: job {job.id} is promised a later start"
+                )
+                promises[job.id] = job.promise
+
+        ours = headway(jobs, slots, "conservative", audit)
+        for job, at in promises.items():
+            assert ours.start[job] <= at, f"seed {seed}: job {job} started after its promise"
+        promised += len(promises)
+    assert promised > 400  # the workloads make jobs wait
