@@ -176,34 +176,34 @@ def violated_share(
 
     Source: Lin14 6.3.2.
     """
-    jobs = len(priority)
-    left = np.flatnonzero(leave != NOT_YET)
-    at = np.concatenate((enter, change_at, leave[left]))
-    step = np.repeat(np.array([0, 1, 2], dtype=np.int8), (jobs, len(change_at), len(left)))
-    what = np.concatenate(
-        (np.full(jobs, _ENTERS), np.where(change_slots > 0, _HOLDS, _LETS_GO), np.full(len(left), _LEAVES))
-    )
+    jobs, left = len(priority), np.flatnonzero(leave != NOT_YET)
+    when = np.concatenate((enter, change_at, leave[left]))
     who = np.concatenate((np.arange(jobs), change_job, left))
-    order = np.lexsort((step, at))
-    at, first = np.unique(at[order], return_index=True)
+    kinds = (np.full(jobs, _ENTERS), np.where(change_slots > 0, _HOLDS, _LETS_GO), np.full(len(left), _LEAVES))
+    what = np.concatenate(kinds).astype(np.int8)
+    # One enters before one holds and leaves after it; changes of an instant keep their order.
+    order = np.lexsort((np.array([0, 1, 1, 2], dtype=np.int8)[what], when))
+    who, what = who[order], what[order]
+    at, first = np.unique(when[order], return_index=True)
     ranks, rank = np.unique(priority, return_inverse=True)
-    if len(ranks) < 2:
-        entered, gone = np.searchsorted(np.sort(enter), at, "right"), np.searchsorted(np.sort(leave[left]), at, "right")
-        return Steps(at, np.zeros(len(at)), entered - gone)
     sweep = _Sweep(rank.tolist(), len(ranks))
-    whats, whos, ends = what[order].tolist(), who[order].tolist(), [*first[1:].tolist(), len(order)]
     share, present = np.empty(len(at)), np.empty(len(at), dtype=np.int64)
-    begin = 0
-    for number, end in enumerate(ends):
-        for change in range(begin, end):
-            sweep.change(whos[change], whats[change])
-        begin = end
-        present[number] = sweep.present
-        share[number] = sweep.violated() / sweep.present if sweep.present else 0.0
+    ends = np.append(first[1:], len(order))
+    for block in range(0, len(at), _BLOCK):
+        begin = offset = int(first[block])
+        block_ends = ends[block : block + _BLOCK].tolist()
+        whos, whats = who[begin : block_ends[-1]].tolist(), what[begin : block_ends[-1]].tolist()
+        for instant, end in enumerate(block_ends, block):
+            for change in range(begin - offset, end - offset):
+                sweep.change(whos[change], whats[change])
+            begin = end
+            present[instant] = sweep.present
+            share[instant] = sweep.violated() / sweep.present if sweep.present else 0.0
     return Steps(at, share, present)
 
 
 _ENTERS, _LETS_GO, _HOLDS, _LEAVES = range(4)
+_BLOCK = 1 << 15  # instants whose changes are Python objects at once; all of them would take much memory
 
 
 class _Sweep:
