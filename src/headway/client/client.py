@@ -127,14 +127,17 @@ class Client:
         given = [jobs] if isinstance(jobs, Job) else list(jobs)
         now = time.time_ns() // 1000
         blobs: dict[str, bytes] = {}
-        new = []
+        bodies = []
         for job in given:
             body, functions = described(job, now)
-            new.append(body)
+            bodies.append(body)
             blobs |= functions
-        waiters = [Waiter(job.name, len(job.tasks), self._cancel_one) for job in given]
-        if new:
-            self.send(new, blobs, waiters)
+        waiters = [
+            Waiter(job.name, max(new.tasks, new.width), self._cancel_one)
+            for job, new in zip(given, bodies, strict=True)
+        ]
+        if bodies:
+            self.send(bodies, blobs, waiters)
         return waiters[0] if isinstance(jobs, Job) else Waiters(waiters)
 
     def wait(self, *waiters: Future[Any], timeout: float | None = None) -> None:
@@ -157,7 +160,7 @@ class Client:
             HeadwayError: there is no such job.
         """
         report = self.job(job).job
-        waiter = Waiter(report.name, report.tasks, self._cancel_one)
+        waiter = Waiter(report.name, max(report.tasks, report.width), self._cancel_one)
         waiter.accepted(job)
         self._listen((("job", job),), 0, {job: waiter})
         return waiter

@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from headway.client.client import Client
 from headway.client.job import Job, new_job
-from headway.client.pickling import pickled_arguments, pickled_function, unpickled
-from headway.client.waiters import End
+from headway.client.pickling import End, ends, pickled_arguments, pickled_function
 from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
@@ -213,7 +212,7 @@ class _Batch:
         self.job = job
 
     def settled(self, result: TaskResult) -> None:
-        self.futures[result.task].settle(unpickled(result))
+        self.futures[result.task].settle(ends(result)[0])
 
     def concluded(self, status: JobStatus) -> None:
         self.broken(HeadwayError(f"job {self.job} was {status.value} before this call ended"))

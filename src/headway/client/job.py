@@ -117,7 +117,9 @@ class Job:
         time_limit: seconds after which a task is ended; None: never.
         memory_limit: bytes of memory of a task's process; None: no limit.
         user: who submits it; empty: the owner of the token.
-        width: slots that a rigid job holds at once; None: the job is not rigid.
+        together: whether the job is rigid: all its tasks start at once, each on a slot, or none does; the first that
+            fails ends the others.
+        width: slots of a rigid job with one task, which then runs on each of them; None: one. Implies `together`.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class Job:
         time_limit: float | None = None,
         memory_limit: int | None = None,
         user: str = "",
+        together: bool = False,
         width: int | None = None,
     ) -> None:
         self.name = name
@@ -151,6 +154,7 @@ class Job:
         self.time_limit = time_limit
         self.memory_limit = memory_limit
         self.user = user
+        self.together = together
         self.width = width
 
     def add_task(
@@ -168,7 +172,7 @@ class Job:
     @property
     def kind(self) -> Kind:
         """Bag, rigid or workflow, as its tasks are now."""
-        if self.width is not None:
+        if self.together or self.width is not None:
             return Kind.RIGID
         return Kind.WORKFLOW if any(task.before or task.cores != 1 for task in self.tasks) else Kind.BAG
 
@@ -221,11 +225,13 @@ def described(job: Job, now: Instant | None = None) -> tuple[NewJob, dict[str, b
     title = f"job {job.name!r}" if job.name else "the job"
     if not job.tasks:
         raise HeadwayError(f"{title} has no tasks", "Give it at least one with add_task.")
-    if job.width is not None and (len(job.tasks) != 1 or job.tasks[0].before):
-        raise HeadwayError(
-            f"{title} has a width and {len(job.tasks)} tasks; a rigid job is one task that holds all its slots",
-            "Leave the width out for tasks that each take one slot.",
-        )
+    if job.kind is Kind.RIGID:
+        if any(task.before or task.cores != 1 for task in job.tasks):
+            raise HeadwayError(f"{title} is rigid, but a task comes after another or wants several cores")
+        if job.width is not None and len(job.tasks) not in (1, job.width):
+            raise InvalidInput(
+                "width", job.width, f"the number of tasks, which is {len(job.tasks)}, or any with one task"
+            )
     work, blobs = _work(job, title)
     return new_job(job, work, len(job.tasks), _plan(job, title), now), blobs
 
@@ -241,11 +247,12 @@ def new_job(job: Job, work: Work, tasks: int, plan: tuple[TaskSpec, ...] = (), n
         shape = PenaltyShape(job.shape)
     except ValueError as error:
         raise InvalidInput("shape", job.shape, "linear, sqrt or square") from error
+    rigid = job.kind is Kind.RIGID
     new = NewJob(
         work,
         kind=job.kind.name.lower(),  # type: ignore[arg-type]  # the three names are the three kinds
-        tasks=tasks,
-        width=1 if job.width is None else job.width,
+        tasks=1 if rigid else tasks,
+        width=(tasks if job.width is None else job.width) if rigid else 1,
         release=instant(job.release, "release", now),
         estimate=duration(job.estimate, "estimate"),
         due=instant(job.due, "due", now),

@@ -13,6 +13,9 @@ from headway.errors import HeadwayError
 from headway.model.events import Outcome
 from headway.wire import TaskEnding, TaskResult
 
+End = tuple[Any, BaseException | None]
+"""What a task gave, or the exception that its end is."""
+
 HINT = "Open what cannot travel (connections, files, locks) inside the function, or give its name or path instead."
 
 
@@ -105,23 +108,23 @@ def _culprits(named: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}, of type {type(value).__module__}.{type(value).__qualname__},"
 
 
-def unpickled(result: TaskResult) -> tuple[Any, BaseException | None]:
+def ends(result: TaskResult) -> list[End]:
     """What a task gave, or the exception that its end is: one that it raised itself or a `TaskFailed`.
 
-    A function gives what it returned, a program what it wrote to stdout (the last part of it); the one task of a rigid
-    job on several slots gives a list of these, by rank.
+    A function gives what it returned, a program what it wrote to stdout (the last part of it). A rigid job on several
+    slots has an end for each, by rank; where one failed, the others that it took along end with the same exception.
     """
-    endings = result.members if result.ending.outcome is Outcome.SUCCEEDED and result.members else (result.ending,)
-    values = []
-    for ending in endings:
-        value, error = _given(ending, result.job, result.task)
-        if error is not None:
-            return None, error
-        values.append(value)
-    return values if result.members else values[0], None
+    own = _given(result.ending, result)
+    if not result.members:
+        return [own]
+    return [
+        _given(member, result) if member.outcome is Outcome.SUCCEEDED or own[1] is None else own
+        for member in result.members
+    ]
 
 
-def _given(ending: TaskEnding, job: int, task: int) -> tuple[Any, BaseException | None]:
+def _given(ending: TaskEnding, result: TaskResult) -> End:
+    job, task = result.job, result.task
     where = f"task {task} of job {job}"
     if ending.outcome is Outcome.SUCCEEDED and ending.value is None:
         return ending.stdout.decode("utf-8", "replace"), None

@@ -8,13 +8,10 @@ from concurrent.futures import CancelledError, Future
 from threading import Condition
 from typing import Any, Protocol
 
-from headway.client.pickling import TaskFailed, unpickled
+from headway.client.pickling import End, TaskFailed, ends
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
 from headway.wire import TaskResult
-
-End = tuple[Any, BaseException | None]
-"""What a task returned, or the exception it ended with."""
 
 
 class Sink(Protocol):
@@ -39,6 +36,8 @@ class Sink(Protocol):
 
 class Waiter(Future[list[Any]]):
     """The future of a job; its result is the list of its tasks' results, in the order of the tasks.
+
+    A rigid job's result is the list of what was given on each of its slots, by rank.
 
     A `concurrent.futures.Future` in all respects. If tasks failed, `result()` raises the exception of the first of
     them; what the others returned is had from `outcomes()` and `tasks`. A cancelled job raises `CancelledError`.
@@ -65,7 +64,7 @@ class Waiter(Future[list[Any]]):
         self._futures: tuple[Future[Any], ...] = ()
 
     def __len__(self) -> int:
-        """How many tasks the job has."""
+        """How many tasks the job has; of a rigid job, how many slots."""
         return len(self._ends)
 
     def __iter__(self) -> Iterator[Any]:
@@ -123,16 +122,17 @@ class Waiter(Future[list[Any]]):
 
     def settled(self, result: TaskResult) -> None:
         """A task has its final outcome (`Sink`)."""
-        end = unpickled(result)
+        found = ends(result)  # several for the one task of a rigid job, which is number 0
+        places = range(result.task, result.task + len(found))
         with self._news:
             if self._ends[result.task] is not None:
                 return
-            self._ends[result.task] = end
-            self._left -= 1
-            self._failed += end[1] is not None
+            self._ends[places.start : places.stop] = found
+            self._left -= len(found)
+            self._failed += sum(error is not None for _, error in found)
             self._news.notify_all()
-            future = self._futures[result.task] if self._futures else None
-        if future is not None:
+            futures = self._futures[places.start : places.stop]
+        for future, end in zip(futures, found, strict=False):
             fulfil(future, end)
 
     def concluded(self, status: JobStatus) -> None:
@@ -162,14 +162,13 @@ class Waiter(Future[list[Any]]):
             for task in missing:
                 self._ends[task] = (None, lack(task))
             self._news.notify_all()
-            ends, futures = [end for end in self._ends if end is not None], self._futures
+            all_ends, futures = [end for end in self._ends if end is not None], self._futures
         if futures:
             for task in missing:
-                fulfil(futures[task], ends[task])
-        error = (
-            CancelledError() if status is JobStatus.CANCELLED else next(filter(None, (end[1] for end in ends)), None)
-        )
-        fulfil(self, ([end[0] for end in ends], error))
+                fulfil(futures[task], all_ends[task])
+        cancelled = CancelledError() if status is JobStatus.CANCELLED else None
+        error = cancelled or next((error for _, error in all_ends if error is not None), None)
+        fulfil(self, ([value for value, _ in all_ends], error))
 
 
 class Waiters(Future[list[list[Any]]]):

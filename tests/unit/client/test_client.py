@@ -89,7 +89,7 @@ def test_commands_that_are_alike_are_sent_once(server: Any, client: Client) -> N
 
 
 def test_a_rigid_job_gives_what_each_rank_gave(client: Client) -> None:
-    assert client.submit(Job("gang", [Task(double, 2)], width=3)).result(LIMIT) == [[4, 4, 4]]
+    assert client.submit(Job("gang", [Task(double, 2)], width=3)).result(LIMIT) == [4, 4, 4]
 
 
 def test_an_exception_is_raised_here_with_its_traceback(client: Client) -> None:
@@ -319,7 +319,8 @@ def test_results_come_in_pages(client: Client) -> None:
         (Job("negative", [Task(double, 1)], retries=-1), "retries is -1"),
         (Job("shape", [Task(double, 1)], shape="cube"), "shape is 'cube'"),  # type: ignore[arg-type]
         (Job("both", [Task(double, 1), Task.command("echo")]), "call functions and tasks that run programs"),
-        (Job("gang", [Task(double, 1), Task(double, 2)], width=2), "one task that holds all its slots"),
+        (Job("gang", [Task(double, 1), Task(double, 2)], width=3), "the number of tasks, which is 2"),
+        (Job("gang", [Task(double, 1), Task(double, 2).after(Task(double, 1))], together=True), "is rigid, but"),
         (Job("flow", [Task(double, 1).after(Task(double, 2))]), "not added before it"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 
 from headway import HeadwayError, Job, Task, TaskFailed, wire
 from headway.client.job import described
-from headway.client.pickling import pickled_arguments, pickled_function, unpickled
+from headway.client.pickling import ends, pickled_arguments, pickled_function
 from headway.model.events import Outcome
 from headway.model.instant import SECOND
 from headway.model.job import PenaltyShape, TaskSpec
@@ -166,7 +166,7 @@ def result(outcome: Outcome, **rest: Any) -> wire.TaskResult:
     ],
 )
 def test_ends_that_are_no_results(outcome: Outcome, rest: dict[str, Any], message: str) -> None:
-    value, error = unpickled(result(outcome, **rest))
+    ((value, error),) = ends(result(outcome, **rest))
     assert value is None
     assert isinstance(error, TaskFailed)
     assert message in error.args[0]
@@ -174,12 +174,24 @@ def test_ends_that_are_no_results(outcome: Outcome, rest: dict[str, Any], messag
 
 
 def test_a_memory_error_is_itself() -> None:
-    _, error = unpickled(result(Outcome.OUT_OF_MEMORY, value=pickle.dumps(MemoryError("too much"))))
+    ((_, error),) = ends(result(Outcome.OUT_OF_MEMORY, value=pickle.dumps(MemoryError("too much"))))
     assert isinstance(error, MemoryError)
 
 
 def test_a_value_that_cannot_be_read_here() -> None:
-    _, error = unpickled(result(Outcome.SUCCEEDED, value=b"cno_such_module\nName\n."))
+    ((_, error),) = ends(result(Outcome.SUCCEEDED, value=b"cno_such_module\nName\n."))
     assert isinstance(error, TaskFailed)
     assert "no_such_module" in error.args[0]
     assert isinstance(error.__cause__, ModuleNotFoundError)
+
+
+def test_the_ranks_of_a_gang() -> None:
+    good = wire.TaskEnding(Outcome.SUCCEEDED, value=pickle.dumps(5))
+    bad = wire.TaskEnding(Outcome.EXITED, detail="exit status 2")
+    killed = wire.TaskEnding(Outcome.KILLED)
+    assert ends(wire.TaskResult(7, 0, 1, wire.TaskEnding(Outcome.SUCCEEDED), (good, good))) == [(5, None)] * 2
+    first, second, third = ends(wire.TaskResult(7, 0, 1, bad, (killed, good, bad)))
+    assert second == (5, None)
+    assert first == third
+    assert isinstance(first[1], TaskFailed)
+    assert "exit status 2" in str(first[1])
