@@ -2,7 +2,7 @@
 
 Bodies are MessagePack (`application/msgpack`), or JSON where a caller sends or asks for `application/json`; bytes are
 base64 in JSON. Instants are integer microseconds since the Unix epoch, durations integer microseconds. Every route but
-`HEALTH` and `OPENAPI` demands `Authorization: Bearer TOKEN`. An answer of status 400 or above is an `ErrorBody`.
+`HEALTH` demands `Authorization: Bearer TOKEN`. An answer of status 400 or above is an `ErrorBody`.
 """
 
 from __future__ import annotations
@@ -342,7 +342,7 @@ class Statistics(Answer, frozen=True):
         jobs: jobs in the system; `waiting` tasks ready to start and `running` attempts of them.
         slots, free, busy: slots that are up; of them allocated to nobody; of them running an attempt.
         rounds: calls of the policy; `refusals` of parts of its plans, by rule; `ignored` late answers.
-        events, commits: since the server started.
+        commits: transactions since the server started.
         recorded: number of the journal's last event.
         full: what the disk said when it last refused to take more; empty while it takes all.
     """
@@ -360,7 +360,6 @@ class Statistics(Answer, frozen=True):
     rounds: int
     refusals: dict[str, int]
     ignored: int
-    events: int
     commits: int
     recorded: int
     full: str
@@ -392,7 +391,7 @@ class Route(msgspec.Struct, frozen=True):
     Attributes:
         name: what it is called in `/openapi.json`.
         path: with `{job}` where a job's id stands.
-        query: parameters of the query string: name, type, what it means.
+        query: parameters of the query string: name, type, what it means; those of a list may come many times.
         body, answer: types of what is sent and of what comes back.
     """
 
@@ -401,7 +400,7 @@ class Route(msgspec.Struct, frozen=True):
     path: str
     answer: Any
     body: Any = None
-    query: tuple[tuple[str, type, str], ...] = ()
+    query: tuple[tuple[str, Any, str], ...] = ()
     summary: str = ""
 
 
@@ -435,7 +434,7 @@ MESSAGES: Final = Route(
     query=(
         ("after", int, "cursor: only messages with greater numbers; default 0"),
         ("client", str, "messages about the jobs that were submitted with this client text"),
-        ("job", int, "messages about this job; may be given many times, instead of `client`"),
+        ("job", list[int], "messages about this job; may be given many times, instead of `client`"),
         ("wait", float, "seconds to wait for a message if there is none, 0 to 60; default 0"),
         ("limit", int, "at most so many; default 1000"),
         ("results", int, "results up to so many bytes come with the messages; default 0: none do"),
@@ -448,7 +447,7 @@ CHOOSE: Final = Route("choose", "PUT", f"{API}/policy", PolicyText, PolicyText, 
 STATISTICS: Final = Route("statistics", "GET", f"{API}/statistics", Statistics, summary="How the server fares.")
 SHUTDOWN: Final = Route("shutdown", "POST", f"{API}/shutdown", Done, summary="End the server in order.")
 HEALTH: Final = Route("health", "GET", "/health", Health, summary="Whether the server answers; needs no token.")
-OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This interface; needs no token.")
+OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This interface, described.")
 
 ROUTES: Final = (
     *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, EXPLAIN, RESULTS, CLEAR, MESSAGES),

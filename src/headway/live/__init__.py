@@ -1,0 +1,1 @@
+"""The live system: a journal that is durable before anything is done, and the driver that owns time."""

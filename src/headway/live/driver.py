@@ -1,0 +1,779 @@
+"""The live driver: sole owner of the clock. It feeds the core, makes durable what happened, then acts.
+
+What arrives (reports of the engine, requests, submissions) is collected and taken in one turn of the event loop:
+
+1. each becomes an event of this instant and is handled by the core, `Woke` last if it is due;
+2. the events and all that follows from them (results, messages, ended jobs) are made durable in one transaction;
+3. only then the actions are performed, ends acknowledged, requests answered and waiting callers told.
+
+If the disk takes no more, reports are kept and the transaction is tried again; requests are refused and the core is
+loaded anew from the journal, as if they had never been made. So the journal and the core never disagree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from headway import wire
+from headway.core.scheduler import Scheduler
+from headway.engines import base
+from headway.errors import HeadwayError, InvalidInput
+from headway.live import work
+from headway.live.journal import Batch, Journal, JournalFull, MessageRow, encode, event_row
+from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
+from headway.model.events import (
+    Event,
+    JobCancelled,
+    JobChanged,
+    JobSubmitted,
+    NodeDown,
+    NodeJoined,
+    NodeLeft,
+    NodesHeard,
+    NodeUp,
+    Outcome,
+    PolicyChosen,
+    TaskEnded,
+    TaskStarted,
+    Woke,
+)
+from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.job import JobId, JobSpec
+from headway.model.node import NodeSpec
+from headway.model.slots import numbers
+from headway.model.snapshot import PolicySource
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER: Final[Duration] = SECOND
+"""How long to wait before a full disk is tried again."""
+
+BLOBS_KEPT: Final[Duration] = 3600 * SECOND
+"""How long a function is kept that no open job needs, since it was last used."""
+
+T = TypeVar("T")
+
+_USED_AGAIN: Final[Duration] = 600 * SECOND
+_FAR: Final[Duration] = 3600 * SECOND
+
+
+class Clock(Protocol):
+    """Time as the driver sees it."""
+
+    def now(self) -> Instant:
+        """Microseconds since the Unix epoch."""
+        ...
+
+    def call_at(self, at: Instant, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back once at this instant or soon after; returns what calls it off."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> Instant:
+        return time.time_ns() // 1000
+
+    def call_at(self, at: Instant, callback: Callable[[], None]) -> Callable[[], None]:
+        # The loop's clock does not follow when the machine's is set, so a far instant is looked at again in between.
+        delay = min(max(0, at - self.now()), _FAR) / SECOND
+        return asyncio.get_running_loop().call_later(delay, callback).cancel
+
+
+class MissingBlobs(HeadwayError):
+    """A submission names blobs that it does not bring and that are not here."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(
+            f"the submission names {len(names)} functions that the server does not have: {', '.join(names)}",
+            "Send the submission again with these blobs.",
+        )
+        self.names = names
+
+
+class Conflict(HeadwayError):
+    """A request contradicts an earlier one."""
+
+
+class Unavailable(HeadwayError):
+    """The server is about to end and takes nothing on."""
+
+
+@dataclass(slots=True)
+class OpenJob:
+    """What the driver keeps of a job until it ends; the rest is in the core and in the journal."""
+
+    spec: JobSpec
+    client: int
+    submitted: Instant
+    started: Instant | None = None
+    done: int = 0
+    failed: int = 0
+    work: wire.Work | None = None
+
+
+class _Request(NamedTuple):
+    """Something that a caller wants: the events it means, and where the answer goes."""
+
+    events: Callable[[Instant], Sequence[Event]]
+    answer: asyncio.Future[int]
+
+
+@dataclass(slots=True)
+class _Offer:
+    """A checked submission: its jobs and the rows that go with them, complete but for instants and cursor."""
+
+    specs: list[JobSpec]
+    client: int
+    works: list[tuple[JobId, str, bytes]]
+    blobs: dict[str, bytes]
+    functions: set[str]
+    key: tuple[str, str, bytes]
+    answer: asyncio.Future[wire.Submitted]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One turn: what becomes durable, and what is done afterwards."""
+
+    now: Instant
+    batch: Batch = field(default_factory=Batch)
+    actions: list[Launch | Kill] = field(default_factory=list)
+    acknowledged: list[base.AttemptKey] = field(default_factory=list)
+    spent: list[Path] = field(default_factory=list)
+    touched: set[int] = field(default_factory=set)
+    answers: list[tuple[asyncio.Future[int], int]] = field(default_factory=list)
+    submitted: list[tuple[_Offer, wire.Submitted]] = field(default_factory=list)
+
+
+class Driver:
+    """Performs what the core asks for, and feeds it what comes of that.
+
+    Args:
+        journal: where everything is made durable.
+        engine: runs the attempts.
+        clock: the only source of time.
+        policies: finds a policy by its text.
+        policy: the text of the policy that decides; None: the one that decided before, at first `fcfs`.
+        result_max: bytes that a result may have.
+        snapshot_every: events between two stored snapshots, so that a start replays no more than about so many.
+
+    Attributes:
+        core: the scheduler; read it, never feed it.
+        open: what is kept of each job that has not ended, by id.
+        broken: fails with what broke the driver, should anything; then nothing is done any more.
+        full: what the disk said when it last refused to take more; None while it takes all.
+        commits: transactions since the start.
+        recorded: the number of the last event.
+        told: the number of the last message that is durable.
+    """
+
+    core: Scheduler
+
+    def __init__(
+        self,
+        journal: Journal,
+        engine: base.Engine,
+        clock: Clock,
+        policies: PolicySource,
+        *,
+        policy: str | None = None,
+        result_max: int = base.RESULT_MAX,
+        snapshot_every: int = 10_000,
+    ) -> None:
+        self.journal = journal
+        self.open: dict[JobId, OpenJob] = {}
+        self.full: JournalFull | None = None
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.commits = 0
+        self.recorded = 0
+        self.told = 0
+        self.started: Instant = clock.now()
+        self._engine = engine
+        self._clock = clock
+        self._policies = policies
+        self._policy = policy
+        self._result_max = result_max
+        self._snapshot_every = snapshot_every
+        self._snapshot_due = 0
+        self._message = 0
+        self._job = 0
+        self._wake_at: Instant = NEVER
+        self._alarm: tuple[Instant, Callable[[], None]] | None = None
+        self._turn_due = False
+        self._stopping = False
+        self._reports: list[base.Report] = []
+        self._requests: list[_Request] = []
+        self._offers: list[_Offer] = []
+        self._keys: dict[tuple[str, str], asyncio.Future[wire.Submitted]] = {}
+        self._pending: _Turn | None = None
+        self._waiting: dict[int, set[asyncio.Future[None]]] = {}
+        self._used: dict[str, Instant] = {}
+        self._live: dict[base.AttemptKey, tuple[str, ...]] = {}
+        self._heard: dict[str, Instant] = {}
+        self._function = lru_cache(maxsize=64)(self._find_function)
+        self._failure: Exception | None = None
+
+    # Start and end
+
+    async def start(self, nodes: Iterable[NodeSpec]) -> None:
+        """Load the journal, take the nodes into service, and take on or redo what ran before.
+
+        Raises:
+            HeadwayError: the journal or an engine's node cannot be used, or a policy is not installed.
+        """
+        nodes = tuple(nodes)
+        self._load()
+        was_clean = self.journal.mark_clean(False)
+        found = await self._engine.start(nodes, self._report)
+        state = self.core.state
+        running = {
+            (job, task, attempt.number): tuple({state.slot_nodes[slot].spec.name for slot in numbers(attempt.slots)})
+            for _, job, task, attempt in state.running
+        }
+        self._live = {key: places for key, places in running.items() if key in found.running}
+        turn = _Turn(self._now())
+        for ended in found.ended:
+            self._take_ended(turn, ended)
+        # Attempts killed by an orderly end are simply redone; those that a crash took may be what caused it.
+        outcome = Outcome.KILLED if was_clean else Outcome.LOST
+        for key in running.keys() - found.running - {ended.key for ended in found.ended}:
+            self._feed(turn, TaskEnded(turn.now, *key, outcome))
+        for event in self._changes_of_nodes(turn.now, nodes):
+            self._feed(turn, event)
+        if self._policy is not None and self._policy != self.core.policy:
+            self._feed(turn, PolicyChosen(turn.now, self._policy))
+        self._feed(turn, Woke(turn.now))
+        wanted = {(job, task, attempt.number) for _, job, task, attempt in state.running if not attempt.ending}
+        turn.actions[:0] = [Kill(*key) for key in sorted(found.running - wanted)]
+        self.journal.write(turn.batch)
+        self._perform(turn)
+
+    def _changes_of_nodes(self, now: Instant, nodes: tuple[NodeSpec, ...]) -> Iterator[Event]:
+        """What happened to the nodes while nobody looked; those named are in service now."""
+        wanted = {node.name: node for node in nodes}
+        for name, view in list(self.core.state.nodes.items()):
+            if wanted.get(name) != view.spec:
+                yield NodeLeft(now, name)
+        for name, node in wanted.items():
+            known = self.core.state.nodes.get(name)
+            if known is None or known.draining:
+                yield NodeJoined(now, node)
+            elif not known.up:
+                yield NodeUp(now, name)
+        leased = tuple(node.name for node in nodes if node.lease is not None)
+        if leased:
+            yield NodesHeard(now, leased)
+
+    def take_no_more(self) -> None:
+        """From now on every request is refused; whoever waits for messages is answered."""
+        self._stopping = True
+        self._notify(list(self._waiting))
+
+    async def stop(self) -> None:
+        """End in order: take no more on, end what runs (it is redone at the next start), store a snapshot."""
+        self.take_no_more()
+        try:
+            if not self.broken.done() and self._pending is None:
+                self._run_turn()
+        finally:
+            self._call_off()
+            await self._engine.stop()
+        for request in self._requests:
+            _fail(request.answer, Unavailable("the server has ended"))
+        for offer in self._offers:
+            _fail(offer.answer, Unavailable("the server has ended"))
+        if self.broken.done() or self._pending is not None:
+            return
+        self._store_snapshot()
+        self.journal.mark_clean(True)
+
+    def _load(self) -> None:
+        """Make the core what the journal says it is; a new journal gets its first snapshot."""
+        stored = self.journal.snapshot()
+        if stored is None:
+            self.core = Scheduler(self._policies, self._policy or "fcfs")
+            stored = (0, self.core.dump())
+            self.journal.store_snapshot(*stored, unused_since=0)
+        seq, record = stored
+        self.core = Scheduler.restore(record, self._policies)
+        self._wake_at = record.wake_at
+        self.recorded, self._message, self._job = self.journal.last()
+        self.told = self._message
+        self._snapshot_due = seq + self._snapshot_every
+        for _, event in self.journal.events(after=seq):
+            if isinstance(event, Woke):
+                self._wake_at = NEVER
+            for action in self.core.handle(event):
+                if isinstance(action, Wake):
+                    self._wake_at = min(self._wake_at, action.at)
+        progress = self.journal.progress()
+        self.open = {
+            row.id: OpenJob(row.spec, row.client, row.submitted, row.started, *progress.get(row.id, (0, 0)))
+            for row in self.journal.jobs(open_only=True)
+        }
+        if self.open.keys() != self.core.state.jobs.keys():
+            odd = sorted(self.open.keys() ^ self.core.state.jobs.keys())[:5]
+            raise HeadwayError(
+                f"{self.journal.folder} contradicts itself: its events and its table of jobs differ in the jobs {odd}",
+                "It was changed by hand, or this Headway decides differently from the one that wrote it.",
+            )
+
+    # What arrives
+
+    def _report(self, report: base.Report) -> None:
+        self._reports.append(report)
+        self._ask_for_turn()
+
+    async def request(self, events: Callable[[Instant], Sequence[Event]]) -> int:
+        """Have events of the instant at which they are taken in made durable; how many of them counted.
+
+        Raises:
+            JournalFull: nothing was recorded, the disk takes no more.
+            Unavailable: the server is about to end.
+        """
+        self._see_open()
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._requests.append(_Request(events, answer))
+        self._ask_for_turn()
+        return await answer
+
+    async def cancel(self, jobs: Iterable[JobId]) -> int:
+        """Cancel jobs; how many of them were open."""
+        jobs = tuple(jobs)
+        return await self.request(lambda now: [JobCancelled(now, job) for job in jobs])
+
+    async def change(self, job: JobId, change: wire.JobChange) -> int:
+        """Give a job new terms; 0 if it has ended."""
+        return await self.request(lambda now: [JobChanged(now, job, change.priority, change.due)])
+
+    async def choose(self, policy: str) -> None:
+        """Let another policy decide from now on.
+
+        Raises:
+            InvalidInput: no such policy, or not with these parameters.
+        """
+        self._policies(policy)
+        await self.request(lambda now: [PolicyChosen(now, policy)])
+
+    async def submit(self, caller: str, submission: wire.Submission) -> wire.Submitted:
+        """Accept jobs, all or none; when this returns they are durable.
+
+        Args:
+            caller: the owner of the token, for whom idempotency keys count.
+
+        Raises:
+            InvalidInput, HeadwayError: a job cannot be accepted; the message says which and why.
+            Conflict: the key was used for another submission.
+            MissingBlobs: functions are named that are not here.
+            JournalFull, Unavailable: not now.
+        """
+        self._see_open()
+        digest = b""
+        if submission.key:
+            digest = hashlib.sha256(encode(submission.jobs)).digest()
+            before = self.journal.accepted(caller, submission.key)
+            if before is not None:
+                if before.digest != digest:
+                    raise Conflict(
+                        f"key {submission.key!r} was used for another submission",
+                        "A key stands for one submission: repeat that one unchanged, or use a new key.",
+                    )
+                return wire.Submitted(tuple(range(before.first, before.first + before.jobs)), before.cursor, True)
+            twin = self._keys.get((caller, submission.key))
+            if twin is not None:
+                return await asyncio.shield(twin)
+        offer = self._offer(caller, submission, digest)
+        self._offers.append(offer)
+        if submission.key:
+            self._keys[caller, submission.key] = offer.answer
+            offer.answer.add_done_callback(lambda _: self._keys.pop((caller, submission.key)))
+        self._ask_for_turn()
+        return await offer.answer
+
+    def clear(self, jobs: Sequence[JobId]) -> int:
+        """Let go of the results of ended jobs, with the files of their output; how many of these jobs had any.
+
+        Raises:
+            JournalFull: not now.
+        """
+        files = self.journal.files(jobs)
+        cleared = self.journal.clear(jobs)
+        for path in files:
+            Path(path).unlink(missing_ok=True)
+        return cleared
+
+    def _offer(self, caller: str, submission: wire.Submission, digest: bytes) -> _Offer:
+        """Check a submission and give its jobs their ids."""
+        if not submission.jobs:
+            raise InvalidInput("jobs", [], "at least one job")
+        now = self._now()
+        specs: list[JobSpec] = []
+        works: list[tuple[JobId, str, bytes]] = []
+        functions: set[str] = set()
+        for place, (job, number) in enumerate(zip(submission.jobs, count(self._job + 1), strict=False)):
+            wire.check_work(job, field=f"jobs[{place}].work")
+            spec = job.spec(number, now, caller)
+            objection = self.core.objection(spec)
+            if objection is not None:
+                raise HeadwayError(f"jobs[{place}].{objection}")
+            names = job.work.functions if isinstance(job.work, wire.Calls) else ()
+            functions.update(names)
+            specs.append(spec)
+            works.append((number, " ".join(names), encode(job.work)))
+        for name, blob in submission.blobs.items():
+            if wire.blob_name(blob) != name:
+                raise InvalidInput("blobs", name, "the SHA-256 of the blob's bytes, in hexadecimal")
+        missing = [name for name in functions if name not in submission.blobs and not self.journal.has_blob(name)]
+        if missing:
+            raise MissingBlobs(tuple(sorted(missing)))
+        client = self.journal.client(submission.client)
+        self._job += len(specs)
+        answer: asyncio.Future[wire.Submitted] = asyncio.get_running_loop().create_future()
+        return _Offer(specs, client, works, submission.blobs, functions, (caller, submission.key, digest), answer)
+
+    def _see_open(self) -> None:
+        if self.broken.done():
+            raise Unavailable("the server is broken", "See its log; start it again.")
+        if self._stopping:
+            raise Unavailable("the server is about to end", "Start it again with `headway up`.")
+        if self.full is not None:
+            raise self.full
+
+    # The turn
+
+    def _now(self) -> Instant:
+        return max(self._clock.now(), self.core.state.now)
+
+    def _ask_for_turn(self) -> None:
+        if not (self._turn_due or self._pending or self._stopping):
+            self._turn_due = True
+            asyncio.get_running_loop().call_soon(self._run_turn)
+
+    def _run_turn(self) -> None:
+        self._turn_due = False
+        if self._pending is not None or self.broken.done():
+            return
+        try:
+            self._turn()
+        except Exception as error:
+            # The journal is right, this process may not be: stop here, a start goes on from the journal.
+            log.critical("the driver broke", exc_info=error)
+            self.broken.set_exception(error)
+            self._notify(list(self._waiting))
+            raise
+
+    def _turn(self) -> None:
+        reports, self._reports = self._reports, []
+        requests, self._requests = self._requests, []
+        offers, self._offers = self._offers, []
+        turn = self._digest(reports, requests, offers)
+        try:
+            if turn.batch.events:
+                self.journal.write(turn.batch)
+        except JournalFull as full:
+            self._refuse(full, requests, offers)
+            if requests or offers:
+                self._load()
+                turn = self._digest(reports, [], [])
+            self._pending = turn
+        else:
+            self._perform(turn)
+        if self._snapshot_due <= self.recorded and self.full is None:
+            self._store_snapshot()
+
+    def _refuse(self, full: JournalFull, requests: list[_Request], offers: list[_Offer]) -> None:
+        """The disk is full: refuse what is wanted, and try again later."""
+        log.error("%s", full)
+        self.full = full
+        self._clock.call_at(self._clock.now() + RETRY_AFTER, self._try_again)
+        for request in requests:
+            _fail(request.answer, full)
+        for offer in offers:
+            _fail(offer.answer, full)
+
+    def _try_again(self) -> None:
+        turn, self._pending = self._pending, None
+        if turn is not None and turn.batch.events:
+            try:
+                self.journal.write(turn.batch)
+            except JournalFull as full:
+                self._pending = turn
+                self._refuse(full, [], [])
+                return
+        self.full = None
+        if turn is not None:
+            self._perform(turn)
+        if not self._stopping:
+            self._run_turn()
+
+    def _digest(self, reports: list[base.Report], requests: list[_Request], offers: list[_Offer]) -> _Turn:
+        """Let the core handle everything that came, as of now."""
+        turn = _Turn(self._now())
+        for report in reports:
+            if isinstance(report, base.Ended):
+                self._take_ended(turn, report)
+            else:
+                self._take_rare(turn, report)
+        for request in requests:
+            ignored = self.core.ignored
+            events = request.events(turn.now)
+            for event in events:
+                self._feed(turn, event)
+                if isinstance(event, JobChanged) and event.job in self.open:
+                    self._change(turn, event)
+            turn.answers.append((request.answer, len(events) - (self.core.ignored - ignored)))
+        for offer in offers:
+            self._take_offer(turn, offer)
+        if self._wake_at <= turn.now:
+            self._wake_at = NEVER
+            self._feed(turn, Woke(turn.now))
+        return turn
+
+    def _take_ended(self, turn: _Turn, ended: base.Ended) -> None:
+        self._live.pop(ended.key, None)
+        kept = self._feed(turn, TaskEnded(turn.now, *ended.key, ended.ending.outcome), ended)
+        turn.acknowledged.append(ended.key)
+        turn.spent += work.spent_files(ended, kept=kept)
+
+    def _take_rare(self, turn: _Turn, report: base.Started | base.NodeLost | base.NodeBack | base.Heard) -> None:
+        now = turn.now
+        match report:
+            case base.Started():
+                self._feed(turn, TaskStarted(now, report.job, report.task, report.attempt))
+            case base.NodeLost():
+                log.warning("node %s is lost: %s", report.node, report.detail or "no reason known")
+                self._live = {key: places for key, places in self._live.items() if report.node not in places}
+                self._feed(turn, NodeDown(now, report.node))
+            case base.NodeBack():
+                log.info("node %s is back", report.node)
+                self._feed(turn, NodeUp(now, report.node))
+            case base.Heard():
+                self._take_heard(turn, report.nodes)
+
+    def _take_heard(self, turn: _Turn, names: tuple[str, ...]) -> None:
+        """Renew leases, each at most every quarter of it; a node whose lease ended while it lived on is back."""
+        renewed = []
+        for name in names:
+            node = self.core.state.nodes.get(name)
+            if node is None or node.spec.lease is None:
+                continue
+            if not node.up:
+                for key, places in self._live.items():
+                    if name in places:
+                        turn.actions.append(Kill(*key))
+                self._feed(turn, NodeUp(turn.now, name))
+            elif turn.now - self._heard.get(name, 0) >= node.spec.lease // 4:
+                renewed.append(name)
+                self._heard[name] = turn.now
+        if renewed:
+            self._feed(turn, NodesHeard(turn.now, tuple(renewed)))
+
+    def _take_offer(self, turn: _Turn, offer: _Offer) -> None:
+        batch, now = turn.batch, turn.now
+        answer = wire.Submitted(tuple(spec.id for spec in offer.specs), self._message)
+        for spec in offer.specs:
+            self.open[spec.id] = OpenJob(spec, offer.client, now)
+            batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, encode(spec)))
+        batch.work += offer.works
+        batch.blobs += [(name, now, blob) for name, blob in offer.blobs.items()]
+        for name in offer.functions:
+            if now - self._used.get(name, 0) > _USED_AGAIN:
+                batch.used.append((now, name))
+                self._used[name] = now
+        caller, key, digest = offer.key
+        if key:
+            batch.submissions.append((caller, key, digest, answer.jobs[0], len(answer.jobs), answer.cursor))
+        turn.submitted.append((offer, answer))
+        for spec in offer.specs:
+            self._feed(turn, JobSubmitted(now, spec))
+
+    def _change(self, turn: _Turn, event: JobChanged) -> None:
+        """Keep a job's new terms with the job, for when it has ended."""
+        kept, view = self.open[event.job], self.core.state.jobs[event.job]
+        kept.spec = work.with_terms(kept.spec, view)
+        turn.batch.terms.append((encode(kept.spec), event.job))
+
+    def _feed(self, turn: _Turn, event: Event, ended: base.Ended | None = None) -> bool:
+        """Let the core handle an event and note what follows; whether the ended attempt settled its task."""
+        batch, now = turn.batch, turn.now
+        self.recorded += 1
+        batch.events.append(event_row(self.recorded, now, event))
+        settled = False
+        for action in self._handle(event):
+            match action:
+                case Launch():
+                    kept = self.open[action.job]
+                    if kept.started is None:
+                        kept.started = now
+                        batch.started.append((now, action.job))
+                    turn.actions.append(action)
+                case Settle():
+                    settled = True
+                    self._settle(turn, action, ended)
+                case Conclude():
+                    kept = self.open.pop(action.job)
+                    batch.ended.append((action.status.value, now, kept.done, kept.failed, action.job))
+                    self._tell(turn, kept, action.job, None, action.status.value, None, files=False)
+                case Wake():
+                    self._wake_at = min(self._wake_at, action.at)
+                case Kill():
+                    turn.actions.append(action)
+        return settled
+
+    def _handle(self, event: Event) -> list[Action]:
+        actions = self.core.handle(event)
+        if self.core.failure is not self._failure:
+            self._failure = self.core.failure
+            if self._failure is not None:
+                log.error("policy %s raised; the last plan holds", self.core.policy, exc_info=self._failure)
+        return actions
+
+    def _settle(self, turn: _Turn, settle: Settle, ended: base.Ended | None) -> None:
+        """Keep the result of exactly the attempt that settled the task."""
+        kept = self.open[settle.job]
+        kept.done += 1
+        kept.failed += settle.outcome is not Outcome.SUCCEEDED
+        if ended is not None and ended.key == (settle.job, settle.task, settle.attempt):
+            result = work.result(ended)
+        else:
+            lost = settle.outcome is Outcome.LOST
+            ending = wire.TaskEnding(settle.outcome, detail="its node was lost each time it was tried" if lost else "")
+            result = wire.TaskResult(settle.job, settle.task, settle.attempt, ending)
+        body, files = encode(result), work.has_files(result)
+        self._tell(turn, kept, settle.job, settle.task, settle.outcome.value, body, files=files)
+
+    def _tell(
+        self, turn: _Turn, kept: OpenJob, job: JobId, task: int | None, word: str, result: bytes | None, *, files: bool
+    ) -> None:
+        self._message += 1
+        turn.batch.messages.append((self._message, kept.client, job, task, turn.now, word, files, result))
+        turn.touched.add(job)
+        turn.touched.add(-kept.client)
+
+    def _perform(self, turn: _Turn) -> None:
+        """What a durable turn is followed by."""
+        self.commits += bool(turn.batch.events)
+        self.told = self._message
+        for action in turn.actions:
+            if isinstance(action, Kill):
+                self._engine.kill(action.job, action.task, action.attempt)
+            else:
+                self._launch(action)
+        for key in turn.acknowledged:
+            self._engine.acknowledge(*key)
+        for path in turn.spent:
+            path.unlink(missing_ok=True)
+        for offer, submitted in turn.submitted:
+            _answer(offer.answer, submitted)
+        for answer, taken in turn.answers:
+            _answer(answer, taken)
+        self._notify(turn.touched)
+        self._set_alarm()
+
+    def _launch(self, launch: Launch) -> None:
+        job = self.core.state.jobs.get(launch.job)
+        attempt = None if job is None else job.attempts.get(launch.task)
+        if attempt is None or attempt.number != launch.attempt:
+            return  # lost with its node in the very turn that wanted it
+        kept = self.open[launch.job]
+        if kept.work is None:
+            kept.work = self.journal.work(launch.job)
+        wanted = work.assignment(
+            launch, kept.spec, kept.work, self.core.state.slot_nodes, self._function, self._result_max
+        )
+        self._live[wanted.key] = tuple(member.node for member in wanted.members)
+        self._engine.launch(wanted)
+
+    def _find_function(self, name: str) -> base.Function:
+        return base.Function(name, self.journal.blob(name))
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None and self._alarm[0] == self._wake_at:
+            return
+        self._call_off()
+        if self._wake_at < NEVER:
+            self._alarm = (self._wake_at, self._clock.call_at(self._wake_at, self._ring))
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._ask_for_turn()
+
+    def _call_off(self) -> None:
+        if self._alarm is not None:
+            self._alarm[1]()
+            self._alarm = None
+
+    def _store_snapshot(self) -> None:
+        self._snapshot_due = self.recorded + max(self._snapshot_every, 4 * len(self.open))
+        try:
+            self.journal.store_snapshot(self.recorded, self.core.dump(), unused_since=self._now() - BLOBS_KEPT)
+        except JournalFull as full:
+            log.warning("no snapshot was stored: %s", full)
+
+    # Messages
+
+    def _notify(self, keys: Iterable[int]) -> None:
+        for key in keys:
+            for waiting in self._waiting.pop(key, ()):
+                _answer(waiting, None)
+
+    async def messages(
+        self,
+        after: int,
+        limit: int,
+        *,
+        client: str | None = None,
+        jobs: Sequence[JobId] = (),
+        result_max: int = 0,
+        size_max: int = 32 << 20,
+        wait_seconds: float = 0.0,
+    ) -> tuple[list[MessageRow], int]:
+        """Messages with numbers greater than `after`, and the cursor that stands behind them.
+
+        If there is none, one is waited for. See `Journal.messages`.
+        """
+        keys = [-self.journal.client(client)] if client is not None else list(jobs) or [0]
+
+        def read() -> list[MessageRow]:
+            return self.journal.messages(
+                after, limit, client=client, jobs=jobs, result_max=result_max, size_max=size_max
+            )
+
+        found = read()
+        if not found and wait_seconds > 0 and not self._stopping and not self.broken.done():
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            for key in keys:
+                self._waiting.setdefault(key, set()).add(waiting)
+            try:
+                await asyncio.wait((waiting,), timeout=wait_seconds)
+            finally:
+                for key in keys:
+                    others = self._waiting.get(key)
+                    if others is not None:
+                        others.discard(waiting)
+                        if not others:
+                            del self._waiting[key]
+            found = read()
+        return found, found[-1].number if found else max(after, self.told)
+
+
+def _answer(future: asyncio.Future[T], value: T) -> None:
+    """Answer whoever waits, if somebody still does."""
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: asyncio.Future[Any], error: HeadwayError) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,476 @@
+"""What must outlive the process, in one SQLite file: events, snapshots, jobs, their work, and what came of them.
+
+The state of the core is what follows from the events; everything else is kept in the same transaction as the event it
+belongs to, so that after a crash all of it is there or none. The tables are described in docs/reference/journal.md.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_args
+
+import msgspec
+
+from headway.core.record import StateRecord
+from headway.errors import HeadwayError
+from headway.model.actions import JobStatus
+from headway.model.events import Event, Outcome
+from headway.model.instant import Instant
+from headway.model.job import JobId, JobSpec
+from headway.wire import TaskRange, TaskResult, Work
+
+FORMAT: Final = 1
+"""Version of the data directory. It changes whenever an older Headway could not read what a newer one wrote."""
+
+FILE: Final = "journal.sqlite"
+LOCK: Final = "lock"
+
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE events (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE clients (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE submissions (
+    caller TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL,
+    first INTEGER NOT NULL, jobs INTEGER NOT NULL, cursor INTEGER NOT NULL,
+    PRIMARY KEY (caller, key)
+) WITHOUT ROWID;
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY, client INTEGER NOT NULL, name TEXT NOT NULL, user TEXT NOT NULL,
+    status TEXT, submitted INTEGER NOT NULL, started INTEGER, ended INTEGER, done INTEGER, failed INTEGER,
+    spec BLOB NOT NULL
+);
+CREATE INDEX jobs_open ON jobs (id) WHERE ended IS NULL;
+CREATE TABLE work (job INTEGER PRIMARY KEY, functions TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE blobs (name TEXT PRIMARY KEY, used INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY, client INTEGER NOT NULL, job INTEGER NOT NULL, task INTEGER,
+    at INTEGER NOT NULL, word TEXT NOT NULL, files INTEGER NOT NULL, result BLOB
+);
+CREATE UNIQUE INDEX messages_once ON messages (job, task);
+CREATE INDEX messages_client ON messages (client, number);
+"""
+
+_DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
+}
+_spec = msgspec.msgpack.Decoder(JobSpec)
+_work: msgspec.msgpack.Decoder[Work] = msgspec.msgpack.Decoder(Work)
+_record = msgspec.json.Decoder(StateRecord)
+encode = msgspec.msgpack.Encoder().encode
+
+
+class JournalFull(HeadwayError):
+    """The disk takes no more. Nothing was recorded; the same can be tried again."""
+
+
+class JobRow(NamedTuple):
+    """A job as the journal has it; `status`, `ended`, `done` and `failed` are None until it has ended."""
+
+    id: JobId
+    client: int
+    status: JobStatus | None
+    submitted: Instant
+    started: Instant | None
+    ended: Instant | None
+    done: int | None
+    failed: int | None
+    spec: JobSpec
+
+
+class MessageRow(NamedTuple):
+    """A message; `result` is an encoded `TaskResult`, None where it was not asked for, is too large or never was."""
+
+    number: int
+    job: JobId
+    task: int | None
+    word: str
+    result: bytes | None
+
+
+class Accepted(NamedTuple):
+    """The answer a submission was given under its key."""
+
+    digest: bytes
+    first: JobId
+    jobs: int
+    cursor: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """What becomes durable together, as rows of the tables."""
+
+    events: list[tuple[int, Instant, str, bytes]] = field(default_factory=list)
+    messages: list[tuple[int, int, JobId, int | None, Instant, str, int, bytes | None]] = field(default_factory=list)
+    jobs: list[tuple[JobId, int, str, str, Instant, bytes]] = field(default_factory=list)
+    work: list[tuple[JobId, str, bytes]] = field(default_factory=list)
+    blobs: list[tuple[str, Instant, bytes]] = field(default_factory=list)
+    used: list[tuple[Instant, str]] = field(default_factory=list)
+    submissions: list[tuple[str, str, bytes, JobId, int, int]] = field(default_factory=list)
+    started: list[tuple[Instant, JobId]] = field(default_factory=list)
+    ended: list[tuple[str, Instant, int, int, JobId]] = field(default_factory=list)
+    terms: list[tuple[bytes, JobId]] = field(default_factory=list)
+
+
+_STATEMENTS: Final = (
+    ("events", "INSERT INTO events VALUES (?, ?, ?, ?)"),
+    ("messages", "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)"),
+    ("jobs", "INSERT INTO jobs (id, client, name, user, submitted, spec) VALUES (?, ?, ?, ?, ?, ?)"),
+    ("work", "INSERT INTO work VALUES (?, ?, ?)"),
+    ("blobs", "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)"),
+    ("used", "UPDATE blobs SET used = ? WHERE name = ?"),
+    ("submissions", "INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?)"),
+    ("started", "UPDATE jobs SET started = ? WHERE id = ?"),
+    ("ended", "UPDATE jobs SET status = ?, ended = ?, done = ?, failed = ? WHERE id = ?"),
+    ("terms", "UPDATE jobs SET spec = ? WHERE id = ?"),
+)
+
+_NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+
+_JOB = "SELECT id, client, status, submitted, started, ended, done, failed, spec FROM jobs"
+
+
+class Journal:
+    """The store of one data directory, for one process at a time.
+
+    Args:
+        folder: the data directory; made if it is not there.
+        keep_events: keep events that a snapshot has made unnecessary, so that the journal can be replayed from its
+            beginning as a trace; otherwise they are dropped.
+        pages_max: size the file may grow to, in pages of 4 KiB; None: as far as the disk goes.
+
+    Raises:
+        HeadwayError: another process uses the directory, or its format is another one.
+    """
+
+    def __init__(self, folder: Path, *, keep_events: bool = True, pages_max: int | None = None) -> None:
+        self.folder = folder
+        self._keep_events = keep_events
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _lock(folder)
+        try:
+            self._db = _open(folder / FILE)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        if pages_max is not None:
+            self.limit_pages(pages_max)
+        self._clients: dict[str, int] = {
+            name: number for number, name in self._db.execute("SELECT id, name FROM clients")
+        }
+
+    def close(self) -> None:
+        """Let go of the file and of the directory."""
+        self._db.close()
+        os.close(self._lock)
+
+    def mark_clean(self, clean: bool) -> bool:
+        """Note whether the process ends in order from here on; returns what was noted before.
+
+        Raises:
+            JournalFull: the disk takes no more now.
+        """
+        before = self._number("clean")
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('clean', ?)", (int(clean),))
+        return bool(before)
+
+    def limit_pages(self, pages_max: int) -> None:
+        """Say how far the file may grow, in pages of 4 KiB."""
+        self._db.execute(f"PRAGMA max_page_count = {int(pages_max)}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        db = self._db
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+            db.execute("COMMIT")
+        except BaseException as error:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError) and (error.sqlite_errorcode & 0xFF) in _NO_ROOM:
+                raise JournalFull(
+                    f"{self.folder / FILE} cannot grow: {error}",
+                    "Make room on its disk. What was accepted is kept, and goes on by itself when there is room.",
+                ) from error
+            raise
+
+    # What is written
+
+    def write(self, batch: Batch) -> None:
+        """Make a batch durable, all of it or nothing.
+
+        Raises:
+            JournalFull: the disk takes no more now.
+        """
+        with self._transaction() as db:
+            for name, statement in _STATEMENTS:
+                rows = getattr(batch, name)
+                if rows:
+                    db.executemany(statement, rows)
+            if batch.ended:
+                db.executemany("DELETE FROM work WHERE job = ?", [(row[-1],) for row in batch.ended])
+
+    def client(self, name: str) -> int:
+        """The number that stands for a client's text in the other tables.
+
+        Raises:
+            JournalFull: it is new and the disk takes no more now.
+        """
+        number = self._clients.get(name)
+        if number is None:
+            number = len(self._clients) + 1
+            with self._transaction() as db:
+                db.execute("INSERT INTO clients VALUES (?, ?)", (number, name))
+            self._clients[name] = number
+        return number
+
+    def store_snapshot(self, seq: int, record: StateRecord, *, unused_since: Instant) -> None:
+        """Keep the state after event `seq`, and let go of what it makes unnecessary.
+
+        The first snapshot is kept with the events, the last two always. Blobs that no open job needs go if they were
+        not used since `unused_since`.
+
+        Raises:
+            JournalFull: the disk takes no more now.
+        """
+        body = msgspec.json.encode(record)
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, record.now, body))
+            kept = [row[0] for row in db.execute("SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2")][-1]
+            if self._keep_events:
+                db.execute("DELETE FROM snapshots WHERE seq < ? AND seq > (SELECT min(seq) FROM snapshots)", (kept,))
+            else:
+                db.execute("DELETE FROM snapshots WHERE seq < ?", (kept,))
+                db.execute("DELETE FROM events WHERE seq <= ?", (kept,))
+            old = [row[0] for row in db.execute("SELECT name FROM blobs WHERE used < ?", (unused_since,))]
+            if old:
+                needed = {name for row in db.execute("SELECT functions FROM work") for name in row[0].split()}
+                db.executemany("DELETE FROM blobs WHERE name = ?", [(name,) for name in old if name not in needed])
+
+    def clear(self, jobs: Sequence[JobId]) -> int:
+        """Let go of the messages and results of ended jobs; how many of these jobs had any."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('message', ?)", (self.last()[1],))
+            return sum(
+                db.execute(
+                    "DELETE FROM messages WHERE job = ? AND job IN (SELECT id FROM jobs WHERE ended IS NOT NULL)",
+                    (job,),
+                ).rowcount
+                > 0
+                for job in jobs
+            )
+
+    # What is read
+
+    def snapshot(self) -> tuple[int, StateRecord] | None:
+        """The last stored state and the number of the event it follows; None in a new directory."""
+        row = self._db.execute("SELECT seq, body FROM snapshots ORDER BY seq DESC LIMIT 1").fetchone()
+        return None if row is None else (row[0], _record.decode(row[1]))
+
+    def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
+        """The events with greater numbers, in order."""
+        rows = self._db.execute("SELECT seq, kind, body FROM events WHERE seq > ? ORDER BY seq", (after,))
+        return ((seq, _DECODERS[kind].decode(body)) for seq, kind, body in rows)
+
+    def last(self) -> tuple[int, int, JobId]:
+        """The greatest numbers so far: of an event, a message, a job; 0 where there is none."""
+        return (
+            max(self._greatest("seq", "events"), self._greatest("seq", "snapshots")),
+            # Numbers are never used twice, though the last messages may have been cleared.
+            max(self._greatest("number", "messages"), self._number("message")),
+            self._greatest("id", "jobs"),
+        )
+
+    def job(self, job: JobId) -> JobRow | None:
+        """One job; None if there is none with this id."""
+        row = self._db.execute(f"{_JOB} WHERE id = ?", (job,)).fetchone()
+        return None if row is None else _job_row(row)
+
+    def jobs(
+        self,
+        *,
+        after: JobId = 0,
+        open_only: bool = False,
+        status: JobStatus | None = None,
+        user: str | None = None,
+        limit: int = -1,
+    ) -> list[JobRow]:
+        """Jobs in order of their ids; `status` is a final one."""
+        wanted, values = ["id > ?"], list[Any]([after])
+        if open_only:
+            wanted.append("ended IS NULL")
+        if status is not None:
+            wanted.append("status = ?")
+            values.append(status.value)
+        if user is not None:
+            wanted.append("user = ?")
+            values.append(user)
+        rows = self._db.execute(f"{_JOB} WHERE {' AND '.join(wanted)} ORDER BY id LIMIT ?", (*values, limit))
+        return [_job_row(row) for row in rows]
+
+    def progress(self) -> dict[JobId, tuple[int, int]]:
+        """Tasks that are done, and failed among them, of each open job that has any."""
+        rows = self._db.execute(
+            "SELECT job, count(*), sum(word <> ?) FROM messages WHERE task IS NOT NULL"
+            " AND job IN (SELECT id FROM jobs WHERE ended IS NULL) GROUP BY job",
+            (Outcome.SUCCEEDED.value,),
+        )
+        return {job: (done, failed) for job, done, failed in rows}
+
+    def work(self, job: JobId) -> Work:
+        """The work of an open job."""
+        return _work.decode(self._db.execute("SELECT body FROM work WHERE job = ?", (job,)).fetchone()[0])
+
+    def blob(self, name: str) -> bytes:
+        """A blob that an open job needs."""
+        body: bytes = self._db.execute("SELECT body FROM blobs WHERE name = ?", (name,)).fetchone()[0]
+        return body
+
+    def has_blob(self, name: str) -> bool:
+        """Whether a blob is there."""
+        return self._db.execute("SELECT 1 FROM blobs WHERE name = ?", (name,)).fetchone() is not None
+
+    def accepted(self, caller: str, key: str) -> Accepted | None:
+        """What a caller was answered to its submission with this key; None if there was none."""
+        row = self._db.execute(
+            "SELECT digest, first, jobs, cursor FROM submissions WHERE caller = ? AND key = ?", (caller, key)
+        ).fetchone()
+        return None if row is None else Accepted(*row)
+
+    def messages(
+        self,
+        after: int,
+        limit: int,
+        *,
+        client: str | None = None,
+        jobs: Sequence[JobId] = (),
+        result_max: int = 0,
+        size_max: int = 32 << 20,
+    ) -> list[MessageRow]:
+        """Messages with greater numbers, in order, of a client's jobs, of these jobs, or all.
+
+        Results of at most `result_max` bytes come along; with `size_max` bytes of them the list ends.
+        """
+        wanted, values = "", list[Any]()
+        if client is not None:
+            wanted, values = "client = ? AND", [self._clients.get(client, 0)]
+        elif jobs:
+            wanted, values = f"job IN ({', '.join('?' * len(jobs))}) AND", list(jobs)
+        rows = self._db.execute(
+            "SELECT number, job, task, word, CASE WHEN length(result) <= ? THEN result END FROM messages"
+            f" WHERE {wanted} number > ? ORDER BY number LIMIT ?",
+            (result_max, *values, after, limit),
+        )
+        found: list[MessageRow] = []
+        for row in rows:
+            found.append(MessageRow(*row))
+            size_max -= len(row[-1] or b"")
+            if size_max <= 0:
+                break
+        return found
+
+    def results(self, wanted: Sequence[TaskRange], size_max: int) -> tuple[list[bytes], bool]:
+        """Encoded results of ranges of tasks, in order, and whether they were cut.
+
+        They are cut before the one with which they would have more than `size_max` bytes; the first is never left out.
+        """
+        found: list[bytes] = []
+        size = 0
+        for tasks in wanted:
+            rows = self._db.execute(
+                "SELECT result FROM messages WHERE job = ? AND task >= ? AND task < ? ORDER BY task",
+                (tasks.job, tasks.first, 2**62 if tasks.last is None else tasks.last),
+            )
+            for (result,) in rows:
+                size += len(result)
+                if found and size > size_max:
+                    return found, True
+                found.append(result)
+        return found, False
+
+    def files(self, jobs: Sequence[JobId]) -> list[str]:
+        """Paths of the files that hold the whole output of ended jobs' tasks."""
+        paths: list[str] = []
+        for job in jobs:
+            rows = self._db.execute(
+                "SELECT result FROM messages WHERE job = ? AND files"
+                " AND job IN (SELECT id FROM jobs WHERE ended IS NOT NULL)",
+                (job,),
+            )
+            for (body,) in rows:
+                result = msgspec.msgpack.decode(body, type=TaskResult)
+                for ending in (result.ending, *result.members):
+                    paths += filter(None, (ending.stdout_path, ending.stderr_path))
+        return paths
+
+    def _greatest(self, column: str, table: str) -> int:
+        return int(self._db.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()[0])
+
+    def _number(self, name: str) -> int:
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+
+def event_row(seq: int, at: Instant, event: Event) -> tuple[int, Instant, str, bytes]:
+    """An event as the table has it."""
+    return (seq, at, type(event).__name__, encode(event))
+
+
+def _job_row(row: tuple[Any, ...]) -> JobRow:
+    job, client, status, submitted, started, ended, done, failed, spec = row
+    final = None if status is None else JobStatus(status)
+    return JobRow(job, client, final, submitted, started, ended, done, failed, _spec.decode(spec))
+
+
+def _lock(folder: Path) -> int:
+    """Take the directory for this process; the lock ends with the process, however it ends.
+
+    A lock of POSIX, for child processes do not inherit it: a node that outlives its driver does not hold it.
+    """
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.read(lock, 32).decode("ascii", "replace").strip()
+        os.close(lock)
+        raise HeadwayError(
+            f"{folder} is in use by the process {holder or '(unknown)'}",
+            "Only one `headway up` can use a data directory. Use the one that runs, end it, or choose another --data.",
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """Open the file, or make it, and see that it is of our format."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA journal_size_limit = {64 << 20}")
+        if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            db.executescript(f"BEGIN;{_SCHEMA}INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;")
+        found = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+        if found is None or found[0] != FORMAT:
+            raise HeadwayError(
+                f"{path} has format {found[0] if found else 'unknown'}; this Headway reads format {FORMAT}",
+                "Use the Headway that wrote it, or another data directory (--data).",
+            )
+    except sqlite3.DatabaseError as error:
+        db.close()
+        raise HeadwayError(f"{path} cannot be used: {error}", "Choose another data directory (--data).") from error
+    except BaseException:
+        db.close()
+        raise
+    return db

@@ -1,0 +1,168 @@
+"""What callers are told of jobs and nodes.
+
+It is read from the core while a job is open, and from the journal when it has ended.
+"""
+
+from __future__ import annotations
+
+import os
+
+from headway import __version__, wire
+from headway.errors import HeadwayError
+from headway.live.driver import Driver
+from headway.live.journal import JobRow
+from headway.model.actions import JobStatus
+from headway.model.instant import NEVER
+from headway.model.job import JobId
+from headway.model.slots import Slots, count, numbers
+from headway.model.snapshot import AttemptView, NodeView
+
+
+class NoSuchJob(HeadwayError):
+    """A job was asked for that was never accepted."""
+
+    def __init__(self, job: JobId) -> None:
+        super().__init__(f"there is no job {job}", "`headway jobs` lists them.")
+
+
+def row(driver: Driver, job: JobId) -> JobRow:
+    """A job as the journal has it.
+
+    Raises:
+        NoSuchJob: none was accepted with this id.
+    """
+    found = driver.journal.job(job)
+    if found is None:
+        raise NoSuchJob(job)
+    return found
+
+
+def job_report(driver: Driver, row: JobRow) -> wire.JobReport:
+    """A job and how far it is."""
+    spec = row.spec
+    kept, view = driver.open.get(row.id), driver.core.state.jobs.get(row.id)
+    if kept is not None and view is not None:
+        status, done, failed, running = driver.core.status(row.id), kept.done, kept.failed, len(view.attempts)
+        started, priority, due = kept.started, view.priority, None if view.due >= NEVER else view.due
+    else:
+        # An end that is not durable yet is told as it will be.
+        status, done, failed, running = row.status or JobStatus.RUNNING, row.done or 0, row.failed or 0, 0
+        started, priority, due = row.started, spec.priority, spec.due
+    return wire.JobReport(
+        id=row.id,
+        name=spec.name,
+        user=spec.user,
+        kind=spec.kind.name.lower(),
+        status=status,
+        tasks=spec.tasks,
+        width=spec.width,
+        done=done,
+        failed=failed,
+        running=running,
+        priority=priority,
+        rate=spec.rate,
+        shape=spec.shape,
+        estimate=spec.estimate,
+        submitted=row.submitted,
+        release=spec.release,
+        due=due,
+        started=started,
+        ended=row.ended,
+    )
+
+
+def job_list(driver: Driver, status: str | None, user: str | None, after: JobId, limit: int) -> wire.JobList:
+    """Jobs in order of their ids.
+
+    Args:
+        status: only of this status; `open` for those that have not ended; None for all.
+    """
+    final = None if status in (None, "open") else JobStatus(status)
+    if final is not None and not final.is_final:
+        rows = driver.journal.jobs(after=after, open_only=True, user=user)
+        reports = [report for report in (job_report(driver, row) for row in rows) if report.status is final]
+    else:
+        rows = driver.journal.jobs(after=after, open_only=status == "open", status=final, user=user, limit=limit + 1)
+        reports = [job_report(driver, row) for row in rows]
+    return wire.JobList(tuple(reports[:limit]), len(reports) > limit)
+
+
+def job_detail(driver: Driver, job: JobId) -> wire.JobDetail:
+    """A job with what runs of it, what it holds, and the start it is promised."""
+    report = job_report(driver, row(driver, job))
+    view = driver.core.state.jobs.get(job)
+    if view is None:
+        return wire.JobDetail(report, (), (), None)
+    attempts = tuple(attempt_report(driver, attempt) for _, attempt in sorted(view.attempts.items()))
+    return wire.JobDetail(report, attempts, slot_names(driver, view.slots), view.promise)
+
+
+def slot_names(driver: Driver, slots: Slots) -> tuple[str, ...]:
+    """Slots as `NODE/SLOT`, counted from 0 on each node."""
+    nodes = driver.core.state.slot_nodes
+    return tuple(f"{nodes[slot].spec.name}/{slot - nodes[slot].first}" for slot in numbers(slots))
+
+
+def attempt_report(driver: Driver, attempt: AttemptView) -> wire.AttemptReport:
+    """An attempt that runs."""
+    return wire.AttemptReport(
+        attempt.job.id,
+        attempt.task,
+        attempt.number,
+        slot_names(driver, attempt.slots),
+        attempt.start,
+        attempt.expected_end,
+    )
+
+
+def node_list(driver: Driver) -> wire.NodeList:
+    """The nodes in order of joining."""
+    state = driver.core.state
+    words = [status.value for status in state.slot_statuses()]
+
+    def report(node: NodeView) -> wire.NodeReport:
+        return wire.NodeReport(
+            name=node.spec.name,
+            site=node.spec.site,
+            speed=node.spec.speed,
+            cores=node.spec.cores,
+            up=node.up,
+            draining=node.draining,
+            slots=tuple(words[node.first : node.first + node.spec.slots]),
+            attempts=tuple(attempt_report(driver, attempt) for attempt in state.attempts_on(node.slots)),
+        )
+
+    return wire.NodeList(tuple(map(report, state.nodes.values())))
+
+
+def explanation(driver: Driver, job: JobId) -> wire.Explanation:
+    """Why a job waits; of one that has ended, how it did."""
+    found = row(driver, job)
+    if job not in driver.core.state.jobs:
+        status = found.status or JobStatus.RUNNING
+        return wire.Explanation(job, status, "ENDED", f"it has ended: {status.value}", None)
+    answer = driver.core.explain(job)
+    return wire.Explanation(job, driver.core.status(job), answer.reason.name, answer.reason.value, answer.start)
+
+
+def statistics(driver: Driver) -> wire.Statistics:
+    """How the server fares."""
+    core, state = driver.core, driver.core.state
+    return wire.Statistics(
+        version=__version__,
+        pid=os.getpid(),
+        started=driver.started,
+        policy=core.policy,
+        jobs=len(state.jobs),
+        waiting=sum(job.ready for job in state.waiting),
+        running=len(state.running),
+        slots=count(state.up),
+        free=count(state.free),
+        busy=count(state.busy),
+        rounds=core.rounds,
+        refusals=dict(core.refusals),
+        ignored=core.ignored,
+        commits=driver.commits,
+        recorded=driver.recorded,
+        full=str(driver.full.args[0]) if driver.full is not None else "",
+    )

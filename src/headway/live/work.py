@@ -1,0 +1,107 @@
+"""Between what was submitted and what an engine runs: a task's work as an assignment, an ending as a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from headway import wire
+from headway.engines import base
+from headway.model.actions import Launch
+from headway.model.instant import NEVER
+from headway.model.job import JobSpec, Kind
+from headway.model.slots import numbers
+from headway.model.snapshot import JobView, NodeView
+
+
+def assignment(
+    launch: Launch,
+    spec: JobSpec,
+    work: wire.Work,
+    nodes: list[NodeView],
+    function: Callable[[str], base.Function],
+    result_max: int,
+) -> base.Assignment:
+    """What an engine is asked to run.
+
+    Args:
+        work: that of the whole job.
+        nodes: node by slot number.
+        function: finds a function by its name.
+        result_max: bytes that a result may have.
+    """
+    task = task_work(work, launch.task, function)
+    places = [(nodes[slot], slot - nodes[slot].first) for slot in numbers(launch.slots)]
+    if spec.kind is Kind.RIGID:
+        members = tuple(base.Member(node.spec.name, (slot,), task) for node, slot in places)
+    else:
+        members = (base.Member(places[0][0].spec.name, tuple(slot for _, slot in places), task),)
+    return base.Assignment(
+        launch.job, launch.task, launch.attempt, members, spec.time_limit, spec.memory_limit, result_max
+    )
+
+
+def with_terms(spec: JobSpec, job: JobView) -> JobSpec:
+    """A job's terms as they are now."""
+    return replace(spec, priority=job.priority, due=None if job.due >= NEVER else job.due)
+
+
+def task_work(work: wire.Work, task: int, function: Callable[[str], base.Function]) -> base.Work:
+    """The work of one task."""
+    if isinstance(work, wire.Calls):
+        name = work.functions[work.chosen[task] if work.chosen else 0]
+        return base.Call(function(name), work.args[task])
+    command = work.commands[task if len(work.commands) > 1 else 0]
+    number = str(task)
+    return base.Command(
+        argv=tuple(part.replace("{i}", number) for part in command.argv),
+        cwd=command.cwd.replace("{i}", number),
+        env=command.env,
+        stdin=command.stdin.replace("{i}", number),
+        stdout=command.stdout.replace("{i}", number),
+        stderr=command.stderr.replace("{i}", number),
+    )
+
+
+def result(ended: base.Ended) -> wire.TaskResult:
+    """What is kept of an attempt that settled its task."""
+    return wire.TaskResult(
+        ended.job, ended.task, ended.attempt, _ending(ended.ending), tuple(map(_ending, ended.members))
+    )
+
+
+def _ending(ending: base.Ending) -> wire.TaskEnding:
+    out, err = ending.stdout, ending.stderr
+    return wire.TaskEnding(
+        outcome=ending.outcome,
+        value=ending.result,
+        detail=ending.detail,
+        exit_code=ending.exit_code,
+        stdout=out.tail if out else b"",
+        stderr=err.tail if err else b"",
+        stdout_path=out.path if out and _is_longer(out) else "",
+        stderr_path=err.path if err and _is_longer(err) else "",
+        seconds=ending.seconds,
+        cpu_seconds=ending.cpu_seconds,
+    )
+
+
+def _is_longer(output: base.Output) -> bool:
+    return output.size > len(output.tail)
+
+
+def has_files(result: wire.TaskResult) -> bool:
+    """Whether files with the whole output belong to a result."""
+    return any(ending.stdout_path or ending.stderr_path for ending in (result.ending, *result.members))
+
+
+def spent_files(ended: base.Ended, *, kept: bool) -> list[Path]:
+    """Files of an ended attempt that nobody needs: all if its result is not kept, else those that fit in the result."""
+    outputs = [
+        output
+        for ending in (ended.ending, *ended.members)
+        for output in (ending.stdout, ending.stderr)
+        if output is not None and output.path
+    ]
+    return [Path(output.path) for output in outputs if not (kept and _is_longer(output))]

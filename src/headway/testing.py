@@ -1,0 +1,173 @@
+"""For tests of whoever builds on Headway: builders that carry only what matters, a clock set by hand, a fake engine.
+
+Builders take seconds where the model has microseconds: `job(due=9)`, `node(slots=2)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from headway import wire
+from headway.engines import base
+from headway.errors import InvalidInput
+from headway.model.events import Outcome
+from headway.model.instant import SECOND, Instant, from_seconds
+from headway.model.job import JobId, JobSpec, Kind
+from headway.model.node import NodeSpec
+
+_SECONDS = frozenset({"release", "estimate", "due", "time_limit", "lease"})
+
+_ids: Iterator[int] = count(1)
+
+
+def _instants(terms: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: from_seconds(value) if name in _SECONDS and value is not None else value for name, value in terms.items()
+    }
+
+
+def job(id: JobId | None = None, **terms: Any) -> JobSpec:
+    """A job of which only the named terms matter; times in seconds.
+
+    A `width` makes it rigid, a `plan` a workflow with as many tasks, unless a `kind` is named. Without an id it gets
+    one that no other job of this process had.
+
+    >>> job(7, tasks=3, due=2.5).due
+    2500000
+    """
+    kind = Kind.WORKFLOW if "plan" in terms else Kind.RIGID if "width" in terms else Kind.BAG
+    derived = {"kind": kind, "tasks": len(terms.get("plan", ())) or 1}
+    return JobSpec(id=next(_ids) if id is None else id, **derived | _instants(terms))
+
+
+def node(name: str = "node", **terms: Any) -> NodeSpec:
+    """A node of which only the named terms matter; its lease in seconds."""
+    return NodeSpec(name, **_instants(terms))
+
+
+def new_job(tasks: int = 1, argv: tuple[str, ...] = ("true",), **terms: Any) -> wire.NewJob:
+    """A job to submit, every task of which runs one command; times in seconds."""
+    return wire.NewJob(work=wire.Commands((wire.Command(argv),)), tasks=tasks, **_instants(terms))
+
+
+def submission(*jobs: wire.NewJob, **terms: Any) -> wire.Submission:
+    """A submission of these jobs, or of one job with one task."""
+    return wire.Submission(jobs or (new_job(),), **terms)
+
+
+class ManualClock:
+    """A clock that stands still until it is moved.
+
+    Args:
+        seconds: where it stands at first.
+    """
+
+    def __init__(self, seconds: float = 0) -> None:
+        self._now: Instant = from_seconds(seconds)
+        self._alarms: list[tuple[Instant, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._off: set[int] = set()
+
+    def now(self) -> Instant:
+        """Microseconds."""
+        return self._now
+
+    def call_at(self, at: Instant, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back when the clock is moved to this instant or past it; returns what calls it off."""
+        number = next(self._numbers)
+        heappush(self._alarms, (at, number, callback))
+        return lambda: self._off.add(number)
+
+    def advance(self, seconds: float) -> None:
+        """Move on, calling back in order whoever asked for it on the way."""
+        goal = self._now + from_seconds(seconds)
+        while self._alarms and self._alarms[0][0] <= goal:
+            at, number, callback = heappop(self._alarms)
+            if number not in self._off:
+                self._now = max(self._now, at)
+                callback()
+        self._now = goal
+
+    @property
+    def alarms(self) -> list[float]:
+        """When somebody wants to be called, in seconds, soonest first."""
+        return [at / SECOND for at, number, _ in sorted(self._alarms[:]) if number not in self._off]
+
+
+class FakeEngine:
+    """An engine that runs nothing: a test says how each attempt ends.
+
+    Args:
+        found: what it has of an earlier driver's attempts when it is started.
+        instant: end every attempt well as soon as it is launched, in the next turn of the event loop.
+
+    Attributes:
+        running: what was launched and has not ended, by job, task and attempt.
+        launched: everything that was ever launched, in order.
+        killed, acknowledged: what was asked for, in order.
+        nodes: what it was started with; empty before.
+        stopped: whether it was stopped.
+    """
+
+    def __init__(self, found: base.Found = base.Found(), *, instant: bool = False) -> None:  # noqa: B008  # frozen
+        self.running: dict[base.AttemptKey, base.Assignment] = {}
+        self.launched: list[base.Assignment] = []
+        self.killed: list[base.AttemptKey] = []
+        self.acknowledged: list[base.AttemptKey] = []
+        self.nodes: tuple[NodeSpec, ...] = ()
+        self.stopped = False
+        self._found = found
+        self._instant = instant
+        self._report: Callable[[base.Report], None] | None = None
+
+    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[base.Report], None]) -> base.Found:
+        """Keep whom to tell, and tell what was found."""
+        self.nodes, self._report = tuple(nodes), report
+        return self._found
+
+    def launch(self, assignment: base.Assignment) -> None:
+        """Note it; it runs until the test ends it."""
+        self.running[assignment.key] = assignment
+        self.launched.append(assignment)
+        if self._instant:
+            import asyncio
+
+            asyncio.get_running_loop().call_soon(self.end, *assignment.key)
+
+    def kill(self, job: JobId, task: int, attempt: int) -> None:
+        """Note it; the test says how the attempt ends."""
+        self.killed.append((job, task, attempt))
+
+    def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
+        """Note it."""
+        self.acknowledged.append((job, task, attempt))
+
+    async def stop(self) -> None:
+        """Let go of what runs."""
+        self.stopped = True
+        self.running.clear()
+
+    # What a test makes happen
+
+    def report(self, report: base.Report) -> None:
+        """Tell the driver something."""
+        if self._report is None:
+            raise InvalidInput("report", report, "reports of an engine that was started")
+        self._report(report)
+
+    def end(
+        self, job: JobId, task: int = 0, attempt: int = 1, outcome: Outcome = Outcome.SUCCEEDED, **ending: Any
+    ) -> None:
+        """An attempt ends; the other fields of its `Ending` by name."""
+        self.running.pop((job, task, attempt), None)
+        self.report(base.Ended(job, task, attempt, base.Ending(outcome, **ending)))
+
+    def lose(self, node: str) -> None:
+        """A node is lost with all that runs there."""
+        for key, assignment in list(self.running.items()):
+            if any(member.node == node for member in assignment.members):
+                del self.running[key]
+        self.report(base.NodeLost(node, "the test took it"))

@@ -1,0 +1,1 @@
+"""The live system over HTTP."""

@@ -1,0 +1,347 @@
+"""The HTTP interface: every route of `headway.wire`, answered from the driver.
+
+What it is for callers stands in docs/reference/http-api.md.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headway import __version__, wire
+from headway.errors import HeadwayError, InvalidInput, did_you_mean
+from headway.live import reports
+from headway.live.driver import Conflict, Driver, MissingBlobs, Unavailable
+from headway.live.journal import JournalFull, MessageRow
+from headway.model.actions import JobStatus
+from headway.model.events import Outcome
+from headway.model.job import JobId
+from headway.web.openapi import describe
+
+log = logging.getLogger(__name__)
+
+BODY_MAX: Final = 256 << 20
+"""Bytes that a request may bring."""
+
+ANSWER_MAX: Final = 32 << 20
+"""Bytes of results after which an answer is cut; one result is never cut."""
+
+LIMIT_MAX: Final = 10_000
+"""Jobs or messages that one answer may hold."""
+
+JOBS_MAX: Final = 1000
+"""Jobs that one question for messages may name."""
+
+WAIT_MAX: Final = 60.0
+"""Seconds that a long poll may wait."""
+
+
+class TooLarge(HeadwayError):
+    """A request brings more than it may."""
+
+
+class Unauthorised(HeadwayError):
+    """The token is missing or wrong."""
+
+
+_STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
+    (Unauthorised, HTTPStatus.UNAUTHORIZED),
+    (reports.NoSuchJob, HTTPStatus.NOT_FOUND),
+    (Conflict, HTTPStatus.CONFLICT),
+    (MissingBlobs, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (JournalFull, HTTPStatus.INSUFFICIENT_STORAGE),
+    (HeadwayError, HTTPStatus.BAD_REQUEST),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who owns a token. Today every token has the full right of an operator."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question: who asks, about which job, with which parameters and which body."""
+
+    caller: Caller
+    job: JobId
+    query: Mapping[str, Any]
+    body: Any
+    packed: bool
+
+
+Answerer = Callable[[Asked], Awaitable[Any]]
+
+
+class Api:
+    """The routes and their answers.
+
+    Args:
+        driver: answers everything.
+        tokens: who owns which token.
+        shut_down: ends the server in order, soon after it is called.
+        body_max: bytes that a request may bring.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        tokens: Mapping[str, Caller],
+        shut_down: Callable[[], None],
+        *,
+        body_max: int = BODY_MAX,
+    ) -> None:
+        self._driver = driver
+        self._tokens = {token.encode(): caller for token, caller in tokens.items()}
+        self._shut_down = shut_down
+        self._body_max = body_max
+        answerers: dict[wire.Route, Answerer] = {
+            wire.SUBMIT: self._submit,
+            wire.JOBS: self._jobs,
+            wire.JOB: self._job,
+            wire.CHANGE: self._change,
+            wire.CANCEL: self._cancel,
+            wire.EXPLAIN: self._explain,
+            wire.RESULTS: self._results,
+            wire.CLEAR: self._clear,
+            wire.MESSAGES: self._messages,
+            wire.NODES: self._nodes,
+            wire.POLICY: self._policy,
+            wire.CHOOSE: self._choose,
+            wire.STATISTICS: self._statistics,
+            wire.SHUTDOWN: self._shutdown,
+            wire.HEALTH: self._health,
+            wire.OPENAPI: self._openapi,
+        }
+        self.app = Starlette(
+            routes=[
+                Route(route.path, self._endpoint(route, answerers[route]), methods=[route.method])
+                for route in wire.ROUTES
+            ],
+            exception_handlers={HTTPException: self._unknown},
+        )
+
+    # Every question
+
+    def _endpoint(self, route: wire.Route, answerer: Answerer) -> Callable[[Request], Awaitable[Response]]:
+        unpack = None if route.body is None else msgspec.msgpack.Decoder(route.body).decode
+        parse = None if route.body is None else msgspec.json.Decoder(route.body).decode
+        kinds = {name: kind for name, kind, _ in route.query}
+
+        async def endpoint(request: Request) -> Response:
+            packed = wire.MSGPACK in request.headers.get("accept", "")
+            try:
+                caller = Caller("") if route is wire.HEALTH else self._caller(request)
+                query = _query(request, kinds)
+                job = _job_id(request.path_params.get("job", "0"))
+                body = None
+                if unpack is not None and parse is not None:
+                    is_json = wire.JSON in request.headers.get("content-type", "")
+                    body = (parse if is_json else unpack)(await self._read(request))
+                answer = await answerer(Asked(caller, job, query, body, packed))
+            except HeadwayError as error:
+                return _refusal(error, packed)
+            except msgspec.MsgspecError as error:
+                return _refusal(HeadwayError(f"the body of {route.name} is not as it should be: {error}"), packed)
+            except Exception as error:
+                log.exception("%s failed", route.name)
+                broken = wire.ErrorBody(
+                    f"{route.name} failed: {type(error).__name__}: {error}", "See the server's log."
+                )
+                return _response(broken, packed, HTTPStatus.INTERNAL_SERVER_ERROR)
+            return _response(answer, packed)
+
+        return endpoint
+
+    def _caller(self, request: Request) -> Caller:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise Unauthorised(
+                "no token was sent", "Send `Authorization: Bearer TOKEN` with the token of the file DATA/token."
+            )
+        given = token.strip().encode()
+        for known, caller in self._tokens.items():
+            if hmac.compare_digest(known, given):
+                return caller
+        raise Unauthorised(
+            "the token is not the one of this server",
+            "It is in the file `token` of the data directory that the server was started with.",
+        )
+
+    async def _read(self, request: Request) -> bytes:
+        announced = request.headers.get("content-length", "")
+        parts: list[bytes] = []
+        size = int(announced) if announced.isdigit() else 0
+        if size <= self._body_max:
+            size = 0
+            async for part in request.stream():
+                size += len(part)
+                if size > self._body_max:
+                    break
+                parts.append(part)
+            else:
+                return b"".join(parts)
+        raise TooLarge(
+            f"the body has more than {self._body_max} bytes",
+            "Submit fewer jobs at once, or hand large inputs over as files.",
+        )
+
+    async def _unknown(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        packed = wire.MSGPACK in request.headers.get("accept", "")
+        what = f"{request.method} {request.url.path}"
+        body = wire.ErrorBody(f"{what}: {error.detail}", f"GET {wire.OPENAPI.path} describes what there is.")
+        return _response(body, packed, HTTPStatus(error.status_code))
+
+    # Answers
+
+    async def _submit(self, asked: Asked) -> wire.Submitted:
+        return await self._driver.submit(asked.caller.name, asked.body)
+
+    async def _jobs(self, asked: Asked) -> wire.JobList:
+        status = asked.query.get("status")
+        allowed = ["open", *(known.value for known in JobStatus)]
+        if status is not None and status not in allowed:
+            raise InvalidInput("status", status, ", ".join(allowed), hint=did_you_mean(status, allowed))
+        limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
+        return reports.job_list(self._driver, status, asked.query.get("user"), asked.query.get("after", 0), limit)
+
+    async def _job(self, asked: Asked) -> wire.JobDetail:
+        return reports.job_detail(self._driver, asked.job)
+
+    async def _change(self, asked: Asked) -> wire.Done:
+        reports.row(self._driver, asked.job)
+        if asked.body == wire.JobChange():
+            raise InvalidInput("change", "empty", "a priority, a due date, or both")
+        return wire.Done(await self._driver.change(asked.job, asked.body))
+
+    async def _cancel(self, asked: Asked) -> wire.Done:
+        for job in asked.body.jobs:
+            reports.row(self._driver, job)
+        return wire.Done(await self._driver.cancel(asked.body.jobs))
+
+    async def _explain(self, asked: Asked) -> wire.Explanation:
+        return reports.explanation(self._driver, asked.job)
+
+    async def _results(self, asked: Asked) -> wire.Results:
+        found, more = self._driver.journal.results(asked.body.wanted, ANSWER_MAX)
+        return wire.Results(tuple(_result(body, packed=asked.packed) for body in found), more)
+
+    async def _clear(self, asked: Asked) -> wire.Done:
+        return wire.Done(self._driver.clear(asked.body.jobs))
+
+    async def _messages(self, asked: Asked) -> wire.Messages:
+        query = asked.query
+        jobs = tuple(query.get("job", ()))
+        if len(jobs) > JOBS_MAX:
+            raise InvalidInput("job", f"{len(jobs)} jobs", f"at most {JOBS_MAX}; or one `client`")
+        for job in jobs:
+            reports.row(self._driver, job)
+        rows, cursor = await self._driver.messages(
+            query.get("after", 0),
+            _within("limit", query.get("limit", 1000), 1, LIMIT_MAX),
+            client=query.get("client"),
+            jobs=jobs,
+            result_max=_within("results", query.get("results", 0), 0, ANSWER_MAX),
+            size_max=ANSWER_MAX,
+            wait_seconds=_within("wait", query.get("wait", 0.0), 0.0, WAIT_MAX),
+        )
+        return wire.Messages(tuple(_message(row, packed=asked.packed) for row in rows), cursor)
+
+    async def _nodes(self, asked: Asked) -> wire.NodeList:
+        return reports.node_list(self._driver)
+
+    async def _policy(self, asked: Asked) -> wire.PolicyText:
+        return wire.PolicyText(self._driver.core.policy)
+
+    async def _choose(self, asked: Asked) -> wire.PolicyText:
+        await self._driver.choose(asked.body.policy)
+        return wire.PolicyText(self._driver.core.policy)
+
+    async def _statistics(self, asked: Asked) -> wire.Statistics:
+        return reports.statistics(self._driver)
+
+    async def _shutdown(self, asked: Asked) -> wire.Done:
+        self._shut_down()
+        return wire.Done(0)
+
+    async def _health(self, asked: Asked) -> wire.Health:
+        return wire.Health(__version__)
+
+    async def _openapi(self, asked: Asked) -> Any:
+        return describe(wire.ROUTES, __version__)
+
+
+def _query(request: Request, kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the query string, each of its kind; a list's may come many times."""
+    found: dict[str, Any] = {}
+    for name in request.query_params:
+        if name not in kinds:
+            allowed = f"one of {', '.join(kinds)}" if kinds else "none"
+            raise InvalidInput("parameter", name, allowed, hint=did_you_mean(name, kinds))
+        values = request.query_params.getlist(name)
+        kind = kinds[name]
+        try:
+            found[name] = msgspec.convert(values if kind not in (int, float, str) else values[-1], kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(name, ", ".join(values), f"a value of another kind ({error})") from None
+    return found
+
+
+def _job_id(text: str) -> JobId:
+    if not text.isdecimal():
+        raise InvalidInput("job", text, "the id of a job, a whole number")
+    return int(text)
+
+
+N = TypeVar("N", int, float)
+
+
+def _within(name: str, value: N, least: N, most: N) -> N:
+    if not least <= value <= most:
+        raise InvalidInput(name, value, f"{least} to {most}")
+    return value
+
+
+def _result(body: bytes, *, packed: bool) -> wire.TaskResult:
+    """A result as it is stored, which in MessagePack is how it is sent."""
+    if packed:
+        return cast(wire.TaskResult, msgspec.Raw(body))
+    return msgspec.msgpack.decode(body, type=wire.TaskResult)
+
+
+def _message(row: MessageRow, *, packed: bool) -> wire.Message:
+    if row.task is None:
+        return wire.Message(row.number, row.job, status=JobStatus(row.word))
+    result = None if row.result is None else _result(row.result, packed=packed)
+    return wire.Message(row.number, row.job, row.task, Outcome(row.word), result=result)
+
+
+def _response(answer: Any, packed: bool, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    if packed:
+        return Response(wire.encode(answer), status, media_type=wire.MSGPACK)
+    return Response(msgspec.json.encode(answer), status, media_type=wire.JSON)
+
+
+def _refusal(error: HeadwayError, packed: bool) -> Response:
+    status = next(status for kind, status in _STATUS if isinstance(error, kind))
+    missing = error.names if isinstance(error, MissingBlobs) else ()
+    response = _response(wire.ErrorBody(str(error.args[0]), error.hint, missing), packed, status)
+    if status is HTTPStatus.UNAUTHORIZED:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
