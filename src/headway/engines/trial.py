@@ -1,0 +1,137 @@
+"""For tests of engines: launches by the few words that matter, and everything an engine reports, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import cloudpickle
+
+from headway.engines.base import (
+    Assignment,
+    AttemptKey,
+    Call,
+    Command,
+    Ended,
+    Engine,
+    Found,
+    Function,
+    Heard,
+    Member,
+    Report,
+    Work,
+)
+from headway.model.instant import from_seconds
+from headway.model.node import NodeSpec
+
+Kept = TypeVar("Kept", bound=Report)
+
+
+class Trial:
+    """An engine and what it reported. Left as a context, it stops the engine and demands that nothing is left unread.
+
+    Args:
+        engine: not yet started.
+        patience: seconds to wait for a report before the test has failed.
+    """
+
+    def __init__(self, engine: Engine, patience: float = 60.0) -> None:
+        self.engine = engine
+        self.unread: list[Report] = []
+        self._patience = patience
+        self._news = asyncio.Event()
+        self._task = 0
+
+    async def start(self, *nodes: NodeSpec) -> Found:
+        """Start the engine with these nodes; with one node `n` of two slots if none is named."""
+        return await self.engine.start(nodes or (NodeSpec("n", slots=2),), self._take)
+
+    def _take(self, report: Report) -> None:
+        if not isinstance(report, Heard):
+            self.unread.append(report)
+            self._news.set()
+
+    async def __aenter__(self) -> Trial:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.engine.stop()
+        if error is None:
+            assert self.unread == [], "reports that nobody expected"
+
+    def call(self, function: Callable[..., Any], *args: Any, **where: Any) -> AttemptKey:
+        """Launch a call; see `launch` for the rest."""
+        return self.launch(calling(function, *args), **where)
+
+    def command(self, *argv: str, node: str = "n", slots: Sequence[int] = (0,), **terms: Any) -> AttemptKey:
+        """Launch a command, with fields of `Command` and terms of `launch` by name."""
+        fields = {name: terms.pop(name) for name in ("cwd", "env", "stdin", "stdout", "stderr") if name in terms}
+        return self.launch(Command(argv, **fields), node=node, slots=slots, **terms)
+
+    def launch(
+        self,
+        *works: Work,
+        node: str | Sequence[str] = "n",
+        slots: Sequence[int] = (0,),
+        key: AttemptKey | None = None,
+        time_limit: float | None = None,
+        **terms: Any,
+    ) -> AttemptKey:
+        """Launch one work on all of `slots`, or a gang of several, the i-th on the i-th of `slots` (and of nodes).
+
+        Without a key it is the first attempt at a task of job 1 that was not launched before. Time in seconds.
+        """
+        if key is None:
+            key = (1, self._task, 1)
+            self._task += 1
+        if len(works) == 1:
+            assert isinstance(node, str)
+            members: tuple[Member, ...] = (Member(node, tuple(slots), works[0]),)
+        else:
+            nodes = [node] * len(works) if isinstance(node, str) else node
+            members = tuple(Member(name, (slot,), work) for name, slot, work in zip(nodes, slots, works, strict=True))
+        limit = None if time_limit is None else from_seconds(time_limit)
+        self.engine.launch(Assignment(*key, members, time_limit=limit, **terms))
+        return key
+
+    async def ended(self, key: AttemptKey, *, acknowledge: bool = True) -> Ended:
+        """Wait for the end of an attempt."""
+        ended = await self.told(Ended, lambda report: report.key == key)
+        if acknowledge:
+            self.engine.acknowledge(*key)
+        return ended
+
+    async def value(self, key: AttemptKey) -> Any:
+        """Wait for the end of a call and give what it returned or raised."""
+        ending = (await self.ended(key)).ending
+        return None if ending.result is None else pickle.loads(ending.result)
+
+    async def told(self, kind: type[Kept], which: Callable[[Kept], bool] = lambda _: True) -> Kept:
+        """Wait for a report of this kind, and have read it."""
+        async with asyncio.timeout(self._patience):
+            while True:
+                for report in self.unread:
+                    if isinstance(report, kind) and which(report):
+                        self.unread.remove(report)
+                        return report
+                self._news.clear()
+                await self._news.wait()
+
+
+def calling(function: Callable[..., Any], *args: Any) -> Call:
+    """A call of a function, which need not be importable where it runs."""
+    module = sys.modules.get(function.__module__) if inspect.isfunction(function) else None
+    if module is not None:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return Call(Function.of(cloudpickle.dumps(function)), cloudpickle.dumps((args, {})))
+    finally:
+        if module is not None:
+            cloudpickle.unregister_pickle_by_value(module)

@@ -1,0 +1,57 @@
+"""The engines that the contract is tried on. A new engine adds its line to `ENGINES`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.engines.base import Engine
+from headway.engines.local import LocalEngine
+from headway.engines.trial import Trial
+
+
+@dataclass(frozen=True)
+class Case:
+    """An engine, how to make it in a folder, and what of the contract it can be held to.
+
+    Attributes:
+        kill_node: make a node die, without telling the engine; None: its nodes cannot be killed by a test.
+        limits: it enforces limits of time and memory.
+        files: commands see this machine's files.
+    """
+
+    name: str
+    make: Callable[[Path], Engine]
+    kill_node: Callable[[Any, str], None] | None = None
+    limits: bool = True
+    files: bool = True
+
+
+def kill_local_node(engine: LocalEngine, node: str) -> None:
+    os.kill(engine.pids()[node], signal.SIGKILL)
+
+
+ENGINES = [Case("local", lambda folder: LocalEngine(folder / "engine"), kill_node=kill_local_node)]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=ENGINES, ids=lambda case: case.name)
+def case(request: pytest.FixtureRequest) -> Case:
+    return request.param
+
+
+@pytest.fixture
+async def trial(case: Case, tmp_path: Path) -> AsyncIterator[Trial]:
+    """The engine, not yet started; in the end nothing may be left unread."""
+    async with Trial(case.make(tmp_path)) as trial:
+        yield trial

@@ -1,0 +1,546 @@
+"""What every engine owes its driver: `headway.engines.base`, duty by duty."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.engines.base import TAIL_MAX, Call, Command, Ended, Function, NodeBack, NodeLost, Started
+from headway.engines.trial import Trial, calling
+from headway.model.events import Outcome
+from headway.model.node import NodeSpec
+
+pytestmark = pytest.mark.anyio
+
+LONG = 600.0
+PYTHON = sys.executable
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def wait_for(path: str) -> str:
+    """Return once the file is there: what a test makes, it makes when it is sure of what went before."""
+    import os
+    import time
+
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    return "found"
+
+
+def touch_and_sleep(path: str) -> None:
+    import time
+
+    open(path, "w").close()
+    time.sleep(600)
+
+
+async def there(path: Path) -> None:
+    """Wait until a task has made a file."""
+    import anyio
+
+    with anyio.fail_after(60):
+        while not path.exists():
+            await anyio.sleep(0.005)
+
+
+# Calls
+
+
+async def test_a_value_comes_back(trial: Trial) -> None:
+    assert (await trial.start()).running == frozenset()
+    assert await trial.value(trial.call(add, 1, 2)) == 3
+
+
+async def test_ends_say_how_long_it_took(trial: Trial) -> None:
+    await trial.start()
+    ending = (await trial.ended(trial.call(sleep, 0.05))).ending
+    assert ending.outcome is Outcome.SUCCEEDED
+    assert 0.05 <= ending.seconds < 60
+    assert 0 <= ending.cpu_seconds < 60
+    assert (ending.stdout, ending.stderr, ending.detail) == (None, None, "")
+
+
+async def test_many_tasks_on_each_slot_in_order(trial: Trial) -> None:
+    await trial.start()
+    keys = [trial.call(add, number, 0, slots=(number % 2,)) for number in range(200)]
+    assert [await trial.value(key) for key in keys] == list(range(200))
+
+
+async def test_an_exception_travels_with_its_traceback(trial: Trial) -> None:
+    def fail() -> None:
+        raise KeyError("missing")
+
+    await trial.start()
+    ending = (await trial.ended(trial.call(fail))).ending
+    assert ending.outcome is Outcome.RAISED
+    assert isinstance(pickle.loads(ending.result or b""), KeyError)
+    lines = ending.detail.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert ", in fail" in lines[1]
+    assert lines[-1] == "KeyError: 'missing'"
+
+
+async def test_an_exception_that_cannot_be_pickled_is_told_in_words(trial: Trial) -> None:
+    def fail() -> None:
+        class Odd(Exception):
+            def __init__(self, a: int, b: int) -> None:
+                super().__init__(f"{a} and {b}")
+
+        raise Odd(1, 2)
+
+    await trial.start()
+    ending = (await trial.ended(trial.call(fail))).ending
+    assert (ending.outcome, ending.result) == (Outcome.RAISED, None)
+    assert "Odd: 1 and 2" in ending.detail
+
+
+async def test_a_result_that_cannot_be_pickled(trial: Trial) -> None:
+    await trial.start()
+    ending = (await trial.ended(trial.call(threading.Lock))).ending
+    assert ending.outcome is Outcome.RAISED
+    assert "cannot pickle" in ending.detail
+    assert "The function returned a lock, which cannot be pickled." in ending.detail
+
+
+async def test_a_result_that_is_too_large(trial: Trial) -> None:
+    await trial.start()
+    ending = (await trial.ended(trial.call(bytes, 10_000, result_max=10_000))).ending
+    assert (ending.outcome, ending.result) == (Outcome.TOO_LARGE, None)
+    assert "allowed: 10000" in ending.detail
+    assert len(await trial.value(trial.call(bytes, 10_000, result_max=11_000))) == 10_000
+
+
+async def test_a_large_argument_and_a_large_result(trial: Trial) -> None:
+    await trial.start()
+    large = os.urandom(20 << 20)
+    assert await trial.value(trial.call(lambda given: given[::-1], large)) == large[::-1]
+
+
+@pytest.mark.parametrize("part", ["function", "arguments"])
+async def test_what_cannot_be_read_is_refused(trial: Trial, part: str) -> None:
+    await trial.start()
+    broken = b"cnot_a_module\nat_all\n."
+    good = calling(add, 1, 2)
+    call = Call(Function.of(broken), good.arguments) if part == "function" else Call(good.function, broken)
+    for _ in range(2):
+        ending = (await trial.ended(trial.launch(call))).ending
+        assert (ending.outcome, ending.result) == (Outcome.REFUSED, None)
+        assert "not_a_module" in ending.detail
+
+
+async def test_what_a_function_writes_is_kept(trial: Trial) -> None:
+    def write(size: int) -> int:
+        import os
+        import sys
+
+        print("p" * size)
+        print("to stderr", file=sys.stderr)
+        os.write(1, b"from below")
+        return size
+
+    await trial.start()
+    size = 3 * TAIL_MAX
+    ending = (await trial.ended(trial.call(write, size))).ending
+    assert ending.outcome is Outcome.SUCCEEDED
+    assert ending.stdout is not None
+    assert ending.stderr is not None
+    whole = b"p" * size + b"\nfrom below"
+    assert (ending.stdout.size, ending.stdout.tail) == (len(whole), whole[-TAIL_MAX:])
+    assert Path(ending.stdout.path).read_bytes() == whole
+    assert ending.stderr.tail == b"to stderr\n"
+    after = (await trial.ended(trial.call(add, 1, 1))).ending
+    assert (after.stdout, after.stderr) == (None, None)
+
+
+async def test_a_function_may_do_to_its_streams_what_it_likes(trial: Trial) -> None:
+    def close() -> str:
+        import os
+        import sys
+
+        sys.stdout.close()
+        sys.stderr = None
+        os.close(1)
+        return "done"
+
+    await trial.start()
+    assert await trial.value(trial.call(close)) == "done"
+    ending = (await trial.ended(trial.call(print, "as before"))).ending
+    assert ending.stdout is not None
+    assert ending.stdout.tail == b"as before\n"
+
+
+# Ends of their own kind
+
+
+def _os_exit(code: int) -> None:
+    import os
+
+    print("last words")
+    os._exit(code)
+
+
+def _die(number: int) -> None:
+    import os
+
+    print("last words")
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "outcome", "exit_code", "said"),
+    [
+        (sys.exit, 3, Outcome.EXITED, 3, "exit status 3"),
+        (sys.exit, 0, Outcome.EXITED, 0, "exit status 0, before it returned"),
+        (_os_exit, 7, Outcome.EXITED, 7, "exit status 7, before it returned"),
+        (_die, signal.SIGKILL, Outcome.SIGNALLED, -9, "signal 9 (SIGKILL): sent by somebody else"),
+        (_die, signal.SIGSEGV, Outcome.SIGNALLED, -11, "signal 11 (SIGSEGV)"),
+    ],
+)
+async def test_a_function_that_ends_its_process(
+    trial: Trial, function: Any, argument: int, outcome: Outcome, exit_code: int, said: str
+) -> None:
+    await trial.start()
+    ending = (await trial.ended(trial.call(function, argument))).ending
+    assert (ending.outcome, ending.exit_code, ending.result) == (outcome, exit_code, None)
+    assert ending.detail.startswith(said)
+    if function is not sys.exit:
+        assert ending.stdout is not None
+        assert ending.stdout.tail == b"last words\n"
+        assert Path(ending.stdout.path).read_bytes() == b"last words\n"
+    assert await trial.value(trial.call(add, 1, 1)) == 2
+
+
+async def test_a_function_that_forks_and_returns_twice_ends_once(trial: Trial) -> None:
+    def fork() -> int:
+        import os
+
+        return os.fork() and 1
+
+    await trial.start()
+    assert await trial.value(trial.call(fork)) == 1
+    assert await trial.value(trial.call(add, 1, 1)) == 2
+
+
+async def test_a_time_limit(trial: Trial, case: Any) -> None:
+    if not case.limits:
+        pytest.skip("enforces no limits")
+    await trial.start()
+    late = trial.call(sleep, LONG, time_limit=0.2)
+    command = trial.command("sleep", str(LONG), time_limit=0.2, slots=(1,))
+    soon = trial.call(sleep, 0, time_limit=LONG)
+    for key in (late, command):
+        ending = (await trial.ended(key)).ending
+        assert (ending.outcome, ending.exit_code) == (Outcome.OUT_OF_TIME, None)
+        assert ending.detail == "ran longer than 0.2 s"
+        assert ending.seconds >= 0.2
+    assert (await trial.ended(soon)).ending.outcome is Outcome.SUCCEEDED
+
+
+def _fill(megabytes: int) -> int:
+    """Use memory bit by bit, as numpy does when it fills an array."""
+    held = [bytearray(os.urandom(1) * (1 << 20)) for _ in range(megabytes)]
+    return len(held)
+
+
+FILL = "held = []\nwhile True: held.append(bytearray(b'x' * (1 << 20)))"
+
+
+async def test_a_memory_limit(trial: Trial, case: Any) -> None:
+    if not case.limits:
+        pytest.skip("enforces no limits")
+    await trial.start()
+    limit = 200 << 20
+    greedy = trial.call(_fill, 4000, memory_limit=limit)
+    command = trial.command(PYTHON, "-c", FILL, memory_limit=limit, slots=(1,))
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    family = trial.command(PYTHON, "-c", child, FILL, memory_limit=limit)
+    for key in (greedy, command, family):
+        ending = (await trial.ended(key)).ending
+        assert ending.outcome is Outcome.OUT_OF_MEMORY
+        assert f"allowed: {limit}" in ending.detail
+    assert await trial.value(trial.call(_fill, 50, memory_limit=limit)) == 50
+
+
+async def test_memory_that_is_not_to_be_had(trial: Trial) -> None:
+    await trial.start()
+    ending = (await trial.ended(trial.call(bytes, 1 << 60))).ending
+    assert ending.outcome is Outcome.OUT_OF_MEMORY
+    assert ending.detail.splitlines()[-1] == "MemoryError"
+
+
+# Commands
+
+
+async def test_a_command_and_its_output(trial: Trial) -> None:
+    await trial.start()
+    key = trial.command("sh", "-c", "echo out; echo err >&2; exit 3")
+    ended = await trial.ended(key)
+    ending = ended.ending
+    assert (ending.outcome, ending.exit_code, ending.detail) == (Outcome.EXITED, 3, "exit status 3")
+    assert ending.stdout is not None
+    assert ending.stderr is not None
+    assert (ending.stdout.tail, ending.stderr.tail) == (b"out\n", b"err\n")
+    assert (ended.members, ending.result) == ((), None)
+    well = (await trial.ended(trial.command("true"))).ending
+    assert (well.outcome, well.exit_code, well.stdout) == (Outcome.SUCCEEDED, 0, None)
+
+
+async def test_a_command_with_files_folder_and_environment(trial: Trial, case: Any, tmp_path: Path) -> None:
+    if not case.files:
+        pytest.skip("commands do not see this machine's files")
+    (tmp_path / "in").write_text("given")
+    await trial.start()
+    key = trial.command(
+        *("sh", "-c", 'cat; echo " $WORD $HEADWAY_JOB.$HEADWAY_TASK.$HEADWAY_ATTEMPT $HEADWAY_NODE"; pwd >&2'),
+        cwd=str(tmp_path),
+        env={"WORD": "word"},
+        stdin="in",
+        stdout="out",
+        stderr=str(tmp_path / "err"),
+    )
+    ending = (await trial.ended(key)).ending
+    assert ending.outcome is Outcome.SUCCEEDED
+    assert (tmp_path / "out").read_text() == "given word 1.0.1 n\n"
+    assert (tmp_path / "err").read_text() == f"{tmp_path}\n"
+    assert ending.stdout is not None
+    assert (ending.stdout.path, ending.stdout.tail) == (str(tmp_path / "out"), b"given word 1.0.1 n\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Command(("no such program",)),
+        Command(("true",), cwd="/no/such/folder"),
+        Command(("true",), stdin="/no/such/file"),
+        Command(("true",), stdout="/no/such/folder/out"),
+        Command(("a\0b",)),
+    ],
+    ids=["program", "folder", "input", "output", "name"],
+)
+async def test_a_command_that_cannot_start_is_refused(trial: Trial, command: Command) -> None:
+    await trial.start()
+    ending = (await trial.ended(trial.launch(command))).ending
+    assert (ending.outcome, ending.exit_code) == (Outcome.REFUSED, None)
+    assert ending.detail.startswith(f"cannot start {command.argv[0]!r}: ")
+
+
+async def test_a_command_that_dies_by_a_signal(trial: Trial) -> None:
+    await trial.start()
+    ending = (await trial.ended(trial.command("sh", "-c", "kill -TERM $$"))).ending
+    assert (ending.outcome, ending.exit_code) == (Outcome.SIGNALLED, -15)
+    assert ending.detail == "signal 15 (SIGTERM)"
+
+
+# Killing
+
+
+async def test_killing_what_runs_and_what_waits(trial: Trial, tmp_path: Path) -> None:
+    await trial.start()
+    running = trial.call(touch_and_sleep, str(tmp_path / "running"))
+    command = trial.command("sh", "-c", "echo x; touch running; exec sleep 600", slots=(1,), cwd=str(tmp_path))
+    waiting = trial.call(add, 1, 2)
+    await there(tmp_path / "running")
+    for key in (waiting, running, command):
+        trial.engine.kill(*key)
+    for key in (waiting, running, command):
+        ending = (await trial.ended(key)).ending
+        assert (ending.outcome, ending.result, ending.exit_code) == (Outcome.KILLED, None, None)
+    assert await trial.value(trial.call(add, 1, 1)) == 2
+
+
+async def test_killing_what_has_ended_or_never_was_does_nothing(trial: Trial) -> None:
+    await trial.start()
+    key = trial.call(add, 1, 2)
+    await trial.ended(key, acknowledge=False)
+    trial.engine.kill(*key)
+    trial.engine.kill(7, 7, 7)
+    trial.engine.acknowledge(*key)
+    trial.engine.kill(*key)
+    trial.engine.acknowledge(*key)
+    assert await trial.value(trial.call(add, 1, 1)) == 2
+
+
+async def test_killed_at_once_after_its_launch(trial: Trial) -> None:
+    await trial.start()
+    for _ in range(20):
+        key = trial.call(add, 1, 2)
+        trial.engine.kill(*key)
+        assert (await trial.ended(key)).ending.outcome in (Outcome.KILLED, Outcome.SUCCEEDED)
+    assert await trial.value(trial.call(add, 1, 1)) == 2
+
+
+# Slots
+
+
+async def test_slots_that_are_taken_are_waited_for(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(NodeSpec("n", slots=3))
+    door = tmp_path / "door"
+    first = trial.call(wait_for, str(door))
+    both = trial.call(add, 1, 2, slots=(0, 1))
+    behind = trial.call(add, 3, 4, slots=(1,))
+    other = trial.call(add, 5, 6, slots=(2,))
+    assert (await trial.told(Ended)).key == other
+    door.touch()
+    assert [(await trial.told(Ended)).key for _ in range(3)] == [first, both, behind]
+
+
+async def test_a_member_may_hold_several_slots(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(NodeSpec("n", slots=3))
+    door = tmp_path / "door"
+    wide = trial.call(wait_for, str(door), slots=(0, 2))
+    assert await trial.value(trial.call(add, 1, 2, slots=(1,))) == 3
+    door.touch()
+    ended = await trial.ended(wide)
+    assert (ended.ending.outcome, ended.members) == (Outcome.SUCCEEDED, ())
+
+
+async def test_starts_are_reported_where_the_node_says_so(trial: Trial) -> None:
+    await trial.start(NodeSpec("n", slots=2, reports_start=True))
+    for key in (trial.call(add, 1, 2), trial.launch(calling(add, 1, 2), calling(add, 3, 4), slots=(0, 1))):
+        started, ended = await trial.told(Started), await trial.told(Ended)
+        assert (started.job, started.task, started.attempt) == ended.key == key
+
+
+# Gangs
+
+TWO = (NodeSpec("a", slots=2), NodeSpec("b", slots=2))
+
+
+async def test_a_gang_starts_together_and_ends_as_one(trial: Trial, tmp_path: Path) -> None:
+    def meet(rank: int) -> int:
+        """Every member sees all others."""
+        import os
+        import time
+
+        open(f"{tmp}/{rank}", "w").close()
+        while len(os.listdir(tmp)) < 3:
+            time.sleep(0.005)
+        print("rank", rank)
+        return rank * 10
+
+    tmp = str(tmp_path / "meet")
+    os.mkdir(tmp)
+    await trial.start(*TWO)
+    busy = trial.call(wait_for, str(tmp_path / "door"), node="b", slots=(1,))
+    gang = trial.launch(*(calling(meet, rank) for rank in range(3)), node=("a", "a", "b"), slots=(0, 1, 1))
+    later = trial.call(os.listdir, tmp, node="a")
+    assert await trial.value(trial.call(os.listdir, tmp, node="b", slots=(0,))) == []
+    (tmp_path / "door").touch()
+    assert await trial.value(busy) == "found"
+    ended = await trial.ended(gang)
+    assert (ended.ending.outcome, ended.ending.result) == (Outcome.SUCCEEDED, None)
+    assert [pickle.loads(member.result or b"") for member in ended.members] == [0, 10, 20]
+    assert [member.stdout and member.stdout.tail for member in ended.members] == [b"rank 0\n", b"rank 1\n", b"rank 2\n"]
+    assert len({member.stdout and member.stdout.path for member in ended.members}) == 3
+    assert len(await trial.value(later)) == 3
+
+
+async def test_the_first_member_that_fails_ends_the_others(trial: Trial) -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    await trial.start(*TWO)
+    sleeping = [calling(sleep, LONG) for _ in range(3)]
+    gang = trial.launch(*sleeping[:2], calling(fail), sleeping[2], node=("a", "a", "b", "b"), slots=(0, 1, 0, 1))
+    ended = await trial.ended(gang)
+    assert ended.ending.outcome is Outcome.RAISED
+    assert ended.ending.detail.startswith("member 2: Traceback")
+    killed = Outcome.KILLED
+    assert [member.outcome for member in ended.members] == [killed, killed, Outcome.RAISED, killed]
+    for place in ({"node": "a"}, {"node": "b"}):
+        assert await trial.value(trial.call(add, 1, 1, **place)) == 2
+
+
+async def test_a_gang_of_commands_knows_its_ranks(trial: Trial) -> None:
+    await trial.start(*TWO)
+    command = Command(("sh", "-c", "echo $HEADWAY_RANK of $HEADWAY_WIDTH on $HEADWAY_NODE"))
+    ended = await trial.ended(trial.launch(command, command, node=("a", "b"), slots=(1, 1)))
+    tails = [member.stdout and member.stdout.tail for member in ended.members]
+    assert tails == [b"0 of 2 on a\n", b"1 of 2 on b\n"]
+
+
+async def test_killing_a_gang_that_runs_and_one_that_waits(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(*TWO)
+    path = tmp_path / "running"
+    running = trial.launch(calling(sleep, LONG), calling(touch_and_sleep, str(path)), node=("a", "b"), slots=(0, 0))
+    waiting = trial.launch(calling(add, 1, 2), calling(add, 1, 2), node=("a", "b"), slots=(1, 0))
+    await there(path)
+    for key in (waiting, running):
+        trial.engine.kill(*key)
+        ended = await trial.ended(key)
+        assert ended.ending.outcome is Outcome.KILLED
+        assert [member.outcome for member in ended.members] == [Outcome.KILLED] * 2
+    assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
+
+
+# Nodes
+
+
+async def test_an_unknown_node_loses_what_is_launched_on_it(trial: Trial) -> None:
+    await trial.start()
+    keys = [trial.call(add, 1, 2, node="x")]
+    keys.append(trial.launch(calling(add, 1, 2), calling(add, 1, 2), node=("n", "x"), slots=(0, 0)))
+    assert trial.unread == []
+    for key in keys:
+        assert (await trial.ended(key)).ending.outcome is Outcome.LOST
+
+
+async def test_a_node_that_dies_is_lost_and_comes_back_empty(trial: Trial, case: Any, tmp_path: Path) -> None:
+    if case.kill_node is None:
+        pytest.skip("its nodes cannot be killed by a test")
+    await trial.start(*TWO)
+    names = [str(tmp_path / name) for name in ("lost", "gang")]
+    trial.call(touch_and_sleep, names[0], node="a", slots=(0,))
+    trial.call(add, 1, 2, node="a", slots=(0,))
+    trial.launch(calling(touch_and_sleep, names[1]), calling(sleep, LONG), node=("b", "a"), slots=(0, 1))
+    spared = trial.call(wait_for, str(tmp_path / "door"), node="b", slots=(1,))
+    for name in names:
+        await there(Path(name))
+    case.kill_node(trial.engine, "a")
+    assert (await trial.told(NodeLost)).node == "a"
+    behind = trial.call(add, 2, 2, node="b", slots=(0,))
+    assert await trial.value(behind) == 4, "the gang's member on the other node must make room"
+    assert (await trial.told(NodeBack)).node == "a"
+    assert await trial.value(trial.call(add, 1, 1, node="a", slots=(0,))) == 2
+    assert await trial.value(trial.call(add, 1, 1, node="a", slots=(1,))) == 2
+    (tmp_path / "door").touch()
+    assert await trial.value(spared) == "found"
+
+
+async def test_a_node_that_dies_again_and_again_comes_back_each_time(trial: Trial, case: Any) -> None:
+    if case.kill_node is None:
+        pytest.skip("its nodes cannot be killed by a test")
+    await trial.start(*TWO)
+    for _ in range(3):
+        case.kill_node(trial.engine, "a")
+        assert (await trial.told(NodeLost)).node == "a"
+        assert (await trial.ended(trial.call(add, 1, 1, node="a"))).ending.outcome is Outcome.LOST
+        assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
+        assert (await trial.told(NodeBack)).node == "a"
+        assert await trial.value(trial.call(add, 1, 1, node="a")) == 2
+
+
+async def test_stopping_ends_what_runs_and_reports_nothing(trial: Trial, tmp_path: Path) -> None:
+    await trial.start()
+    path = tmp_path / "pid"
+    trial.command("sh", "-c", 'echo $$ > draft; mv draft "$0"; exec sleep 600', str(path), cwd=str(tmp_path))
+    await there(path)
+    await trial.engine.stop()
+    assert trial.unread == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(path.read_text()), 0)
