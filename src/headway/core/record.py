@@ -72,6 +72,7 @@ class StateRecord:
     period: Duration | None
     wake_at: Instant
     round_at: Instant
+    round_due: bool
     arrived: tuple[JobId, ...] | None
     jobs: tuple[JobRecord, ...]
     nodes: tuple[NodeRecord, ...]

@@ -83,6 +83,8 @@ class Scheduler:
         state.now = max(state.now, event.at)
         actions: list[Action] = []
         state.actions = actions
+        if state.release_queue:
+            state.release_due_jobs()  # whatever the event is: a wake may come after others of its instant
         expiry = NEVER
         if isinstance(event, TaskEnded):
             taken = reactor.on_task_ended(state, event)
@@ -166,6 +168,7 @@ class Scheduler:
             period=self._period,
             wake_at=self._wake_at,
             round_at=self._round_at,
+            round_due=state.round_due,
             arrived=None if state.arrived is None else tuple(job.id for job in state.arrived),
             jobs=tuple(job_record(job) for job in state.jobs.values()),
             nodes=tuple(node_record(node) for node in state.nodes.values()),
@@ -189,7 +192,7 @@ class Scheduler:
             restore_job(state, job)
         state.free = state.up & ~state.busy & ~state.allocated
         state.arrived = None if record.arrived is None else [state.jobs[job] for job in record.arrived]
-        state.round_due = False
+        state.round_due = record.round_due
         scheduler._wake_at, scheduler._round_at = record.wake_at, record.round_at
         scheduler.rounds, scheduler.ignored = record.rounds, record.ignored
         scheduler.refusals = Counter(dict(record.refusals))
@@ -237,7 +240,6 @@ class Scheduler:
         if state.now >= self._wake_at:
             self._wake_at = NEVER
         leases.expire(state)
-        state.release_due_jobs()
         if self._round_at <= state.now:
             state.look_at_everything()
 

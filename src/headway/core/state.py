@@ -383,7 +383,8 @@ class State(Snapshot):
         assert allocated == self.allocated, "allocated"
         assert len(self.owners) == allocated.bit_count(), "owners"
         assert sorted(running, key=lambda entry: entry[:3]) == self.running, "running"
-        held_back = {job_id for _, job_id in self.release_queue}
+        held_back = {job.id for job in self.jobs.values() if job.release > self.now}
+        assert held_back <= {job_id for _, job_id in self.release_queue}, "release queue"
         waiting = [job for job in self.jobs.values() if job.ready and job.id not in held_back]
         assert sorted(waiting, key=_by_order) == self.waiting, "waiting"
         up = exists = NO_SLOTS
