@@ -49,6 +49,7 @@ class Dealing:
         left: slots not dealt yet.
         dealt: the slots of each job that got some, by job id.
         placed: job, task and slots of the tasks of workflows that start now.
+        kept: the tasks of workflows that start now or for which slots are kept.
     """
 
     def __init__(self, view: Snapshot) -> None:
@@ -64,13 +65,16 @@ class Dealing:
         self.size = count(self.left)
         self.dealt: dict[int, Slots] = {}
         self.placed: list[tuple[int, int, Slots]] = []
+        self.kept: set[tuple[int, int]] = set()
 
     def usable(self, job: JobView) -> int:
         """How many slots the job could use: for its ready tasks and for those that run and can go on where they are."""
         if job.kind is Kind.RIGID:
             return job.width if job.ready else 0
         if job.kind is Kind.WORKFLOW:
-            return sum(job.spec.plan[task].cores for task in job.again)
+            nodes, plan = self.view.nodes.values(), job.spec.plan
+            sizes = (max((node.spec.slots_for(plan[task].cores) for node in nodes), default=1) for task in job.again)
+            return sum(sizes)
         return job.ready + count(self.running.get(job.id, NO_SLOTS))
 
     def in_need(self) -> list[JobView]:
@@ -83,16 +87,31 @@ class Dealing:
             and self.usable(job) > count(self.dealt.get(job.id, NO_SLOTS))
         ]
 
+    def addable(self, job: JobView) -> int:
+        """How many slots a bag could use besides those on which it runs: one for each ready task."""
+        running = self.running.get(job.id, NO_SLOTS)
+        return max(0, job.ready - count(self.dealt.get(job.id, NO_SLOTS) & ~running))
+
     def by_speed(self, job: JobView) -> Iterator[int]:
-        """The slots left, each a set of one, fastest first; of equals the job's own, then idle, then the lowest."""
-        speeds, own, idle = self.view.speeds, self.running.get(job.id, NO_SLOTS) | job.held, ~self.view.busy
+        """The slots left that the job could use, each a set of one, fastest first.
+
+        Of equals the job's own come first, then idle ones, then the lowest.
+        """
+        speeds, running, idle = self.view.speeds, self.running.get(job.id, NO_SLOTS), ~self.view.busy
+        own, addable = running | job.held, self.addable(job) if job.kind is Kind.BAG else self.size
         for slot in sorted(
             numbers(self.left), key=lambda slot: (-speeds[slot], not own >> slot & 1, not idle >> slot & 1, slot)
         ):
-            yield 1 << slot
+            if running >> slot & 1 or addable:
+                addable -= not running >> slot & 1
+                yield 1 << slot
 
     def deal(self, job: JobView, most: int) -> int:
-        """Give the job up to `most` more slots; a rigid job gets its width or nothing. Returns how many it got."""
+        """Give the job up to `most` more slots; a rigid job gets its width or nothing, a workflow whole tasks.
+
+        Returns:
+            How many slots it got.
+        """
         has = self.dealt.get(job.id, NO_SLOTS)
         wanted = min(most, self.usable(job) - count(has))
         if wanted <= 0 or (job.kind is Kind.RIGID and count(self.left) < job.width):
@@ -114,13 +133,13 @@ class Dealing:
             return chosen
         running = self.running.get(job.id, NO_SLOTS)
         chosen = lowest(self.left & running, wanted)
-        ready = max(0, job.ready - count(self.dealt.get(job.id, NO_SLOTS) & ~running))
+        addable = self.addable(job)
         for preferred in (job.held, ~self.view.busy, -1):
             lacking = wanted - count(chosen)
             if lacking <= 0:
                 break
             if job.kind is Kind.BAG:
-                lacking = min(lacking, ready - count(chosen & ~running))
+                lacking = min(lacking, addable - count(chosen & ~running))
             chosen |= lowest(self.left & preferred & ~chosen, lacking)
         return chosen
 
@@ -128,12 +147,17 @@ class Dealing:
         """Place a workflow's ready tasks; where a node has no room now, keep its slots until bags have left them."""
         gained = 0
         for task in ready_tasks(job, job.ready):
+            if gained >= wanted:
+                break
+            if (job.id, task) in self.kept:
+                continue
             slots = room_for(self.view, job, task, self.left & self.view.free)
-            if slots and gained + count(slots) <= wanted:
+            if slots:
                 self.placed.append((job.id, task, slots))
             else:
                 slots = room_for(self.view, job, task, self.left)
-            if slots and gained + count(slots) <= wanted:
+            if slots:
+                self.kept.add((job.id, task))
                 self.left &= ~slots
                 self.dealt[job.id] = self.dealt.get(job.id, NO_SLOTS) | slots
                 gained += count(slots)
