@@ -35,7 +35,7 @@ def on_job_cancelled(state: State, event: JobCancelled) -> bool:
         return False
     job.cancelled = True
     state.drop_ready_tasks(job)
-    for attempt in job.attempts.values():
+    for _, attempt in sorted(job.attempts.items()):
         state.ask_to_end(attempt)
     state.conclude_if_done(job)
     state.look_at_everything()
