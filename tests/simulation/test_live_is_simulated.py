@@ -1,0 +1,130 @@
+"""One core: the live driver and the simulator, given the same jobs, decide the same under every policy.
+
+The live driver runs as it does in `headway up`, with its journal on disk; only its clock is set by hand and its engine
+ends each attempt when the workload says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from heapq import heappop, heappush
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headway import wire
+from headway.engines import base
+from headway.live.driver import Driver
+from headway.live.journal import Journal
+from headway.model.events import Event, JobSubmitted
+from headway.model.instant import NEVER, SECOND
+from headway.model.job import Kind
+from headway.model.node import NodeSpec
+from headway.model.workload import Workload, workload_of
+from headway.policies import registry
+from headway.sim.kernel import Simulation
+from headway.testing import FakeEngine, ManualClock
+
+CLUSTER = (NodeSpec("slow", 5), NodeSpec("fast", 3, speed=2.0))
+EVERY_POLICY = [offer.name for offer in registry.installed()]
+
+
+def mixed_workload(seed: int, jobs: int = 60) -> Workload:
+    """Bags and rigid jobs on a crowded cluster, with many ends and submissions in the same second."""
+    chance = np.random.default_rng(seed)
+    rigid = chance.random(jobs) < 0.4
+    return workload_of(
+        release=np.sort(chance.integers(0, 60, jobs)) * SECOND,
+        runtime=(run := chance.integers(1, 20, jobs)) * 2 * SECOND,
+        estimate=(run + chance.integers(0, 10, jobs)) * 2 * SECOND,
+        tasks=np.where(rigid, 1, chance.integers(1, 9, jobs)),
+        width=np.where(rigid, chance.integers(1, 8, jobs), 1),
+        kind=np.where(rigid, Kind.RIGID, Kind.BAG),
+        due=chance.integers(10, 300, jobs) * SECOND,
+        priority=chance.integers(0, 5, jobs).astype(float),
+    )
+
+
+class TimedEngine(FakeEngine):
+    """Ends each attempt as long after its launch as the workload says."""
+
+    def __init__(self, workload: Workload, clock: ManualClock) -> None:
+        super().__init__()
+        self.ends: list[tuple[int, base.AttemptKey]] = []
+        self._workload = workload
+        self._clock = clock
+
+    def launch(self, assignment: base.Assignment) -> None:
+        """Note when it will end: as long as on the slowest of its nodes."""
+        super().launch(assignment)
+        speed = min(node.speed for member in assignment.members for node in CLUSTER if node.name == member.node)
+        lasts = round(int(self._workload.runtime[assignment.job - 1]) / speed)
+        heappush(self.ends, (self._clock.now() + lasts, assignment.key))
+
+
+async def settle(driver: Driver) -> None:
+    """Let the driver take in what has arrived, until nothing more follows."""
+    commits = -1
+    while commits != driver.commits:
+        commits = driver.commits
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+async def run_live(workload: Workload, policy: str, folder: Path) -> list[Event]:
+    clock = ManualClock()
+    engine = TimedEngine(workload, clock)
+    driver = Driver(Journal(folder), engine, clock, registry.find, policy=policy)
+    await driver.start(CLUSTER)
+    jobs = [workload.job(position) for position in range(len(workload))]
+    while jobs or engine.ends:
+        at = min(jobs[0].release if jobs else NEVER, engine.ends[0][0] if engine.ends else NEVER)
+        clock.advance((at - clock.now()) / SECOND)
+        submissions = []
+        while jobs and jobs[0].release == at:
+            spec = jobs.pop(0)
+            new = wire.NewJob(
+                wire.Commands((wire.Command(("true",)),)),
+                kind=spec.kind.name.lower(),  # type: ignore[arg-type]
+                tasks=spec.tasks,
+                width=spec.width,
+                estimate=spec.estimate,
+                due=spec.due,
+                priority=spec.priority,
+            )
+            submissions.append(asyncio.create_task(driver.submit("me", wire.Submission((new,)))))
+        await asyncio.sleep(0)  # all that belongs to this instant has arrived when the driver takes its turn
+        while engine.ends and engine.ends[0][0] == at:
+            engine.end(*heappop(engine.ends)[1])
+        await settle(driver)
+        for submission in submissions:
+            await submission
+        driver.core.check()
+    assert not driver.open
+    await driver.stop()
+    events = [event for _, event in driver.journal.events(after=0)]
+    driver.journal.close()
+    return events
+
+
+def told(events: list[Event], first: int) -> list[tuple[object, ...]]:
+    """What the core was told, jobs counted from 0, without what only concerns the start of either driver."""
+    story: list[tuple[object, ...]] = []
+    for event in events:
+        name = type(event).__name__
+        if isinstance(event, JobSubmitted):
+            story.append((name, event.at, event.job.id - first))
+        elif name == "TaskEnded":
+            story.append((name, event.at, event.job - first, event.task, event.attempt, event.outcome))  # type: ignore[union-attr]
+    return story
+
+
+@pytest.mark.parametrize("policy", EVERY_POLICY)
+def test_every_policy_decides_live_as_it_does_in_the_simulator(policy: str, tmp_path: Path) -> None:
+    workload = mixed_workload(seed=7)
+    simulated: list[Event] = []
+    Simulation(workload, CLUSTER, registry.find, policy, journal=simulated).run()
+    live = asyncio.run(run_live(workload, policy, tmp_path))
+    assert told(live, first=1) == told(simulated, first=0)
+    assert len(told(live, first=1)) >= 2 * len(workload)
