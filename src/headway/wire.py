@@ -32,12 +32,12 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Calls(Request, frozen=True, tag="calls"):
-    """Python functions to be called, one call a task.
+    """Python functions to be called, one call a task; of a rigid job one a slot, by rank, or one for all its slots.
 
     Attributes:
         functions: names (`blob_name`) of the blobs that hold the functions, made by cloudpickle.
-        args: per task, `(args, kwargs)` made by cloudpickle.
-        chosen: per task, which of `functions` it calls; empty: all tasks call the first.
+        args: per call, `(args, kwargs)` made by cloudpickle.
+        chosen: per call, which of `functions` it is; empty: always the first.
     """
 
     functions: tuple[str, ...]
@@ -46,7 +46,7 @@ class Calls(Request, frozen=True, tag="calls"):
 
 
 class Command(Request, frozen=True):
-    """A program to be run. In `argv` and the paths `{i}` stands for the task's number.
+    """A program to be run. In `argv` and the paths `{i}` stands for the task's number, of a rigid job for the rank.
 
     Attributes:
         argv: program and arguments; no shell is involved.
@@ -64,7 +64,7 @@ class Command(Request, frozen=True):
 
 
 class Commands(Request, frozen=True, tag="commands"):
-    """Programs to be run: one for every task alike, or one each."""
+    """Programs to be run: one for every task alike, or one each; of a rigid job one for every slot, or one each."""
 
     commands: tuple[Command, ...]
 
@@ -463,25 +463,27 @@ def blob_name(blob: bytes) -> str:
 
 
 def check_work(job: NewJob, *, field: str = "work") -> None:
-    """See that there is work for each task of a job.
+    """See that there is work for each task of a job, or for each slot of a rigid one.
 
     Raises:
         InvalidInput: too few or too many calls or commands, an empty command, an unknown function.
     """
     work = job.work
+    rigid = job.kind == "rigid"
+    each, count = ("slot", job.width) if rigid else ("task", job.tasks)
     if isinstance(work, Commands):
-        if len(work.commands) not in (1, job.tasks):
-            raise InvalidInput(f"{field}.commands", len(work.commands), f"one, or one a task ({job.tasks})")
+        if len(work.commands) not in (1, count):
+            raise InvalidInput(f"{field}.commands", len(work.commands), f"one, or one a {each} ({count})")
         for number, command in enumerate(work.commands):
             if not command.argv or not command.argv[0]:
                 raise InvalidInput(f"{field}.commands[{number}].argv", command.argv, "a program and its arguments")
         return
-    if len(work.args) != job.tasks:
-        raise InvalidInput(f"{field}.args", len(work.args), f"one a task ({job.tasks})")
+    if len(work.args) != count and not (rigid and len(work.args) == 1):
+        raise InvalidInput(f"{field}.args", len(work.args), f"one a {each} ({count})")
     if not work.functions:
         raise InvalidInput(f"{field}.functions", work.functions, "at least one name of a blob")
-    if work.chosen and len(work.chosen) != job.tasks:
-        raise InvalidInput(f"{field}.chosen", len(work.chosen), f"none, or one a task ({job.tasks})")
+    if work.chosen and len(work.chosen) != len(work.args):
+        raise InvalidInput(f"{field}.chosen", len(work.chosen), f"none, or one a call ({len(work.args)})")
     for number in work.chosen:
         if not 0 <= number < len(work.functions):
             raise InvalidInput(f"{field}.chosen", number, f"0 to {len(work.functions) - 1}")

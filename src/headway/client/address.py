@@ -12,6 +12,10 @@ from headway.errors import HeadwayError, InvalidInput
 DATA_DIRECTORY: Final = "~/.local/share/headway"
 
 
+class Unreachable(HeadwayError):
+    """No server answers, or none is known: it may be being started again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """The server's URL without a path, and the token it demands."""
@@ -32,13 +36,14 @@ def find_server(url: str | None = None, token: str | None = None, data: str | Pa
     Its token: `token`; $HEADWAY_TOKEN unless `data` is given; the file `token` of the data directory.
 
     Raises:
-        HeadwayError: no server, or no token for it, can be found that way.
+        Unreachable: no server, or no token for it, can be found that way.
+        InvalidInput: the URL is none.
     """
     here = data is None
     directory = data_directory(data)
     url = url or (os.environ.get("HEADWAY_URL") if here else None) or _line(directory / "url")
     if not url:
-        raise HeadwayError(
+        raise Unreachable(
             f"no server is known: {directory / 'url'} is not there",
             "Start one with `headway up`, or name it with --url, --data or the variable HEADWAY_URL.",
         )
@@ -46,7 +51,7 @@ def find_server(url: str | None = None, token: str | None = None, data: str | Pa
         raise InvalidInput("url", url, "http://HOST:PORT or https://HOST:PORT")
     token = token or (os.environ.get("HEADWAY_TOKEN") if here else None) or _line(directory / "token")
     if not token:
-        raise HeadwayError(
+        raise Unreachable(
             f"no token for {url}: {directory / 'token'} is not there or cannot be read",
             "Set HEADWAY_TOKEN to the content of the file `token` in the server's data directory.",
         )

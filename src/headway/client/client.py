@@ -13,8 +13,8 @@ from pathlib import Path
 from threading import Condition, Event, Thread, current_thread
 from typing import Any, Final, Self, overload
 
-from headway.client.address import find_server
-from headway.client.connection import PAUSES, Line, Query, Refused, Server, Unreachable, pauses
+from headway.client.address import Unreachable, find_server
+from headway.client.connection import PAUSES, Line, Query, Refused, Server, pauses
 from headway.client.job import Job, When, described, instant
 from headway.client.waiters import Sink, Waiter, Waiters
 from headway.errors import HeadwayError

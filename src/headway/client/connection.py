@@ -16,7 +16,7 @@ import msgspec
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
-from headway.client.address import Address
+from headway.client.address import Address, Unreachable
 from headway.errors import HeadwayError
 from headway.wire import MSGPACK, ErrorBody, Route, encode
 
@@ -28,10 +28,6 @@ PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 Query = Iterable[tuple[str, object]]
 FindServer = Callable[[], Address]
-
-
-class Unreachable(HeadwayError):
-    """No server answers."""
 
 
 class Refused(HeadwayError):

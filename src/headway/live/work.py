@@ -31,11 +31,14 @@ def assignment(
         function: finds a function by its name.
         result_max: bytes that a result may have.
     """
-    task = task_work(work, launch.task, function)
     places = [(nodes[slot], slot - nodes[slot].first) for slot in numbers(launch.slots)]
     if spec.kind is Kind.RIGID:
-        members = tuple(base.Member(node.spec.name, (slot,), task) for node, slot in places)
+        members = tuple(
+            base.Member(node.spec.name, (slot,), task_work(work, rank, function))
+            for rank, (node, slot) in enumerate(places)
+        )
     else:
+        task = task_work(work, launch.task, function)
         members = (base.Member(places[0][0].spec.name, tuple(slot for _, slot in places), task),)
     return base.Assignment(
         launch.job, launch.task, launch.attempt, members, spec.time_limit, spec.memory_limit, result_max
@@ -48,10 +51,10 @@ def with_terms(spec: JobSpec, job: JobView) -> JobSpec:
 
 
 def task_work(work: wire.Work, task: int, function: Callable[[str], base.Function]) -> base.Work:
-    """The work of one task."""
+    """The work of one task; of a rigid job, of one rank."""
     if isinstance(work, wire.Calls):
         name = work.functions[work.chosen[task] if work.chosen else 0]
-        return base.Call(function(name), work.args[task])
+        return base.Call(function(name), work.args[task if len(work.args) > 1 else 0])
     command = work.commands[task if len(work.commands) > 1 else 0]
     number = str(task)
     return base.Command(
