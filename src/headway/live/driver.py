@@ -13,22 +13,23 @@ loaded anew from the journal, as if they had never been made. So the journal and
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import HeadwayError, InvalidInput
-from headway.live import work
+from headway.errors import HeadwayError
+from headway.live import intake, work
+from headway.live.clock import Clock
+from headway.live.intake import Offer
 from headway.live.journal import Batch, Journal, JournalFull, MessageRow, encode, event_row
+from headway.live.listeners import GATHER_SECONDS, Listeners
 from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
 from headway.model.events import (
     Event,
@@ -63,46 +64,6 @@ BLOBS_KEPT: Final[Duration] = 3600 * SECOND
 T = TypeVar("T")
 
 _USED_AGAIN: Final[Duration] = 600 * SECOND
-_FAR: Final[Duration] = 3600 * SECOND
-
-
-class Clock(Protocol):
-    """Time as the driver sees it."""
-
-    def now(self) -> Instant:
-        """Microseconds since the Unix epoch."""
-        ...
-
-    def call_at(self, at: Instant, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back once at this instant or soon after; returns what calls it off."""
-        ...
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> Instant:
-        return time.time_ns() // 1000
-
-    def call_at(self, at: Instant, callback: Callable[[], None]) -> Callable[[], None]:
-        # The loop's clock does not follow when the machine's is set, so a far instant is looked at again in between.
-        delay = min(max(0, at - self.now()), _FAR) / SECOND
-        return asyncio.get_running_loop().call_later(delay, callback).cancel
-
-
-class MissingBlobs(HeadwayError):
-    """A submission names blobs that it does not bring and that are not here."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        super().__init__(
-            f"the submission names {len(names)} functions that the server does not have: {', '.join(names)}",
-            "Send the submission again with these blobs.",
-        )
-        self.names = names
-
-
-class Conflict(HeadwayError):
-    """A request contradicts an earlier one."""
 
 
 class Unavailable(HeadwayError):
@@ -130,19 +91,6 @@ class _Request(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Offer:
-    """A checked submission: its jobs and the rows that go with them, complete but for instants and cursor."""
-
-    specs: list[JobSpec]
-    client: int
-    works: list[tuple[JobId, str, bytes]]
-    blobs: dict[str, bytes]
-    functions: set[str]
-    key: tuple[str, str, bytes]
-    answer: asyncio.Future[wire.Submitted]
-
-
-@dataclass(slots=True)
 class _Turn:
     """One turn: what becomes durable, and what is done afterwards."""
 
@@ -153,7 +101,7 @@ class _Turn:
     spent: list[Path] = field(default_factory=list)
     touched: set[int] = field(default_factory=set)
     answers: list[tuple[asyncio.Future[int], int]] = field(default_factory=list)
-    submitted: list[tuple[_Offer, wire.Submitted]] = field(default_factory=list)
+    submitted: list[tuple[Offer, wire.Submitted]] = field(default_factory=list)
 
 
 class Driver:
@@ -214,10 +162,11 @@ class Driver:
         self._stopping = False
         self._reports: list[base.Report] = []
         self._requests: list[_Request] = []
-        self._offers: list[_Offer] = []
-        self._keys: dict[tuple[str, str], asyncio.Future[wire.Submitted]] = {}
+        self._offers: list[Offer] = []
+        self._keys: dict[tuple[str, str], Offer] = {}
         self._pending: _Turn | None = None
-        self._waiting: dict[int, set[asyncio.Future[None]]] = {}
+        self._listeners = Listeners(self._has_work)
+        self._clients: Counter[int] = Counter()
         self._used: dict[str, Instant] = {}
         self._live: dict[base.AttemptKey, tuple[str, ...]] = {}
         self._heard: dict[str, Instant] = {}
@@ -278,7 +227,7 @@ class Driver:
     def take_no_more(self) -> None:
         """From now on every request is refused; whoever waits for messages is answered."""
         self._stopping = True
-        self._notify(list(self._waiting))
+        self._listeners.release()
 
     async def stop(self) -> None:
         """End in order: take no more on, end what runs (it is redone at the next start), store a snapshot."""
@@ -304,24 +253,30 @@ class Driver:
         if stored is None:
             self.core = Scheduler(self._policies, self._policy or "fcfs")
             stored = (0, self.core.dump())
-            self.journal.store_snapshot(*stored, unused_since=0)
+            self.journal.store_snapshot(*stored, (), unused_since=0)
         seq, record = stored
         self.core = Scheduler.restore(record, self._policies)
         self._wake_at = record.wake_at
         self.recorded, self._message, self._job = self.journal.last()
         self.told = self._message
         self._snapshot_due = seq + self._snapshot_every
+        started: dict[JobId, Instant] = {}
         for _, event in self.journal.events(after=seq):
             if isinstance(event, Woke):
                 self._wake_at = NEVER
             for action in self.core.handle(event):
                 if isinstance(action, Wake):
                     self._wake_at = min(self._wake_at, action.at)
+                elif isinstance(action, Launch):
+                    started.setdefault(action.job, event.at)
         progress = self.journal.progress()
         self.open = {
-            row.id: OpenJob(row.spec, row.client, row.submitted, row.started, *progress.get(row.id, (0, 0)))
+            row.id: OpenJob(
+                row.spec, row.client, row.submitted, row.started or started.get(row.id), *progress.get(row.id, (0, 0))
+            )
             for row in self.journal.jobs(open_only=True)
         }
+        self._clients = Counter(kept.client for kept in self.open.values())
         if self.open.keys() != self.core.state.jobs.keys():
             odd = sorted(self.open.keys() ^ self.core.state.jobs.keys())[:5]
             raise HeadwayError(
@@ -379,24 +334,27 @@ class Driver:
             JournalFull, Unavailable: not now.
         """
         self._see_open()
-        digest = b""
-        if submission.key:
-            digest = hashlib.sha256(encode(submission.jobs)).digest()
-            before = self.journal.accepted(caller, submission.key)
-            if before is not None:
-                if before.digest != digest:
-                    raise Conflict(
-                        f"key {submission.key!r} was used for another submission",
-                        "A key stands for one submission: repeat that one unchanged, or use a new key.",
-                    )
-                return wire.Submitted(tuple(range(before.first, before.first + before.jobs)), before.cursor, True)
-            twin = self._keys.get((caller, submission.key))
-            if twin is not None:
-                return await asyncio.shield(twin)
-        offer = self._offer(caller, submission, digest)
+        digest = intake.digest(submission)
+        before = intake.answered(self.journal, caller, submission, digest)
+        if before is not None:
+            return before
+        twin = self._keys.get((caller, submission.key)) if digest else None
+        if twin is not None:
+            intake.see_same(submission, digest, twin.key[2])
+            return await asyncio.shield(twin.answer)
+        offer = intake.look_at(
+            submission,
+            caller,
+            digest,
+            first=self._job + 1,
+            now=self._now(),
+            objection=self.core.objection,
+            journal=self.journal,
+        )
+        self._job += len(offer.specs)
         self._offers.append(offer)
-        if submission.key:
-            self._keys[caller, submission.key] = offer.answer
+        if digest:
+            self._keys[caller, submission.key] = offer
             offer.answer.add_done_callback(lambda _: self._keys.pop((caller, submission.key)))
         self._ask_for_turn()
         return await offer.answer
@@ -412,35 +370,6 @@ class Driver:
         for path in files:
             Path(path).unlink(missing_ok=True)
         return cleared
-
-    def _offer(self, caller: str, submission: wire.Submission, digest: bytes) -> _Offer:
-        """Check a submission and give its jobs their ids."""
-        if not submission.jobs:
-            raise InvalidInput("jobs", [], "at least one job")
-        now = self._now()
-        specs: list[JobSpec] = []
-        works: list[tuple[JobId, str, bytes]] = []
-        functions: set[str] = set()
-        for place, (job, number) in enumerate(zip(submission.jobs, count(self._job + 1), strict=False)):
-            wire.check_work(job, field=f"jobs[{place}].work")
-            spec = job.spec(number, now, caller)
-            objection = self.core.objection(spec)
-            if objection is not None:
-                raise HeadwayError(f"jobs[{place}].{objection}")
-            names = job.work.functions if isinstance(job.work, wire.Calls) else ()
-            functions.update(names)
-            specs.append(spec)
-            works.append((number, " ".join(names), encode(job.work)))
-        for name, blob in submission.blobs.items():
-            if wire.blob_name(blob) != name:
-                raise InvalidInput("blobs", name, "the SHA-256 of the blob's bytes, in hexadecimal")
-        missing = [name for name in functions if name not in submission.blobs and not self.journal.has_blob(name)]
-        if missing:
-            raise MissingBlobs(tuple(sorted(missing)))
-        client = self.journal.client(submission.client)
-        self._job += len(specs)
-        answer: asyncio.Future[wire.Submitted] = asyncio.get_running_loop().create_future()
-        return _Offer(specs, client, works, submission.blobs, functions, (caller, submission.key, digest), answer)
 
     def _see_open(self) -> None:
         if self.broken.done():
@@ -470,7 +399,7 @@ class Driver:
             # The journal is right, this process may not be: stop here, a start goes on from the journal.
             log.critical("the driver broke", exc_info=error)
             self.broken.set_exception(error)
-            self._notify(list(self._waiting))
+            self._listeners.release()
             raise
 
     def _turn(self) -> None:
@@ -492,7 +421,7 @@ class Driver:
         if self._snapshot_due <= self.recorded and self.full is None:
             self._store_snapshot()
 
-    def _refuse(self, full: JournalFull, requests: list[_Request], offers: list[_Offer]) -> None:
+    def _refuse(self, full: JournalFull, requests: list[_Request], offers: list[Offer]) -> None:
         """The disk is full: refuse what is wanted, and try again later."""
         log.error("%s", full)
         self.full = full
@@ -517,7 +446,7 @@ class Driver:
         if not self._stopping:
             self._run_turn()
 
-    def _digest(self, reports: list[base.Report], requests: list[_Request], offers: list[_Offer]) -> _Turn:
+    def _digest(self, reports: list[base.Report], requests: list[_Request], offers: list[Offer]) -> _Turn:
         """Let the core handle everything that came, as of now."""
         turn = _Turn(self._now())
         for report in reports:
@@ -579,13 +508,13 @@ class Driver:
         if renewed:
             self._feed(turn, NodesHeard(turn.now, tuple(renewed)))
 
-    def _take_offer(self, turn: _Turn, offer: _Offer) -> None:
+    def _take_offer(self, turn: _Turn, offer: Offer) -> None:
         batch, now = turn.batch, turn.now
         answer = wire.Submitted(tuple(spec.id for spec in offer.specs), self._message)
-        for spec in offer.specs:
+        for spec, (functions, body) in zip(offer.specs, offer.works, strict=True):
             self.open[spec.id] = OpenJob(spec, offer.client, now)
-            batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, encode(spec)))
-        batch.work += offer.works
+            self._clients[offer.client] += 1
+            batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, encode(spec), functions, body))
         batch.blobs += [(name, now, blob) for name, blob in offer.blobs.items()]
         for name in offer.functions:
             if now - self._used.get(name, 0) > _USED_AGAIN:
@@ -616,14 +545,14 @@ class Driver:
                     kept = self.open[action.job]
                     if kept.started is None:
                         kept.started = now
-                        batch.started.append((now, action.job))
                     turn.actions.append(action)
                 case Settle():
                     settled = True
                     self._settle(turn, action, ended)
                 case Conclude():
                     kept = self.open.pop(action.job)
-                    batch.ended.append((action.status.value, now, kept.done, kept.failed, action.job))
+                    self._clients[kept.client] -= 1
+                    batch.ended.append((action.status.value, kept.started, now, kept.done, kept.failed, action.job))
                     self._tell(turn, kept, action.job, None, action.status.value, None, files=False)
                 case Wake():
                     self._wake_at = min(self._wake_at, action.at)
@@ -678,7 +607,8 @@ class Driver:
             _answer(offer.answer, submitted)
         for answer, taken in turn.answers:
             _answer(answer, taken)
-        self._notify(turn.touched)
+        if turn.touched:
+            self._listeners.tell((0, *turn.touched))
         self._set_alarm()
 
     def _launch(self, launch: Launch) -> None:
@@ -717,16 +647,17 @@ class Driver:
     def _store_snapshot(self) -> None:
         self._snapshot_due = self.recorded + max(self._snapshot_every, 4 * len(self.open))
         try:
-            self.journal.store_snapshot(self.recorded, self.core.dump(), unused_since=self._now() - BLOBS_KEPT)
+            started = [(kept.started, job) for job, kept in self.open.items() if kept.started is not None]
+            self.journal.store_snapshot(self.recorded, self.core.dump(), started, unused_since=self._now() - BLOBS_KEPT)
         except JournalFull as full:
             log.warning("no snapshot was stored: %s", full)
 
     # Messages
 
-    def _notify(self, keys: Iterable[int]) -> None:
-        for key in keys:
-            for waiting in self._waiting.pop(key, ()):
-                _answer(waiting, None)
+    def _has_work(self, key: int) -> bool:
+        if key > 0:
+            return key in self.open
+        return self._clients[-key] > 0 if key else bool(self.open)
 
     async def messages(
         self,
@@ -750,22 +681,18 @@ class Driver:
                 after, limit, client=client, jobs=jobs, result_max=result_max, size_max=size_max
             )
 
-        found = read()
-        if not found and wait_seconds > 0 and not self._stopping and not self.broken.done():
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            for key in keys:
-                self._waiting.setdefault(key, set()).add(waiting)
-            try:
-                await asyncio.wait((waiting,), timeout=wait_seconds)
-            finally:
-                for key in keys:
-                    others = self._waiting.get(key)
-                    if others is not None:
-                        others.discard(waiting)
-                        if not others:
-                            del self._waiting[key]
-            found = read()
-        return found, found[-1].number if found else max(after, self.told)
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
+        while True:
+            found, now = read(), loop.time()
+            until = asked + wait_seconds
+            if found and not self._listeners.is_quiet(keys) and len(found) < limit:
+                until = min(until, asked + GATHER_SECONDS)
+            elif found:
+                until = now
+            if now >= until or self._stopping or self.broken.done():
+                return found, found[-1].number if found else max(after, self.told)
+            await self._listeners.hear(keys, until - now, quiet=bool(found))
 
 
 def _answer(future: asyncio.Future[T], value: T) -> None:

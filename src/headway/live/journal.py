@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,10 +44,9 @@ CREATE TABLE submissions (
 CREATE TABLE jobs (
     id INTEGER PRIMARY KEY, client INTEGER NOT NULL, name TEXT NOT NULL, user TEXT NOT NULL,
     status TEXT, submitted INTEGER NOT NULL, started INTEGER, ended INTEGER, done INTEGER, failed INTEGER,
-    spec BLOB NOT NULL
+    spec BLOB NOT NULL, functions TEXT, work BLOB
 );
 CREATE INDEX jobs_open ON jobs (id) WHERE ended IS NULL;
-CREATE TABLE work (job INTEGER PRIMARY KEY, functions TEXT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE blobs (name TEXT PRIMARY KEY, used INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE TABLE messages (
     number INTEGER PRIMARY KEY, client INTEGER NOT NULL, job INTEGER NOT NULL, task INTEGER,
@@ -109,28 +108,25 @@ class Batch:
 
     events: list[tuple[int, Instant, str, bytes]] = field(default_factory=list)
     messages: list[tuple[int, int, JobId, int | None, Instant, str, int, bytes | None]] = field(default_factory=list)
-    jobs: list[tuple[JobId, int, str, str, Instant, bytes]] = field(default_factory=list)
-    work: list[tuple[JobId, str, bytes]] = field(default_factory=list)
+    jobs: list[tuple[JobId, int, str, str, Instant, bytes, str, bytes]] = field(default_factory=list)
     blobs: list[tuple[str, Instant, bytes]] = field(default_factory=list)
     used: list[tuple[Instant, str]] = field(default_factory=list)
     submissions: list[tuple[str, str, bytes, JobId, int, int]] = field(default_factory=list)
-    started: list[tuple[Instant, JobId]] = field(default_factory=list)
-    ended: list[tuple[str, Instant, int, int, JobId]] = field(default_factory=list)
+    ended: list[tuple[str, Instant | None, Instant, int, int, JobId]] = field(default_factory=list)
     terms: list[tuple[bytes, JobId]] = field(default_factory=list)
 
 
-_STATEMENTS: Final = (
-    ("events", "INSERT INTO events VALUES (?, ?, ?, ?)"),
-    ("messages", "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)"),
-    ("jobs", "INSERT INTO jobs (id, client, name, user, submitted, spec) VALUES (?, ?, ?, ?, ?, ?)"),
-    ("work", "INSERT INTO work VALUES (?, ?, ?)"),
-    ("blobs", "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)"),
-    ("used", "UPDATE blobs SET used = ? WHERE name = ?"),
-    ("submissions", "INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?)"),
-    ("started", "UPDATE jobs SET started = ? WHERE id = ?"),
-    ("ended", "UPDATE jobs SET status = ?, ended = ?, done = ?, failed = ? WHERE id = ?"),
-    ("terms", "UPDATE jobs SET spec = ? WHERE id = ?"),
-)
+_STATEMENTS: Final = {
+    "events": "INSERT INTO events VALUES (?, ?, ?, ?)",
+    "messages": "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    "jobs": "INSERT INTO jobs VALUES (?, ?, ?, ?, NULL, ?, NULL, NULL, NULL, NULL, ?, ?, ?)",
+    "blobs": "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)",
+    "used": "UPDATE blobs SET used = ? WHERE name = ?",
+    "submissions": "INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?)",
+    "ended": """UPDATE jobs SET status = ?, started = ?, ended = ?, done = ?, failed = ?, functions = NULL, work = NULL
+        WHERE id = ?""",
+    "terms": "UPDATE jobs SET spec = ? WHERE id = ?",
+}
 
 _NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
@@ -212,12 +208,10 @@ class Journal:
             JournalFull: the disk takes no more now.
         """
         with self._transaction() as db:
-            for name, statement in _STATEMENTS:
+            for name, statement in _STATEMENTS.items():
                 rows = getattr(batch, name)
                 if rows:
                     db.executemany(statement, rows)
-            if batch.ended:
-                db.executemany("DELETE FROM work WHERE job = ?", [(row[-1],) for row in batch.ended])
 
     def client(self, name: str) -> int:
         """The number that stands for a client's text in the other tables.
@@ -233,10 +227,13 @@ class Journal:
             self._clients[name] = number
         return number
 
-    def store_snapshot(self, seq: int, record: StateRecord, *, unused_since: Instant) -> None:
+    def store_snapshot(
+        self, seq: int, record: StateRecord, started: Iterable[tuple[Instant, JobId]], *, unused_since: Instant
+    ) -> None:
         """Keep the state after event `seq`, and let go of what it makes unnecessary.
 
-        The first snapshot is kept with the events, the last two always. Blobs that no open job needs go if they were
+        `started` are the first launches of open jobs, which do not follow from the events after the snapshot. The
+        first snapshot is kept with the events, the last two always. Blobs that no open job needs go if they were
         not used since `unused_since`.
 
         Raises:
@@ -245,6 +242,7 @@ class Journal:
         body = msgspec.json.encode(record)
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, record.now, body))
+            db.executemany("UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL", started)
             kept = [row[0] for row in db.execute("SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2")][-1]
             if self._keep_events:
                 db.execute("DELETE FROM snapshots WHERE seq < ? AND seq > (SELECT min(seq) FROM snapshots)", (kept,))
@@ -253,7 +251,11 @@ class Journal:
                 db.execute("DELETE FROM events WHERE seq <= ?", (kept,))
             old = [row[0] for row in db.execute("SELECT name FROM blobs WHERE used < ?", (unused_since,))]
             if old:
-                needed = {name for row in db.execute("SELECT functions FROM work") for name in row[0].split()}
+                needed = {
+                    name
+                    for row in db.execute("SELECT functions FROM jobs WHERE ended IS NULL")
+                    for name in row[0].split()
+                }
                 db.executemany("DELETE FROM blobs WHERE name = ?", [(name,) for name in old if name not in needed])
 
     def clear(self, jobs: Sequence[JobId]) -> int:
@@ -328,7 +330,7 @@ class Journal:
 
     def work(self, job: JobId) -> Work:
         """The work of an open job."""
-        return _work.decode(self._db.execute("SELECT body FROM work WHERE job = ?", (job,)).fetchone()[0])
+        return _work.decode(self._db.execute("SELECT work FROM jobs WHERE id = ?", (job,)).fetchone()[0])
 
     def blob(self, name: str) -> bytes:
         """A blob that an open job needs."""

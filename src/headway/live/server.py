@@ -23,7 +23,8 @@ from headway.config import uniform_cluster
 from headway.engines import base
 from headway.engines.local import LocalEngine
 from headway.errors import HeadwayError, InvalidInput
-from headway.live.driver import Driver, SystemClock
+from headway.live.clock import SystemClock
+from headway.live.driver import Driver
 from headway.live.journal import Journal
 from headway.model.node import NodeSpec
 from headway.policies.registry import find

@@ -22,7 +22,8 @@ from starlette.routing import Route
 from headway import __version__, wire
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.live import reports
-from headway.live.driver import Conflict, Driver, MissingBlobs, Unavailable
+from headway.live.driver import Driver, Unavailable
+from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import JournalFull, MessageRow
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome

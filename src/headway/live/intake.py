@@ -1,0 +1,123 @@
+"""What is seen to before a submission is accepted: its work, its terms, its functions, its key."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headway import wire
+from headway.errors import HeadwayError, InvalidInput
+from headway.live.journal import Journal, encode
+from headway.model.instant import Instant
+from headway.model.job import JobId, JobSpec
+
+
+class MissingBlobs(HeadwayError):
+    """A submission names functions that it does not bring and that are not here."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(
+            f"the submission names {len(names)} functions that the server does not have: {', '.join(names)}",
+            "Send the submission again with these blobs.",
+        )
+        self.names = names
+
+
+class Conflict(HeadwayError):
+    """A request contradicts an earlier one."""
+
+
+@dataclass(slots=True)
+class Offer:
+    """A submission that was looked at: its jobs and the rows that go with them, complete but for the instant.
+
+    Attributes:
+        client: the number of the client in the journal.
+        works: of each job the names of its functions, with spaces between them, and its encoded work.
+        key: caller, idempotency key, digest of the jobs.
+        answer: where the answer goes.
+    """
+
+    specs: list[JobSpec]
+    client: int
+    works: list[tuple[str, bytes]]
+    blobs: dict[str, bytes]
+    functions: set[str]
+    key: tuple[str, str, bytes]
+    answer: asyncio.Future[wire.Submitted]
+
+
+def digest(submission: wire.Submission) -> bytes:
+    """What tells whether two submissions with one key are the same; empty without a key."""
+    return hashlib.sha256(encode(submission.jobs)).digest() if submission.key else b""
+
+
+def answered(journal: Journal, caller: str, submission: wire.Submission, digest: bytes) -> wire.Submitted | None:
+    """The answer to a submission that was accepted before under its key.
+
+    Raises:
+        Conflict: the key was used for another submission.
+    """
+    before = journal.accepted(caller, submission.key) if submission.key else None
+    if before is None:
+        return None
+    see_same(submission, digest, before.digest)
+    return wire.Submitted(tuple(range(before.first, before.first + before.jobs)), before.cursor, True)
+
+
+def see_same(submission: wire.Submission, digest: bytes, before: bytes) -> None:
+    """See that a submission is the one that was made before under its key.
+
+    Raises:
+        Conflict: it is another one.
+    """
+    if digest != before:
+        raise Conflict(
+            f"key {submission.key!r} was used for another submission",
+            "A key stands for one submission: repeat that one unchanged, or use a new key.",
+        )
+
+
+def look_at(
+    submission: wire.Submission,
+    caller: str,
+    digest: bytes,
+    *,
+    first: JobId,
+    now: Instant,
+    objection: Callable[[JobSpec], str | None],
+    journal: Journal,
+) -> Offer:
+    """Check a submission whole and give its jobs ids from `first` on.
+
+    Raises:
+        HeadwayError: a job cannot be accepted; the message says which and why.
+        MissingBlobs: functions are named that are not here.
+        JournalFull: its client is new and the disk takes no more.
+    """
+    if not submission.jobs:
+        raise InvalidInput("jobs", [], "at least one job")
+    specs: list[JobSpec] = []
+    works: list[tuple[str, bytes]] = []
+    functions: set[str] = set()
+    for place, job in enumerate(submission.jobs):
+        wire.check_work(job, field=f"jobs[{place}].work")
+        spec = job.spec(first + place, now, caller)
+        wrong = objection(spec)
+        if wrong is not None:
+            raise HeadwayError(f"jobs[{place}].{wrong}")
+        names = job.work.functions if isinstance(job.work, wire.Calls) else ()
+        functions.update(names)
+        specs.append(spec)
+        works.append((" ".join(names), encode(job.work)))
+    for name, blob in submission.blobs.items():
+        if wire.blob_name(blob) != name:
+            raise InvalidInput("blobs", name, "the SHA-256 of the blob's bytes, in hexadecimal")
+    missing = [name for name in functions if name not in submission.blobs and not journal.has_blob(name)]
+    if missing:
+        raise MissingBlobs(tuple(sorted(missing)))
+    answer: asyncio.Future[wire.Submitted] = asyncio.get_running_loop().create_future()
+    client = journal.client(submission.client)
+    return Offer(specs, client, works, submission.blobs, functions, (caller, submission.key, digest), answer)
