@@ -1,0 +1,106 @@
+"""The logs that figures are taken on: public ones where they are at hand, else made ones of the same size.
+
+Looked for in the folder that $HEADWAY_DATA names, else in `../shared/data` beside the project.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from headway.model.instant import NEVER, SECOND
+from headway.model.job import Kind
+from headway.model.workload import Workload
+from headway.traces import read_workload, write_workload
+from headway.traces.transforms import first, with_load
+
+
+@dataclass(frozen=True)
+class Log:
+    """A public log.
+
+    Attributes:
+        name, file: as it is called, and its file below the folder of data.
+        slots: the size of its machine.
+        jobs: how many jobs of it can be run again.
+        load: work per capacity.
+    """
+
+    name: str
+    file: str
+    slots: int
+    jobs: int
+    load: float
+
+    @property
+    def path(self) -> Path:
+        """Where it should be."""
+        folder = os.environ.get("HEADWAY_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data"
+        return Path(folder) / self.file
+
+    @property
+    def title(self) -> str:
+        """Its name, and whether it is the log itself."""
+        return self.name if self.path.exists() else f"{self.name} (made: the log is absent)"
+
+
+HPC2N = Log("HPC2N", "swf/HPC2N-2002-2.2-cln.swf.gz", slots=240, jobs=202_871, load=0.60)
+SDSC_SP2 = Log("SDSC-SP2", "swf/SDSC-SP2-1998-4.2-cln.swf.gz", slots=128, jobs=54_044, load=0.83)
+SDSC_PARAGON = Log("SDSC-Par", "swf/SDSC-Par-1996-3.1-cln.swf.gz", slots=400, jobs=32_135, load=0.75)
+
+
+def workload(log: Log) -> Workload:
+    """The jobs of a log, or of a made one in its place."""
+    return read_workload(log.path, machine=log.slots) if log.path.exists() else made(log)
+
+
+def made(log: Log) -> Workload:
+    """A workload of the size and load of a log, always the same.
+
+    Run times and gaps are lognormal, widths mostly powers of two up to the machine's, estimates a few times too long.
+    """
+    chance, jobs = np.random.default_rng(log.jobs), log.jobs
+    exponent = chance.beta(1, 3, jobs) * np.log2(log.slots)
+    exponent = np.where(chance.random(jobs) < 0.7, np.rint(exponent), exponent)
+    width = np.clip(2**exponent, 1, log.slots).astype(np.int64)
+    runtime = np.rint(np.clip(chance.lognormal(6.5, 2.2, jobs), 1, 200_000)).astype(np.int64)
+    estimate = np.rint(runtime * chance.choice((1, 1.5, 3, 10), jobs) / 60 + 1).astype(np.int64) * 60
+    release = np.rint(np.cumsum(chance.lognormal(4, 1.8, jobs))).astype(np.int64)
+    plain = Workload(
+        label=np.arange(1, jobs + 1),
+        release=release * SECOND,
+        tasks=np.ones(jobs, dtype=np.int64),
+        width=width,
+        runtime=runtime * SECOND,
+        estimate=estimate * SECOND,
+        due=np.full(jobs, NEVER),
+        priority=np.zeros(jobs),
+        rate=np.ones(jobs),
+        user=np.array([str(user) for user in chance.zipf(1.6, jobs) % 300], dtype=object),
+        kind=np.full(jobs, Kind.RIGID, dtype=np.int8),
+    )
+    loaded = with_load(plain, log.load, log.slots)
+    return loaded.with_columns(release=loaded.release // SECOND * SECOND)
+
+
+def pieces(wanted: Iterable[tuple[Log, int]], folder: Path) -> list[Path]:
+    """Files in a folder, each with the first jobs of a log and nothing else, in Standard Workload Format, plain.
+
+    They are written by another process: what a process has once held counts as memory of every command it runs.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as apart:
+        return list(apart.map(_piece, wanted, repeat(folder)))
+
+
+def _piece(wanted: tuple[Log, int], folder: Path) -> Path:
+    log, jobs = wanted
+    path = folder / f"{log.name}-{jobs}.swf"
+    write_workload(first(workload(log), jobs), path)
+    return path

@@ -1,0 +1,116 @@
+"""Commands under a stopwatch, figures in the form of the report, and what machine they are from."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import psutil
+
+Name = TypeVar("Name")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a command as a whole process.
+
+    Attributes:
+        seconds: from before the process was made until it had ended.
+        megabytes: the most memory it had resident, in millions of bytes.
+        output: what it printed.
+    """
+
+    seconds: float
+    megabytes: float
+    output: str
+
+
+def run(command: Sequence[str]) -> Run:
+    """Run a command to its end.
+
+    Raises:
+        SystemExit: it failed; with what it said.
+    """
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as complaint:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=complaint)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        complaint.seek(0)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{complaint.read()}")
+        return Run(seconds, usage.ru_maxrss * 1024 / 1e6, output.read())
+
+
+def headway(*arguments: object) -> list[str]:
+    """The command `headway` of this environment with these arguments."""
+    return [os.path.join(os.path.dirname(sys.executable), "headway"), *map(str, arguments)]
+
+
+def alternating(things: Mapping[Name, Callable[[], Made]], rounds: int) -> dict[Name, list[Made]]:
+    """Run each thing in turn, round after round, so that a busy moment of the machine meets all of them alike."""
+    runs: dict[Name, list[Made]] = {name: [] for name in things}
+    for _ in range(rounds):
+        for name, thing in things.items():
+            runs[name].append(thing())
+    return runs
+
+
+def seconds(runs: Iterable[Run]) -> float:
+    """The median time of some runs."""
+    return statistics.median(run.seconds for run in runs)
+
+
+def megabytes(runs: Iterable[Run]) -> float:
+    """The most memory that any of some runs had."""
+    return max(run.megabytes for run in runs)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which this share of the values lies."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table; every column but the first is of numbers."""
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
+
+
+def section(title: str, text: str, *tables: str) -> None:
+    """Print a section of the report: what was done, the tables, and the command that takes the figures anew."""
+    script = os.path.basename(sys.argv[0])
+    for part in (f"## {title}", textwrap.fill(" ".join(text.split()), 120), *tables, f"    python bench/{script}"):
+        print(part, end="\n\n")
+
+
+def rounded(value: float) -> str:
+    """A figure with three digits that count, thousands set apart."""
+    if value >= 100:
+        digits = len(str(int(value))) - 3
+        return f"{round(value, -digits):,.0f}"
+    return f"{value:.3g}"
+
+
+def machine() -> str:
+    """What the figures were taken on, without its name."""
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = models[0] if models else platform.machine()
+    return (
+        f"{psutil.cpu_count()} x {processor}, {psutil.virtual_memory().total / 1e9:.0f} GB of memory, "
+        f"{platform.system()} {platform.release().partition('-')[0]}, "
+        f"{platform.python_implementation()} {platform.python_version()}"
+    )

@@ -1,0 +1,108 @@
+"""EASY backfilling against others, in the same run: a textbook loop in plain Python, and AccaSim.
+
+python bench/peers.py [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import tempfile
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import logs
+import measure
+
+BENCH = Path(__file__).parent
+FEW, MANY = 10_000, 200_000
+
+Starts = dict[str, float]
+"""When each job starts, in seconds, by its number in the log."""
+
+
+def read_starts(schedule: Path) -> Starts:
+    """The starts in a table with columns `job` and `start`."""
+    with schedule.open(encoding="utf-8", newline="") as rows:
+        return {row["job"]: float(row["start"]) for row in csv.DictReader(rows)}
+
+
+def read_accasim_starts(folder: Path) -> Starts:
+    """The starts in AccaSim's list: `job;user;queued__slots__start;...`, times as dates."""
+    starts = {}
+    for line in next(folder.glob("sched-*")).read_text(encoding="utf-8").splitlines():
+        start = line.split("__")[2].partition(";")[0]
+        starts[line.partition(";")[0]] = datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()
+    return starts
+
+
+def compare(log: logs.Log, folder: Path, rounds: int) -> list[tuple[object, ...]]:
+    """The rows of one log.
+
+    Raises:
+        SystemExit: the textbook loop starts a job at another time than Headway.
+    """
+    few, many = logs.pieces([(log, FEW), (log, MANY)], folder)
+    ours, textbook, accasim = folder / "ours.csv", folder / "textbook.csv", folder / "accasim"
+    accasim.mkdir()
+    python = sys.executable
+    commands = {
+        "Headway": measure.headway("simulate", few, "--policy", "easy", "--slots", log.slots, "--schedule", ours),
+        "textbook loop": [python, BENCH / "textbook.py", few, log.slots, "--schedule", textbook],
+        f"AccaSim {version('accasim')}": [python, BENCH / "accasim_easy.py", few, log.slots, accasim],
+    }
+    rows = run(commands, FEW, log, rounds)
+    starts = {"textbook loop": read_starts(textbook), "AccaSim": read_accasim_starts(accasim)}
+    wanted = read_starts(ours)
+    if starts["textbook loop"] != wanted:
+        raise SystemExit(f"{log.name}: the textbook loop and Headway do not start the same jobs at the same times")
+    same = sum(starts["AccaSim"][job] == start for job, start in wanted.items())
+    rows[-1] = (*rows[-1][:-1], f"{same / FEW:.0%}")
+    if log.jobs >= MANY:
+        commands = {
+            "Headway": measure.headway("simulate", many, "--policy", "easy", "--slots", log.slots, "--json"),
+            "textbook loop": [python, BENCH / "textbook.py", many, log.slots],
+        }
+        rows += run(commands, MANY, log, rounds)
+    return rows
+
+
+def run(commands: dict[str, list[str]], jobs: int, log: logs.Log, rounds: int) -> list[tuple[object, ...]]:
+    """Run commands in turn; a row for each, with its time as a multiple of the first one's."""
+    things = {name: partial(measure.run, list(map(str, command))) for name, command in commands.items()}
+    runs = measure.alternating(things, rounds)
+    first = measure.seconds(next(iter(runs.values())))
+    rows: list[tuple[object, ...]] = []
+    for name, several in runs.items():
+        took = measure.seconds(several)
+        rate, ratio = measure.rounded(jobs / took), measure.rounded(first / took)
+        rows.append((f"{log.title}, {jobs:,} jobs", name, f"{took:.2f}", rate, ratio, "all"))
+    return rows
+
+
+def main() -> None:
+    """Print the section of the report."""
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--rounds", type=int, default=3)
+    rounds = arguments.parse_args().rounds
+    rows: list[tuple[object, ...]] = []
+    for log in (logs.HPC2N, logs.SDSC_SP2):
+        with tempfile.TemporaryDirectory() as folder:
+            rows += compare(log, Path(folder), rounds)
+    measure.section(
+        "EASY, against others",
+        f"""Whole processes that read the same file, in turn in one run; medians of {rounds}. `bench/textbook.py` is the
+        shortest plain Python that gives the same schedule (checked in each run, start by start): one algorithm,
+        rigid jobs, equal slots, and nothing that could be asked, explained, journalled or replayed. AccaSim is the
+        one simulator of batch systems we found that pip installs and that reads such logs; `bench/accasim_easy.py`
+        gives it one node with all cores, the cheapest for it. Its backfilling keeps no slots for the head of the
+        queue, so its schedule is another.""",
+        measure.table(("log", "simulator", "seconds", "jobs/s", "speed, Headway = 1", "starts as Headway's"), rows),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Take all figures and write them to docs/benchmarks.md (`make bench`), or some of them to the terminal.
+
+    python bench/run.py [NAME...]
+
+Each name is a script of this folder that prints one section: easy, decision, ... A figure that cannot be taken ends the
+whole with what went wrong, and the report stays as it was.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+import measure
+
+BENCH = Path(__file__).resolve().parent
+REPORT = BENCH.parent / "docs" / "benchmarks.md"
+SECTIONS = ("easy", "peers", "shares", "decision", "lin14", "startup")
+
+
+def main(names: list[str]) -> None:
+    """Run the scripts and write the report."""
+    busy = psutil.cpu_percent(interval=3) / 100 * psutil.cpu_count()
+    parts = [HEAD.format(machine=measure.machine(), busy=busy)]
+    began = time.perf_counter()
+    for name in names or SECTIONS:
+        print(f"{time.perf_counter() - began:4.0f} s  {name}", file=sys.stderr, flush=True)
+        done = subprocess.run([sys.executable, BENCH / f"{name}.py"], stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"bench/{name}.py ended with {done.returncode}; {REPORT.name} was not written")
+        parts.append(done.stdout.strip())
+    report = "\n\n".join(parts) + "\n"
+    if names:
+        print(report)
+    else:
+        REPORT.write_text(report, encoding="utf-8")
+
+
+HEAD = """# Figures
+
+Written by `make bench`: do not edit, take them anew. Each section names the command that takes its figures alone.
+Public logs are looked for in the folder `$HEADWAY_DATA` names, else in `../shared/data`; where they are absent, made
+ones of the same size and load stand in, and the tables say so.
+
+Machine: {machine}. Before the figures were taken other programs kept {busy:.1f} of its processors busy."""
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
