@@ -42,8 +42,8 @@ def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) 
     """Reconcile who holds what with what the plan wants: first what is given up, then what is taken."""
     for wanted in allocations:
         job = state.jobs.get(wanted.job)
-        if job is not None and wanted.task is None and job.held & ~wanted.slots:
-            state.let_go(job, job.held & ~wanted.slots)
+        if job is not None and job.held and wanted.task is None and job.held != wanted.slots:
+            state.let_go(job, job.held if job.kind is Kind.RIGID else job.held & ~wanted.slots)
     for wanted in allocations:
         job = state.jobs.get(wanted.job)
         rule = "job_unknown" if job is None else take(state, job, wanted)
@@ -63,7 +63,7 @@ def take(state: State, job: JobView, wanted: Allocation) -> str | None:
             return "workflow_tasks_are_placed_one_by_one"
         if not job.ready:
             return "no_ready_task"
-        if job.kind is Kind.RIGID and slots.bit_count() != job.width:
+        if job.kind is Kind.RIGID and (job.held or slots.bit_count() != job.width):
             return "width_differs"
     else:
         if not state.is_ready(job, wanted.task):

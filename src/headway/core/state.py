@@ -314,7 +314,9 @@ class State(Snapshot):
         self.up &= ~slots
         self.free &= ~slots
         for slot in numbers(slots & self.allocated):
-            self.disown(self.owners[slot], slot)
+            owner = self.owners.get(slot)
+            if owner is not None:  # a rigid owner has lost this slot with the one before: it holds all or none
+                self.let_go(owner, owner.held if owner.kind is Kind.RIGID else 1 << slot)
         self.look_at_everything()
 
     def lose(self, slots: Slots) -> None:
@@ -376,9 +378,10 @@ class State(Snapshot):
             blocked = sum(1 for missing in job.missing if missing)
             assert job.cancelled or job.unfinished == job.ready + len(job.attempts) + blocked, f"tasks of job {job.id}"
             assert not lifecycle.status(job, self.now).is_final, f"job {job.id} is done and still here"
-            assert job.attempts or not (job.held & self.up & ~self.busy and job.kind is not Kind.RIGID), (
-                f"idle slots held by job {job.id}"
-            )
+            if job.kind is Kind.RIGID:
+                assert job.held.bit_count() in (0, job.width), f"slots held by rigid job {job.id}"
+            else:
+                assert not job.held & ~self.busy, f"idle slots held by job {job.id}"
         assert busy == self.busy, "busy"
         assert allocated == self.allocated, "allocated"
         assert len(self.owners) == allocated.bit_count(), "owners"
@@ -400,4 +403,7 @@ class State(Snapshot):
 
     def next_release(self) -> Instant:
         """When the next held job is to be released."""
-        return self.release_queue[0][0] if self.release_queue else NEVER
+        queue = self.release_queue
+        while queue and queue[0][1] not in self.jobs:
+            heappop(queue)  # cancelled before its release
+        return queue[0][0] if queue else NEVER
