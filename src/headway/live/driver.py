@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from headway import wire
 from headway.core.scheduler import Scheduler
@@ -28,14 +27,14 @@ from headway.errors import HeadwayError
 from headway.live import intake, work
 from headway.live.clock import Clock
 from headway.live.intake import Offer
-from headway.live.journal import Batch, Journal, JournalFull, MessageRow, encode, event_row
+from headway.live.journal import Journal, JournalFull, MessageRow
+from headway.live.ledger import Entry, Ledger, OpenJob
 from headway.live.listeners import GATHER_SECONDS, Listeners
-from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
+from headway.model.actions import Kill, Launch
 from headway.model.events import (
     Event,
     JobCancelled,
     JobChanged,
-    JobSubmitted,
     NodeDown,
     NodeJoined,
     NodeLeft,
@@ -48,7 +47,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant
-from headway.model.job import JobId, JobSpec
+from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.slots import numbers
 from headway.model.snapshot import PolicySource
@@ -58,29 +57,11 @@ log = logging.getLogger(__name__)
 RETRY_AFTER: Final[Duration] = SECOND
 """How long to wait before a full disk is tried again."""
 
-BLOBS_KEPT: Final[Duration] = 3600 * SECOND
-"""How long a function is kept that no open job needs, since it was last used."""
-
 T = TypeVar("T")
-
-_USED_AGAIN: Final[Duration] = 600 * SECOND
 
 
 class Unavailable(HeadwayError):
     """The server is about to end and takes nothing on."""
-
-
-@dataclass(slots=True)
-class OpenJob:
-    """What the driver keeps of a job until it ends; the rest is in the core and in the journal."""
-
-    spec: JobSpec
-    client: int
-    submitted: Instant
-    started: Instant | None = None
-    done: int = 0
-    failed: int = 0
-    work: wire.Work | None = None
 
 
 class _Request(NamedTuple):
@@ -91,17 +72,13 @@ class _Request(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Turn:
-    """One turn: what becomes durable, and what is done afterwards."""
+class _Turn(Entry):
+    """One turn of the driver: what becomes durable, and what is done afterwards."""
 
-    now: Instant
-    batch: Batch = field(default_factory=Batch)
-    actions: list[Launch | Kill] = field(default_factory=list)
     acknowledged: list[base.AttemptKey] = field(default_factory=list)
     spent: list[Path] = field(default_factory=list)
-    touched: set[int] = field(default_factory=set)
     answers: list[tuple[asyncio.Future[int], int]] = field(default_factory=list)
-    submitted: list[tuple[Offer, wire.Submitted]] = field(default_factory=list)
+    submitted: list[tuple[asyncio.Future[wire.Submitted], wire.Submitted]] = field(default_factory=list)
 
 
 class Driver:
@@ -117,16 +94,11 @@ class Driver:
         snapshot_every: events between two stored snapshots, so that a start replays no more than about so many.
 
     Attributes:
-        core: the scheduler; read it, never feed it.
-        open: what is kept of each job that has not ended, by id.
         broken: fails with what broke the driver, should anything; then nothing is done any more.
         full: what the disk said when it last refused to take more; None while it takes all.
         commits: transactions since the start.
-        recorded: the number of the last event.
-        told: the number of the last message that is durable.
+        started: when this driver was made.
     """
-
-    core: Scheduler
 
     def __init__(
         self,
@@ -140,38 +112,45 @@ class Driver:
         snapshot_every: int = 10_000,
     ) -> None:
         self.journal = journal
-        self.open: dict[JobId, OpenJob] = {}
         self.full: JournalFull | None = None
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits = 0
-        self.recorded = 0
-        self.told = 0
         self.started: Instant = clock.now()
+        self._ledger = Ledger(journal, policies, policy or "fcfs", snapshot_every)
         self._engine = engine
         self._clock = clock
         self._policies = policies
         self._policy = policy
         self._result_max = result_max
-        self._snapshot_every = snapshot_every
-        self._snapshot_due = 0
-        self._message = 0
-        self._job = 0
-        self._wake_at: Instant = NEVER
+        self._listeners = Listeners(self._ledger.has_work)
+        self._function = lru_cache(maxsize=64)(self._find_function)
         self._alarm: tuple[Instant, Callable[[], None]] | None = None
-        self._turn_due = False
+        # A turn is asked for once, and not before the start nor after the end.
+        self._turn_due = True
         self._stopping = False
         self._reports: list[base.Report] = []
         self._requests: list[_Request] = []
         self._offers: list[Offer] = []
         self._keys: dict[tuple[str, str], Offer] = {}
         self._pending: _Turn | None = None
-        self._listeners = Listeners(self._has_work)
-        self._clients: Counter[int] = Counter()
-        self._used: dict[str, Instant] = {}
+        self._told = 0
         self._live: dict[base.AttemptKey, tuple[str, ...]] = {}
         self._heard: dict[str, Instant] = {}
-        self._function = lru_cache(maxsize=64)(self._find_function)
-        self._failure: Exception | None = None
+
+    @property
+    def core(self) -> Scheduler:
+        """The scheduler: to be read, never to be fed."""
+        return self._ledger.core
+
+    @property
+    def open(self) -> Mapping[JobId, OpenJob]:
+        """What is kept of each job that has not ended, by id."""
+        return self._ledger.open
+
+    @property
+    def recorded(self) -> int:
+        """The number of the last event."""
+        return self._ledger.event
 
     # Start and end
 
@@ -182,7 +161,8 @@ class Driver:
             HeadwayError: the journal or an engine's node cannot be used, or a policy is not installed.
         """
         nodes = tuple(nodes)
-        self._load()
+        self._ledger.load()
+        self._told = self._ledger.message
         was_clean = self.journal.mark_clean(False)
         found = await self._engine.start(nodes, self._report)
         state = self.core.state
@@ -191,22 +171,24 @@ class Driver:
             for _, job, task, attempt in state.running
         }
         self._live = {key: places for key, places in running.items() if key in found.running}
-        turn = _Turn(self._now())
+        turn, feed = _Turn(self._now()), self._ledger.feed
         for ended in found.ended:
             self._take_ended(turn, ended)
         # Attempts killed by an orderly end are simply redone; those that a crash took may be what caused it.
         outcome = Outcome.KILLED if was_clean else Outcome.LOST
         for key in running.keys() - found.running - {ended.key for ended in found.ended}:
-            self._feed(turn, TaskEnded(turn.now, *key, outcome))
+            feed(turn, TaskEnded(turn.now, *key, outcome))
         for event in self._changes_of_nodes(turn.now, nodes):
-            self._feed(turn, event)
+            feed(turn, event)
         if self._policy is not None and self._policy != self.core.policy:
-            self._feed(turn, PolicyChosen(turn.now, self._policy))
-        self._feed(turn, Woke(turn.now))
+            feed(turn, PolicyChosen(turn.now, self._policy))
+        feed(turn, Woke(turn.now))
         wanted = {(job, task, attempt.number) for _, job, task, attempt in state.running if not attempt.ending}
         turn.actions[:0] = [Kill(*key) for key in sorted(found.running - wanted)]
         self.journal.write(turn.batch)
         self._perform(turn)
+        self._turn_due = False
+        self._ask_for_turn()
 
     def _changes_of_nodes(self, now: Instant, nodes: tuple[NodeSpec, ...]) -> Iterator[Event]:
         """What happened to the nodes while nobody looked; those named are in service now."""
@@ -216,7 +198,7 @@ class Driver:
                 yield NodeLeft(now, name)
         for name, node in wanted.items():
             known = self.core.state.nodes.get(name)
-            if known is None or known.draining:
+            if known is None:
                 yield NodeJoined(now, node)
             elif not known.up:
                 yield NodeUp(now, name)
@@ -233,56 +215,15 @@ class Driver:
         """End in order: take no more on, end what runs (it is redone at the next start), store a snapshot."""
         self.take_no_more()
         try:
-            if not self.broken.done() and self._pending is None:
+            if not self.broken.done() and not self._turn_due:
                 self._run_turn()
         finally:
             self._call_off()
             await self._engine.stop()
-        for request in self._requests:
-            _fail(request.answer, Unavailable("the server has ended"))
-        for offer in self._offers:
-            _fail(offer.answer, Unavailable("the server has ended"))
-        if self.broken.done() or self._pending is not None:
-            return
-        self._store_snapshot()
-        self.journal.mark_clean(True)
-
-    def _load(self) -> None:
-        """Make the core what the journal says it is; a new journal gets its first snapshot."""
-        stored = self.journal.snapshot()
-        if stored is None:
-            self.core = Scheduler(self._policies, self._policy or "fcfs")
-            stored = (0, self.core.dump())
-            self.journal.store_snapshot(*stored, (), unused_since=0)
-        seq, record = stored
-        self.core = Scheduler.restore(record, self._policies)
-        self._wake_at = record.wake_at
-        self.recorded, self._message, self._job = self.journal.last()
-        self.told = self._message
-        self._snapshot_due = seq + self._snapshot_every
-        started: dict[JobId, Instant] = {}
-        for _, event in self.journal.events(after=seq):
-            if isinstance(event, Woke):
-                self._wake_at = NEVER
-            for action in self.core.handle(event):
-                if isinstance(action, Wake):
-                    self._wake_at = min(self._wake_at, action.at)
-                elif isinstance(action, Launch):
-                    started.setdefault(action.job, event.at)
-        progress = self.journal.progress()
-        self.open = {
-            row.id: OpenJob(
-                row.spec, row.client, row.submitted, row.started or started.get(row.id), *progress.get(row.id, (0, 0))
-            )
-            for row in self.journal.jobs(open_only=True)
-        }
-        self._clients = Counter(kept.client for kept in self.open.values())
-        if self.open.keys() != self.core.state.jobs.keys():
-            odd = sorted(self.open.keys() ^ self.core.state.jobs.keys())[:5]
-            raise HeadwayError(
-                f"{self.journal.folder} contradicts itself: its events and its table of jobs differ in the jobs {odd}",
-                "It was changed by hand, or this Headway decides differently from the one that wrote it.",
-            )
+        _refuse((*self._requests, *self._offers), Unavailable("the server has ended"))
+        if not (self.broken.done() or self._pending or self._turn_due):
+            self._ledger.store_snapshot(self._now(), due_only=False)
+            self.journal.mark_clean(True)
 
     # What arrives
 
@@ -346,12 +287,12 @@ class Driver:
             submission,
             caller,
             digest,
-            first=self._job + 1,
+            first=self._ledger.job + 1,
             now=self._now(),
             objection=self.core.objection,
             journal=self.journal,
         )
-        self._job += len(offer.specs)
+        self._ledger.job += len(offer.specs)
         self._offers.append(offer)
         if digest:
             self._keys[caller, submission.key] = offer
@@ -391,7 +332,7 @@ class Driver:
 
     def _run_turn(self) -> None:
         self._turn_due = False
-        if self._pending is not None or self.broken.done():
+        if self.broken.done():
             return
         try:
             self._turn()
@@ -403,46 +344,31 @@ class Driver:
             raise
 
     def _turn(self) -> None:
-        reports, self._reports = self._reports, []
-        requests, self._requests = self._requests, []
-        offers, self._offers = self._offers, []
-        turn = self._digest(reports, requests, offers)
+        turn, requests, offers = self._pending, list[_Request](), list[Offer]()
+        if turn is None:
+            reports, self._reports = self._reports, []
+            requests, self._requests = self._requests, []
+            offers, self._offers = self._offers, []
+            turn = self._digest(reports, requests, offers)
         try:
             if turn.batch.events:
                 self.journal.write(turn.batch)
         except JournalFull as full:
-            self._refuse(full, requests, offers)
+            log.error("%s", full)
             if requests or offers:
-                self._load()
+                _refuse((*requests, *offers), full)
+                self._ledger.load()
                 turn = self._digest(reports, [], [])
-            self._pending = turn
-        else:
-            self._perform(turn)
-        if self._snapshot_due <= self.recorded and self.full is None:
-            self._store_snapshot()
-
-    def _refuse(self, full: JournalFull, requests: list[_Request], offers: list[Offer]) -> None:
-        """The disk is full: refuse what is wanted, and try again later."""
-        log.error("%s", full)
-        self.full = full
-        self._clock.call_at(self._clock.now() + RETRY_AFTER, self._try_again)
-        for request in requests:
-            _fail(request.answer, full)
-        for offer in offers:
-            _fail(offer.answer, full)
+            self._pending, self.full = turn, full
+            self._clock.call_at(self._clock.now() + RETRY_AFTER, self._try_again)
+            return
+        self._pending = self.full = None
+        self._perform(turn)
+        self._ledger.store_snapshot(turn.now)
+        if self._reports:
+            self._ask_for_turn()
 
     def _try_again(self) -> None:
-        turn, self._pending = self._pending, None
-        if turn is not None and turn.batch.events:
-            try:
-                self.journal.write(turn.batch)
-            except JournalFull as full:
-                self._pending = turn
-                self._refuse(full, [], [])
-                return
-        self.full = None
-        if turn is not None:
-            self._perform(turn)
         if not self._stopping:
             self._run_turn()
 
@@ -458,20 +384,16 @@ class Driver:
             ignored = self.core.ignored
             events = request.events(turn.now)
             for event in events:
-                self._feed(turn, event)
-                if isinstance(event, JobChanged) and event.job in self.open:
-                    self._change(turn, event)
+                self._ledger.feed(turn, event)
             turn.answers.append((request.answer, len(events) - (self.core.ignored - ignored)))
         for offer in offers:
-            self._take_offer(turn, offer)
-        if self._wake_at <= turn.now:
-            self._wake_at = NEVER
-            self._feed(turn, Woke(turn.now))
+            turn.submitted.append((offer.answer, self._ledger.accept(turn, offer)))
+        self._ledger.wake(turn)
         return turn
 
     def _take_ended(self, turn: _Turn, ended: base.Ended) -> None:
         self._live.pop(ended.key, None)
-        kept = self._feed(turn, TaskEnded(turn.now, *ended.key, ended.ending.outcome), ended)
+        kept = self._ledger.feed(turn, TaskEnded(turn.now, *ended.key, ended.ending.outcome), ended)
         turn.acknowledged.append(ended.key)
         turn.spent += work.spent_files(ended, kept=kept)
 
@@ -479,14 +401,14 @@ class Driver:
         now = turn.now
         match report:
             case base.Started():
-                self._feed(turn, TaskStarted(now, report.job, report.task, report.attempt))
+                self._ledger.feed(turn, TaskStarted(now, report.job, report.task, report.attempt))
             case base.NodeLost():
                 log.warning("node %s is lost: %s", report.node, report.detail or "no reason known")
                 self._live = {key: places for key, places in self._live.items() if report.node not in places}
-                self._feed(turn, NodeDown(now, report.node))
+                self._ledger.feed(turn, NodeDown(now, report.node))
             case base.NodeBack():
                 log.info("node %s is back", report.node)
-                self._feed(turn, NodeUp(now, report.node))
+                self._ledger.feed(turn, NodeUp(now, report.node))
             case base.Heard():
                 self._take_heard(turn, report.nodes)
 
@@ -501,99 +423,17 @@ class Driver:
                 for key, places in self._live.items():
                     if name in places:
                         turn.actions.append(Kill(*key))
-                self._feed(turn, NodeUp(turn.now, name))
+                self._ledger.feed(turn, NodeUp(turn.now, name))
             elif turn.now - self._heard.get(name, 0) >= node.spec.lease // 4:
                 renewed.append(name)
                 self._heard[name] = turn.now
         if renewed:
-            self._feed(turn, NodesHeard(turn.now, tuple(renewed)))
-
-    def _take_offer(self, turn: _Turn, offer: Offer) -> None:
-        batch, now = turn.batch, turn.now
-        answer = wire.Submitted(tuple(spec.id for spec in offer.specs), self._message)
-        for spec, (functions, body) in zip(offer.specs, offer.works, strict=True):
-            self.open[spec.id] = OpenJob(spec, offer.client, now)
-            self._clients[offer.client] += 1
-            batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, encode(spec), functions, body))
-        batch.blobs += [(name, now, blob) for name, blob in offer.blobs.items()]
-        for name in offer.functions:
-            if now - self._used.get(name, 0) > _USED_AGAIN:
-                batch.used.append((now, name))
-                self._used[name] = now
-        caller, key, digest = offer.key
-        if key:
-            batch.submissions.append((caller, key, digest, answer.jobs[0], len(answer.jobs), answer.cursor))
-        turn.submitted.append((offer, answer))
-        for spec in offer.specs:
-            self._feed(turn, JobSubmitted(now, spec))
-
-    def _change(self, turn: _Turn, event: JobChanged) -> None:
-        """Keep a job's new terms with the job, for when it has ended."""
-        kept, view = self.open[event.job], self.core.state.jobs[event.job]
-        kept.spec = work.with_terms(kept.spec, view)
-        turn.batch.terms.append((encode(kept.spec), event.job))
-
-    def _feed(self, turn: _Turn, event: Event, ended: base.Ended | None = None) -> bool:
-        """Let the core handle an event and note what follows; whether the ended attempt settled its task."""
-        batch, now = turn.batch, turn.now
-        self.recorded += 1
-        batch.events.append(event_row(self.recorded, now, event))
-        settled = False
-        for action in self._handle(event):
-            match action:
-                case Launch():
-                    kept = self.open[action.job]
-                    if kept.started is None:
-                        kept.started = now
-                    turn.actions.append(action)
-                case Settle():
-                    settled = True
-                    self._settle(turn, action, ended)
-                case Conclude():
-                    kept = self.open.pop(action.job)
-                    self._clients[kept.client] -= 1
-                    batch.ended.append((action.status.value, kept.started, now, kept.done, kept.failed, action.job))
-                    self._tell(turn, kept, action.job, None, action.status.value, None, files=False)
-                case Wake():
-                    self._wake_at = min(self._wake_at, action.at)
-                case Kill():
-                    turn.actions.append(action)
-        return settled
-
-    def _handle(self, event: Event) -> list[Action]:
-        actions = self.core.handle(event)
-        if self.core.failure is not self._failure:
-            self._failure = self.core.failure
-            if self._failure is not None:
-                log.error("policy %s raised; the last plan holds", self.core.policy, exc_info=self._failure)
-        return actions
-
-    def _settle(self, turn: _Turn, settle: Settle, ended: base.Ended | None) -> None:
-        """Keep the result of exactly the attempt that settled the task."""
-        kept = self.open[settle.job]
-        kept.done += 1
-        kept.failed += settle.outcome is not Outcome.SUCCEEDED
-        if ended is not None and ended.key == (settle.job, settle.task, settle.attempt):
-            result = work.result(ended)
-        else:
-            lost = settle.outcome is Outcome.LOST
-            ending = wire.TaskEnding(settle.outcome, detail="its node was lost each time it was tried" if lost else "")
-            result = wire.TaskResult(settle.job, settle.task, settle.attempt, ending)
-        body, files = encode(result), work.has_files(result)
-        self._tell(turn, kept, settle.job, settle.task, settle.outcome.value, body, files=files)
-
-    def _tell(
-        self, turn: _Turn, kept: OpenJob, job: JobId, task: int | None, word: str, result: bytes | None, *, files: bool
-    ) -> None:
-        self._message += 1
-        turn.batch.messages.append((self._message, kept.client, job, task, turn.now, word, files, result))
-        turn.touched.add(job)
-        turn.touched.add(-kept.client)
+            self._ledger.feed(turn, NodesHeard(turn.now, tuple(renewed)))
 
     def _perform(self, turn: _Turn) -> None:
         """What a durable turn is followed by."""
         self.commits += bool(turn.batch.events)
-        self.told = self._message
+        self._told = self._ledger.message
         for action in turn.actions:
             if isinstance(action, Kill):
                 self._engine.kill(action.job, action.task, action.attempt)
@@ -603,8 +443,8 @@ class Driver:
             self._engine.acknowledge(*key)
         for path in turn.spent:
             path.unlink(missing_ok=True)
-        for offer, submitted in turn.submitted:
-            _answer(offer.answer, submitted)
+        for waiting, submitted in turn.submitted:
+            _answer(waiting, submitted)
         for answer, taken in turn.answers:
             _answer(answer, taken)
         if turn.touched:
@@ -629,11 +469,11 @@ class Driver:
         return base.Function(name, self.journal.blob(name))
 
     def _set_alarm(self) -> None:
-        if self._alarm is not None and self._alarm[0] == self._wake_at:
+        if self._alarm is not None and self._alarm[0] == self._ledger.wake_at:
             return
         self._call_off()
-        if self._wake_at < NEVER:
-            self._alarm = (self._wake_at, self._clock.call_at(self._wake_at, self._ring))
+        if self._ledger.wake_at < NEVER:
+            self._alarm = (self._ledger.wake_at, self._clock.call_at(self._ledger.wake_at, self._ring))
 
     def _ring(self) -> None:
         self._alarm = None
@@ -644,20 +484,7 @@ class Driver:
             self._alarm[1]()
             self._alarm = None
 
-    def _store_snapshot(self) -> None:
-        self._snapshot_due = self.recorded + max(self._snapshot_every, 4 * len(self.open))
-        try:
-            started = [(kept.started, job) for job, kept in self.open.items() if kept.started is not None]
-            self.journal.store_snapshot(self.recorded, self.core.dump(), started, unused_since=self._now() - BLOBS_KEPT)
-        except JournalFull as full:
-            log.warning("no snapshot was stored: %s", full)
-
     # Messages
-
-    def _has_work(self, key: int) -> bool:
-        if key > 0:
-            return key in self.open
-        return self._clients[-key] > 0 if key else bool(self.open)
 
     async def messages(
         self,
@@ -691,7 +518,7 @@ class Driver:
             elif found:
                 until = now
             if now >= until or self._stopping or self.broken.done():
-                return found, found[-1].number if found else max(after, self.told)
+                return found, found[-1].number if found else max(after, self._told)
             await self._listeners.hear(keys, until - now, quiet=bool(found))
 
 
@@ -701,6 +528,7 @@ def _answer(future: asyncio.Future[T], value: T) -> None:
         future.set_result(value)
 
 
-def _fail(future: asyncio.Future[Any], error: HeadwayError) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _refuse(wanted: Iterable[_Request | Offer], error: HeadwayError) -> None:
+    for each in wanted:
+        if not each.answer.done():
+            each.answer.set_exception(error)

@@ -1,0 +1,243 @@
+"""The core and the journal, kept in agreement: what the core makes of each event, as rows to be made durable."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from headway import wire
+from headway.core.scheduler import Scheduler
+from headway.engines import base
+from headway.errors import HeadwayError
+from headway.live import work
+from headway.live.intake import Offer
+from headway.live.journal import Batch, Journal, JournalFull, encode, event_row
+from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
+from headway.model.events import Event, JobChanged, JobSubmitted, Outcome, Woke
+from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.job import JobId, JobSpec
+from headway.model.snapshot import PolicySource
+
+log = logging.getLogger(__name__)
+
+BLOBS_KEPT: Final[Duration] = 3600 * SECOND
+"""How long a function is kept that no open job needs, since it was last used."""
+
+_USED_AGAIN: Final[Duration] = 600 * SECOND
+
+
+@dataclass(slots=True)
+class OpenJob:
+    """What is kept of a job until it ends; the rest is in the core and in the journal.
+
+    Attributes:
+        spec: its terms as they are now.
+        client: the number of the client that submitted it.
+        started: its first launch; None before.
+        done: tasks with a final outcome; `failed` of them without success.
+        work: None until something of it is launched.
+    """
+
+    spec: JobSpec
+    client: int
+    submitted: Instant
+    started: Instant | None = None
+    done: int = 0
+    failed: int = 0
+    work: wire.Work | None = None
+
+
+@dataclass(slots=True)
+class Entry:
+    """What happened at one instant: the rows to be made durable, and what is to be done when they are.
+
+    Attributes:
+        touched: keys of `Listeners` about which there are messages.
+    """
+
+    now: Instant
+    batch: Batch = field(default_factory=Batch)
+    actions: list[Launch | Kill] = field(default_factory=list)
+    touched: set[int] = field(default_factory=set)
+
+
+class Ledger:
+    """Feeds the core and notes what follows.
+
+    Args:
+        journal: what the core is loaded from.
+        policies: finds a policy by its text.
+        policy: the text of the policy that decides in a new journal.
+        snapshot_every: events between two stored snapshots, at least.
+
+    Attributes:
+        core: the scheduler; what was fed to it may not be durable yet.
+        open: what is kept of each open job, by id.
+        event, message, job: the numbers given last.
+        wake_at: when the core wants to be woken.
+    """
+
+    core: Scheduler
+
+    def __init__(self, journal: Journal, policies: PolicySource, policy: str, snapshot_every: int) -> None:
+        self.journal = journal
+        self.open: dict[JobId, OpenJob] = {}
+        self.event = self.message = self.job = 0
+        self.wake_at: Instant = NEVER
+        self._policies = policies
+        self._policy = policy
+        self._snapshot_every = snapshot_every
+        self._snapshot_due = 0
+        self._clients: Counter[int] = Counter()
+        self._used: dict[str, Instant] = {}
+        self._failure: Exception | None = None
+
+    def load(self) -> None:
+        """Make everything what the journal says it is; a new journal gets its first snapshot.
+
+        Raises:
+            HeadwayError: the policy is not installed, or the journal contradicts itself.
+        """
+        stored = self.journal.snapshot()
+        if stored is None:
+            stored = (0, Scheduler(self._policies, self._policy).dump())
+            self.journal.store_snapshot(*stored, (), unused_since=0)
+        seq, record = stored
+        self.core = Scheduler.restore(record, self._policies)
+        self.wake_at = record.wake_at
+        self.event, self.message, self.job = self.journal.last()
+        self._snapshot_due = seq + self._snapshot_every
+        started: dict[JobId, Instant] = {}
+        for _, event in self.journal.events(after=seq):
+            if isinstance(event, Woke):
+                self.wake_at = NEVER
+            for action in self.core.handle(event):
+                if isinstance(action, Wake):
+                    self.wake_at = min(self.wake_at, action.at)
+                elif isinstance(action, Launch):
+                    started.setdefault(action.job, event.at)
+        progress = self.journal.progress()
+        self.open = {
+            row.id: OpenJob(
+                row.spec, row.client, row.submitted, row.started or started.get(row.id), *progress.get(row.id, (0, 0))
+            )
+            for row in self.journal.jobs(open_only=True)
+        }
+        self._clients = Counter(kept.client for kept in self.open.values())
+        self._used = {}
+        if self.open.keys() != self.core.state.jobs.keys():
+            odd = sorted(self.open.keys() ^ self.core.state.jobs.keys())[:5]
+            raise HeadwayError(
+                f"{self.journal.folder} contradicts itself: its events and its table of jobs differ in the jobs {odd}",
+                "It was changed by hand, or this Headway decides differently from the one that wrote it.",
+            )
+
+    def has_work(self, key: int) -> bool:
+        """Whether more messages about a key of `Listeners` are to come."""
+        if key > 0:
+            return key in self.open
+        return self._clients[-key] > 0 if key else bool(self.open)
+
+    def accept(self, entry: Entry, offer: Offer) -> wire.Submitted:
+        """Take a submission on."""
+        batch, now = entry.batch, entry.now
+        answer = wire.Submitted(tuple(spec.id for spec in offer.specs), self.message)
+        for spec, (functions, body) in zip(offer.specs, offer.works, strict=True):
+            self.open[spec.id] = OpenJob(spec, offer.client, now)
+            self._clients[offer.client] += 1
+            batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, encode(spec), functions, body))
+        batch.blobs += [(name, now, blob) for name, blob in offer.blobs.items()]
+        for name in offer.functions:
+            if now - self._used.get(name, 0) > _USED_AGAIN:
+                batch.used.append((now, name))
+                self._used[name] = now
+        caller, key, digest = offer.key
+        if key:
+            batch.submissions.append((caller, key, digest, answer.jobs[0], len(answer.jobs), answer.cursor))
+        for spec in offer.specs:
+            self.feed(entry, JobSubmitted(now, spec))
+        return answer
+
+    def feed(self, entry: Entry, event: Event, ended: base.Ended | None = None) -> bool:
+        """Let the core handle an event and note what follows; whether a task was settled by it.
+
+        Args:
+            ended: what a `TaskEnded` was made of; kept as the result if it is what settles the task.
+        """
+        batch, now = entry.batch, entry.now
+        self.event += 1
+        batch.events.append(event_row(self.event, now, event))
+        settled = False
+        for action in self._handle(event):
+            match action:
+                case Launch():
+                    kept = self.open[action.job]
+                    if kept.started is None:
+                        kept.started = now
+                    entry.actions.append(action)
+                case Settle():
+                    settled = True
+                    self._settle(entry, action, ended)
+                case Conclude():
+                    kept = self.open.pop(action.job)
+                    self._clients[kept.client] -= 1
+                    batch.ended.append((action.status.value, kept.started, now, kept.done, kept.failed, action.job))
+                    self._tell(entry, kept, action.job, None, action.status.value, None, files=False)
+                case Wake():
+                    self.wake_at = min(self.wake_at, action.at)
+                case Kill():
+                    entry.actions.append(action)
+        if isinstance(event, JobChanged) and event.job in self.open:
+            kept = self.open[event.job]
+            kept.spec = work.with_terms(kept.spec, self.core.state.jobs[event.job])
+            batch.terms.append((encode(kept.spec), event.job))
+        return settled
+
+    def wake(self, entry: Entry) -> None:
+        """Wake the core if it wanted to be by now; after every other event of the instant."""
+        if self.wake_at <= entry.now:
+            self.wake_at = NEVER
+            self.feed(entry, Woke(entry.now))
+
+    def _handle(self, event: Event) -> list[Action]:
+        actions = self.core.handle(event)
+        if self.core.failure is not self._failure:
+            self._failure = self.core.failure
+            if self._failure is not None:
+                log.error("policy %s raised; the last plan holds", self.core.policy, exc_info=self._failure)
+        return actions
+
+    def _settle(self, entry: Entry, settle: Settle, ended: base.Ended | None) -> None:
+        """Keep the result of exactly the attempt that settled the task."""
+        kept = self.open[settle.job]
+        kept.done += 1
+        kept.failed += settle.outcome is not Outcome.SUCCEEDED
+        if ended is not None and ended.key == (settle.job, settle.task, settle.attempt):
+            result = work.result(ended)
+        else:
+            lost = settle.outcome is Outcome.LOST
+            ending = wire.TaskEnding(settle.outcome, detail="its node was lost each time it was tried" if lost else "")
+            result = wire.TaskResult(settle.job, settle.task, settle.attempt, ending)
+        body, files = encode(result), work.has_files(result)
+        self._tell(entry, kept, settle.job, settle.task, settle.outcome.value, body, files=files)
+
+    def _tell(
+        self, entry: Entry, kept: OpenJob, job: JobId, task: int | None, word: str, result: bytes | None, *, files: bool
+    ) -> None:
+        self.message += 1
+        entry.batch.messages.append((self.message, kept.client, job, task, entry.now, word, files, result))
+        entry.touched.add(job)
+        entry.touched.add(-kept.client)
+
+    def store_snapshot(self, now: Instant, *, due_only: bool = True) -> None:
+        """Store the state if enough events have happened; only while everything that was fed is durable."""
+        if due_only and self.event < self._snapshot_due:
+            return
+        self._snapshot_due = self.event + max(self._snapshot_every, 4 * len(self.open))
+        started = [(kept.started, job) for job, kept in self.open.items() if kept.started is not None]
+        try:
+            self.journal.store_snapshot(self.event, self.core.dump(), started, unused_since=now - BLOBS_KEPT)
+        except JournalFull as full:
+            log.warning("no snapshot was stored: %s", full)
