@@ -80,8 +80,9 @@ class Heft:
         for task, attempt in job.attempts.items():
             finish[task] = max(attempt.expected_end, view.now + 1)
         placed = []
+        lost = hopeless(job, done) if job.failed else set[int]()
         for task in by_rank(job, nodes):
-            if task in finish:
+            if task in finish or task in lost:
                 continue
             ready = max((finish.get(before, NEVER) for before in tasks[task].after), default=view.now)
             best: tuple[Instant, Instant, int] | None = None
@@ -111,6 +112,16 @@ def settled(job: JobView) -> set[int]:
     return {
         task for task in range(job.tasks) if not job.missing[task] and task not in ready and task not in job.attempts
     }
+
+
+def hopeless(job: JobView, done: set[int]) -> set[int]:
+    """The tasks of a workflow that can never start, because one before them has failed."""
+    found: set[int] = set()
+    for task, spec in enumerate(job.spec.plan):  # in order of number, so that what stands before has been judged
+        before = set(spec.after)
+        if job.missing[task] > len(before - done) or before & found:
+            found.add(task)
+    return found
 
 
 def by_rank(job: JobView, nodes: list[NodeView]) -> list[int]:
