@@ -1,0 +1,168 @@
+"""Commands that look at a server's jobs and nodes, and change what it does."""
+
+from __future__ import annotations
+
+import click
+
+from headway.cli.reach import Reach, asks_server
+from headway.cli.show import as_json, clock, print_json, print_table, span, when
+from headway.model.actions import JobStatus
+from headway.model.instant import to_seconds
+from headway.wire import JobReport
+
+STATUSES = ["open", *(status.value for status in JobStatus)]
+
+MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
+"""How the status of a slot is drawn."""
+
+
+@click.command()
+@click.option("--status", type=click.Choice(STATUSES), help="Only these; open: those that have not ended.")
+@click.option("--user", help="Only those of this user.")
+@click.option("--last", default=50, show_default=True, type=click.IntRange(min=1), help="So many, the latest.")
+@as_json
+@asks_server
+def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json: bool) -> None:
+    """List jobs, the latest last."""
+    with reach() as client:
+        found = client.jobs(status=status, user=user, last=last)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            str(job.id),
+            job.name,
+            job.user,
+            job.status.value,
+            done(job),
+            str(job.running or ""),
+            f"{job.priority:g}",
+            due(job),
+            when(job.ended or job.started or job.submitted),
+        )
+        for job in found
+    ]
+    columns = ("job", "name", "user", "status", "done", "running", "priority", "due", "since")
+    print_table(columns, rows, right="job done running priority")
+
+
+@click.command()
+@click.argument("number", metavar="ID", type=int)
+@as_json
+@asks_server
+def job(reach: Reach, number: int, as_json: bool) -> None:
+    """Show a job: its terms, how far it is, and what runs of it."""
+    with reach() as client:
+        detail = client.job(number)
+    if as_json:
+        print_json(detail)
+        return
+    found = detail.job
+    lines = {
+        "job": f"{found.id} {found.name}".strip(),
+        "status": found.status.value,
+        "kind": found.kind + (f", {found.width} slots at once" if found.kind == "rigid" else ""),
+        "tasks done": done(found),
+        "user": found.user,
+        "priority": f"{found.priority:g}",
+        "penalty": f"{found.rate:g} × tardiness, {found.shape.value}",
+        "estimate": "" if found.estimate is None else f"{span(to_seconds(found.estimate))} a task",
+        "due": f"{clock(found.due)}  {due(found)}".strip(),
+        "submitted": clock(found.submitted),
+        "release": clock(found.release) if found.release > found.submitted else "",
+        "started": clock(found.started),
+        "ended": clock(found.ended),
+        "holds": ", ".join(detail.slots),
+        "promised start": when(detail.promise),
+    }
+    print_table(("", ""), [(name, text) for name, text in lines.items() if text])
+    if detail.attempts:
+        columns = ("task", "attempt", "on", "started", "expected end")
+        rows = [
+            (str(a.task), str(a.attempt), ", ".join(a.slots), when(a.started), when(a.expected_end))
+            for a in detail.attempts
+        ]
+        print_table(columns, rows, title="Running", right="task attempt")
+
+
+@click.command()
+@as_json
+@asks_server
+def nodes(reach: Reach, as_json: bool) -> None:
+    """Show the nodes, their slots and what runs on them."""
+    with reach() as client:
+        found = client.nodes()
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            node.name,
+            node.site,
+            f"{node.speed:g}",
+            "drains" if node.draining else "up" if node.up else "down",
+            "".join(MARKS[status] for status in node.slots),
+            ", ".join(f"{attempt.job}.{attempt.task}" for attempt in node.attempts),
+        )
+        for node in found
+    ]
+    print_table(("node", "site", "speed", "status", "slots", "runs (job.task)"), rows, right="speed")
+    click.echo("  ".join(f"{mark} {status}" for status, mark in MARKS.items()))
+
+
+@click.command()
+@click.argument("number", metavar="ID", type=int)
+@as_json
+@asks_server
+def explain(reach: Reach, number: int, as_json: bool) -> None:
+    """Say why a job waits, and when it is expected to start where the policy promises a start."""
+    with reach() as client:
+        found = client.explain(number)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"Job {found.job} is {found.status.value}: {found.text}.")
+    if found.start is not None:
+        click.echo(f"Its start is promised at {clock(found.start)}, {when(found.start)}.")
+
+
+@click.command()
+@click.argument("numbers", metavar="ID...", type=int, nargs=-1, required=True)
+@as_json
+@asks_server
+def cancel(reach: Reach, numbers: tuple[int, ...], as_json: bool) -> None:
+    """End jobs: what waits of them is dropped, what runs is killed."""
+    with reach() as client:
+        changed = client.cancel(*numbers)
+    if as_json:
+        print_json({"cancelled": changed})
+    else:
+        click.echo(f"Cancelled {changed} of {len(numbers)}." if changed < len(numbers) else "Cancelled.")
+
+
+@click.command()
+@click.argument("text", metavar="[NAME[:KEY=VALUE,...]]", required=False)
+@as_json
+@asks_server
+def policy(reach: Reach, text: str | None, as_json: bool) -> None:
+    """Show the policy that decides, or let another one decide from now on. Nothing that runs is stopped."""
+    with reach() as client:
+        found = client.policy() if text is None else client.choose_policy(text)
+    if as_json:
+        print_json({"policy": found})
+    else:
+        click.echo(found)
+
+
+def done(job: JobReport) -> str:
+    """How many tasks are done, and how many of them failed."""
+    return f"{job.done}/{job.tasks}" + (f", {job.failed} failed" if job.failed else "")
+
+
+def due(job: JobReport) -> str:
+    """The due date of a job that goes on, seen from now; of one that has ended, whether it was kept."""
+    if job.due is None or job.ended is None:
+        return when(job.due)
+    late = to_seconds(job.ended - job.due)
+    return f"{span(late)} late" if late > 0 else "in time"

@@ -1,0 +1,86 @@
+"""The command `headway`. Nothing is loaded here but what a line of help needs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Final, NoReturn
+
+import click
+
+from headway import __version__
+from headway.errors import HeadwayError, did_you_mean
+
+COMMANDS: Final = {
+    "up": ("headway.cli.up", "Run a server on this machine."),
+    "submit": ("headway.cli.submit", "Submit a program as a job."),
+    "jobs": ("headway.cli.live", "List jobs."),
+    "job": ("headway.cli.live", "Show one job."),
+    "result": ("headway.cli.submit", "Print what the tasks of a job gave."),
+    "explain": ("headway.cli.live", "Say why a job waits."),
+    "cancel": ("headway.cli.live", "End jobs."),
+    "nodes": ("headway.cli.live", "Show the nodes and what runs on them."),
+    "policy": ("headway.cli.live", "Show or change the policy that decides."),
+    "policies": ("headway.cli.policies", "List the policies there are, with their parameters."),
+    "simulate": ("headway.cli.simulate", "Run a log or a table of jobs under one or more policies."),
+    "demo": ("headway.cli.demo", "Show what Headway does, in a minute or two."),
+}
+
+INTERRUPTED: Final = 130
+"""Exit status after ctrl-c, as shells have it."""
+
+
+class Commands(click.Group):
+    """The commands by name; a command's module is loaded when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"There is no command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}".strip(), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="headway")
+def headway() -> None:
+    """Decides which job gets which machines, now and next, so that due dates are met.
+
+    `headway COMMAND --help` says more about a command.
+    """
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Run a command and end the process: status 0, 1 where a job did not succeed, 2 for an error, 130 after ctrl-c."""
+    try:
+        status = headway.main(argv, prog_name="headway", standalone_mode=False)
+    except HeadwayError as error:
+        click.echo(f"Error: {error.args[0]}", err=True)
+        if error.hint:
+            click.echo(error.hint, err=True)
+        status = 2
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        status = INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read what is printed has seen enough; nothing may be written when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)

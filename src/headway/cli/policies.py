@@ -1,0 +1,32 @@
+"""Which policies there are."""
+
+from __future__ import annotations
+
+import click
+
+from headway.cli.show import as_json, print_json, print_table
+
+
+@click.command()
+@as_json
+def policies(as_json: bool) -> None:
+    """List the policies there are, with their parameters and defaults; a policy is named NAME[:KEY=VALUE,...]."""
+    from headway.policies.registry import installed
+
+    offers = installed()
+    if as_json:
+        print_json(
+            [
+                {
+                    "policy": offer.name,
+                    "summary": offer.summary,
+                    "parameters": {parameter.name: parameter.default for parameter in offer.parameters},
+                }
+                for offer in offers
+            ]
+        )
+        return
+    rows = [
+        (offer.name, offer.summary, ", ".join(f"{p.name}={p.default}" for p in offer.parameters)) for offer in offers
+    ]
+    print_table(("policy", "what it does", "parameters"), rows)

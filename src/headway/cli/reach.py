@@ -1,0 +1,36 @@
+"""Commands that ask a server: where it is, and one question to it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from headway.client.client import Client
+
+Command = Callable[..., Any]
+
+
+def asks_server(command: Command) -> Command:
+    """Give a command the options that say which server it asks; it gets a function that reaches it as `reach`."""
+
+    @click.option("--url", help="The server; default $HEADWAY_URL, else the one of the data directory.")
+    @click.option("--data", type=click.Path(file_okay=False), help="Data directory of the server.")
+    @functools.wraps(command)
+    def with_options(url: str | None, data: str | None, **rest: Any) -> Any:
+        return command(reach=functools.partial(reached, url, data), **rest)
+
+    return with_options
+
+
+@contextmanager
+def reached(url: str | None, data: str | None) -> Iterator[Client]:
+    """A client of that server, for one command: a server that does not answer is said at once."""
+    with Client(url, data=data, patience=0) as client:
+        yield client
+
+
+Reach = Callable[[], Any]

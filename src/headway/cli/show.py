@@ -1,0 +1,118 @@
+"""What commands print: tables for people, JSON for programs, times and spans in words."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import click
+import msgspec
+
+from headway.errors import InvalidInput
+from headway.model.instant import Instant, to_seconds
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; times in seconds since the epoch.")
+
+TIMES: Final = frozenset(
+    ("submitted", "release", "due", "started", "ended", "expected_end", "promise", "start", "estimate")
+)
+"""Fields of reports that are in microseconds."""
+
+UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+WIDTH_UNSEEN: Final = 200
+"""Columns of a table that goes to a file or a pipe."""
+
+
+def print_json(value: Any) -> None:
+    """Print reports, or lists of them, as JSON; their times in seconds."""
+    click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def plain(value: Any, field: str = "") -> Any:
+    """A report as JSON has it: microseconds become seconds, bytes text."""
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name), name) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {name: plain(part, str(name)) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if field in TIMES and value is not None:
+        return to_seconds(value)
+    return msgspec.to_builtins(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", right: str = "") -> None:
+    """Print a table; columns whose names are among the words of `right` are aligned to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+    for name in columns:
+        table.add_column(name, justify="right" if name in right.split() else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console(width=None if sys.stdout.isatty() else WIDTH_UNSEEN, highlight=False)
+    console.print(table)
+
+
+def span(seconds: float) -> str:
+    """How long, in words.
+
+    >>> span(0.25), span(42), span(4000), span(200_000)
+    ('0.25 s', '42 s', '1 h 07 min', '2 d 08 h')
+    """
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    whole = round(seconds)
+    for limit, unit, small, part in ((172_800, 86_400, 3600, "d {:02} h"), (3600, 3600, 60, "h {:02} min")):
+        if whole >= limit:
+            return f"{whole // unit} " + part.format(whole % unit // small)
+    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60:02} s"
+
+
+def when(instant: Instant | None, now: Instant | None = None) -> str:
+    """When, seen from now: `in 5 min 00 s`, `3.1 s ago`; empty for no time."""
+    if instant is None:
+        return ""
+    away = to_seconds(instant - (time.time_ns() // 1000 if now is None else now))
+    return f"in {span(away)}" if away > 0 else f"{span(-away)} ago"
+
+
+def clock(instant: Instant | None) -> str:
+    """Date and time here; empty for no time."""
+    return "" if instant is None else datetime.fromtimestamp(to_seconds(instant)).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def seconds_in(text: str, field: str) -> float:
+    """A span such as `90s`, `1.5h`, `2d` or `90` (seconds).
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", text.lower())
+    if match is None or (match[2] or "s") not in UNITS:
+        raise InvalidInput(field, text, "a number with s, m, h or d, as 90s or 1.5h")
+    return float(match[1]) * UNITS[match[2] or "s"]
+
+
+def instant_in(text: str, field: str) -> datetime | float:
+    """A span from now on, such as `90s`, or an ISO time, local unless it names a zone.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    try:
+        return datetime.fromisoformat(text) if "-" in text else seconds_in(text, field)
+    except (ValueError, InvalidInput):
+        allowed = "a span from now on, as 90s or 1.5h, or an ISO time, as 2030-01-31T18:00"
+        raise InvalidInput(field, text, allowed) from None

@@ -1,0 +1,229 @@
+"""Programs as jobs from the shell, and what they gave."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from headway.cli.reach import Reach, asks_server
+from headway.cli.show import as_json, instant_in, print_json, seconds_in
+from headway.client.client import Client
+from headway.client.job import Job, Task
+from headway.client.waiters import Waiter
+from headway.model.actions import JobStatus
+from headway.model.events import Outcome
+from headway.wire import TaskEnding, TaskResult
+
+INTERRUPTED: Final = 130
+LOOK_SECONDS: Final = 0.2
+"""How often progress is drawn."""
+
+
+@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.option("--name", default="", help="For people; default the program.")
+@click.option("--due", help="Wanted completion: 90s, 1.5h, ... from now on, or an ISO time.")
+@click.option("--priority", default=0.0, help="Higher is more important; default 0.")
+@click.option("--tasks", default=1, type=click.IntRange(min=1), help="How often the program runs, each a task.")
+@click.option("--together", is_flag=True, help="All tasks start at once, each on a slot, or none does.")
+@click.option("--estimate", help="Expected run time of a task: 90s, 1.5h, ...")
+@click.option("--time-limit", help="A task that runs longer is ended: 90s, 1.5h, ...")
+@click.option("--retries", default=0, type=click.IntRange(min=0), help="How often a failed task is tried again.")
+@click.option("--stdin", default="", help="File that a task reads; {i} is its number.")
+@click.option("--stdout", default="", help="File that a task writes its output to; default it is kept as its result.")
+@click.option("--stderr", default="", help="The same for its errors.")
+@click.option("--wait", is_flag=True, help="Wait for the end, print what the tasks wrote; end with the worst status.")
+@click.argument("command", metavar="-- COMMAND ARGUMENT...", nargs=-1, required=True, type=click.UNPROCESSED)
+@as_json
+@asks_server
+def submit(
+    reach: Reach,
+    command: tuple[str, ...],
+    due: str | None,
+    tasks: int,
+    estimate: str | None,
+    time_limit: str | None,
+    stdin: str,
+    stdout: str,
+    stderr: str,
+    wait: bool,
+    as_json: bool,
+    **terms: Any,
+) -> int:
+    """Submit a program as a job, in the current folder. In its words {i} stands for the number of the task, from 0.
+
+    Its id is printed at once; the job goes on whatever becomes of this command.
+    """
+    task = Task.command(*command, stdin=stdin, stdout=stdout, stderr=stderr)
+    job = Job(
+        terms.pop("name") or command[0],
+        [task] * tasks,
+        due=None if due is None else instant_in(due, "--due"),
+        estimate=None if estimate is None else seconds_in(estimate, "--estimate"),
+        time_limit=None if time_limit is None else seconds_in(time_limit, "--time-limit"),
+        **terms,
+    )
+    if isinstance(job.due, datetime) and job.due.timestamp() < time.time():
+        click.echo(f"Warning: {due} has passed; the job is late from the start.", err=True)
+    with reach() as client:
+        waiter = client.submit(job)
+        if not wait:
+            print_json({"job": waiter.job}) if as_json else click.echo(waiter.job)
+            return 0
+        if not as_json:
+            click.echo(f"Job {waiter.job} is submitted.", err=True)
+        return await_end(client, waiter, as_json)
+
+
+@click.command()
+@click.argument("number", metavar="ID", type=int)
+@click.option("--wait", is_flag=True, help="Wait for the end of the job first.")
+@as_json
+@asks_server
+def result(reach: Reach, number: int, wait: bool, as_json: bool) -> int:
+    """Print what the tasks of a job gave, in their order; the exit status is that of the worst of them.
+
+    Of a program that is what it wrote to stdout and stderr, of a function the text of what it returned.
+    """
+    with reach() as client:
+        if wait:
+            return await_end(client, client.attach(number), as_json)
+        found = client.job(number).job
+        if not found.status.is_final:
+            click.echo(f"Job {number} is {found.status.value}: {found.done} of {found.tasks} tasks are done.", err=True)
+        status = print_results(client, number, found.status, as_json)
+    return status if found.status.is_final else max(status, 1)
+
+
+def await_end(client: Client, waiter: Waiter, as_json: bool) -> int:
+    """Wait for the end of a job, with progress where somebody looks, and print what it gave; its exit status."""
+    try:
+        with progress(waiter):
+            client.wait(waiter)
+    except KeyboardInterrupt:
+        here = waiter.job
+        click.echo(
+            f"\nJob {here} goes on: `headway result {here} --wait` waits for it again, "
+            f"`headway cancel {here}` ends it.",
+            err=True,
+        )
+        return INTERRUPTED
+    if waiter.status is None:  # nothing can be heard of it any more; the exception says why
+        waiter.result()
+    assert waiter.status is not None
+    return print_results(client, waiter.job, waiter.status, as_json)
+
+
+@contextlib.contextmanager
+def progress(waiter: Waiter) -> Iterator[None]:
+    """Draw how many tasks are done while the body runs, on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from threading import Event, Thread
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    over = Event()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        drawn = bar.add_task(f"job {waiter.job}", total=len(waiter))
+
+        def draw() -> None:
+            while not over.wait(LOOK_SECONDS):
+                bar.update(drawn, completed=waiter.progress[0])
+
+        drawing = Thread(target=draw, daemon=True)
+        drawing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            drawing.join()
+
+
+def print_results(client: Client, job: int, status: JobStatus, as_json: bool) -> int:
+    """Print the results there are; the exit status of the worst."""
+    results = client.results(job)
+    if as_json:
+        print_json({"job": job, "status": status.value, "results": [in_words(one) for one in results]})
+    else:
+        for one in results:
+            print_result(one)
+        if status is JobStatus.CANCELLED:
+            click.echo(f"Job {job} was cancelled.", err=True)
+    worst = max((exit_status(one.ending) for one in results), default=0)
+    return max(worst, 1) if status in (JobStatus.FAILED, JobStatus.CANCELLED) else worst
+
+
+def print_result(one: TaskResult) -> None:
+    """Print what a task gave: its output as it wrote it, its value, and how it failed if it did."""
+    for ending in one.members or (one.ending,):
+        for text, path, stream in (
+            (ending.stdout, ending.stdout_path, sys.stdout),
+            (ending.stderr, ending.stderr_path, sys.stderr),
+        ):
+            stream.flush()
+            stream.buffer.write(whole(text, path))
+            stream.flush()
+        if ending.outcome is Outcome.SUCCEEDED and ending.value is not None:
+            click.echo(value_text(ending.value))
+    if one.ending.outcome is not Outcome.SUCCEEDED:
+        click.echo(f"Task {one.task} of job {one.job} failed: {failure(one.ending)}", err=True)
+
+
+def whole(text: bytes, path: str) -> bytes:
+    """All that was written, if its file is on this machine; else the last part, which says so."""
+    if not path:
+        return text
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return f"[what came before is in {path} on the server's machine]\n".encode() + text
+
+
+def in_words(one: TaskResult) -> dict[str, Any]:
+    """A result as JSON has it."""
+    ends = [
+        {
+            "outcome": ending.outcome.value,
+            "exit_code": ending.exit_code,
+            "detail": ending.detail,
+            "stdout": whole(ending.stdout, ending.stdout_path).decode("utf-8", "replace"),
+            "stderr": whole(ending.stderr, ending.stderr_path).decode("utf-8", "replace"),
+            "value": None if ending.value is None else value_text(ending.value),
+            "seconds": ending.seconds,
+        }
+        for ending in (one.ending, *one.members)
+    ]
+    return {"task": one.task, "attempt": one.attempt, **ends[0], **({"ranks": ends[1:]} if one.members else {})}
+
+
+def value_text(value: bytes) -> str:
+    """What a function returned or raised, as text."""
+    try:
+        return repr(pickle.loads(value))
+    except Exception as error:  # noqa: BLE001  # unpickling runs code of any class
+        return f"<{len(value)} bytes that cannot be read here: {error}>"
+
+
+def failure(ending: TaskEnding) -> str:
+    """How a task failed, in words."""
+    return ending.detail.rstrip() or ending.outcome.value
+
+
+def exit_status(ending: TaskEnding) -> int:
+    """As a shell has it: of the program, 128 and the number of the signal it died by, 1 for any other failure."""
+    if ending.outcome is Outcome.SUCCEEDED:
+        return 0
+    if ending.exit_code is None:
+        return 1
+    return 128 - ending.exit_code if ending.exit_code < 0 else ending.exit_code or 1

@@ -1,0 +1,56 @@
+"""The server."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headway.errors import HeadwayError
+
+if TYPE_CHECKING:
+    from headway.live.server import Running
+
+
+@click.command()
+@click.option("--slots", type=int, help="One node with so many slots; default one a processor.")
+@click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes, all on this machine.")
+@click.option("--policy", help="NAME[:KEY=VALUE,...]; default the one that decided last, at first fcfs.")
+@click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, help="Port to listen on; default any that is free.")
+@click.option("--json", "as_json", is_flag=True, help="Say as one line of JSON where the server is.")
+def up(
+    slots: int | None, cluster: str | None, policy: str | None, data: str | None, host: str, port: int, as_json: bool
+) -> None:
+    """Run a server on this machine until it is told to end (ctrl-c).
+
+    Other commands find it, and the token it demands, by its data directory. Everything accepted is kept there: start it
+    again after whatever happened, and it goes on.
+    """
+    from headway.client.address import data_directory
+    from headway.config import read_cluster, uniform_cluster
+    from headway.live.server import Settings, run
+
+    if slots is not None and cluster is not None:
+        raise HeadwayError("--slots and --cluster were both given", "A cluster file says how many slots each node has.")
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    nodes = read_cluster(cluster) if cluster else uniform_cluster(slots if slots is not None else os.cpu_count() or 1)
+
+    def say(running: Running) -> None:
+        place = {"url": running.url, "token_file": str(running.token_file), "pid": running.pid}
+        if as_json:
+            click.echo(json.dumps(place))
+            return
+        count = sum(node.slots for node in nodes)
+        click.echo(f"Headway is up at {running.url} with {count} slots on {len(nodes)} node{'s'[: len(nodes) > 1]}.")
+        click.echo(f"Its token is in {running.token_file}; ctrl-c ends it in order.")
+
+    run(Settings(Path(data_directory(data)), nodes, policy, host, port), say)
+    click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)
