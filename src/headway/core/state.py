@@ -93,7 +93,10 @@ class State(Snapshot):
         """A job begins to wait for slots."""
         self.wait(job)
         if self.arrived is not None:
-            self.arrived.append(job)
+            if self.waiting[-1] is job:
+                self.arrived.append(job)
+            else:
+                self.arrived = None  # it stands before others, which may be what they wait for
         self.round_due = True
 
     def look_at_everything(self) -> None:

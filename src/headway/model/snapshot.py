@@ -186,7 +186,8 @@ class Snapshot:
         slot_nodes: node by slot number.
         uniform: whether all nodes have speed factor 1.
         arrived: what is new since this policy's last round: None means look at everything; otherwise nothing has
-            happened but that these jobs came, in order, so that what could not start then still cannot.
+            happened but that these jobs came, in order and behind all others, so that what could not start then still
+            cannot.
         recording: whether somebody asked why jobs wait.
     """
 
