@@ -44,7 +44,7 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
         for job in found
     ]
     columns = ("job", "name", "user", "status", "done", "running", "priority", "due", "since")
-    print_table(columns, rows, right="job done running priority")
+    print_table(columns, rows, right=("job", "done", "running", "priority"))
 
 
 @click.command()
@@ -83,7 +83,7 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
             (str(a.task), str(a.attempt), ", ".join(a.slots), when(a.started), when(a.expected_end))
             for a in detail.attempts
         ]
-        print_table(columns, rows, title="Running", right="task attempt")
+        print_table(columns, rows, title="Running", right=("task", "attempt"))
 
 
 @click.command()
@@ -107,7 +107,7 @@ def nodes(reach: Reach, as_json: bool) -> None:
         )
         for node in found
     ]
-    print_table(("node", "site", "speed", "status", "slots", "runs (job.task)"), rows, right="speed")
+    print_table(("node", "site", "speed", "status", "slots", "runs (job.task)"), rows, right=("speed",))
     click.echo("  ".join(f"{mark} {status}" for status, mark in MARKS.items()))
 
 

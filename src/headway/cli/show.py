@@ -47,18 +47,26 @@ def plain(value: Any, field: str = "") -> Any:
     return msgspec.to_builtins(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", right: str = "") -> None:
-    """Print a table; columns whose names are among the words of `right` are aligned to the right."""
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", right: Sequence[str] = ()
+) -> None:
+    """Print a table; the columns named in `right` are aligned to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(
-        title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        show_header=any(columns),
     )
     for name in columns:
-        table.add_column(name, justify="right" if name in right.split() else "left", overflow="fold")
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     console = Console(width=None if sys.stdout.isatty() else WIDTH_UNSEEN, highlight=False)

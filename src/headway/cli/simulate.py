@@ -1,0 +1,261 @@
+"""Simulations: a workload, a cluster, one or more policies; tables, files and pictures of what came of it."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from headway.cli.show import print_table, span
+from headway.errors import HeadwayError, InvalidInput
+from headway.metrics import summarise, to_json, write_schedule
+from headway.model.node import NodeSpec
+from headway.model.schedule import Schedule
+from headway.model.workload import Workload
+
+COLUMNS: Final = {
+    "wait": "wait_mean",
+    "response": "response_mean",
+    "slowdown": "bounded_slowdown_mean",
+    "missed": "deadline_miss_rate",
+    "tardiness": "tardiness_mean",
+    "miss penalty": "deadline_miss_penalty",
+    "violation": "priority_violation_rate",
+    "utilisation": "utilisation",
+    "makespan": "makespan",
+    "decision": "decision_ms_mean",
+}
+"""What the table shows, by heading."""
+
+QUIET_SECONDS: Final = 1.0
+"""A run that takes no longer shows no progress."""
+
+PICTURE_ATTEMPTS_MAX: Final = 200_000
+"""Above so many tasks no Gantt chart is drawn: recording what ran where takes memory, and nothing could be seen."""
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--policy", "texts", multiple=True, help="NAME[:KEY=VALUE,...]; may be given many times; default easy.")
+@click.option("--slots", type=int, help="One node with so many slots of speed 1.")
+@click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
+@click.option("--as", "kind", type=click.Choice(["rigid", "bags"]), help="What a job with several processors is.")
+@click.option("--recipe", help="Turn the log into a workload as a paper did: lin14.")
+@click.option("--first", type=int, help="Only the first so many jobs (of what the recipe made).")
+@click.option("--load", type=float, help="Scale the gaps between releases so that the offered load is this.")
+@click.option("--seed", default=0, show_default=True, help="What fixes the chance in a recipe.")
+@click.option("--schedule", type=click.Path(dir_okay=False), help="Write job,release,start,end,slots here.")
+@click.option("--out", type=click.Path(file_okay=False), help="Write schedules, metrics and pictures to this folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print one list, an object a policy; times in seconds.")
+def simulate(
+    file: str,
+    texts: tuple[str, ...],
+    slots: int | None,
+    cluster: str | None,
+    kind: Any,
+    recipe: str | None,
+    first: int | None,
+    load: float | None,
+    seed: int,
+    schedule: str | None,
+    out: str | None,
+    as_json: bool,
+) -> None:
+    """Run a log (.swf, .swf.gz) or a table of jobs (.csv) under one or more policies.
+
+    Several policies see the same jobs on the same cluster. With several, --schedule writes a file for each, with the
+    policy's name before its end.
+    """
+    from headway.sim.experiment import run
+
+    nodes = _nodes(slots, cluster)
+    policies = _policies(texts)
+    workload = _workload(file, nodes, kind, recipe, first, load, seed)
+    if not as_json:
+        _tell(workload, nodes)
+    drawn = out is not None and int(workload.tasks.sum()) <= PICTURE_ATTEMPTS_MAX
+    schedules = {}
+    for text in policies:
+        with _Progress(text) as progress:
+            schedules[text] = run(workload, nodes, text, record=drawn, progress=progress)
+    metrics = {text: summarise(done) for text, done in schedules.items()}
+    if schedule is not None:
+        for text, done in schedules.items():
+            write_schedule(done, _named(Path(schedule), text) if len(schedules) > 1 else Path(schedule))
+    if out is not None:
+        write_out(Path(out), schedules, metrics, sum(node.slots for node in nodes))
+    if as_json:
+        dropped = sum(workload.dropped.values())
+        click.echo(
+            to_json(
+                [
+                    {"policy": text, "jobs": len(workload), "dropped": dropped, "metrics": told}
+                    for text, told in metrics.items()
+                ]
+            ),
+            nl=False,
+        )
+    else:
+        print_metrics(metrics)
+
+
+def _nodes(slots: int | None, cluster: str | None) -> tuple[NodeSpec, ...]:
+    from headway.config import read_cluster, uniform_cluster
+
+    if (slots is None) == (cluster is None):
+        raise HeadwayError(
+            "give either --slots or --cluster" + ("" if slots is None else ", not both"),
+            "--slots 128 is one node with 128 slots of speed 1; --cluster FILE.toml declares nodes.",
+        )
+    return read_cluster(cluster) if cluster is not None else uniform_cluster(slots or 0)
+
+
+def _policies(texts: Sequence[str]) -> tuple[str, ...]:
+    """The policies asked for, each once; found now, so that a slip of the finger is not told after a long run."""
+    from headway.policies.registry import find
+
+    policies = tuple(dict.fromkeys(texts)) or ("easy",)
+    for text in policies:
+        find(text)
+    return policies
+
+
+def _workload(
+    file: str,
+    nodes: Sequence[NodeSpec],
+    kind: Any,
+    recipe: str | None,
+    first: int | None,
+    load: float | None,
+    seed: int,
+) -> Workload:
+    """The jobs to be run: read, then recipe, then first, then load."""
+    from headway.traces import read_workload, transforms
+
+    slots = sum(node.slots for node in nodes)
+    workload = read_workload(file, machine=slots, as_kind=kind or ("bags" if recipe else None))
+    if recipe is not None:
+        workload = transforms.by_recipe(workload, recipe, seed=seed)
+    if kind == "rigid" and recipe is not None:
+        workload = transforms.as_rigid(workload)
+    if first is not None:
+        workload = transforms.first(workload, first)
+    if load is not None:
+        workload = transforms.with_load(workload, load, slots)
+    if not len(workload):
+        raise InvalidInput("jobs", 0, "at least one", source=file)
+    return workload
+
+
+def _tell(workload: Workload, nodes: Sequence[NodeSpec]) -> None:
+    slots = sum(node.slots for node in nodes)
+    left_out = ", ".join(f"{count} {reason}" for reason, count in workload.dropped.items() if count)
+    length = (int(workload.release[-1]) - int(workload.release[0])) / 1e6
+    click.echo(
+        f"{len(workload):,} jobs released within {span(length)}, on {slots} slots."
+        + (f" Left out: {left_out}." if left_out else "")
+    )
+    for note in workload.notes:
+        click.echo(note)
+
+
+def print_metrics(metrics: Mapping[str, Mapping[str, Any]]) -> None:
+    """The measures most asked for, a row a policy; those that say nothing of this workload are left out."""
+    told = list(metrics.values())
+    has_due = any(one["jobs_due"] for one in told)
+    ranked = any(one["priority_violation_rate"] for one in told)
+    hidden = set() if has_due else {"missed", "tardiness", "miss penalty"}
+    hidden |= set() if ranked else {"violation"}
+    headings = [heading for heading in COLUMNS if heading not in hidden]
+    rows = [(text, *(_cell(heading, one[COLUMNS[heading]]) for heading in headings)) for text, one in metrics.items()]
+    print_table(("policy", *headings), rows, right=headings)
+
+
+def _cell(heading: str, value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    if heading in ("missed", "violation", "utilisation"):
+        return f"{value:.1%}"
+    if heading == "decision":
+        return f"{value:.3f} ms"
+    if heading in ("slowdown", "miss penalty"):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+    return f"{value:,.0f} s" if value >= 100 else f"{value:.3g} s"
+
+
+def write_out(
+    folder: Path, schedules: Mapping[str, Schedule], metrics: Mapping[str, Mapping[str, Any]], slots: int
+) -> None:
+    """Write schedules, metrics as JSON and CSV, and, where matplotlib is there, pictures.
+
+    Raises:
+        HeadwayError: something cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.json").write_text(to_json(metrics), "utf-8")
+        with (folder / "metrics.csv").open("w", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            names = list(next(iter(metrics.values())))
+            lines.writerow(["policy", *names])
+            for text, told in metrics.items():
+                lines.writerow([text, *("" if _is_nothing(told[name]) else told[name] for name in names)])
+    except OSError as error:
+        raise HeadwayError(f"cannot write to {folder}: {error.strerror or error}") from error
+    for text, done in schedules.items():
+        write_schedule(done, _named(folder / "schedule.csv", text))
+    if find_spec("matplotlib") is None:
+        click.echo("No pictures: install matplotlib with `pip install 'headway[plot]'`.", err=True)
+        return
+    from headway import pictures
+
+    for text, done in schedules.items():
+        pictures.allocation(done, _named(folder / "allocation.png", text), title=text)
+        if done.attempts is not None and len(done.attempts):
+            pictures.gantt(done, _named(folder / "gantt.png", text), slots=slots, title=text)
+    if len(metrics) > 1:
+        pictures.comparison(metrics, folder / "comparison.png")
+
+
+def _is_nothing(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _named(path: Path, policy: str) -> Path:
+    """A file's name with the policy's before its end: `out.csv` and `easy:order=due` give `out-easy-order-due.csv`."""
+    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9.]+', '-', policy).strip('-')}{path.suffix}")
+
+
+class _Progress:
+    """One line on the terminal that says how far a long run is."""
+
+    def __init__(self, policy: str) -> None:
+        self._policy = policy
+        self._begin = time.monotonic()
+        self._width = 0
+
+    def __enter__(self) -> Callable[[int, int], None] | None:
+        return self._say if sys.stderr.isatty() else None
+
+    def __exit__(self, *_: object) -> None:
+        if self._width:
+            sys.stderr.write(f"\r{' ' * self._width}\r")
+            sys.stderr.flush()
+
+    def _say(self, ended: int, jobs: int) -> None:
+        spent = time.monotonic() - self._begin
+        if spent < QUIET_SECONDS or not ended:
+            return
+        left = span(spent * (jobs - ended) / ended)
+        line = f"{self._policy}: {ended:,} of {jobs:,} jobs ended, about {left} left"
+        sys.stderr.write(f"\r{line:<{self._width}}")
+        sys.stderr.flush()
+        self._width = max(self._width, len(line))
