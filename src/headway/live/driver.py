@@ -44,7 +44,6 @@ from headway.model.events import (
     PolicyChosen,
     TaskEnded,
     TaskStarted,
-    Woke,
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
@@ -182,7 +181,7 @@ class Driver:
             feed(turn, event)
         if self._policy is not None and self._policy != self.core.policy:
             feed(turn, PolicyChosen(turn.now, self._policy))
-        feed(turn, Woke(turn.now))
+        self._ledger.wake(turn, always=True)
         wanted = {(job, task, attempt.number) for _, job, task, attempt in state.running if not attempt.ending}
         turn.actions[:0] = [Kill(*key) for key in sorted(found.running - wanted)]
         self.journal.write(turn.batch)

@@ -273,9 +273,10 @@ class Journal:
 
     # What is read
 
-    def snapshot(self) -> tuple[int, StateRecord] | None:
-        """The last stored state and the number of the event it follows; None in a new directory."""
-        row = self._db.execute("SELECT seq, body FROM snapshots ORDER BY seq DESC LIMIT 1").fetchone()
+    def snapshot(self, *, first: bool = False) -> tuple[int, StateRecord] | None:
+        """The last stored state, or the first, and the number of the event it follows; None in a new directory."""
+        order = "ASC" if first else "DESC"
+        row = self._db.execute(f"SELECT seq, body FROM snapshots ORDER BY seq {order} LIMIT 1").fetchone()
         return None if row is None else (row[0], _record.decode(row[1]))
 
     def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:

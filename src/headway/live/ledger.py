@@ -195,17 +195,19 @@ class Ledger:
             batch.terms.append((encode(kept.spec), event.job))
         return settled
 
-    def wake(self, entry: Entry) -> None:
+    def wake(self, entry: Entry, *, always: bool = False) -> None:
         """Wake the core if it wanted to be by now; after every other event of the instant."""
-        if self.wake_at <= entry.now:
+        due = self.wake_at <= entry.now
+        if due:
             self.wake_at = NEVER
+        if due or always:
             self.feed(entry, Woke(entry.now))
 
     def _handle(self, event: Event) -> list[Action]:
         actions = self.core.handle(event)
         if self.core.failure is not self._failure:
-            self._failure = self.core.failure
-            if self._failure is not None:
+            before, self._failure = self._failure, self.core.failure
+            if self._failure is not None and repr(before) != repr(self._failure):
                 log.error("policy %s raised; the last plan holds", self.core.policy, exc_info=self._failure)
         return actions
 

@@ -53,8 +53,8 @@ def with_terms(spec: JobSpec, job: JobView) -> JobSpec:
 def task_work(work: wire.Work, task: int, function: Callable[[str], base.Function]) -> base.Work:
     """The work of one task; of a rigid job, of one rank."""
     if isinstance(work, wire.Calls):
-        name = work.functions[work.chosen[task] if work.chosen else 0]
-        return base.Call(function(name), work.args[task if len(work.args) > 1 else 0])
+        call = task if len(work.args) > 1 else 0
+        return base.Call(function(work.functions[work.chosen[call] if work.chosen else 0]), work.args[call])
     command = work.commands[task if len(work.commands) > 1 else 0]
     number = str(task)
     return base.Command(

@@ -1,0 +1,783 @@
+"""The driver against a fake engine and a clock set by hand: what is durable when, what is done, what is told."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headway import wire
+from headway.core.scheduler import Scheduler
+from headway.engines import base
+from headway.errors import HeadwayError, InvalidInput
+from headway.live import reports
+from headway.live.driver import RETRY_AFTER, Driver, Unavailable
+from headway.live.intake import Conflict, MissingBlobs
+from headway.live.journal import FILE, Journal, JournalFull
+from headway.live.listeners import GATHER_SECONDS
+from headway.model.actions import JobStatus
+from headway.model.events import Event, JobSubmitted, NodesHeard, NodeUp, Outcome, PolicyChosen, TaskEnded, Woke
+from headway.model.instant import SECOND, to_seconds
+from headway.model.snapshot import Plan, Policy, Snapshot
+from headway.policies.registry import find
+from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+
+ONE = (node("a", slots=1),)
+TWO = (node("a", slots=2),)
+
+
+@dataclass
+class Rig:
+    """A driver that runs, and all around it."""
+
+    driver: Driver
+    engine: FakeEngine
+    clock: ManualClock
+    journal: Journal
+
+    async def settle(self) -> None:
+        """Let everything happen that wants to happen now."""
+        for _ in range(6):
+            await asyncio.sleep(0)
+
+    async def submit(self, *jobs: wire.NewJob, **terms: Any) -> wire.Submitted:
+        answer = await self.driver.submit("me", submission(*jobs, **terms))
+        await self.settle()
+        return answer
+
+    async def end(self, job: int, task: int = 0, attempt: int = 1, *outcome: Outcome, **ending: Any) -> None:
+        self.engine.end(job, task, attempt, *outcome, **ending)
+        await self.settle()
+
+    async def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        await self.settle()
+
+    @property
+    def running(self) -> list[base.AttemptKey]:
+        return sorted(self.engine.running)
+
+    def events(self, *kinds: type[Event]) -> list[Event]:
+        return [event for _, event in self.journal.events() if not kinds or isinstance(event, kinds)]
+
+    def results(self, job: int) -> list[wire.TaskResult]:
+        found, _ = self.journal.results([wire.TaskRange(job)], 1 << 30)
+        return [msgspec.msgpack.decode(body, type=wire.TaskResult) for body in found]
+
+    def status(self, job: int) -> JobStatus:
+        return reports.job_report(self.driver, reports.row(self.driver, job)).status
+
+
+@asynccontextmanager
+async def rig(
+    folder: Path, nodes: tuple[Any, ...] = TWO, *, engine: FakeEngine | None = None, at: float = 0, **settings: Any
+) -> Any:
+    """A driver on a folder, stopped in order at the end; the core's whole state is checked then."""
+    keep_events = settings.pop("keep_events", True)
+    policies = settings.pop("policies", find)
+    with closing(Journal(folder, keep_events=keep_events)) as journal:
+        clock = ManualClock(at)
+        engine = engine or FakeEngine()
+        driver = Driver(journal, engine, clock, policies, **settings)
+        await driver.start(nodes)
+        try:
+            yield Rig(driver, engine, clock, journal)
+            driver.core.check()
+        finally:
+            if not driver.broken.done():
+                await driver.stop()
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())
+
+
+def test_a_job_from_submission_to_its_result(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, at=10) as live:
+            answer = await live.submit(new_job(tasks=3, name="bills", argv=("bill", "{i}")), client="c")
+            assert answer == wire.Submitted((1,), 0)
+            assert live.running == [(1, 0, 1), (1, 1, 1)]
+            assert live.status(1) is JobStatus.RUNNING
+            await live.end(1, 0, stdout=base.Output("", 3, b"one"))
+            assert live.running == [(1, 1, 1), (1, 2, 1)]
+            assert live.engine.running[1, 2, 1].members[0].work == base.Command(("bill", "2"))
+            await live.end(1, 2, 1, Outcome.EXITED, exit_code=3)
+            await live.advance(5)
+            await live.end(1, 1, result=b"value")
+            assert live.running == []
+            assert [(r.task, r.ending.outcome) for r in live.results(1)] == [
+                (0, Outcome.SUCCEEDED),
+                (1, Outcome.SUCCEEDED),
+                (2, Outcome.EXITED),
+            ]
+            first, second, third = live.results(1)
+            assert (first.ending.stdout, second.ending.value, third.ending.exit_code) == (b"one", b"value", 3)
+            report = reports.job_detail(live.driver, 1).job
+            assert (report.status, report.done, report.failed, report.running) == (JobStatus.FAILED, 3, 1, 0)
+            assert (report.submitted, report.started, report.ended) == (10 * SECOND, 10 * SECOND, 15 * SECOND)
+            assert sorted(live.engine.acknowledged) == [(1, 0, 1), (1, 1, 1), (1, 2, 1)]
+            assert live.engine.killed == []
+
+    run(scenario)
+
+
+def test_nothing_is_done_before_it_is_durable(tmp_path: Path) -> None:
+    """A second connection to the file sees the event of every launch and the result of every acknowledged end."""
+
+    class Watching(FakeEngine):
+        def seen(self, query: str) -> int:
+            with closing(sqlite3.connect(tmp_path / FILE)) as other:
+                return int(other.execute(query).fetchone()[0])
+
+        def launch(self, assignment: base.Assignment) -> None:
+            assert self.seen("SELECT count(*) FROM events WHERE kind = 'JobSubmitted'") == 1
+            ended = self.seen("SELECT count(*) FROM events WHERE kind = 'TaskEnded'")
+            assert len(self.launched) - len(self.running) == ended
+            super().launch(assignment)
+
+        def acknowledge(self, *key: int) -> None:
+            assert self.seen(f"SELECT count(*) FROM messages WHERE task = {key[1]}") == 1
+            super().acknowledge(*key)
+
+    async def scenario() -> None:
+        async with rig(tmp_path, engine=Watching()) as live:
+            await live.submit(new_job(tasks=4))
+            for task in range(4):
+                await live.end(1, task)
+            assert live.status(1) is JobStatus.SUCCEEDED
+
+    run(scenario)
+
+
+def test_what_comes_together_is_durable_together(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, (node(slots=100),)) as live:
+            await live.submit(new_job(tasks=100))
+            before = live.driver.commits
+            for task in range(100):
+                live.engine.end(1, task)
+            await live.settle()
+            assert live.driver.commits == before + 1
+            assert len(live.results(1)) == 100
+            two = asyncio.gather(*(live.driver.submit("me", submission()) for _ in range(2)))
+            await live.settle()
+            assert [answer.jobs for answer in await two] == [(2,), (3,)]
+            assert live.driver.commits == before + 2
+
+    run(scenario)
+
+
+def test_ends_come_before_submissions_and_waking_last(tmp_path: Path) -> None:
+    """A policy that holds one round an instant makes the core ask to be woken at once."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, policy="easy:per_instant=true") as live:
+            await live.submit()
+            offered = asyncio.create_task(live.driver.submit("me", submission()))
+            await asyncio.sleep(0)
+            live.engine.end(1)
+            await offered
+            assert [type(event) for event in live.events()][-3:] == [TaskEnded, JobSubmitted, Woke]
+            assert live.running == [(2, 0, 1)]
+
+    run(scenario)
+
+
+def test_late_and_double_answers_change_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(retries=1))
+            await live.end(1, 0, 1, Outcome.EXITED, exit_code=1)
+            assert live.running == [(1, 0, 2)]
+            await live.end(1, 0, 1, result=b"late")
+            assert live.running == [(1, 0, 2)]
+            assert live.results(1) == []
+            await live.end(1, 0, 2, result=b"right")
+            await live.end(1, 0, 2, result=b"twice")
+            assert [result.ending.value for result in live.results(1)] == [b"right"]
+            assert live.driver.core.ignored == 2
+            assert live.engine.acknowledged == [(1, 0, 1), (1, 0, 1), (1, 0, 2), (1, 0, 2)]
+
+    run(scenario)
+
+
+def test_a_result_keeps_the_output_and_the_rest_is_deleted(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("short", "long", "failed")]
+    for file in files:
+        file.write_text("output")
+    short, long, failed = map(str, files)
+
+    async def scenario() -> None:
+        async with rig(tmp_path / "data", ONE) as live:
+            await live.submit(new_job(retries=1))
+            await live.end(1, 0, 1, Outcome.EXITED, stdout=base.Output(failed, 9000, b"f"))
+            await live.end(1, 0, 2, stdout=base.Output(short, 1, b"s"), stderr=base.Output(long, 9000, b"l"))
+            (result,) = live.results(1)
+            assert (result.ending.stdout, result.ending.stdout_path) == (b"s", "")
+            assert (result.ending.stderr, result.ending.stderr_path) == (b"l", long)
+            assert [file.exists() for file in files] == [False, True, False]
+            assert live.driver.clear([1]) == 1
+            assert [file.exists() for file in files] == [False, False, False]
+            assert live.results(1) == []
+            assert live.driver.clear([1]) == 0
+
+    run(scenario)
+
+
+def test_results_of_open_jobs_are_not_cleared(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(tasks=2))
+            await live.end(1, 0)
+            assert live.driver.clear([1]) == 0
+            assert len(live.results(1)) == 1
+
+    run(scenario)
+
+
+def test_a_gang_gets_every_slot_and_gives_every_ending(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a", slots=2), node("b", slots=2))) as live:
+            await live.submit(new_job(kind="rigid", width=3, argv=("mpi", "{i}")))
+            (gang,) = live.engine.launched
+            assert [(m.node, m.slots, m.work.argv) for m in gang.members] == [
+                ("a", (0,), ("mpi", "0")),
+                ("a", (1,), ("mpi", "1")),
+                ("b", (0,), ("mpi", "2")),
+            ]
+            live.engine.report(
+                base.Ended(1, 0, 1, base.Ending(Outcome.SUCCEEDED), (base.Ending(Outcome.SUCCEEDED, b"0"),) * 3)
+            )
+            await live.settle()
+            assert [ending.value for ending in live.results(1)[0].members] == [b"0"] * 3
+
+    run(scenario)
+
+
+def test_cancelled_jobs_end_and_say_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(tasks=2), new_job())
+            assert await live.driver.cancel([1, 2]) == 2
+            assert live.engine.killed == [(1, 0, 1)]
+            assert (live.status(1), live.status(2)) == (JobStatus.RUNNING, JobStatus.CANCELLED)
+            await live.end(1, 0, 1, Outcome.KILLED)
+            assert live.status(1) is JobStatus.CANCELLED
+            assert await live.driver.cancel([1, 2]) == 0
+            rows, _ = await live.driver.messages(0, 100)
+            assert [(row.job, row.task, row.word) for row in rows] == [
+                (2, None, "cancelled"),
+                (1, 0, "killed"),
+                (1, None, "cancelled"),
+            ]
+
+    run(scenario)
+
+
+def test_changed_terms_are_kept_over_a_restart_and_the_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(priority=1.0))
+            assert await live.driver.change(1, wire.JobChange(priority=7.0)) == 1
+        async with rig(tmp_path, ONE) as live:
+            assert reports.job_detail(live.driver, 1).job.priority == 7
+            assert await live.driver.change(1, wire.JobChange(due=9 * SECOND)) == 1
+            await live.end(1, 0, live.running[0][2])
+            report = reports.job_detail(live.driver, 1).job
+            assert (report.priority, report.due) == (7, 9 * SECOND)
+            assert await live.driver.change(1, wire.JobChange(priority=0.0)) == 0
+
+    run(scenario)
+
+
+def test_submissions_are_all_or_none(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO) as live:
+            with pytest.raises(HeadwayError, match=r"jobs\[1\]\.width is 3; allowed: at most 2"):
+                await live.submit(new_job(), new_job(kind="rigid", width=3))
+            with pytest.raises(InvalidInput, match=r"jobs\[0\]\.work.commands is 2"):
+                await live.submit(wire.NewJob(wire.Commands((wire.Command(("a",)),) * 2), tasks=3))
+            with pytest.raises(HeadwayError, match=r"jobs\[0\]\.priority is nan"):
+                await live.submit(new_job(priority=float("nan")))
+            with pytest.raises(InvalidInput, match="jobs is"):
+                await live.driver.submit("me", wire.Submission(()))
+            assert live.journal.jobs() == []
+            assert live.events(JobSubmitted) == []
+            assert live.driver.commits == 1  # the node that joined
+
+    run(scenario)
+
+
+def test_functions_are_sent_once(tmp_path: Path) -> None:
+    blob = b"a function"
+    name = wire.blob_name(blob)
+    call = wire.NewJob(wire.Calls((name,), (b"args",)))
+
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            with pytest.raises(MissingBlobs) as missing:
+                await live.submit(call)
+            assert missing.value.names == (name,)
+            with pytest.raises(InvalidInput, match="blobs"):
+                await live.submit(call, blobs={name: b"another"})
+            await live.submit(call, blobs={name: blob})
+            await live.submit(call)
+            assert [a.members[0].work for a in live.engine.launched] == [
+                base.Call(base.Function(name, blob), b"args")
+            ] * 2
+
+    run(scenario)
+
+
+def test_a_submission_with_a_key_counts_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            once = submission(new_job(name="x"), key="k")
+            answers = asyncio.gather(*(live.driver.submit("me", once) for _ in range(3)))
+            await live.settle()
+            assert [answer.jobs for answer in await answers] == [(1,)] * 3
+            assert await live.driver.submit("me", once) == wire.Submitted((1,), 0, repeated=True)
+            with pytest.raises(Conflict, match="'k'"):
+                await live.driver.submit("me", submission(new_job(name="y"), key="k"))
+            assert (await live.driver.submit("you", once)).jobs == (2,)
+        async with rig(tmp_path) as live:
+            assert (await live.driver.submit("me", once)).jobs == (1,)
+            assert len(live.journal.jobs()) == 2
+
+    run(scenario)
+
+
+def test_two_submissions_alike_under_two_keys_are_two(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            both = asyncio.gather(*(live.driver.submit("me", submission(key=key)) for key in "kl"))
+            assert [answer.jobs for answer in await both] == [(1,), (2,)]
+
+    run(scenario)
+
+
+# Messages
+
+
+def test_a_cursor_misses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.submit(new_job(tasks=5), client="mine")
+            await live.submit(new_job(), client="other")
+            told: list[tuple[int, int | None]] = []
+            cursor = 0
+            for job, task in [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (2, 0)]:
+                await live.end(job, task)
+                if task % 2:
+                    rows, cursor = await live.driver.messages(cursor, 2, client="mine")
+                    told += [(row.job, row.task) for row in rows]
+            while len(told) < 6:
+                rows, cursor = await live.driver.messages(cursor, 2, client="mine", wait_seconds=1)
+                told += [(row.job, row.task) for row in rows]
+            assert told == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (1, None)]
+            assert await live.driver.messages(cursor, 2, client="mine") == ([], 8)
+            rows, _ = await live.driver.messages(0, 10, jobs=[2], result_max=1000)
+            assert [(row.task, row.word, row.result is not None) for row in rows] == [
+                (0, "succeeded", True),
+                (None, "succeeded", False),
+            ]
+            rows, _ = await live.driver.messages(0, 10, jobs=[2], result_max=3)
+            assert [row.result for row in rows] == [None, None]
+
+    run(scenario)
+
+
+def test_a_listener_is_told_at_once_when_nothing_more_comes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            loop = asyncio.get_running_loop()
+            await live.submit(new_job(), client="c")
+            asked = loop.time()
+            heard = asyncio.create_task(live.driver.messages(0, 10, client="c", wait_seconds=30))
+            await live.settle()
+            await live.end(1)
+            rows, cursor = await heard
+            assert [row.task for row in rows] == [0, None]
+            assert cursor == 2
+            assert loop.time() - asked < GATHER_SECONDS
+
+    run(scenario)
+
+
+def test_a_listener_gathers_while_more_is_to_come(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            loop = asyncio.get_running_loop()
+            await live.submit(new_job(tasks=4))
+            asked = loop.time()
+            heard = asyncio.create_task(live.driver.messages(0, 10, jobs=[1], wait_seconds=30))
+            await live.settle()
+            await live.end(1, 0)
+            await live.end(1, 1)
+            rows, _ = await heard
+            assert [row.task for row in rows] == [0, 1]
+            assert loop.time() - asked >= GATHER_SECONDS * 0.9
+
+    run(scenario)
+
+
+def test_listeners_are_released_at_the_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.submit()
+            heard = asyncio.create_task(live.driver.messages(0, 10, wait_seconds=60))
+            await live.settle()
+            live.driver.take_no_more()
+            assert await heard == ([], 0)
+            with pytest.raises(Unavailable):
+                await live.driver.submit("me", submission())
+
+    run(scenario)
+
+
+# A full disk
+
+
+def fill(journal: Journal) -> None:
+    """From now on the file cannot grow."""
+    journal.limit_pages(1)
+
+
+def make_room(journal: Journal) -> None:
+    journal.limit_pages(1 << 30)
+
+
+def test_a_full_disk_refuses_submissions_and_loses_nothing(tmp_path: Path) -> None:
+    big = b"r" * 100_000
+
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.submit(new_job(tasks=3), client="c")
+            fill(live.journal)
+            large = new_job(argv=("x" * 100_000,))
+            live.engine.end(1, 0, result=big)
+            with pytest.raises(JournalFull, match="cannot grow"):
+                await live.driver.submit("me", submission(large, client="c"))
+            assert live.driver.full is not None
+            with pytest.raises(JournalFull):
+                await live.driver.submit("me", submission())
+            assert reports.statistics(live.driver).full
+            # Nothing was acknowledged, nothing launched; what ends meanwhile is kept.
+            assert live.engine.acknowledged == []
+            assert len(live.engine.launched) == 2
+            await live.end(1, 1, result=big)
+            await live.advance(to_seconds(RETRY_AFTER))
+            assert live.engine.acknowledged == []
+            make_room(live.journal)
+            await live.advance(to_seconds(RETRY_AFTER))
+            assert live.driver.full is None
+            assert live.engine.acknowledged == [(1, 0, 1), (1, 1, 1)]
+            await live.end(1, 2, result=big)
+            assert [result.ending.value for result in live.results(1)] == [big] * 3
+            assert live.status(1) is JobStatus.SUCCEEDED
+            assert len(live.journal.jobs()) == 1
+            assert (await live.submit(large)).jobs == (2,)
+            assert live.running == [(2, 0, 1)]
+        async with rig(tmp_path) as live:
+            assert [row.id for row in live.journal.jobs(open_only=True)] == [2]
+
+    run(scenario)
+
+
+def test_requests_on_a_full_disk_are_as_if_never_made(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(*[new_job(name=str(number)) for number in range(200)])
+            before = live.driver.core.dump()
+            fill(live.journal)
+            with pytest.raises(JournalFull):
+                await live.driver.cancel(range(2, 201))
+            assert live.driver.core.dump() == before
+            assert live.engine.killed == []
+            make_room(live.journal)
+            await live.advance(to_seconds(RETRY_AFTER))
+            assert await live.driver.cancel(range(2, 201)) == 199
+
+    run(scenario)
+
+
+# Nodes and leases
+
+
+def test_a_lost_node_is_redone_elsewhere_and_comes_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a"), node("b"))) as live:
+            await live.submit(new_job(tasks=3))
+            live.engine.lose("a")
+            await live.settle()
+            assert live.running == [(1, 1, 1)]
+            await live.end(1, 1)
+            assert live.running == [(1, 0, 2)]
+            live.engine.report(base.NodeBack("a"))
+            await live.settle()
+            assert live.running == [(1, 0, 2), (1, 2, 1)]
+
+    run(scenario)
+
+
+def test_silence_longer_than_the_lease_means_down(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a", lease=9), node("b"))) as live:
+            await live.submit(new_job(tasks=2))
+            for _ in range(8):
+                await live.advance(1)
+                live.engine.report(base.Heard(("a",)))
+                await live.settle()
+            # Not every sign of life is an event.
+            assert len(live.events(NodesHeard)) == 1 + 2
+            await live.advance(9.5)
+            assert not live.driver.core.state.nodes["a"].up
+            await live.end(1, 1)
+            assert (1, 0, 2) in live.running
+            assert live.engine.killed == []
+            # It lived all the time: what it runs is not wanted any more, and it can be used again.
+            live.engine.report(base.Heard(("a",)))
+            await live.settle()
+            assert live.engine.killed == [(1, 0, 1)]
+            assert live.driver.core.state.nodes["a"].up
+            assert len(live.events(NodeUp)) == 1
+            await live.end(1, 0, 1)
+            assert [result.attempt for result in live.results(1)] == [1]
+            await live.end(1, 0, 2)
+            assert [result.attempt for result in live.results(1)] == [2, 1]
+
+    run(scenario)
+
+
+def test_reported_starts_make_slots_busy(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a", reports_start=True),)) as live:
+            await live.submit()
+            assert reports.node_list(live.driver).nodes[0].slots == ("occupied",)
+            live.engine.report(base.Started(1, 0, 1))
+            await live.settle()
+            assert reports.node_list(live.driver).nodes[0].slots == ("busy",)
+
+    run(scenario)
+
+
+# Policies
+
+
+def test_another_policy_decides_from_now_on_and_after_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(), new_job(estimate=50), new_job(estimate=5))
+            with pytest.raises(InvalidInput, match="sjff"):
+                await live.driver.choose("sjff")
+            await live.driver.choose("sjf")
+            await live.end(1)
+            assert live.running == [(3, 0, 1)]
+        async with rig(tmp_path, ONE) as live:
+            assert live.driver.core.policy == "sjf"
+        async with rig(tmp_path, ONE, policy="edf") as live:
+            assert live.driver.core.policy == "edf"
+            assert live.events(PolicyChosen)[-1] == PolicyChosen(0, "edf")
+
+    run(scenario)
+
+
+class Raising:
+    """A policy that fails."""
+
+    per_instant = False
+    task_rounds = False
+
+    def __call__(self, view: Snapshot) -> Plan:
+        raise ZeroDivisionError("no plan today")
+
+
+def test_a_policy_that_raises_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def policies(text: str) -> Policy:
+        return Raising() if text == "raising" else find(text)
+
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, policies=policies) as live:
+            await live.submit(new_job(tasks=2))
+            await live.driver.choose("raising")
+            await live.submit()
+            await live.end(1, 0)
+            assert live.running == []
+            assert live.driver.core.refusals["policy_raised_ZeroDivisionError"] == 3
+            assert caplog.text.count("policy raising raised") == 1
+            assert "no plan today" in caplog.text
+            with pytest.raises(ZeroDivisionError):
+                reports.explanation(live.driver, 2)
+            await live.driver.choose("fcfs")
+            assert live.running == [(1, 1, 1)]
+            await live.end(1, 1)
+            assert live.running == [(2, 0, 1)]
+
+    run(scenario)
+
+
+# Start and end
+
+
+def test_a_start_goes_on_where_the_journal_ends(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.submit(new_job(tasks=4, name="x"), client="c")
+            await live.end(1, 0, result=b"0")
+            before = live.driver.core.dump()
+        assert live.engine.stopped
+        async with rig(tmp_path, at=100) as live:
+            # What ran was killed by the orderly end and is redone; it is not counted as lost.
+            assert live.running == [(1, 1, 2), (1, 2, 2)]
+            assert live.driver.core.state.jobs[1].losses == {}
+            assert {job.spec for job in before.jobs} == {job.spec for job in live.driver.core.dump().jobs}
+            for task, attempt in ((1, 2), (2, 2), (3, 1)):
+                await live.end(1, task, attempt)
+            assert live.status(1) is JobStatus.SUCCEEDED
+            assert len(live.results(1)) == 4
+            rows, _ = await live.driver.messages(0, 10, client="c")
+            assert [row.number for row in rows] == [1, 2, 3, 4, 5]
+            assert (await live.submit()).jobs == (2,)
+
+    run(scenario)
+
+
+def test_what_went_on_meanwhile_is_adopted(tmp_path: Path) -> None:
+    """After a crash: one attempt runs, one has ended, one is gone, and one was never wanted."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a", slots=3),)) as live:
+            await live.submit(new_job(tasks=3))
+            live.driver.broken.set_exception(RuntimeError("crash"))
+            live.driver.broken.exception()
+        found = base.Found(
+            frozenset({(1, 0, 1), (1, 9, 1)}), (base.Ended(1, 1, 1, base.Ending(Outcome.SUCCEEDED, b"one")),)
+        )
+        async with rig(tmp_path, (node("a", slots=3),), engine=FakeEngine(found)) as live:
+            assert live.engine.killed == [(1, 9, 1)]
+            assert live.engine.acknowledged == [(1, 1, 1)]
+            assert [assignment.key for assignment in live.engine.launched] == [(1, 2, 2)]
+            assert live.driver.core.state.jobs[1].losses == {2: 1}
+            await live.end(1, 0, 1)
+            await live.end(1, 2, 2)
+            assert [(r.task, r.attempt, r.ending.value) for r in live.results(1)] == [
+                (0, 1, None),
+                (1, 1, b"one"),
+                (2, 2, None),
+            ]
+
+    run(scenario)
+
+
+def test_a_cluster_may_change_between_starts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a"), node("b"), node("c"))) as live:
+            await live.submit(new_job(tasks=9))
+        async with rig(tmp_path, (node("a"), node("b", slots=2), node("d"))) as live:
+            assert list(live.driver.core.state.nodes) == ["a", "b", "d"]
+            assert len(live.running) == 4
+
+    run(scenario)
+
+
+def test_a_node_that_was_down_is_up_after_a_start(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a", lease=5),)) as live:
+            live.engine.lose("a")
+            await live.settle()
+            await live.submit()
+            assert live.running == []
+        async with rig(tmp_path, (node("a", lease=5),), at=1000) as live:
+            assert live.running == [(1, 0, 1)]
+            assert live.clock.alarms[0] == 1005
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("keep_events", [True, False])
+def test_snapshots_shorten_the_start(tmp_path: Path, keep_events: bool) -> None:
+    async def scenario() -> None:
+        settings: dict[str, Any] = {"snapshot_every": 20, "keep_events": keep_events, "policy": "easy"}
+        async with rig(tmp_path, **settings) as live:
+            await live.submit(new_job(tasks=60))
+            for task in range(50):
+                await live.end(1, task)
+            last = live.journal.snapshot()
+            assert last is not None
+            assert last[0] > 30
+            state = live.driver.core.dump()
+            live.driver.broken.set_exception(RuntimeError("crash"))
+            live.driver.broken.exception()
+        with closing(Journal(tmp_path)) as journal:
+            seqs = [seq for seq, _ in journal.events()]
+            if not keep_events:
+                assert seqs[0] > 1
+                return
+            # The whole journal replays from its first snapshot to the same state.
+            assert seqs == list(range(1, len(seqs) + 1))
+            first = journal.snapshot(first=True)
+            assert first is not None
+            assert first[0] == 0
+            core = Scheduler.restore(first[1], find)
+            for _, event in journal.events():
+                core.handle(event)
+            assert core.dump() == state
+
+    run(scenario)
+
+
+def test_what_breaks_the_driver_stops_it_where_the_journal_is_right(tmp_path: Path) -> None:
+    class Broken(FakeEngine):
+        def launch(self, assignment: base.Assignment) -> None:
+            raise RuntimeError("engine on fire")
+
+    async def scenario() -> None:
+        raised: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: raised.append(context["exception"]))
+        async with rig(tmp_path, engine=Broken()) as live:
+            offered = asyncio.create_task(live.driver.submit("me", submission()))
+            await live.settle()
+            assert isinstance(live.driver.broken.exception(), RuntimeError)
+            assert [type(error) for error in raised] == [RuntimeError]
+            with pytest.raises(Unavailable):
+                await live.driver.cancel([1])
+            offered.cancel()
+        async with rig(tmp_path) as live:
+            assert live.running == [(1, 0, 2)]
+
+    run(scenario)
+
+
+def test_a_journal_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.submit()
+        with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
+            db.execute("DELETE FROM jobs")
+        with pytest.raises(HeadwayError, match=r"contradicts itself.*\[1\]"):
+            async with rig(tmp_path):
+                pass
+
+    run(scenario)
+
+
+def test_held_jobs_start_when_their_release_comes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.submit(new_job(release=50.0))
+            assert live.status(1) is JobStatus.HELD
+            assert reports.explanation(live.driver, 1).reason == "NOT_RELEASED"
+            await live.advance(49)
+            assert live.running == []
+            await live.advance(1)
+            assert live.running == [(1, 0, 1)]
+
+    run(scenario)
