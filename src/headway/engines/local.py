@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -106,14 +106,15 @@ class LocalEngine:
             self._nodes[spec.name] = LocalNode(
                 spec, self._root, self, secret=secret, lease=lease, orphaned_after=self._orphaned_after
             )
-        self._retire()
         try:
             async with asyncio.TaskGroup() as group:
                 attaching = {node: group.create_task(node.attach()) for node in self._nodes.values()}
         except* (EngineError, OSError) as errors:
-            await self.stop()
-            first = next(error for error in _leaves(errors))
-            raise EngineError(str(first)) from first
+            await asyncio.gather(*(node.let_go() for node in self._nodes.values()))
+            self._nodes.clear()
+            first = next(_leaves(errors))
+            raise first if isinstance(first, EngineError) else EngineError(str(first)) from first
+        self._retire()
         found = self._adopt({node: task.result() for node, task in attaching.items()})
         self._tending = [self._loop.create_task(self._tend(node)) for node in self._nodes.values()]
         self._tending.append(self._loop.create_task(self._listen()))
@@ -418,7 +419,7 @@ class _Gang:
         return Ended(*self.key, ending, members)
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]:
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from _leaves(error)

@@ -11,6 +11,7 @@ processes: any other child is a stray, and killed.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import heapq
 import os
@@ -46,6 +47,7 @@ from headway.engines.local_frames import (
     Splitter,
     Standing,
     Stop,
+    Taken,
     ToAgent,
     Welcome,
     decode_command,
@@ -65,7 +67,6 @@ WATCH_SECONDS = 0.02
 
 _FORK_AGAIN_SECONDS = 1.0
 _CHUNK = 1 << 16
-_HELLO_MAX = 4096
 _STRANGERS_MAX = 8
 
 
@@ -311,21 +312,22 @@ class _Agent:
             self.dismiss(self.strangers[0])
 
     def on_stranger(self, stranger: _Channel) -> None:
-        """Let a driver in that knows the secret, and nobody else."""
+        """Let a driver in that knows the secret, and nobody else; one at a time."""
+        hello = None
         for body in stranger.receive()[:1]:
-            hello = None
-            if len(body) <= _HELLO_MAX:
-                try:
-                    hello = self.decode(body)
-                except msgspec.DecodeError:
-                    hello = None
-            if isinstance(hello, Hello) and hello.secret == self.secret:
-                self.strangers.remove(stranger)
-                self.welcome(stranger, hello)
-            else:
-                stranger.closed = True
-        if stranger.closed:
+            with contextlib.suppress(msgspec.DecodeError):
+                hello = self.decode(body)
+        if not isinstance(hello, Hello) or hello.secret != self.secret:
             self.dismiss(stranger)
+            return
+        if self.driver:
+            self.on_driver(0)  # it may have died, unseen yet
+        if self.driver:
+            stranger.send(frame(Taken()))
+            self.dismiss(stranger)
+        else:
+            self.strangers.remove(stranger)
+            self.welcome(stranger, hello)
 
     def dismiss(self, channel: _Channel) -> None:
         """Hang up."""
@@ -337,9 +339,7 @@ class _Agent:
         channel.close()
 
     def welcome(self, driver: _Channel, hello: Hello) -> None:
-        """A new driver: the one before is dead or of no account."""
-        if self.driver:
-            self.dismiss(self.driver)
+        """Tell a new driver what there is."""
         self.driver = driver
         self.handlers[driver.socket.fileno()] = self.on_driver
         self.heard = time.monotonic()
@@ -410,12 +410,17 @@ class _Agent:
 
     def advance(self) -> None:
         """Give free slots to those who wait, in order; nobody takes a slot that one before him waits for."""
-        wanted: set[_Slot] = set()
-        for run in tuple(self.waiting):
-            if all(slot.run is None and not slot.dying and slot not in wanted for slot in run.slots):
-                self.waiting.remove(run)
-                self.hold(run)
-            wanted.update(run.slots)
+        free = {slot for slot in self.slots if slot.run is None and not slot.dying}
+        lucky = []
+        for run in self.waiting:
+            if not free:
+                break
+            if free.issuperset(run.slots):
+                lucky.append(run)
+            free.difference_update(run.slots)
+        for run in lucky:
+            self.waiting.remove(run)
+            self.hold(run)
 
     def hold(self, run: _Run) -> None:
         """The slots are the run's. A gang starts when all its members have theirs."""

@@ -170,7 +170,11 @@ class Pong(Frame, frozen=True, tag=15):
     """Agent to driver: I live."""
 
 
-ToDriver = Welcome | Ready | MemberStarted | MemberEnded | Pong
+class Taken(Frame, frozen=True, tag=16):
+    """Agent to driver, in answer to `Hello`: I have a driver. Nothing follows."""
+
+
+ToDriver = Welcome | Taken | Ready | MemberStarted | MemberEnded | Pong
 
 
 class Done(Frame, frozen=True):

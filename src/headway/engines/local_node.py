@@ -28,6 +28,7 @@ from headway.engines.local_frames import (
     Shelf,
     Splitter,
     Stop,
+    Taken,
     Welcome,
     frame,
     to_driver_decoder,
@@ -39,6 +40,7 @@ _ATTACH_SECONDS = 30.0
 _BURIAL_SECONDS = 5.0
 _AGAIN_SECONDS = 0.02
 _LOG_TAIL = 2000
+_TRIES_MAX = 100
 
 
 class Owner(Protocol):
@@ -65,7 +67,10 @@ def node_folder(root: Path, name: str) -> Path:
 
 def put_down(folder: Path) -> None:
     """Kill every process of the node with this folder, whoever started it and whatever became of its parents."""
-    kill_trees(marked(_mark(folder)))
+    for _ in range(_TRIES_MAX):
+        if not (left := marked(_mark(folder))):
+            return
+        kill_trees(left)
 
 
 def _mark(folder: Path) -> str:
@@ -114,7 +119,7 @@ class LocalNode:
         """Find the node's agent, or start one, and be its driver.
 
         Raises:
-            EngineError: there is no agent and none can be started.
+            EngineError: there is no agent and none can be started, or it has another driver.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         start = self._loop.time()
@@ -238,9 +243,17 @@ class LocalNode:
             self.up = False
             assert self.line is not None
             self.line.transport.write(frame(Stop()))
-        else:
+        elif self._process:
             put_down(self.folder)
         await self.gone()
+        if self.line:
+            self.line.transport.abort()
+
+    async def let_go(self) -> None:
+        """Be its driver no more; what this driver did not start goes on."""
+        if self._process:
+            await self.stop()
+        self.up = False
         if self.line:
             self.line.transport.abort()
 
@@ -320,8 +333,9 @@ class _Line(asyncio.Protocol):
                     node.missed = 0
                     node.heard = True
                 case Welcome() as message:
-                    if not self.welcome.done():
-                        self.welcome.set_result(message)
+                    self.welcome.set_result(message)
+                case Taken():
+                    self.welcome.set_exception(EngineError(f"node {node.spec.name!r} has another driver"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.welcome.done():

@@ -1,0 +1,599 @@
+"""The engine of this machine when things die: tasks, slots' processes, agents, guards and drivers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headway.engines import local_frames as frames
+from headway.engines.base import Ended, EngineError, NodeBack, NodeLost
+from headway.engines.local import LocalEngine
+from headway.engines.local_node import node_folder, put_down
+from headway.engines.trial import Trial, calling
+from headway.model.events import Outcome
+from headway.model.node import NodeSpec
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE = 60.0
+LONG = 600.0
+ONE = NodeSpec("n", slots=2)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    return ("asyncio", {"use_uvloop": request.param == "uvloop"})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """An engine's folder, of which no process is left when the test is over."""
+    root = tmp_path / "engine"
+    yield root
+    left = [pid for folder in (root / "nodes").glob("*") for pid in processes_of(folder)]
+    for folder in (root / "nodes").glob("*"):
+        put_down(folder)
+    assert left == []
+
+
+@pytest.fixture
+async def trial(root: Path) -> AsyncIterator[Trial]:
+    async with Trial(LocalEngine(root), PATIENCE) as trial:
+        yield trial
+
+
+def engine(trial: Trial) -> LocalEngine:
+    assert isinstance(trial.engine, LocalEngine)
+    return trial.engine
+
+
+def processes_of(folder: Path) -> list[int]:
+    from headway.engines.local_node import _mark
+    from headway.engines.local_processes import marked
+
+    return marked(_mark(folder))
+
+
+def agent_of(trial: Trial, node: str = "n") -> psutil.Process:
+    return psutil.Process(engine(trial).pids()[node])
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+def gone(pid: int) -> bool:
+    """No process, or one that is dead and waits to be buried."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def pid() -> int:
+    import os
+
+    return os.getpid()
+
+
+def wait_for(path: str) -> str:
+    import os
+    import time
+
+    open(path + ".waits", "w").close()
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    return "found"
+
+
+# A program that starts a grandchild in a session of its own, whose parent dies, and a child; then writes all their
+# process ids and sleeps. The grandchild's environment is empty, so only its descent tells where it comes from.
+FAMILY = """
+import os, subprocess, sys, time
+sleep = ["sleep", "600"]
+middle = "from subprocess import *; print(Popen(['sleep', '600'], start_new_session=True, env={}, stdout=DEVNULL).pid)"
+escaped = int(subprocess.run([sys.executable, "-c", middle], stdout=subprocess.PIPE).stdout)
+child = subprocess.Popen(sleep)
+with open(sys.argv[1] + ".draft", "w") as file:
+    print(os.getpid(), child.pid, escaped, file=file)
+os.rename(sys.argv[1] + ".draft", sys.argv[1])
+if len(sys.argv) < 3:
+    time.sleep(600)
+"""
+
+
+def family(path: str, *leave: str) -> None:
+    """The same from within a function."""
+    import sys
+
+    sys.argv = ["family", path, *leave]
+    exec(FAMILY)
+
+
+async def start_families(trial: Trial, tmp_path: Path, *leave: str) -> tuple[list[tuple[int, int, int]], list[int]]:
+    """Run one family as a command and one as a function; their keys, and the processes of both."""
+    paths = [tmp_path / "command", tmp_path / "function"]
+    keys = [
+        trial.command(sys.executable, "-c", FAMILY, str(paths[0]), *leave, slots=(0,)),
+        trial.call(family, str(paths[1]), *leave, slots=(1,)),
+    ]
+    await until(lambda: all(path.exists() for path in paths))
+    return keys, [int(word) for path in paths for word in path.read_text().split()]
+
+
+# Whole families of processes
+
+
+async def test_killing_an_attempt_kills_whatever_it_started(trial: Trial, tmp_path: Path) -> None:
+    await trial.start()
+    keys, pids = await start_families(trial, tmp_path)
+    assert not any(gone(pid) for pid in pids)
+    for key in keys:
+        trial.engine.kill(*key)
+        assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
+    await until(lambda: all(gone(pid) for pid in pids))
+
+
+async def test_what_an_attempt_leaves_behind_is_ended_with_it(trial: Trial, tmp_path: Path) -> None:
+    await trial.start()
+    keys, pids = await start_families(trial, tmp_path, "leave")
+    for key in keys:
+        assert (await trial.ended(key)).ending.outcome is Outcome.SUCCEEDED
+    await until(lambda: all(gone(pid) for pid in pids))
+    for slot in (0, 1):
+        assert await trial.value(trial.call(add, 1, 1, slots=(slot,))) == 2
+
+
+async def test_a_dead_agent_takes_everything_with_it(trial: Trial, tmp_path: Path) -> None:
+    await trial.start()
+    agent = agent_of(trial)
+    ours = [agent.pid, *(child.pid for child in agent.children())]
+    _, pids = await start_families(trial, tmp_path)
+    os.kill(agent.pid, signal.SIGKILL)
+    assert (await trial.told(NodeLost)).detail == "its process died"
+    assert (await trial.told(NodeBack)).node == "n"
+    assert all(gone(pid) for pid in [*ours, *pids]), "a node that is back runs nothing of before"
+    assert agent_of(trial).pid != agent.pid
+
+
+async def test_a_dead_guard_takes_everything_with_it(trial: Trial, tmp_path: Path) -> None:
+    await trial.start()
+    agent = agent_of(trial)
+    guard = agent.ppid()
+    _, pids = await start_families(trial, tmp_path)
+    os.kill(guard, signal.SIGKILL)
+    await trial.told(NodeLost)
+    await trial.told(NodeBack)
+    assert all(gone(pid) for pid in [guard, agent.pid, *pids])
+
+
+async def test_what_nobody_was_left_to_end_is_ended_before_the_node_is_back(trial: Trial, tmp_path: Path) -> None:
+    """All of Headway's processes are killed at one stroke; a command's children remain, marked by their environment."""
+    await trial.start()
+    path = tmp_path / "pid"
+    trial.command("sh", "-c", 'echo $$ > draft; mv draft "$0"; exec sleep 600', str(path), cwd=str(tmp_path))
+    await until(path.exists)
+    agent = agent_of(trial)
+    stroke = [agent.ppid(), agent.pid, *(child.pid for child in agent.children())]
+    for pid in stroke:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in stroke:
+        os.kill(pid, signal.SIGKILL)
+    await trial.told(NodeLost)
+    await trial.told(NodeBack)
+    assert gone(int(path.read_text()))
+
+
+# Slots' processes
+
+
+async def test_a_slot_whose_process_dies_idle_gets_another(trial: Trial) -> None:
+    await trial.start()
+    before = await trial.value(trial.call(pid))
+    os.kill(before, signal.SIGKILL)
+    await until(lambda: gone(before))
+    await until(lambda: len(agent_of(trial).children()) == 2)
+    assert await trial.value(trial.call(pid)) != before
+
+
+async def test_a_slots_process_killed_by_somebody_else(trial: Trial, tmp_path: Path) -> None:
+    await trial.start()
+    victim = await trial.value(trial.call(pid))
+    key = trial.call(wait_for, str(tmp_path / "door"))
+    await until((tmp_path / "door.waits").exists)
+    behind = trial.call(pid)
+    os.kill(victim, signal.SIGKILL)
+    ending = (await trial.ended(key)).ending
+    assert (ending.outcome, ending.exit_code) == (Outcome.SIGNALLED, -9)
+    assert await trial.value(behind) != victim
+
+
+@pytest.mark.parametrize("limit", [None, 0.2])
+async def test_a_stopped_slot_can_be_killed(trial: Trial, tmp_path: Path, limit: float | None) -> None:
+    await trial.start()
+    victim = await trial.value(trial.call(pid))
+    key = trial.call(wait_for, str(tmp_path / "door"), time_limit=limit)
+    await until((tmp_path / "door.waits").exists)
+    os.kill(victim, signal.SIGSTOP)
+    if limit is None:
+        trial.engine.kill(*key)
+    wanted = Outcome.OUT_OF_TIME if limit else Outcome.KILLED
+    assert (await trial.ended(key)).ending.outcome is wanted
+    assert await trial.value(trial.call(pid)) != victim
+
+
+async def test_a_warm_process_is_kept_and_a_dirty_one_is_not(trial: Trial) -> None:
+    """A task with a memory limit does not pay for what others have left in its slot's process."""
+
+    def hoard(megabytes: int) -> int:
+        import builtins
+        import os
+
+        builtins.hoard = b"x" * (megabytes << 20)  # type: ignore[attr-defined]
+        return os.getpid()
+
+    await trial.start()
+    first = await trial.value(trial.call(hoard, 100))
+    assert await trial.value(trial.call(pid)) == first
+    assert await trial.value(trial.call(pid, memory_limit=1 << 30)) == first
+    fresh = await trial.value(trial.call(pid, memory_limit=100 << 20))
+    assert fresh != first
+    assert await trial.value(trial.call(pid, memory_limit=100 << 20)) == fresh
+
+
+async def test_the_text_of_a_crash_names_the_place(trial: Trial) -> None:
+    def crash() -> None:
+        import ctypes
+
+        ctypes.string_at(0)
+
+    await trial.start()
+    ending = (await trial.ended(trial.call(crash))).ending
+    assert (ending.outcome, ending.exit_code) == (Outcome.SIGNALLED, -signal.SIGSEGV)
+    assert ending.stderr is not None
+    assert b"Fatal Python error: Segmentation fault" in ending.stderr.tail
+    assert b"in crash" in ending.stderr.tail
+
+
+async def test_a_command_is_not_touched_by_functions_before_it(trial: Trial) -> None:
+    def spoil() -> None:
+        import os
+
+        os.chdir("/")
+        os.environ["SPOILT"] = "yes"
+
+    await trial.start()
+    await trial.ended(trial.call(spoil))
+    ending = (await trial.ended(trial.command("sh", "-c", "pwd; echo $SPOILT."))).ending
+    assert ending.stdout is not None
+    assert ending.stdout.tail.decode() == f"{os.getcwd()}\n.\n"
+
+
+# Many
+
+
+async def test_ten_thousand_tasks_each_end_once(trial: Trial) -> None:
+    await trial.start(NodeSpec("a", slots=2), NodeSpec("b"))
+    works = [calling(add, number, number) for number in range(3)]
+    places = (("a", 0), ("a", 1), ("b", 0))
+    total = 10_000
+    for number in range(total):
+        node, slot = places[number % 3]
+        trial.launch(works[number % 3], node=node, slots=(slot,))
+    seen = {}
+    while len(seen) < total:
+        ended = await trial.told(Ended)
+        assert ended.key not in seen
+        trial.engine.acknowledge(*ended.key)
+        seen[ended.key] = pickle.loads(ended.ending.result or b"")
+    assert seen == {(1, number, 1): 2 * (number % 3) for number in range(total)}
+
+
+async def test_more_functions_than_a_process_holds(trial: Trial) -> None:
+    await trial.start()
+    works = [calling(lambda given=number: given) for number in range(2 * frames.Shelf.names_max)]
+    for _ in range(2):
+        keys = [trial.launch(work, slots=(number % 2,)) for number, work in enumerate(works)]
+        assert [await trial.value(key) for key in keys] == list(range(len(works)))
+
+
+async def test_a_large_result(trial: Trial) -> None:
+    await trial.start()
+    assert len(await trial.value(trial.call(bytes, 60 << 20))) == 60 << 20
+
+
+# Hanging
+
+
+async def test_a_node_that_hangs_is_lost_killed_and_started_anew(root: Path, tmp_path: Path) -> None:
+    async with Trial(LocalEngine(root, lease=0.6), PATIENCE) as trial:
+        await trial.start(NodeSpec("hangs", slots=2), NodeSpec("lives"))
+        agent = agent_of(trial, "hangs")
+        spared = agent_of(trial, "lives").pid
+        trial.call(wait_for, str(tmp_path / "door"), node="hangs")
+        await until((tmp_path / "door.waits").exists)
+        slots = [child.pid for child in agent.children()]
+        agent.suspend()
+        lost = await trial.told(NodeLost)
+        assert (lost.node, lost.detail) == ("hangs", "silent for 0.6 s")
+        await trial.told(NodeBack)
+        assert all(gone(pid) for pid in [agent.pid, *slots])
+        assert await trial.value(trial.call(add, 1, 1, node="hangs")) == 2
+        assert agent_of(trial, "lives").pid == spared
+
+
+async def test_nodes_with_a_lease_are_heard(root: Path) -> None:
+    heard: asyncio.Queue[object] = asyncio.Queue()
+    engine = LocalEngine(root)
+    await engine.start([NodeSpec("a", lease=300_000), NodeSpec("b")], heard.put_nowait)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            assert [str(await heard.get()) for _ in range(3)] == ["Heard(nodes=('a',))"] * 3
+    finally:
+        await engine.stop()
+
+
+async def test_a_driver_that_was_busy_does_not_take_its_nodes_for_dead(root: Path) -> None:
+    async with Trial(LocalEngine(root, lease=0.3), PATIENCE) as trial:
+        await trial.start()
+        before = agent_of(trial).pid
+        subprocess.run(["sleep", "1"], check=True)  # the loop stands still for longer than the lease
+        assert await trial.value(trial.call(add, 1, 1)) == 2
+        await asyncio.sleep(0.5)  # and goes on for as long as it takes to miss pings
+        assert agent_of(trial).pid == before
+
+
+# Drivers that die
+
+DRIVER = """
+import asyncio, sys
+from pathlib import Path
+from headway.engines.local import LocalEngine
+from headway.engines.trial import Trial, calling
+from headway.model.node import NodeSpec
+
+def add(a, b):
+    return a + b
+
+def wait_for(path, rank):
+    import os, time
+    print("waiting", rank)
+    open(f"{path}.waits.{rank}", "w").close()
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    return rank
+
+async def main(root, door, orphaned_after):
+    trial = Trial(LocalEngine(Path(root), orphaned_after=float(orphaned_after)))
+    await trial.start(NodeSpec("a", slots=2), NodeSpec("b", slots=2))
+    trial.call(wait_for, door, 0, node="a", slots=(0,))
+    await trial.ended(trial.call(add, 1, 2, node="b", slots=(0,)), acknowledge=False)
+    await trial.ended(trial.call(add, 1, 2, node="b", slots=(0,)))
+    trial.launch(calling(wait_for, door, 1), calling(wait_for, door, 2), node=("a", "b"), slots=(1, 1))
+    trial.call(add, 3, 4, node="a", slots=(0,))
+    trial.launch(calling(add, 5, 6), calling(add, 7, 8), node=("a", "b"), slots=(1, 0))
+    trial.command("sh", "-c", f"touch {door}.waits.3; sleep 600", node="b", slots=(0,))
+    print("up", *engine.pids().values()) if (engine := trial.engine) else None
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+# One that reads what it is told, and acknowledges nothing.
+READER = """
+import asyncio, sys
+from pathlib import Path
+from headway.engines.local import LocalEngine
+from headway.engines.trial import Trial
+from headway.model.node import NodeSpec
+
+async def main(root):
+    trial = Trial(LocalEngine(Path(root)))
+    found = await trial.start(NodeSpec("a", slots=2), NodeSpec("b", slots=2))
+    for key in found.running - {(1, 6, 1)}:
+        await trial.ended(key, acknowledge=False)
+    print("all told", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+TWO = (NodeSpec("a", slots=2), NodeSpec("b", slots=2))
+
+
+async def dead_driver(root: Path, door: Path, orphaned_after: float = LONG) -> list[int]:
+    """Run a driver that launches all sorts of things, and kill it; the processes of its nodes."""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(root), str(door), str(orphaned_after)], stdout=subprocess.PIPE
+    )
+    assert driver.stdout is not None
+    words = (await asyncio.to_thread(driver.stdout.readline)).split()
+    assert words[0] == b"up"
+    await until(lambda: all(Path(f"{door}.waits.{rank}").exists() for rank in range(3)))
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
+    agents = [psutil.Process(int(word)) for word in words[1:]]
+    return [process.pid for agent in agents for process in (agent, *agent.children(recursive=True))]
+
+
+async def test_a_new_driver_adopts_what_runs_and_what_has_ended(root: Path, tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    pids = await dead_driver(root, door)
+    async with Trial(LocalEngine(root), PATIENCE) as trial:
+        found = await trial.start(*TWO)
+        assert set(engine(trial).pids().values()) <= set(pids)
+        assert found.running == {(1, 0, 1), (1, 3, 1), (1, 4, 1), (1, 5, 1), (1, 6, 1)}
+        assert [ended.key for ended in found.ended] == [(1, 1, 1)]
+        assert pickle.loads(found.ended[0].ending.result or b"") == 3
+        trial.engine.acknowledge(1, 1, 1)
+        trial.engine.kill(1, 6, 1)
+        assert (await trial.ended((1, 6, 1))).ending.outcome is Outcome.KILLED
+        door.touch()
+        single = await trial.ended((1, 0, 1))
+        assert pickle.loads(single.ending.result or b"") == 0
+        assert single.ending.stdout is not None
+        assert single.ending.stdout.tail == b"waiting 0\n"
+        gang = await trial.ended((1, 3, 1))
+        assert [pickle.loads(member.result or b"") for member in gang.members] == [1, 2]
+        assert await trial.value((1, 4, 1)) == 7
+        gang = await trial.ended((1, 5, 1))
+        assert [pickle.loads(member.result or b"") for member in gang.members] == [11, 15]
+    assert all(gone(pid) for pid in pids)
+
+
+async def test_what_ends_while_there_is_no_driver_is_kept_until_acknowledged(root: Path, tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    await dead_driver(root, door)
+    door.touch()
+    reader = subprocess.Popen([sys.executable, "-c", READER, str(root)], stdout=subprocess.PIPE)
+    assert reader.stdout is not None
+    assert await asyncio.to_thread(reader.stdout.readline) == b"all told\n"
+    reader.kill()
+    reader.wait()
+    reader.stdout.close()
+    async with Trial(LocalEngine(root), PATIENCE) as trial:
+        found = await trial.start(*TWO)
+        ended = {ended.key: ended for ended in found.ended}
+        assert sorted(ended) == [(1, 0, 1), (1, 1, 1), (1, 3, 1), (1, 4, 1), (1, 5, 1)]
+        assert [pickle.loads(member.result or b"") for member in ended[1, 5, 1].members] == [11, 15]
+        assert found.running == {(1, 6, 1)}
+
+
+async def test_a_gang_that_lost_a_node_while_there_was_no_driver_is_lost(root: Path, tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    await dead_driver(root, door)
+    put_down(node_folder(root, "b"))
+    async with Trial(LocalEngine(root), PATIENCE) as trial:
+        found = await trial.start(*TWO)
+        assert found.running == {(1, 0, 1), (1, 4, 1)}
+        outcomes = {ended.key: ended.ending.outcome for ended in found.ended}
+        assert outcomes == {(1, 3, 1): Outcome.LOST, (1, 5, 1): Outcome.LOST}
+        assert await trial.value(trial.call(add, 1, 1, node="a", slots=(1,), key=(2, 0, 1))) == 2
+        door.touch()
+        assert await trial.value((1, 0, 1)) == 0
+        assert await trial.value((1, 4, 1)) == 7
+
+
+async def test_nodes_that_hear_of_no_driver_end_everything(root: Path, tmp_path: Path) -> None:
+    pids = await dead_driver(root, tmp_path / "door", orphaned_after=1.0)
+    await until(lambda: all(gone(pid) for pid in pids))
+    async with Trial(LocalEngine(root), PATIENCE) as trial:
+        found = await trial.start(*TWO)
+        assert (found.running, found.ended) == (frozenset(), ())
+
+
+async def test_nodes_of_other_names_or_sizes_are_not_adopted(root: Path, tmp_path: Path) -> None:
+    pids = await dead_driver(root, tmp_path / "door")
+    async with Trial(LocalEngine(root), PATIENCE) as trial:
+        found = await trial.start(NodeSpec("a", slots=3))
+        assert (found.running, found.ended) == (frozenset(), ())
+        assert all(gone(pid) for pid in pids)
+        assert await trial.value(trial.call(add, 1, 1, node="a", slots=(2,))) == 2
+
+
+async def test_a_node_that_hung_while_there_was_no_driver_is_started_anew(root: Path, tmp_path: Path) -> None:
+    pids = await dead_driver(root, tmp_path / "door")
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    async with Trial(LocalEngine(root, lease=0.5), PATIENCE) as trial:
+        found = await trial.start(*TWO)
+        assert (found.running, found.ended) == (frozenset(), ())
+        assert all(gone(pid) for pid in pids)
+
+
+# Who may be what
+
+
+async def test_a_node_has_one_agent_and_one_driver(trial: Trial, root: Path) -> None:
+    await trial.start()
+    before = agent_of(trial).pid
+    with pytest.raises(EngineError, match="node 'n' has another driver"):
+        await LocalEngine(root).start([ONE], lambda _: None)
+    assert await trial.value(trial.call(add, 1, 1)) == 2
+    assert agent_of(trial).pid == before
+
+
+async def test_who_does_not_know_the_secret_is_not_heard(
+    trial: Trial, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await trial.start()
+    folder = node_folder(root, "n")
+    monkeypatch.chdir(folder)
+    for said in (
+        frames.frame(frames.Hello(b"guessed", frames.VERSION, False)),
+        frames.frame(frames.Stop()),
+        b"\5\0\0\0GET /",
+        (1 << 20).to_bytes(4, "little"),
+    ):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.settimeout(PATIENCE)
+            stranger.connect("socket")
+            stranger.sendall(said)
+            assert stranger.recv(100) == b""
+    assert await trial.value(trial.call(add, 1, 1)) == 2
+
+
+async def test_the_folder_is_nobody_elses(trial: Trial, root: Path) -> None:
+    await trial.start()
+    await trial.ended(trial.call(print, "private"))
+    assert root.stat().st_mode & 0o777 == 0o700
+    assert (root / "secret").stat().st_mode & 0o777 == 0o600
+
+
+async def test_folders_and_names_may_be_long_and_odd(tmp_path: Path) -> None:
+    root = tmp_path / ("long" * 30) / "engine"
+    names = ["../../n", "Ä name / with % everything", "x" * 300, "xx"]
+    async with Trial(LocalEngine(root), PATIENCE) as trial:
+        await trial.start(*map(NodeSpec, names))
+        for name in names:
+            assert await trial.value(trial.call(add, 1, 1, node=name)) == 2
+    assert len(list((root / "nodes").iterdir())) == len(names)
+
+
+async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EngineError, match="engine cannot be used"):
+        await LocalEngine(tmp_path / "file" / "engine").start([ONE], lambda _: None)
+
+
+async def test_nodes_that_do_not_start(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho no such luck\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(EngineError, match="node 'n' does not start\nno such luck"):
+        await LocalEngine(root).start([ONE], lambda _: None)
+
+
+async def test_what_an_engine_with_two_slots_weighs(trial: Trial) -> None:
+    await trial.start()
+    guard = agent_of(trial).parent()
+    assert guard is not None
+    family = [guard, *guard.children(recursive=True)]
+    assert len(family) == 4
+    assert sum(process.memory_full_info().pss for process in family) < 40 << 20
+    assert not [module for module in ("numpy", "asyncio") if await trial.value(trial.call(loaded, module))]
+
+
+def loaded(module: str) -> bool:
+    import sys
+
+    return module in sys.modules
