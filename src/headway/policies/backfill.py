@@ -52,14 +52,15 @@ class Easy:
             # Nothing has happened but that jobs came: the head still waits, and what could not start before it cannot
             # now, because the shadow time is the same and has come nearer.
             if view.free:
-                self._backfill(view, plan, queue[0], newcomers, 0, view.free, [])
+                head = queue[0]
+                self._backfill(view, plan, head, slots_needed(view, head), newcomers, 0, view.free, [])
             return plan
         free = view.free
         started: list[tuple[Instant, int]] = []
         for position, job in enumerate(queue):
-            free, blocked = start(view, plan, job, free, started)
-            if blocked:
-                self._backfill(view, plan, job, queue, position + 1, free, started)
+            free, needed = start(view, plan, job, free, started)
+            if needed:
+                self._backfill(view, plan, job, needed, queue, position + 1, free, started)
                 break
         return plan
 
@@ -68,17 +69,18 @@ class Easy:
         view: Snapshot,
         plan: Plan,
         head: JobView,
+        needed: int,
         queue: list[JobView],
         position: int,
         free: Slots,
         started: list[tuple[Instant, int]],
     ) -> None:
         """Promise the head its shadow time; start what fits beside it from `position` of the queue on."""
-        needed = slots_needed(view, head)
         room = count(free)
         shadow, extra = shadow_of(view, started, room, needed)
-        plan.promise(head.id, shadow, needed)
-        plan.pass_over(head.id, Reason.NO_ROOM_NOW if shadow < NEVER else Reason.NEVER_FITS, shadow)
+        if shadow < NEVER:
+            plan.promise(head.id, shadow, needed)
+        plan.pass_over(head.id, Reason.NO_ROOM_NOW if shadow < NEVER else Reason.NEVER_FITS)
         limit, uniform, recording = shadow - view.now, view.uniform, plan.recording
         if not room and not recording:
             return
@@ -111,14 +113,15 @@ class Easy:
         self, view: Snapshot, plan: Plan, job: JobView, free: Slots, extra: int, limit: Duration
     ) -> tuple[Slots, int]:
         """Start ready tasks of a bag or workflow beside a promise; what stays free, and what stays extra."""
-        placed = False
-        for task in ready_tasks(job, count(free)):
+        placed, alike = False, job.kind is Kind.BAG
+        for task in ready_tasks(job, count(free) if alike else job.ready):
             slots = room_for(view, job, task, free)
-            if not slots:
-                break
-            if view.run_time(task_estimate(job, task), slots) > limit:
-                if count(slots) > extra:
+            late = slots and view.run_time(task_estimate(job, task), slots) > limit
+            if not slots or (late and count(slots) > extra):
+                if alike:
                     break
+                continue
+            if late:
                 extra -= count(slots)
             plan.place(job.id, task, slots)
             free &= ~slots
@@ -153,8 +156,8 @@ class Strict:
             return plan  # the head still waits
         free, started = view.free, list[tuple[Instant, int]]()
         for position, job in enumerate(queue):
-            free, blocked = start(view, plan, job, free, started)
-            if blocked:
+            free, needed = start(view, plan, job, free, started)
+            if needed:
                 plan.pass_over(job.id, Reason.NO_ROOM_NOW)
                 if plan.recording:
                     for behind in queue[position + 1 :]:
@@ -245,36 +248,41 @@ def _future(view: Snapshot, promised: list[JobView]) -> list[tuple[Instant, int]
 
 def start(
     view: Snapshot, plan: Plan, job: JobView, free: Slots, started: list[tuple[Instant, int]]
-) -> tuple[Slots, bool]:
-    """Start the head of a queue, or as many of its ready tasks as fit.
+) -> tuple[Slots, int]:
+    """Start the head of a queue, or those of its ready tasks that fit.
 
     Returns:
-        What stays free, and whether the job still waits for room.
+        What stays free, and how many slots the job still waits for; 0: none.
     """
     if job.kind is Kind.RIGID:
         width = job.width
         if width > count(free):
-            return free, True
+            return free, width
         slots = lowest(free, width)
         plan.hold(job.id, slots)
         started.append((view.now + view.run_time(job.estimate, slots), width))
-        return free ^ slots, False
-    for task in ready_tasks(job, count(free) + 1):
+        return free ^ slots, 0
+    alike, needed = job.kind is Kind.BAG, 0
+    for task in ready_tasks(job, count(free) + 1 if alike else job.ready):
         slots = room_for(view, job, task, free)
         if not slots:
-            return free, True
+            needed = needed or slots_needed(view, job, task)
+            if alike:
+                break
+            continue
         plan.place(job.id, task, slots)
         started.append((view.now + view.run_time(task_estimate(job, task), slots), count(slots)))
         free &= ~slots
-    return free, False
+    return free, needed
 
 
-def slots_needed(view: Snapshot, job: JobView) -> int:
-    """How many slots the head of a queue waits for: its width, or those of its next task on the first node."""
+def slots_needed(view: Snapshot, job: JobView, task: int | None = None) -> int:
+    """How many slots the head of a queue waits for: its width, or those of its next task where they are fewest."""
     if job.kind is not Kind.WORKFLOW:
         return job.width
-    node = next(iter(view.nodes.values()))
-    return node.spec.slots_for(job.spec.plan[ready_tasks(job, 1)[0]].cores)
+    cores = job.spec.plan[ready_tasks(job, 1)[0] if task is None else task].cores
+    sizes = (node.spec.slots_for(cores) for node in view.nodes.values() if node.slots & view.up)
+    return min(sizes, default=cores)
 
 
 def shadow_of(view: Snapshot, started: list[tuple[Instant, int]], free: int, needed: int) -> tuple[Instant, int]:

@@ -52,12 +52,12 @@ class Heft:
                     plan.pass_over(job.id, Reason.NO_ROOM_NOW)
             elif job.ready:
                 before = free
-                free, blocked = start(view, plan, job, free, [])
+                free, needed = start(view, plan, job, free, [])
                 for node, profile in zip(nodes, profiles, strict=True):
                     taken = count(before & ~free & node.slots)
                     if taken:
                         profile.take(view.now, max(1, view.run_time(job.estimate, node.slots)), taken)
-                if blocked:
+                if needed:
                     plan.pass_over(job.id, Reason.NO_ROOM_NOW)
         return plan
 
