@@ -19,7 +19,7 @@ import measure
 
 BENCH = Path(__file__).resolve().parent
 REPORT = BENCH.parent / "docs" / "benchmarks.md"
-SECTIONS = ("easy", "peers", "shares", "decision", "lin14", "startup")
+SECTIONS = ("easy", "peers", "shares", "decision", "lin14", "startup", "live", "idle")
 
 
 def main(names: list[str]) -> None:
