@@ -1,0 +1,347 @@
+"""The main job: real work with due dates on this machine, then the same policies compared on a log."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from headway.errors import HeadwayError
+
+NODES: Final = ("left", "right")
+SLOTS: Final = 2
+"""Slots of each node."""
+
+TASKS: Final = 64
+PRIMES_BELOW: Final = 8_000_000
+PRIMES: Final = 539_777
+TWINS_BELOW: Final = 1_600_000
+TWINS: Final = 12_260
+"""Pairs of primes that differ by 2, the first below `TWINS_BELOW`; with `PRIMES`, what the results are held to."""
+
+TWIN_TASKS: Final = 8
+
+END_SECONDS: Final = 300.0
+"""A demo that takes longer has failed."""
+
+JOBS: Final = 2000
+SLOTS_SIMULATED: Final = 64
+LOAD: Final = 0.8
+BAG_POLICIES: Final = ("priority", "proportion", "workload", "deadline", "edf")
+RIGID_POLICIES: Final = ("fcfs", "easy", "conservative")
+
+
+@click.command()
+@click.option("--out", default="headway-demo", show_default=True, type=click.Path(file_okay=False), help="Folder.")
+@click.option("--seed", default=1, show_default=True, help="What fixes the log that is simulated.")
+def demo(out: str, seed: int) -> None:
+    """Show what Headway does, in a minute or two: real work with due dates, then policies compared on a log.
+
+    It asks nothing, uses two nodes of two slots on this machine, and ends by itself; its status says whether every
+    result came back and was right. Pictures and tables go to a folder.
+    """
+    tell = Teller()
+    tell.chapter("Real work with due dates")
+    live(tell)
+    tell.chapter("The same core on a log")
+    compare(tell, Path(out), seed)
+    tell(f"That was Headway. What was drawn and written is in {out}.")
+
+
+class Teller:
+    """Sentences with the seconds since the beginning."""
+
+    def __init__(self) -> None:
+        self._begin = time.monotonic()
+
+    def chapter(self, title: str) -> None:
+        """A heading."""
+        click.echo(f"\n{title}\n{'=' * len(title)}")
+
+    def __call__(self, sentence: str) -> None:
+        """A sentence; further lines of it stand below its first word."""
+        first, *others = sentence.splitlines()
+        click.echo(f"{time.monotonic() - self._begin:6.1f} s  {first}")
+        for line in others:
+            click.echo(f"{'':10}{line}")
+
+
+def live(tell: Teller) -> None:
+    """A bag with a due date, an urgent job, a node that dies; every result is held to what it must be.
+
+    Raises:
+        HeadwayError: a result is missing or wrong, or something that had to happen did not.
+    """
+    from headway.client.client import Client
+
+    with tempfile.TemporaryDirectory(prefix="headway-demo-") as folder, server(Path(folder)) as running:
+        with Client(data=folder) as client:
+            total = len(NODES) * SLOTS
+            tell(
+                f"A server is up at {running['url']}, with {len(NODES)} nodes of {SLOTS} slots, "
+                "each node a process of its own."
+            )
+            tell(f"Its policy is {client.policy()}: as many slots to each job as it needs to be in time.")
+            bag, urgent = submit_work(tell, client, total)
+            kill_node(tell, client, running["pid"], bag)
+            check(tell, client, bag, urgent)
+        tell("The server ends in order.")
+
+
+@contextmanager
+def server(data: Path) -> Iterator[dict[str, Any]]:
+    """A server of its own on a free port, with what it said of itself; ended in order afterwards."""
+    cluster = data / "cluster.toml"
+    cluster.write_text("".join(f'[[node]]\nname = "{name}"\nslots = {SLOTS}\n' for name in NODES), "utf-8")
+    command = [sys.executable, "-m", "headway", "up", "--data", str(data), "--cluster", str(cluster)]
+    log = data / "log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [*command, "--policy", "deadline", "--json"], stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        assert process.stdout is not None
+        with process.stdout:
+            try:
+                said = process.stdout.readline()
+                if not said:
+                    raise HeadwayError("the server did not start", log.read_text("utf-8", "replace"))
+                yield json.loads(said)
+            finally:
+                process.send_signal(signal.SIGINT)
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def submit_work(tell: Teller, client: Any, total: int) -> tuple[Any, Any]:
+    """A bag that takes all slots, and an urgent job that comes when it runs."""
+    from headway.client.job import Job, Task
+
+    begin = time.perf_counter()
+    count_primes(PRIMES_BELOW // 2, PRIMES_BELOW // 2 + PRIMES_BELOW // TASKS)
+    estimate = (time.perf_counter() - begin) * max(1.0, total / (os.cpu_count() or 1))
+    due = 3 * estimate * TASKS / total + 20
+    step = PRIMES_BELOW // TASKS
+    bag = client.submit(
+        Job(
+            "primes",
+            [Task(count_primes, low, low + step) for low in range(0, PRIMES_BELOW, step)],
+            due=due,
+            priority=1,
+            estimate=estimate,
+        )
+    )
+    tell(
+        f'Job {bag.job}, "primes": {TASKS} tasks of about {estimate:.1f} s, due in {due:.0f} s. '
+        f"It is alone, so it takes all {total} slots:"
+    )
+    until(lambda: bag.progress[0] >= total, "the first tasks did not end")
+    tell(slots_text(client))
+
+    step = TWINS_BELOW // TWIN_TASKS
+    soon = max(4.0, 2.5 * TWIN_TASKS / total * estimate)
+    urgent = client.submit(
+        Job(
+            "urgent",
+            [Task(count_twins, low, low + step) for low in range(0, TWINS_BELOW, step)],
+            due=soon,
+            priority=9,
+            estimate=estimate,
+        )
+    )
+    submitted = time.monotonic()
+    tell(f'Job {urgent.job}, "urgent", comes in: {TWIN_TASKS} tasks, due in {soon:.0f} s, priority 9 instead of 1.')
+    until(lambda: slots_text(client).count("urgent") > 1 or urgent.done(), "the urgent job got no slots")
+    tell(
+        f"{time.monotonic() - submitted:.1f} s later it has taken slots, as tasks of the bag ended on them:\n"
+        f"{slots_text(client)}"
+    )
+    client.wait(urgent, timeout=END_SECONDS)
+    report = client.job(urgent.job).job
+    spare = (report.due - report.ended) / 1e6
+    tell(f"The urgent job has ended, {abs(spare):.1f} s {'before' if spare >= 0 else 'after'} its due date.")
+    return bag, urgent
+
+
+def kill_node(tell: Teller, client: Any, server_pid: int, bag: Any) -> None:
+    """End a node with SIGKILL while it runs tasks, and see it lost and back."""
+    import psutil
+
+    name = NODES[0]
+    until(lambda: len(runs_on(client, name)) == SLOTS, f"node {name} has nothing to run")
+    guard = next(child for child in psutil.Process(server_pid).children() if name in child.cmdline())
+    (agent,) = guard.children()
+    lost = runs_on(client, name)
+    agent.send_signal(signal.SIGKILL)
+    tell(f"kill -9 {agent.pid}: node {name} dies, and with it {in_words(lost)} of the bag.")
+    until(lambda: redone_now(client, bag) or bag.done(), "no lost task was started again")
+    again = redone_now(client, bag)
+    up = [node.name for node in client.nodes() if node.up]
+    tell(f"The server has noticed. It starts {in_words(again)} again; nodes that are up: {' and '.join(up)}.")
+    until(lambda: all(node.up for node in client.nodes()), f"node {name} did not come back")
+    tell(f"Node {name} is back:\n{slots_text(client)}")
+
+
+def check(tell: Teller, client: Any, bag: Any, urgent: Any) -> None:
+    """Hold every result to what it must be."""
+    found = bag.result(END_SECONDS), urgent.result(END_SECONDS)
+    report = client.job(bag.job).job
+    spare = (report.due - report.ended) / 1e6
+    tell(f"The bag has ended, {abs(spare):.1f} s {'before' if spare >= 0 else 'after'} its due date.")
+    redone = [result.task for result in client.results(bag.job) if result.attempt > 1]
+    if not redone:
+        raise HeadwayError("no task was redone although a node was killed")
+    for name, results, tasks, total, known in (
+        ("primes", found[0], TASKS, sum(found[0]), PRIMES),
+        ("urgent", found[1], TWIN_TASKS, sum(found[1]), TWINS),
+    ):
+        if len(results) != tasks or total != known:
+            raise HeadwayError(f"{name}: {len(results)} results of {tasks}, sum {total:,} instead of {known:,}")
+    tell(
+        f"All {TASKS + TWIN_TASKS} results are here and right: {PRIMES:,} primes below {PRIMES_BELOW:,}, "
+        f"{TWINS:,} twins below {TWINS_BELOW:,}.\n"
+        f"{in_words(redone).capitalize()} took a second attempt; each result counted once."
+    )
+
+
+def compare(tell: Teller, out: Path, seed: int) -> None:
+    """One log, as bags with due dates and as rigid jobs, under the policies made for each.
+
+    Raises:
+        HeadwayError: a file cannot be written, or a job did not end.
+    """
+    from headway.cli.simulate import print_metrics, write_out
+    from headway.config import uniform_cluster
+    from headway.metrics import summarise
+    from headway.sim.experiment import run
+    from headway.traces import transforms, write_workload
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HeadwayError(f"cannot write to {out}: {error.strerror or error}") from error
+    log = transforms.with_load(synthetic_log(seed), LOAD, SLOTS_SIMULATED)
+    bags = transforms.due_dates(transforms.priorities_by_user(transforms.as_bags(log)), factor=4.0)
+    nodes = uniform_cluster(SLOTS_SIMULATED)
+    for file, workload, policies, kind in (
+        ("bags.csv", bags, BAG_POLICIES, "bags of tasks with due dates and priorities"),
+        ("rigid.swf", log, RIGID_POLICIES, "rigid jobs, which need all their slots at once"),
+    ):
+        write_workload(workload, out / file)
+        tell(f"{len(workload):,} jobs of a made-up log on {SLOTS_SIMULATED} slots, as {kind}:")
+        begin = time.perf_counter()
+        schedules = {policy: run(workload, nodes, policy, record=True) for policy in policies}
+        spent = time.perf_counter() - begin
+        metrics = {policy: summarise(schedule) for policy, schedule in schedules.items()}
+        for policy, measured in metrics.items():
+            if measured["jobs_succeeded"] != len(workload):
+                raise HeadwayError(f"under {policy} only {measured['jobs_succeeded']} of {len(workload)} jobs ended")
+        print_metrics(metrics)
+        write_out(out / Path(file).stem, schedules, metrics, SLOTS_SIMULATED)
+        chosen = " ".join(f"--policy {policy}" for policy in policies)
+        tell(
+            f"{len(policies)} policies took {spent:.1f} s. The same again:\n"
+            f"headway simulate {out / file} --slots {SLOTS_SIMULATED} {chosen}"
+        )
+
+
+def synthetic_log(seed: int) -> Any:
+    """A log as of a small cluster: nights and days, few users with most of the jobs, many short jobs and few long."""
+    import numpy as np
+
+    from headway.model.instant import SECOND
+    from headway.model.workload import workload_of
+
+    chance = np.random.default_rng(seed)
+    hours = np.cumsum(chance.exponential(1.0, JOBS))
+    release = hours / hours[-1] * 10 * 86_400
+    release += 2.5 * 3600 * np.sin(2 * np.pi * release / 86_400)  # days are busier than nights
+    runtime = np.clip(chance.lognormal(6.6, 1.5, JOBS), 1, 12 * 3600).round()
+    width = 2 ** np.clip(chance.geometric(0.42, JOBS) - 1, 0, 5)
+    return workload_of(
+        release=(np.sort(release - release.min()).round() * SECOND).astype(np.int64),
+        runtime=(runtime * SECOND).astype(np.int64),
+        width=width.astype(np.int64),
+        estimate=(runtime * chance.choice([1, 1.5, 2, 4], JOBS) * SECOND).astype(np.int64),
+        user=np.minimum(chance.zipf(1.7, JOBS), 12).astype(str),
+        kind=1,
+        label=np.arange(1, JOBS + 1),
+    )
+
+
+def count_primes(low: int, high: int) -> int:
+    """Primes in [low, high), by trial division: work that takes a while."""
+    return sum(map(is_prime, range(low, high)))
+
+
+def count_twins(low: int, high: int) -> int:
+    """Pairs of primes p and p + 2 with p in [low, high)."""
+    return sum(is_prime(number) and is_prime(number + 2) for number in range(low, high))
+
+
+def is_prime(number: int) -> bool:
+    """Whether a number is a prime."""
+    if number < 4:
+        return number > 1
+    if not number % 2 or not number % 3:
+        return False
+    divisor = 5
+    while divisor * divisor <= number:
+        if not number % divisor or not number % (divisor + 2):
+            return False
+        divisor += 6
+    return True
+
+
+def slots_text(client: Any) -> str:
+    """Which job runs on each slot of each node."""
+    names = {job.id: job.name for job in client.jobs()}
+    lines = []
+    for node in client.nodes():
+        held = {slot: names[run.job] for run in node.attempts for slot in run.slots}
+        slots = (held.get(f"{node.name}/{slot}", status) for slot, status in enumerate(node.slots))
+        lines.append(f"{node.name:>6}: {'  '.join(f'[{text:^9}]' for text in slots)}")
+    return "\n".join(lines)
+
+
+def runs_on(client: Any, name: str) -> list[int]:
+    """Numbers of the tasks that run on a node."""
+    return [run.task for node in client.nodes() if node.name == name for run in node.attempts]
+
+
+def redone_now(client: Any, waiter: Any) -> list[int]:
+    """Numbers of the tasks that run for the second time, or more."""
+    return [run.task for run in client.job(waiter.job).attempts if run.attempt > 1]
+
+
+def in_words(tasks: Sequence[int]) -> str:
+    """Numbers of tasks, as `task 3`, `tasks 3 and 4`."""
+    if not tasks:
+        return "no task"
+    *first, last = map(str, tasks)
+    return f"tasks {', '.join(first)} and {last}" if first else f"task {last}"
+
+
+def until(true: Any, complaint: str) -> None:
+    """Look twenty times a second until something is true.
+
+    Raises:
+        HeadwayError: it never was.
+    """
+    end = time.monotonic() + END_SECONDS
+    while not true():
+        if time.monotonic() > end:
+            raise HeadwayError(f"{complaint} within {END_SECONDS:.0f} s")
+        time.sleep(0.05)
