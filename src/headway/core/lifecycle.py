@@ -31,6 +31,11 @@ job starts with the last of its slots, and a bag with nothing ready gives the sl
 without asking the policy again. Rigid jobs that have started and tasks placed one by one have no allocation any more:
 they hold their slots by running there.
 
+**Reading ahead.** Between the end of a task and the launch of the next lies a trip to the driver and to its disk. On
+nodes that allow it (`read_ahead`), short tasks of a bag are launched behind the one that runs on the same slot. Such an
+attempt is *queued*: it holds no slot of its own and begins to run when the one before it ends. It is asked to end when
+its job loses the slot.
+
 **Ties.** Events of one instant are handled in the order given: a driver feeds ends before nodes' coming and going
 before submissions, and `Woke` last. Everything else ends in the job id, then the task number.
 
@@ -45,11 +50,23 @@ from typing import Final
 
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
-from headway.model.instant import Instant
+from headway.model.instant import SECOND, Duration, Instant
 from headway.model.snapshot import JobView
 
 LOSSES_MAX: Final = 10
 """A task whose attempts were lost this often is settled as lost: it may itself be what kills the nodes."""
+
+
+SHORT: Final[Duration] = SECOND // 50
+"""Tasks of a bag that run shorter than this on average are worth launching ahead of their turn."""
+
+SHORT_AFTER: Final = 4
+"""So many tasks of a bag must have ended before it is said to have short tasks."""
+
+
+def has_short_tasks(job: JobView) -> bool:
+    """Whether the tasks of the job that ended were so short that waiting for the driver would be felt."""
+    return job.ended >= SHORT_AFTER and job.spent < job.ended * SHORT
 
 
 class Verdict(Enum):

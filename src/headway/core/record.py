@@ -26,6 +26,7 @@ class AttemptRecord:
     fed: bool
     ending: bool
     running: bool
+    queued: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class JobRecord:
     tries: tuple[tuple[int, int], ...]
     failures: tuple[tuple[int, int], ...]
     losses: tuple[tuple[int, int], ...]
+    ended: int
+    spent: Duration
     failed: bool
     cancelled: bool
 
@@ -103,6 +106,7 @@ def job_record(job: JobView) -> JobRecord:
                 attempt.fed,
                 attempt.ending,
                 attempt.running,
+                attempt.queued,
             )
             for _, attempt in sorted(job.attempts.items())
         ),
@@ -112,6 +116,8 @@ def job_record(job: JobView) -> JobRecord:
         tries=tuple(sorted(job.tries.items())),
         failures=tuple(sorted(job.failures.items())),
         losses=tuple(sorted(job.losses.items())),
+        ended=job.ended,
+        spent=job.spent,
         failed=job.failed,
         cancelled=job.cancelled,
     )
@@ -150,6 +156,7 @@ def restore_job(state: State, record: JobRecord) -> None:
     job = JobView(record.spec, record.estimate)
     job.priority, job.due, job.promise = record.priority, record.due, record.promise
     job.ready, job.fresh, job.again = record.ready, record.fresh, list(record.again)
+    job.ended, job.spent = record.ended, record.spent
     job.unfinished, job.failed, job.cancelled = record.unfinished, record.failed, record.cancelled
     job.missing = list(record.missing)
     job.followers = followers(record.spec)
@@ -157,10 +164,13 @@ def restore_job(state: State, record: JobRecord) -> None:
     for kept in record.attempts:
         slots = sum(1 << slot for slot in kept.slots)
         attempt = AttemptView(job, kept.task, kept.number, slots, kept.start, kept.expected_end, kept.fed)
-        attempt.ending, attempt.running = kept.ending, kept.running
+        attempt.ending, attempt.running, attempt.queued = kept.ending, kept.running, kept.queued
         job.attempts[kept.task] = attempt
-        insort(state.running, (kept.expected_end, job.id, kept.task, attempt))
-        state.busy |= slots
+        if kept.queued:
+            state.ahead.setdefault(kept.slots[0], []).append(attempt)
+        else:
+            insort(state.running, (kept.expected_end, job.id, kept.task, attempt))
+            state.busy |= slots
     state.jobs[job.id] = job
     state.own(job, sum(1 << slot for slot in record.held))
     if job.release > state.now:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from headway.core.state import State
+from headway.model.instant import NEVER
 from headway.model.job import Kind
 from headway.model.plan import Allocation, Claim, Plan
 from headway.model.slots import numbers
@@ -33,7 +34,7 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Pl
         for promise in plan.promises:
             job = state.jobs.get(promise.job)
             if job is not None and not job.attempts:
-                job.promise = promise.start
+                job.promise = promise.start if promise.start < NEVER else None
     state.round_due = False
     return plan, failure
 

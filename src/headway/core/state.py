@@ -16,6 +16,7 @@ from headway.model.slots import NO_SLOTS, Slots, numbers, span
 from headway.model.snapshot import AttemptView, JobView, NodeView, Snapshot
 
 _by_order = attrgetter("order")
+_by_task = attrgetter("task")
 
 
 def followers(spec: JobSpec) -> list[list[int]]:
@@ -36,6 +37,7 @@ class State(Snapshot):
         touched: jobs whose holdings may have changed, if somebody wants to know (then a list, emptied by its reader).
         round_due: whether something has happened that a policy should answer.
         draining: whether a node may be draining.
+        ahead: attempts launched ahead of their turn, by slot, in order of task; no entry where there are none.
         departed: nodes that left, whose slot numbers a new node of the same size may take over.
         release_queue: jobs whose release date has not come, as a heap of `(release, id)`.
         estimate_default: what a task is believed to run where nobody said.
@@ -44,6 +46,7 @@ class State(Snapshot):
 
     __slots__ = (
         "actions",
+        "ahead",
         "departed",
         "draining",
         "estimate_default",
@@ -58,6 +61,7 @@ class State(Snapshot):
         super().__init__()
         self.actions: list[Action] = []
         self.round_due = False
+        self.ahead: dict[int, list[AttemptView]] = {}
         self.draining = False
         self.departed: list[NodeView] = []
         self.release_queue: list[tuple[Instant, JobId]] = []
@@ -185,8 +189,10 @@ class State(Snapshot):
         """An attempt has ended: decide what becomes of its task, then pass its slots on."""
         job, task = attempt.job, attempt.task
         del job.attempts[task]
-        entry = bisect_left(self.running, (attempt.expected_end, job.id, task))
-        del self.running[entry]
+        if attempt.queued:
+            self._leave_queue(attempt)
+        else:
+            del self.running[bisect_left(self.running, (attempt.expected_end, job.id, task))]
         if self.touched is not None:
             self.touched.append(job)
         if outcome is Outcome.LOST:
@@ -197,7 +203,8 @@ class State(Snapshot):
             self._settle(job, attempt, outcome)
         else:
             self.give_back(job, task)
-        self._vacate(attempt.slots)
+        if not attempt.queued:
+            self._vacate(attempt.slots)
         if not attempt.fed or self.task_rounds or outcome is not Outcome.SUCCEEDED:
             self.look_at_everything()
         if not job.attempts:
@@ -210,14 +217,20 @@ class State(Snapshot):
         self.actions.append(Settle(job.id, attempt.task, attempt.number, outcome))
         if outcome is not Outcome.SUCCEEDED:
             job.failed = True
-        elif job.followers and not job.cancelled:
+            return
+        job.ended += 1
+        job.spent += 0 if attempt.queued else self.now - attempt.start
+        if job.followers and not job.cancelled:
             for follower in job.followers[attempt.task]:
                 job.missing[follower] -= 1
                 if not job.missing[follower]:
                     self.give_back(job, follower)
 
     def _vacate(self, slots: Slots) -> None:
-        """Slots on which an attempt has ended go to their owners, or are free."""
+        """Slots on which an attempt has ended go to what is queued there, to their owners, or are free."""
+        if self.ahead and (slot := slots.bit_length() - 1) in self.ahead:
+            self._promote(slot)
+            return
         self.busy &= ~slots
         claimed = slots & self.allocated
         freed = slots & self.up & ~claimed
@@ -236,10 +249,46 @@ class State(Snapshot):
             self.look_at_everything()
         elif job.kind is not Kind.RIGID:
             self.launch(job, self.take_task(job), 1 << slot, fed=True)
+            self._read_ahead(job, slot)
         elif not job.held & self.busy:
             slots = job.held
             self.let_go(job, slots)
             self.launch(job, self.take_task(job), slots, fed=False)
+
+    def _read_ahead(self, job: JobView, slot: int) -> None:
+        """Launch short tasks behind the one that runs on the slot, as long as every slot of the job has its next one."""
+        depth = self.slot_nodes[slot].spec.read_ahead
+        if not depth or not lifecycle.has_short_tasks(job):
+            return
+        queue = self.ahead.get(slot, [])
+        while len(queue) < depth and job.ready > job.held.bit_count():
+            task = self.take_task(job)
+            job.tries[task] = number = job.tries.get(task, 0) + 1
+            attempt = AttemptView(job, task, number, 1 << slot, self.now, self.now + job.estimate, True)
+            attempt.queued = True
+            job.attempts[task] = attempt
+            insort(queue, attempt, key=_by_task)
+            self.actions.append(Launch(job.id, task, number, attempt.slots))
+        if queue:
+            self.ahead[slot] = queue
+
+    def _leave_queue(self, attempt: AttemptView) -> None:
+        slot = attempt.slots.bit_length() - 1
+        self.ahead[slot].remove(attempt)
+        if not self.ahead[slot]:
+            del self.ahead[slot]
+
+    def _promote(self, slot: int) -> None:
+        """The first attempt queued on a slot has begun to run there."""
+        attempt = self.ahead[slot][0]
+        self._leave_queue(attempt)
+        job = attempt.job
+        attempt.queued = False
+        attempt.start = self.now
+        attempt.expected_end = self.now + self.run_time(job.estimate, attempt.slots)
+        insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))
+        if self.owners.get(slot) is job:
+            self._read_ahead(job, slot)
 
     def conclude_if_done(self, job: JobView) -> None:
         """Forget a job of which nothing more can happen, and say how it ended."""
@@ -280,6 +329,8 @@ class State(Snapshot):
         self.free |= slots & self.up & ~self.busy
         for slot in numbers(slots):
             del self.owners[slot]
+            for attempt in self.ahead.get(slot, ()):
+                self.ask_to_end(attempt)
         if self.touched is not None:
             self.touched.append(job)
 
@@ -324,6 +375,9 @@ class State(Snapshot):
 
     def lose(self, slots: Slots) -> None:
         """The slots have vanished with what ran there; members of the same attempts elsewhere are killed."""
+        for queue in [queue for slot, queue in self.ahead.items() if slots >> slot & 1]:
+            for attempt in list(queue):
+                self.end(attempt, Outcome.LOST)
         for attempt in self.attempts_on(slots):
             if attempt.slots & ~slots:
                 self.busy &= ~(attempt.slots & slots)
@@ -364,13 +418,16 @@ class State(Snapshot):
             AssertionError: an index disagrees; the message names it.
         """
         busy = allocated = NO_SLOTS
-        running = []
+        running, queued = [], []
         for job in self.jobs.values():
             for task, attempt in job.attempts.items():
                 assert (attempt.job, attempt.task) == (job, task), f"attempt of job {job.id} task {task}"
-                assert not busy & attempt.slots, f"slots held twice by attempts: {busy & attempt.slots:b}"
-                busy |= attempt.slots
-                running.append((attempt.expected_end, job.id, task, attempt))
+                if attempt.queued:
+                    queued.append(attempt)
+                else:
+                    assert not busy & attempt.slots, f"slots held twice by attempts: {busy & attempt.slots:b}"
+                    busy |= attempt.slots
+                    running.append((attempt.expected_end, job.id, task, attempt))
                 assert job.tries[task] == attempt.number, f"tries of job {job.id} task {task}"
             assert not allocated & job.held, f"slots allocated twice: {allocated & job.held:b}"
             allocated |= job.held
@@ -386,6 +443,11 @@ class State(Snapshot):
             else:
                 assert not job.held & ~self.busy, f"idle slots held by job {job.id}"
         assert busy == self.busy, "busy"
+        ahead = [
+            attempt for slot, queue in sorted(self.ahead.items()) for attempt in queue if attempt.slots == 1 << slot
+        ]
+        assert sorted(queued, key=lambda attempt: (attempt.slots, attempt.task)) == ahead, "ahead"
+        assert all(queue and busy >> slot & 1 for slot, queue in self.ahead.items()), "queued where nothing runs"
         assert allocated == self.allocated, "allocated"
         assert len(self.owners) == allocated.bit_count(), "owners"
         assert sorted(running, key=lambda entry: entry[:3]) == self.running, "running"

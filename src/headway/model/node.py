@@ -29,6 +29,8 @@ class NodeSpec:
         cores: cores of the node; None: one a slot. A task that wants c cores holds ceil(c * slots / cores) slots.
         site: the place it belongs to.
         lease: silence of the node longer than this means it is down; None: its engine tells of every loss itself.
+        read_ahead: how many short tasks of a bag may be launched on a slot ahead of their turn, so that it need not
+            wait for its driver between two of them; 0: none.
         reports_start: whether its engine reports `TaskStarted`; otherwise a launched task counts as running at once.
     """
 
@@ -39,6 +41,7 @@ class NodeSpec:
     site: str = "local"
     lease: Duration | None = None
     reports_start: bool = False
+    read_ahead: int = 0
 
     def slots_for(self, cores: int) -> int:
         """How many slots of this node a task holds that wants `cores` cores; may exceed `slots`: it never fits."""
@@ -53,6 +56,7 @@ def node_flaw(node: NodeSpec) -> str | None:
         (math.isfinite(node.speed) and node.speed > 0, "speed", node.speed, "a number greater than 0"),
         (node.cores is None or node.cores >= 1, "cores", node.cores, "1 or more, or none"),
         (node.lease is None or node.lease > 0, "lease", node.lease, "more than 0, or none"),
+        (node.read_ahead >= 0, "read_ahead", node.read_ahead, "0 or more"),
     )
     for right, field, value, allowed in checks:
         if not right:

@@ -50,6 +50,7 @@ class Promise:
     """A start in the future that is held for a waiting job or task (the papers' reservation, shadow time).
 
     Attributes:
+        start: `NEVER` takes an earlier promise back.
         slots: how many slots are kept for it.
     """
 

@@ -6,7 +6,7 @@ compare the whole state before and after each policy).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -27,9 +27,11 @@ class AttemptView:
         fed: whether it runs under an allocation of its whole job, so that its slot goes to the next task of the job.
         ending: whether its end has been asked for.
         running: whether it is known to run (nodes that report starts).
+        queued: whether it was launched ahead of its turn and waits behind another one on its slot; then `start` is its
+            launch, and it is not among `Snapshot.running`.
     """
 
-    __slots__ = ("ending", "expected_end", "fed", "job", "number", "running", "slots", "start", "task")
+    __slots__ = ("ending", "expected_end", "fed", "job", "number", "queued", "running", "slots", "start", "task")
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class AttemptView:
         self.fed = fed
         self.ending = False
         self.running = True
+        self.queued = False
 
 
 class JobView:
@@ -73,6 +76,7 @@ class JobView:
         followers: workflows: per task, the tasks that wait for it.
         tries, failures, losses: per task not settled, attempts made, those that failed by their own doing and those
             lost with their nodes; absent means none.
+        ended, spent: tasks that succeeded, and how long these ran in all.
         failed, cancelled: whether a task failed for good; whether its end was asked for.
     """
 
@@ -81,6 +85,7 @@ class JobView:
         "attempts",
         "cancelled",
         "due",
+        "ended",
         "estimate",
         "failed",
         "failures",
@@ -97,6 +102,7 @@ class JobView:
         "ready",
         "release",
         "spec",
+        "spent",
         "tasks",
         "tries",
         "unfinished",
@@ -126,6 +132,8 @@ class JobView:
         self.tries: dict[int, int] = {}
         self.failures: dict[int, int] = {}
         self.losses: dict[int, int] = {}
+        self.ended = 0
+        self.spent: Duration = 0
         self.failed = False
         self.cancelled = False
 
@@ -225,6 +233,11 @@ class Snapshot:
         self.uniform = True
         self.arrived: list[JobView] | None = None
         self.recording = False
+
+    def attempts(self) -> Iterator[AttemptView]:
+        """Every attempt that was launched and has not ended, also those queued behind another."""
+        for job in self.jobs.values():
+            yield from job.attempts.values()
 
     def plan(self) -> Plan:
         """An empty plan for this round; it records reasons if somebody asked for them."""

@@ -186,7 +186,8 @@ class Conservative:
     def __call__(self, view: Snapshot) -> Plan:
         plan, now = view.plan(), view.now
         free = view.free
-        promised = [job for job in view.waiting if job.promise is not None]
+        size = count(view.up)  # a promise made when more slots were up keeps nothing from the others
+        promised = [job for job in view.waiting if job.promise is not None and job.width <= size]
         moving = view.waiting if view.arrived is None else view.arrived
         if not moving:
             return plan
@@ -195,8 +196,8 @@ class Conservative:
             if job.kind is not Kind.RIGID:
                 free = self._start_tasks(view, plan, job, free, profile)
                 continue
-            duration = max(1, view.run_time(job.estimate, view.up) if not view.uniform else job.estimate)
-            if job.promise is not None:
+            duration = _length(view, job)
+            if job.promise is not None and job.width <= size:
                 profile.take(max(now, job.promise), duration, -job.width)
             begin = profile.earliest(job.width, duration, now)
             if begin < NEVER:
@@ -210,17 +211,21 @@ class Conservative:
                     plan.promise(job.id, begin, job.width)
                 plan.pass_over(job.id, Reason.NO_ROOM_NOW if job.width > count(free) else Reason.WOULD_DELAY, begin)
             else:
+                if job.promise is not None:  # slots went down
+                    plan.promise(job.id, NEVER, job.width)
                 plan.pass_over(job.id, Reason.NEVER_FITS)
         return plan
 
     def _start_tasks(self, view: Snapshot, plan: Plan, job: JobView, free: Slots, profile: Profile) -> Slots:
         """Start the ready tasks of a bag or workflow that fit now beside every promise; they get no promises."""
-        placed = False
-        for task in ready_tasks(job, count(free)):
+        placed, alike = False, job.kind is Kind.BAG
+        for task in ready_tasks(job, count(free) if alike else job.ready):
             slots = room_for(view, job, task, free)
             duration = max(1, view.run_time(task_estimate(job, task), slots)) if slots else 1
             if not slots or profile.earliest(count(slots), duration, view.now) != view.now:
-                break
+                if alike:
+                    break
+                continue
             plan.place(job.id, task, slots)
             profile.take(view.now, duration, count(slots))
             free &= ~slots
@@ -240,10 +245,14 @@ def _future(view: Snapshot, promised: list[JobView]) -> list[tuple[Instant, int]
     changes = [(max(end, attempt.start + 1), count(attempt.slots & view.up)) for end, _, _, attempt in view.running]
     for job in promised:
         begin = max(now, job.promise or now)
-        duration = max(1, job.estimate if view.uniform else view.run_time(job.estimate, view.up))
         changes.append((begin, -job.width))
-        changes.append((begin + duration, job.width))
+        changes.append((begin + _length(view, job), job.width))
     return changes
+
+
+def _length(view: Snapshot, job: JobView) -> Duration:
+    """How long a promise to a rigid job keeps its slots: its estimate where it runs slowest."""
+    return max(1, job.estimate if view.uniform or not view.up else view.run_time(job.estimate, view.up))
 
 
 def start(
