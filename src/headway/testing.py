@@ -5,6 +5,7 @@ Builders take seconds where the model has microseconds: `job(due=9)`, `node(slot
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
@@ -108,6 +109,7 @@ class FakeEngine:
         running: what was launched and has not ended, by job, task and attempt.
         launched: everything that was ever launched, in order.
         killed, acknowledged: what was asked for, in order.
+        kept: ends that were reported and not acknowledged yet.
         nodes: what it was started with; empty before.
         stopped: whether it was stopped.
     """
@@ -117,6 +119,7 @@ class FakeEngine:
         self.launched: list[base.Assignment] = []
         self.killed: list[base.AttemptKey] = []
         self.acknowledged: list[base.AttemptKey] = []
+        self.kept: list[base.Ended] = list(found.ended)
         self.nodes: tuple[NodeSpec, ...] = ()
         self.stopped = False
         self._found = found
@@ -124,8 +127,9 @@ class FakeEngine:
         self._report: Callable[[base.Report], None] | None = None
 
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[base.Report], None]) -> base.Found:
-        """Keep whom to tell, and tell what was found."""
+        """Keep whom to tell, and tell what was found; what was found running runs on, its members unknown."""
         self.nodes, self._report = tuple(nodes), report
+        self.running.update((key, base.Assignment(*key, ())) for key in sorted(self._found.running))
         return self._found
 
     def launch(self, assignment: base.Assignment) -> None:
@@ -133,8 +137,6 @@ class FakeEngine:
         self.running[assignment.key] = assignment
         self.launched.append(assignment)
         if self._instant:
-            import asyncio
-
             asyncio.get_running_loop().call_soon(self.end, *assignment.key)
 
     def kill(self, job: JobId, task: int, attempt: int) -> None:
@@ -142,8 +144,9 @@ class FakeEngine:
         self.killed.append((job, task, attempt))
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
-        """Note it."""
+        """Note it, and keep that end no longer."""
         self.acknowledged.append((job, task, attempt))
+        self.kept = [ended for ended in self.kept if ended.key != (job, task, attempt)]
 
     async def stop(self) -> None:
         """Let go of what runs."""
@@ -151,6 +154,10 @@ class FakeEngine:
         self.running.clear()
 
     # What a test makes happen
+
+    def found(self) -> base.Found:
+        """What the next driver would find if this one died now."""
+        return base.Found(frozenset(self.running), tuple(self.kept))
 
     def report(self, report: base.Report) -> None:
         """Tell the driver something."""
@@ -163,7 +170,9 @@ class FakeEngine:
     ) -> None:
         """An attempt ends; the other fields of its `Ending` by name."""
         self.running.pop((job, task, attempt), None)
-        self.report(base.Ended(job, task, attempt, base.Ending(outcome, **ending)))
+        ended = base.Ended(job, task, attempt, base.Ending(outcome, **ending))
+        self.kept.append(ended)
+        self.report(ended)
 
     def lose(self, node: str) -> None:
         """A node is lost with all that runs there."""

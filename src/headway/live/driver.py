@@ -166,8 +166,10 @@ class Driver:
         found = await self._engine.start(nodes, self._report)
         state = self.core.state
         running = {
-            (job, task, attempt.number): tuple({state.slot_nodes[slot].spec.name for slot in numbers(attempt.slots)})
-            for _, job, task, attempt in state.running
+            (attempt.job.id, attempt.task, attempt.number): tuple(
+                {state.slot_nodes[slot].spec.name for slot in numbers(attempt.slots)}
+            )
+            for attempt in state.attempts()
         }
         self._live = {key: places for key, places in running.items() if key in found.running}
         turn, feed = _Turn(self._now()), self._ledger.feed
@@ -182,7 +184,7 @@ class Driver:
         if self._policy is not None and self._policy != self.core.policy:
             feed(turn, PolicyChosen(turn.now, self._policy))
         self._ledger.wake(turn, always=True)
-        wanted = {(job, task, attempt.number) for _, job, task, attempt in state.running if not attempt.ending}
+        wanted = {(attempt.job.id, attempt.task, attempt.number) for attempt in state.attempts() if not attempt.ending}
         turn.actions[:0] = [Kill(*key) for key in sorted(found.running - wanted)]
         self.journal.write(turn.batch)
         self._perform(turn)

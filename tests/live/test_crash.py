@@ -1,0 +1,310 @@
+"""The driver dies at any instant and is started again: every accepted job ends, each result is told once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from headway import wire
+from headway.client.client import Client
+from headway.client.job import Job, Task
+from headway.engines import base
+from headway.live.driver import Driver
+from headway.live.journal import FILE, Batch, Journal
+from headway.model.events import Outcome
+from headway.policies.registry import find
+from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+
+NODES = (node("a", slots=2), node("b", slots=1))
+
+
+# Every crash point of a run with a fake engine
+
+
+class CopiedJournal(Journal):
+    """A journal that keeps a copy of its folder after every transaction with events or a snapshot."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.copies = 0
+        self.copy()
+
+    def copy(self) -> None:
+        self.copies += 1
+        shutil.copytree(self.folder, self.folder.with_name(f"copy-{self.copies}"))
+
+    def write(self, batch: Batch) -> None:
+        super().write(batch)
+        self.copy()
+
+    def store_snapshot(self, *args: Any, **named: Any) -> None:
+        super().store_snapshot(*args, **named)
+        self.copy()
+
+
+@dataclass(frozen=True)
+class CrashPoint:
+    """What is on disk, what the engine has, how far the client's messages are, and the keys it was answered."""
+
+    copy: int
+    found: base.Found
+    heard: tuple[tuple[int, int | None], ...]
+    cursor: int
+    answered: frozenset[str]
+
+
+class Run:
+    """A random run, and every instant in it at which the driver could die."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.folder = folder
+        self.points: list[CrashPoint] = []
+        self.offered: list[wire.Submission] = []
+        self.answered: set[str] = set()
+        self.heard: list[tuple[int, int | None]] = []
+        self.cursor = 0
+
+    def offer(self) -> wire.Submission:
+        jobs = [
+            new_job(kind="rigid", width=self.random.randint(1, 3))
+            if self.random.random() < 0.3
+            else new_job(tasks=self.random.randint(1, 4), retries=self.random.randint(0, 1))
+            for _ in range(self.random.randint(1, 2))
+        ]
+        self.offered.append(submission(*jobs, key=f"key {len(self.offered)}", client="c"))
+        return self.offered[-1]
+
+    async def go(self) -> None:
+        run = self
+
+        class Engine(FakeEngine):
+            def launch(self, assignment: base.Assignment) -> None:
+                run.crash_point()
+                super().launch(assignment)
+                run.crash_point()
+
+            def kill(self, *key: int) -> None:
+                super().kill(*key)
+                run.crash_point()
+
+            def acknowledge(self, *key: int) -> None:
+                run.crash_point()
+                super().acknowledge(*key)
+
+        class Watched(CopiedJournal):
+            def write(self, batch: Batch) -> None:
+                run.crash_point()
+                super().write(batch)
+                run.crash_point()
+
+        self.engine = Engine()
+        self.journal = Watched(self.folder / "live")
+        with closing(self.journal):
+            clock = ManualClock()
+            driver = Driver(self.journal, self.engine, clock, find, policy="easy", snapshot_every=9)
+            await driver.start(NODES)
+            for _ in range(45):
+                await self.step(driver, clock)
+                for _ in range(6):
+                    await asyncio.sleep(0)
+                rows, self.cursor = await driver.messages(self.cursor, 3, client="c")
+                self.heard += [(row.job, row.task) for row in rows]
+            driver.core.check()
+
+    async def step(self, driver: Driver, clock: ManualClock) -> None:
+        clock.advance(self.random.random())
+        running = sorted(self.engine.running)
+        chance = self.random.random()
+        if chance < 0.25 or not running:
+            offer = self.offer()
+            await driver.submit("me", offer)
+            self.answered.add(offer.key)
+        elif chance < 0.35:
+            await driver.cancel([self.random.choice(running)[0]])
+        elif chance < 0.42:
+            lost = self.random.choice("ab")
+            self.engine.lose(lost)
+            self.engine.report(base.NodeBack(lost))
+        else:
+            for key in self.random.sample(running, self.random.randint(1, len(running))):
+                outcome = self.random.choice([Outcome.SUCCEEDED] * 3 + [Outcome.EXITED, Outcome.KILLED])
+                self.engine.end(*key, outcome, result=b"%d.%d" % key[:2])
+
+    def crash_point(self) -> None:
+        point = CrashPoint(
+            self.journal.copies, self.engine.found(), tuple(self.heard), self.cursor, frozenset(self.answered)
+        )
+        if not self.points or self.points[-1] != point:
+            self.points.append(point)
+
+    async def resume(self, point: CrashPoint) -> None:
+        """Start on what was there at that instant, let everything come to its end, and see that it is right."""
+        folder = self.folder / "again"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.folder / f"copy-{point.copy}", folder)
+        with closing(Journal(folder)) as journal:
+            before = {row.id for row in journal.jobs()}
+            engine = FakeEngine(point.found)
+            driver = Driver(journal, engine, ManualClock(1000), find, snapshot_every=9)
+            await driver.start(NODES)
+            driver.core.check()
+            heard, cursor = list(point.heard), point.cursor
+            # The client sends again what it was not answered; what it was answered is known.
+            jobs: Counter[int] = Counter()
+            for offer in self.offered:
+                answer = await driver.submit("me", offer)
+                if offer.key in point.answered:
+                    assert answer.repeated
+                    assert set(answer.jobs) <= before
+                jobs.update(answer.jobs)
+            for _ in range(200):
+                for key in engine.killed:
+                    if key in engine.running:
+                        engine.end(*key, Outcome.KILLED)
+                for key in list(engine.running):
+                    engine.end(*key, result=b"%d.%d" % key[:2])
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                if not driver.open:
+                    break
+            assert not driver.open
+            driver.core.check()
+            assert engine.kept == []
+            while rows := (await driver.messages(cursor, 100, client="c"))[0]:
+                heard += [(row.job, row.task) for row in rows]
+                cursor = rows[-1].number
+            assert {row.id for row in journal.jobs()} == set(jobs)
+            assert max(Counter(heard).values()) == 1
+            assert {job for job, task in heard if task is None} == set(jobs)
+            for row in journal.jobs():
+                results = [
+                    msgspec.msgpack.decode(body, type=wire.TaskResult)
+                    for body in journal.results([wire.TaskRange(row.id)], 1 << 30)[0]
+                ]
+                assert {(row.id, result.task) for result in results} == {
+                    (job, task) for job, task in heard if job == row.id and task is not None
+                }
+                assert len(results) == row.done
+                if row.status is not None and row.status.value != "cancelled":
+                    assert [result.task for result in results] == list(range(row.spec.tasks))
+                for result in results:
+                    if result.ending.outcome is Outcome.SUCCEEDED:
+                        assert result.ending.value == b"%d.%d" % (row.id, result.task)
+            await driver.stop()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_crash_at_any_instant_loses_and_repeats_nothing(tmp_path: Path, seed: int) -> None:
+    run = Run(tmp_path, seed)
+    asyncio.run(run.go())
+    assert len(run.points) > 100
+    for number, point in enumerate(run.points):
+        try:
+            asyncio.run(run.resume(point))
+        except BaseException as error:
+            error.add_note(f"seed {seed}, crash point {number} of {len(run.points)}")
+            raise
+
+
+# A real server, killed
+
+
+SERVE = """
+import sys
+from pathlib import Path
+from headway.live.server import Settings, run
+from headway.testing import node
+run(Settings(Path(sys.argv[1]), (node("a", slots=2), node("b", slots=1)), "easy", snapshot_every=50))
+"""
+
+
+def start(data: Path) -> subprocess.Popen[bytes]:
+    (data / "url").unlink(missing_ok=True)
+    return subprocess.Popen([sys.executable, "-c", SERVE, str(data)])
+
+
+def wait_for(path: Path, server: subprocess.Popen[bytes]) -> None:
+    while not path.exists():
+        assert server.poll() is None, "the server ended by itself"
+        time.sleep(0.01)
+
+
+def squared(number: int, log: str) -> int:
+    with open(log, "a") as file:
+        file.write(f"{number}\n")
+    time.sleep(0.004)
+    return number * number
+
+
+@pytest.mark.slow
+def test_a_server_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    data, log = tmp_path / "data", tmp_path / "log"
+    data.mkdir()
+    server = start(data)
+    kills = 0
+    try:
+        wait_for(data / "url", server)
+        with Client(data=data) as client:
+            waiters = []
+            for number in range(8):
+                jobs = []
+                for part in range(3):
+                    job = Job(f"{number}.{part}")
+                    for i in range(60):
+                        job.add_task(Task(squared, 1000 * number + 100 * part + i, str(log)))
+                    jobs.append(job)
+                waiters += [*client.submit(jobs)]
+                time.sleep(chance.uniform(0.0, 0.5))
+                server.kill()
+                server.wait()
+                kills += 1
+                server = start(data)
+                if chance.random() < 0.7:
+                    wait_for(data / "url", server)
+            wait_for(data / "url", server)
+            assert not all(waiter.done() for waiter in waiters), "all was over before the last kill"
+            for place, waiter in enumerate(waiters):
+                number, part = divmod(place, 3)
+                first = 1000 * number + 100 * part
+                assert waiter.result(timeout=60) == [i * i for i in range(first, first + 60)]
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0
+    finally:
+        server.kill()
+        server.wait()
+    with closing(sqlite3.connect(data / FILE)) as db:
+        assert db.execute("SELECT count(*), count(DISTINCT job) FROM messages WHERE task IS NOT NULL").fetchone() == (
+            24 * 60,
+            24,
+        )
+        assert db.execute("SELECT status, count(*) FROM jobs GROUP BY status").fetchall() == [("succeeded", 24)]
+    # At most what ran at a kill was done twice; what ran on while nobody drove is adopted.
+    done = Counter(log.read_text().split())
+    assert len(done) == 24 * 60
+    assert sum(done.values()) <= 24 * 60 + 3 * kills
+    left = [process.pid for process in psutil.process_iter() if str(data) in environment(process)]
+    assert left == []
+
+
+def environment(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.environ().values())
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return ""

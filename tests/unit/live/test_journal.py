@@ -1,0 +1,258 @@
+"""The journal by itself: what it keeps, what it lets go, and what it will not open."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from headway import wire
+from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
+from headway.errors import HeadwayError
+from headway.live.journal import FILE, FORMAT, Batch, Journal, JournalFull, encode, event_row
+from headway.model.actions import JobStatus
+from headway.model.events import (
+    Event,
+    JobCancelled,
+    JobChanged,
+    JobSubmitted,
+    NodeDown,
+    NodeDrained,
+    NodeJoined,
+    NodeLeft,
+    NodesHeard,
+    NodeUp,
+    Outcome,
+    PolicyChosen,
+    TaskEnded,
+    TaskStarted,
+    Woke,
+)
+from headway.model.job import PenaltyShape, TaskSpec
+from headway.policies.registry import find
+from headway.testing import job, node
+
+ALL_EVENTS: list[Event] = [
+    JobSubmitted(1, job(1, plan=(TaskSpec(5), TaskSpec(6, 2, (0,))), due=9, shape=PenaltyShape.SQUARE, user="é\0")),
+    JobCancelled(2, 1),
+    JobChanged(3, 1, priority=1.5),
+    TaskStarted(4, 1, 0, 1),
+    TaskEnded(5, 1, 0, 1, Outcome.OUT_OF_MEMORY),
+    NodeJoined(6, node("n", slots=70, speed=1.5, cores=140, lease=10)),
+    NodeDown(7, "n"),
+    NodeUp(8, "n"),
+    NodeDrained(9, "n"),
+    NodeLeft(10, "n"),
+    NodesHeard(11, ("n", "m")),
+    PolicyChosen(12, "easy:depth=3"),
+    Woke(13),
+]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(tmp_path / "data")) as journal:
+        yield journal
+
+
+def add_job(batch: Batch, number: int, *, functions: str = "", client: int = 1, user: str = "me") -> None:
+    spec = encode(job(number))
+    work = encode(wire.Commands((wire.Command(("true",)),)))
+    batch.jobs.append((number, client, "", user, 0, spec, functions, work))
+
+
+def add_result(batch: Batch, number: int, job: int, task: int | None, *, size: int = 10, client: int = 1) -> None:
+    result = None
+    if task is not None:
+        result = encode(wire.TaskResult(job, task, 1, wire.TaskEnding(Outcome.SUCCEEDED, b"r" * size)))
+    batch.messages.append((number, client, job, task, 0, "succeeded", 0, result))
+
+
+def empty_state() -> StateRecord:
+    return Scheduler(find, "fcfs").dump()
+
+
+def test_every_event_is_read_as_it_was_written(journal: Journal) -> None:
+    assert {type(event) for event in ALL_EVENTS} == set(get_args(Event))
+    journal.write(Batch(events=[event_row(seq, event.at, event) for seq, event in enumerate(ALL_EVENTS, 1)]))
+    assert list(journal.events()) == list(enumerate(ALL_EVENTS, 1))
+    assert list(journal.events(after=12)) == [(13, Woke(13))]
+    assert journal.last() == (13, 0, 0)
+
+
+def test_a_state_is_read_as_it_was_stored(journal: Journal) -> None:
+    core = Scheduler(find, "fcfs")
+    for event in (NodeJoined(1, node("n", slots=100)), *(JobSubmitted(n, job(n, tasks=3, width=1)) for n in (2, 3))):
+        core.handle(event)
+    assert journal.snapshot() is None
+    journal.store_snapshot(3, core.dump(), [], unused_since=0)
+    assert journal.snapshot() == (3, core.dump())
+
+
+def test_a_batch_is_written_whole_or_not_at_all(journal: Journal) -> None:
+    batch = Batch(events=[event_row(1, 1, Woke(1))])
+    add_job(batch, 1)
+    add_result(batch, 1, 1, 0)
+    add_result(batch, 2, 1, 0)
+    with pytest.raises(sqlite3.IntegrityError):
+        journal.write(batch)
+    assert journal.last() == (0, 0, 0)
+    del batch.messages[1]
+    journal.write(batch)
+    assert journal.last() == (1, 1, 1)
+
+
+def test_jobs_are_found_by_what_is_asked(journal: Journal) -> None:
+    batch = Batch()
+    for number in range(1, 6):
+        add_job(batch, number, user="you" if number == 4 else "me")
+    batch.ended.append(("failed", 5, 9, 1, 1, 2))
+    journal.write(batch)
+    assert [row.id for row in journal.jobs()] == [1, 2, 3, 4, 5]
+    assert [row.id for row in journal.jobs(after=1, limit=2)] == [2, 3]
+    assert [row.id for row in journal.jobs(open_only=True)] == [1, 3, 4, 5]
+    assert [row.id for row in journal.jobs(status=JobStatus.FAILED)] == [2]
+    assert [row.id for row in journal.jobs(user="you")] == [4]
+    found = journal.job(2)
+    assert found is not None
+    assert (found.status, found.started, found.ended, found.done, found.failed) == (JobStatus.FAILED, 5, 9, 1, 1)
+    assert journal.job(6) is None
+    assert journal.work(1) == wire.Commands((wire.Command(("true",)),))
+
+
+def test_results_are_cut_at_a_size_but_never_to_nothing(journal: Journal) -> None:
+    batch = Batch()
+    for task in range(5):
+        add_result(batch, task + 1, 1, task, size=1000)
+    journal.write(batch)
+
+    def tasks(found: tuple[list[bytes], bool]) -> tuple[list[int], bool]:
+        return [msgspec.msgpack.decode(body, type=wire.TaskResult).task for body in found[0]], found[1]
+
+    assert tasks(journal.results([wire.TaskRange(1)], 10_000)) == ([0, 1, 2, 3, 4], False)
+    assert tasks(journal.results([wire.TaskRange(1, 1, 3)], 10_000)) == ([1, 2], False)
+    assert tasks(journal.results([wire.TaskRange(1, 3), wire.TaskRange(1, 0, 1)], 10_000)) == ([3, 4, 0], False)
+    assert tasks(journal.results([wire.TaskRange(1)], 2500)) == ([0, 1], True)
+    assert tasks(journal.results([wire.TaskRange(1, 2)], 1)) == ([2], True)
+    assert tasks(journal.results([wire.TaskRange(2)], 1)) == ([], False)
+
+
+def test_messages_bring_small_results_until_they_are_many_bytes(journal: Journal) -> None:
+    batch = Batch()
+    for number in range(1, 6):
+        add_result(batch, number, 1, number, size=10 if number % 2 else 5000)
+    journal.write(batch)
+    rows = journal.messages(0, 100, result_max=1000)
+    assert [(row.number, row.result is not None) for row in rows] == [
+        (1, True),
+        (2, False),
+        (3, True),
+        (4, False),
+        (5, True),
+    ]
+    assert [row.number for row in journal.messages(0, 100, result_max=9000, size_max=6000)] == [1, 2, 3, 4]
+    assert [row.number for row in journal.messages(3, 1)] == [4]
+
+
+def test_cleared_message_numbers_are_not_used_again(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        batch = Batch()
+        add_job(batch, 1)
+        add_job(batch, 2)
+        batch.ended.append(("succeeded", 0, 0, 1, 0, 1))
+        for number, (which, task) in enumerate([(2, 0), (1, 0), (1, None)], 1):
+            add_result(batch, number, which, task)
+        journal.write(batch)
+        assert journal.clear([1, 2, 3]) == 1
+        assert [row.number for row in journal.messages(0, 10)] == [1]
+    with closing(Journal(tmp_path)) as journal:
+        assert journal.last()[1] == 3
+
+
+def test_blobs_go_when_no_open_job_needs_them_and_nobody_used_them_lately(journal: Journal) -> None:
+    batch = Batch(blobs=[(name, 100, b"") for name in ("open", "ended", "fresh")])
+    add_job(batch, 1, functions="other open")
+    add_job(batch, 2, functions="ended")
+    batch.ended.append(("succeeded", 0, 0, 1, 0, 2))
+    batch.used.append((200, "fresh"))
+    journal.write(batch)
+    journal.store_snapshot(1, empty_state(), [], unused_since=150)
+    assert [journal.has_blob(name) for name in ("open", "ended", "fresh")] == [True, False, True]
+
+
+@pytest.mark.parametrize(("keep", "events", "snapshots"), [(True, 9, [0, 6, 9]), (False, 3, [6, 9])])
+def test_old_snapshots_go_and_old_events_if_wanted(
+    tmp_path: Path, keep: bool, events: int, snapshots: list[int]
+) -> None:
+    with closing(Journal(tmp_path, keep_events=keep)) as journal:
+        journal.store_snapshot(0, empty_state(), [], unused_since=0)
+        for seq in range(1, 10):
+            journal.write(Batch(events=[event_row(seq, seq, Woke(seq))]))
+            if seq % 3 == 0:
+                journal.store_snapshot(seq, empty_state(), [], unused_since=0)
+        assert len(list(journal.events())) == events
+    with closing(sqlite3.connect(tmp_path / FILE)) as db:
+        assert [row[0] for row in db.execute("SELECT seq FROM snapshots ORDER BY seq")] == snapshots
+
+
+def test_a_full_disk_is_said_so_and_changes_nothing(journal: Journal) -> None:
+    journal.limit_pages(1)
+    batch = Batch(events=[event_row(seq, 0, Woke(0)) for seq in range(1, 1000)])
+    with pytest.raises(JournalFull, match=r"journal\.sqlite cannot grow: database or disk is full"):
+        journal.write(batch)
+    with pytest.raises(JournalFull):
+        journal.client("c" * 10_000)
+    journal.limit_pages(10_000)
+    journal.write(batch)
+    assert journal.last()[0] == 999
+    # What was refused has no number, what was taken has one for ever.
+    names = {journal.client(name) for name in ("c" * 10_000, "b", "b")}
+    assert len(names) == 2
+
+
+OPEN = "import sys; from pathlib import Path; from headway.live.journal import Journal; Journal(Path(sys.argv[1]))"
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)):
+        second = subprocess.run([sys.executable, "-c", OPEN, tmp_path], capture_output=True, text=True, check=False)
+        assert second.returncode == 1
+        assert f"{tmp_path} is in use by the process {os.getpid()}\n" in second.stderr
+    third = subprocess.run([sys.executable, "-c", OPEN, tmp_path], capture_output=True, text=True, check=False)
+    assert third.returncode == 0, third.stderr
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    Journal(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
+        db.execute("UPDATE meta SET value = 99 WHERE name = 'format'")
+    with pytest.raises(HeadwayError, match=f"has format 99; this Headway reads format {FORMAT}"):
+        Journal(tmp_path)
+    # The lock is not left behind.
+    with pytest.raises(HeadwayError, match="has format 99"):
+        Journal(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"not a database" * 100, b"SQLite format 3\0" + b"\0" * 100])
+def test_something_else_under_its_name_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(HeadwayError, match="cannot be used"):
+        Journal(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == content
+
+
+def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "data")) as journal:
+        journal.write(Batch(events=[event_row(1, 0, Woke(0))]))
+        assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+        for file in (tmp_path / "data").iterdir():
+            assert file.stat().st_mode & 0o077 == 0, file

@@ -1,0 +1,378 @@
+"""The HTTP interface, asked as a server asks it: tokens, bodies of both kinds, every route, every refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from headway import __version__, wire
+from headway.live.driver import Driver
+from headway.live.journal import Journal
+from headway.model.actions import JobStatus
+from headway.model.events import Outcome
+from headway.policies.registry import find
+from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+from headway.web.api import LIMIT_MAX, Api, Caller
+from headway.web.openapi import describe
+
+TOKEN = "t0ken"
+
+
+class Rig:
+    """An interface on a driver with a fake engine."""
+
+    def __init__(self, api: Api, driver: Driver, engine: FakeEngine, ended: list[bool]) -> None:
+        self.api, self.driver, self.engine, self.ended = api, driver, engine, ended
+
+    async def send(
+        self, method: str, target: str, body: bytes | list[bytes] = b"", **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of an answer."""
+        parts = body if isinstance(body, list) else [body]
+        messages = [
+            {"type": "http.request", "body": part, "more_body": number < len(parts)}
+            for number, part in enumerate(parts, 1)
+        ]
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return messages.pop(0)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        url = urlsplit(target)
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "path": url.path,
+            "raw_path": url.path.encode(),
+            "query_string": url.query.encode(),
+            "root_path": "",
+            "scheme": "http",
+            "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+            "server": ("127.0.0.1", 1),
+            "client": ("127.0.0.1", 2),
+        }
+        await self.api.app(scope, receive, send)
+        start = sent[0]
+        found = {name.decode(): value.decode() for name, value in start["headers"]}
+        return start["status"], found, b"".join(part.get("body", b"") for part in sent[1:])
+
+    async def ask(
+        self, route: wire.Route, body: Any = None, *, job: int = 0, query: str = "", status: int = 200
+    ) -> Any:
+        """The answer in MessagePack, of the route's type or an `ErrorBody`."""
+        got, headers, content = await self.send(
+            route.method,
+            route.path.format(job=job) + query,
+            b"" if body is None else wire.encode(body),
+            authorization=f"Bearer {TOKEN}",
+            accept=wire.MSGPACK,
+            content_type=wire.MSGPACK,
+        )
+        assert got == status, content
+        assert headers["content-type"] == wire.MSGPACK
+        return msgspec.msgpack.decode(content, type=route.answer if status < 400 else wire.ErrorBody)
+
+    async def json(self, route: wire.Route, body: Any = None, *, query: str = "", status: int = 200) -> Any:
+        """The answer in JSON, as plain values."""
+        got, headers, content = await self.send(
+            route.method,
+            route.path.format(job=1) + query,
+            b"" if body is None else json.dumps(body).encode(),
+            authorization=f"Bearer {TOKEN}",
+            content_type=wire.JSON,
+        )
+        assert got == status, content
+        assert headers["content-type"] == wire.JSON
+        return json.loads(content)
+
+    async def end(self, *key: int, **ending: Any) -> None:
+        self.engine.end(*key, **ending)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+def run(folder: Path, scenario: Callable[[Rig], Awaitable[None]], **settings: Any) -> None:
+    async def main() -> None:
+        with closing(Journal(folder)) as journal:
+            engine, ended = FakeEngine(), list[bool]()
+            driver = Driver(journal, engine, ManualClock(5), find)
+            await driver.start((node("n", slots=2),))
+            api = Api(driver, {TOKEN: Caller("me")}, lambda: ended.append(True), **settings)
+            await scenario(Rig(api, driver, engine, ended))
+            if not driver.broken.done():
+                await driver.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("headers", "error"),
+    [
+        ({}, "no token was sent"),
+        ({"authorization": TOKEN}, "no token was sent"),
+        ({"authorization": f"Basic {TOKEN}"}, "no token was sent"),
+        ({"authorization": "Bearer "}, "no token was sent"),
+        ({"authorization": "Bearer wrong"}, "not the one of this server"),
+        ({"authorization": f"Bearer {TOKEN}x"}, "not the one of this server"),
+        ({"authorization": "Bearer Ünicode"}, "not the one of this server"),
+    ],
+)
+def test_nothing_is_told_or_done_without_the_token(tmp_path: Path, headers: dict[str, str], error: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        for route in wire.ROUTES:
+            if route is wire.HEALTH:
+                continue
+            status, answered, content = await rig.send(
+                route.method, route.path.format(job=1), b'{"jobs": []}', **headers
+            )
+            assert (status, answered["www-authenticate"]) == (401, "Bearer"), route.name
+            assert error in json.loads(content)["error"]
+        assert not rig.ended
+        assert rig.driver.commits == 1
+
+    run(tmp_path, scenario)
+
+
+def test_health_needs_no_token(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        status, _, content = await rig.send("GET", "/health")
+        assert (status, json.loads(content)) == (200, {"version": __version__})
+
+    run(tmp_path, scenario)
+
+
+def test_a_job_by_messagepack(tmp_path: Path) -> None:
+    blob = b"function"
+    name = wire.blob_name(blob)
+
+    async def scenario(rig: Rig) -> None:
+        call = wire.NewJob(wire.Calls((name,), (b"0", b"1")), tasks=2, name="bills", priority=5.0)
+        missing = await rig.ask(wire.SUBMIT, wire.Submission((call,)), status=422)
+        assert missing.missing == (name,)
+        answer = await rig.ask(wire.SUBMIT, wire.Submission((call,), client="c", blobs={name: blob}))
+        assert answer == wire.Submitted((1,), 0)
+        detail = await rig.ask(wire.JOB, job=1)
+        assert (detail.job.name, detail.job.user, detail.job.status) == ("bills", "me", JobStatus.RUNNING)
+        assert detail.slots == ("n/0", "n/1")
+        assert [(a.task, a.slots) for a in detail.attempts] == [(0, ("n/0",)), (1, ("n/1",))]
+        await rig.end(1, 0, result=b"zero")
+        await rig.end(1, 1, outcome=Outcome.RAISED, result=b"large" * 100, detail="Traceback")
+        told = await rig.ask(wire.MESSAGES, query="?client=c&results=100&wait=1")
+        assert [(m.number, m.task, m.outcome, m.status) for m in told.messages] == [
+            (1, 0, Outcome.SUCCEEDED, None),
+            (2, 1, Outcome.RAISED, None),
+            (3, None, None, JobStatus.FAILED),
+        ]
+        assert [m.result and m.result.ending.value for m in told.messages] == [b"zero", None, None]
+        assert told.cursor == 3
+        results = await rig.ask(wire.RESULTS, wire.ResultsWanted((wire.TaskRange(1, 1), wire.TaskRange(7))))
+        assert [(r.task, r.ending.detail) for r in results.results] == [(1, "Traceback")]
+        assert await rig.ask(wire.CLEAR, wire.JobsNamed((1,))) == wire.Done(1)
+        assert (await rig.ask(wire.RESULTS, wire.ResultsWanted((wire.TaskRange(1),)))).results == ()
+
+    run(tmp_path, scenario)
+
+
+def test_a_job_by_json(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        work = {"type": "commands", "commands": [{"argv": ["echo", "{i}"]}]}
+        answer = await rig.json(wire.SUBMIT, {"jobs": [{"work": work, "kind": "rigid", "width": 2}]})
+        assert answer["jobs"] == [1]
+        await rig.end(1, 0, result=b"\0")
+        told = await rig.json(wire.MESSAGES, query="?job=1&results=1000")
+        value = told["messages"][0]["result"]["ending"]["value"]
+        assert base64.b64decode(value) == b"\0"
+        assert (await rig.json(wire.JOB))["job"]["kind"] == "rigid"
+        results = await rig.json(wire.RESULTS, {"wanted": [{"job": 1}]})
+        assert [result["task"] for result in results["results"]] == [0]
+
+    run(tmp_path, scenario)
+
+
+def test_what_runs_and_waits_is_told_and_changed(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission(new_job(tasks=2), new_job(user="you"), new_job(release=100.0)))
+        assert [job.id for job in (await rig.ask(wire.JOBS)).jobs] == [1, 2, 3]
+        for query, ids in [
+            ("?status=open", [1, 2, 3]),
+            ("?status=running", [1]),
+            ("?status=held", [3]),
+            ("?status=succeeded", []),
+            ("?user=you", [2]),
+            ("?after=1", [2, 3]),
+        ]:
+            assert [job.id for job in (await rig.ask(wire.JOBS, query=query)).jobs] == ids, query
+        cut = await rig.ask(wire.JOBS, query="?limit=2")
+        assert ([job.id for job in cut.jobs], cut.more) == ([1, 2], True)
+        nodes = (await rig.ask(wire.NODES)).nodes
+        assert [(n.name, n.slots, len(n.attempts)) for n in nodes] == [("n", ("busy", "busy"), 2)]
+        why = await rig.ask(wire.EXPLAIN, job=2)
+        assert (why.status, why.reason, bool(why.text)) == (JobStatus.WAITING, "NO_ROOM_NOW", True)
+        assert await rig.ask(wire.CHANGE, wire.JobChange(due=9_000_000), job=2) == wire.Done(1)
+        assert (await rig.ask(wire.JOB, job=2)).job.due == 9_000_000
+        assert await rig.ask(wire.CHOOSE, wire.PolicyText("edf")) == wire.PolicyText("edf")
+        assert await rig.ask(wire.POLICY) == wire.PolicyText("edf")
+        assert await rig.ask(wire.CANCEL, wire.JobsNamed((2, 3))) == wire.Done(2)
+        why = await rig.ask(wire.EXPLAIN, job=2)
+        assert (why.reason, why.text) == ("ENDED", "it has ended: cancelled")
+        told = await rig.ask(wire.STATISTICS)
+        assert (told.policy, told.jobs, told.running, told.slots, told.full) == ("edf", 1, 2, 2, "")
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "query", "error"),
+    [
+        (wire.SUBMIT, {}, "", "Object missing required field `jobs`"),
+        (wire.SUBMIT, {"jobs": [{"work": {"type": "commands", "commands": []}}]}, "", "work.commands is 0"),
+        (wire.SUBMIT, {"jobs": [{"work": {"type": "shell"}}]}, "", "Invalid value 'shell'"),
+        (wire.SUBMIT, {"jobs": [], "job": 1}, "", "unknown field `job`"),
+        (wire.SUBMIT, {"jobs": []}, "", "jobs is []; allowed: at least one job"),
+        (wire.CHANGE, {"priority": "high"}, "", "Expected `float | null`, got `str` - at `$.priority`"),
+        (wire.CHANGE, {}, "", "allowed: a priority, a due date, or both"),
+        (wire.CHOOSE, {"policy": "easi"}, "", "'easi'"),
+        (wire.CHOOSE, {"policy": "easy:dept=1"}, "", "dept"),
+        (wire.JOBS, None, "?status=runing", "status is 'runing'; allowed: open, held"),
+        (wire.JOBS, None, "?stat=open", "parameter is 'stat'; allowed: one of status"),
+        (wire.JOBS, None, "?limit=0", "limit is 0; allowed: 1 to 10000"),
+        (wire.JOBS, None, "?limit=many", "limit is 'many'"),
+        (wire.MESSAGES, None, "?wait=61", "wait is 61.0; allowed: 0.0 to 60.0"),
+        (wire.MESSAGES, None, "?wait=nan", "wait is nan"),
+        (wire.MESSAGES, None, "?job=" + "&job=".join(["1"] * 1001), "job is '1001 jobs'; allowed: at most 1000"),
+        (wire.NODES, None, "?x=1", "parameter is 'x'; allowed: none"),
+    ],
+)
+def test_bad_questions_are_answered_clearly_and_change_nothing(
+    tmp_path: Path, route: wire.Route, body: Any, query: str, error: str
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission())
+        before = rig.driver.core.dump()
+        answer = await rig.json(route, body, query=query, status=400)
+        assert error in answer["error"]
+        assert rig.driver.core.dump() == before
+
+    run(tmp_path, scenario)
+
+
+def test_near_names_are_offered(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        assert "easy" in (await rig.json(wire.CHOOSE, {"policy": "easi"}, status=400))["hint"]
+        assert "running" in (await rig.json(wire.JOBS, query="?status=runing", status=400))["hint"]
+
+    run(tmp_path, scenario)
+
+
+def test_jobs_that_never_were_are_not_found(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission())
+        for route, body, query in [
+            (wire.JOB, None, ""),
+            (wire.EXPLAIN, None, ""),
+            (wire.CHANGE, wire.JobChange(priority=1.0), ""),
+            (wire.CANCEL, wire.JobsNamed((1, 7)), ""),
+            (wire.MESSAGES, None, "?job=7"),
+        ]:
+            answer = await rig.ask(route, body, job=7, query=query, status=404)
+            assert answer.error == "there is no job 7"
+        assert rig.engine.killed == []
+        status, _, content = await rig.send("GET", "/v1/jobs/x", authorization=f"Bearer {TOKEN}")
+        assert (status, json.loads(content)["error"]) == (
+            400,
+            "job is 'x'; allowed: the id of a job, a whole number",
+        )
+        for method, path, expected in [("GET", "/v1/nothing", 404), ("DELETE", "/v1/jobs", 405)]:
+            status, _, content = await rig.send(method, path, authorization=f"Bearer {TOKEN}")
+            assert status == expected
+            assert f"{method} {path}" in json.loads(content)["error"]
+
+    run(tmp_path, scenario)
+
+
+def test_bodies_that_are_too_large_or_broken_are_refused(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        path, token = wire.SUBMIT.path, f"Bearer {TOKEN}"
+        for body, extra in [(b"", {"content_length": "1001"}), ([b"x" * 600, b"x" * 600], {})]:
+            status, _, content = await rig.send("POST", path, body, authorization=token, **extra)
+            assert status == 413
+            assert "more than 1000 bytes" in json.loads(content)["error"]
+        for body in (b"", b"\xc1", b"{", b"\x81"):
+            status, _, content = await rig.send("POST", path, body, authorization=token)
+            assert status == 400, body
+            assert "the body of submit is not as it should be" in json.loads(content)["error"]
+
+    run(tmp_path, scenario, body_max=1000)
+
+
+def test_other_refusals_have_a_status_of_their_own(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission(key="k"))
+        again = await rig.ask(wire.SUBMIT, submission(new_job(name="other"), key="k"), status=409)
+        assert "'k' was used" in again.error
+        rig.driver.journal.limit_pages(1)
+        full = await rig.ask(wire.SUBMIT, submission(new_job(argv=("x" * 100_000,))), status=507)
+        assert "cannot grow" in full.error
+        assert "Make room" in full.hint
+        rig.driver.take_no_more()
+        assert "about to end" in (await rig.ask(wire.SUBMIT, submission(), status=503)).error
+
+    run(tmp_path, scenario)
+
+
+def test_a_failure_of_ours_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.driver.journal.jobs = None  # type: ignore[assignment,method-assign]
+        answer = await rig.ask(wire.JOBS, status=500)
+        assert "jobs failed: TypeError" in answer.error
+        assert "Traceback" in caplog.text
+        assert (await rig.ask(wire.POLICY)).policy == "fcfs"
+
+    run(tmp_path, scenario)
+
+
+def test_shutting_down_is_asked_for(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        assert await rig.ask(wire.SHUTDOWN) == wire.Done(0)
+        assert rig.ended == [True]
+
+    run(tmp_path, scenario)
+
+
+def test_the_description_is_whole() -> None:
+    found = json.loads(msgspec.json.encode(describe(wire.ROUTES, "1")))
+    assert {(path, method) for path, methods in found["paths"].items() for method in methods} == {
+        (route.path, route.method.lower()) for route in wire.ROUTES
+    }
+    named = set(found["components"]["schemas"])
+
+    def references(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            own = {value["$ref"].rsplit("/", 1)[-1]} if "$ref" in value else set()
+            return own.union(*map(references, value.values()))
+        return set().union(*map(references, value)) if isinstance(value, list) else set()
+
+    assert references(found) <= named
+    assert {"Submission", "ErrorBody", "TaskResult"} <= named
+    submit = found["paths"]["/v1/jobs"]["post"]
+    assert submit["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/Submission")
+    assert found["paths"]["/health"]["get"]["security"] == []
+    assert found["paths"]["/v1/jobs/{job}"]["get"]["parameters"][0]["in"] == "path"
+    assert {"name": "limit", "in": "query"}.items() <= next(
+        p for p in found["paths"]["/v1/jobs"]["get"]["parameters"] if p["name"] == "limit"
+    ).items()
+    assert LIMIT_MAX == 10_000
