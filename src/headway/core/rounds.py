@@ -62,7 +62,7 @@ def take(state: State, job: JobView, wanted: Allocation) -> str | None:
             return None
         if job.kind is Kind.WORKFLOW:
             return "workflow_tasks_are_placed_one_by_one"
-        if not job.ready:
+        if not job.ready and (job.kind is Kind.RIGID or gained & ~job.slots):  # a bag may take back where it runs
             return "no_ready_task"
         if job.kind is Kind.RIGID and (job.held or slots.bit_count() != job.width):
             return "width_differs"

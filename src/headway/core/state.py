@@ -256,7 +256,7 @@ class State(Snapshot):
             self.launch(job, self.take_task(job), slots, fed=False)
 
     def _read_ahead(self, job: JobView, slot: int) -> None:
-        """Launch short tasks behind the one that runs on the slot, as long as every slot of the job has its next one."""
+        """Launch short tasks behind the one on the slot, as long as every slot of the job has its next one."""
         depth = self.slot_nodes[slot].spec.read_ahead
         if not depth or not lifecycle.has_short_tasks(job):
             return
