@@ -1,0 +1,34 @@
+"""Run commands as the shell does, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from headway.cli.main import main
+
+
+class Ran(NamedTuple):
+    """What a command came to."""
+
+    status: int
+    out: str
+    err: str
+
+
+Headway = Callable[..., Ran]
+
+
+@pytest.fixture
+def headway(capfd: pytest.CaptureFixture[str]) -> Headway:
+    """Run `headway WORD...` and give its status and what it printed."""
+
+    def run(*words: object) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        status = ended.value.code
+        return Ran(status if isinstance(status, int) else 0, *capfd.readouterr())
+
+    return run

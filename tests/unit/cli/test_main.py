@@ -1,0 +1,97 @@
+"""The command itself: what it lists, how it fails, and that it starts quickly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import click
+import pytest
+
+from headway import HeadwayError, __version__
+from headway.cli import main as module
+from headway.cli.main import COMMANDS, INTERRUPTED
+
+
+def test_help_lists_every_command(headway: Any) -> None:
+    ran = headway("--help")
+    assert ran.status == 0
+    for name, (_, line) in COMMANDS.items():
+        assert f"{name} " in ran.out
+        assert line in ran.out
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_has_help(headway: Any, name: str) -> None:
+    ran = headway(name, "--help")
+    assert (ran.status, ran.err) == (0, "")
+    assert f"headway {name}" in ran.out
+
+
+def test_help_loads_nothing_that_takes_long() -> None:
+    code = (
+        "import sys\nfrom headway.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for heavy in ("numpy", "rich", "starlette", "uvicorn", "urllib3", "msgspec", "cloudpickle", "matplotlib"):
+        assert f"'{heavy}'" not in done.stderr
+
+
+def test_version(headway: Any) -> None:
+    assert headway("--version").out == f"headway, version {__version__}\n"
+
+
+def test_an_unknown_command_is_answered_with_a_near_one(headway: Any) -> None:
+    ran = headway("simualte")
+    assert ran.status == 2
+    assert "Did you mean simulate?" in ran.err
+
+
+def failing(error: BaseException) -> click.Command:
+    @click.command()
+    def command() -> None:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (HeadwayError("it is broken", "mend it"), 2, "Error: it is broken\nmend it\n"),
+        (HeadwayError("it is broken"), 2, "Error: it is broken\n"),
+        (KeyboardInterrupt(), INTERRUPTED, "\nInterrupted.\n"),
+    ],
+)
+def test_errors_have_no_traceback(
+    headway: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int, said: str
+) -> None:
+    monkeypatch.setattr(module.headway, "get_command", lambda *_: failing(error))
+    ran = headway("jobs")
+    assert (ran.status, ran.out, ran.err) == (status, "", said)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m headway policies | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert "policy" in done.stdout
+    assert done.stderr == ""
+
+
+def test_no_server(headway: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.delenv("HEADWAY_URL", raising=False)
+    ran = headway("jobs", "--data", tmp_path)
+    assert (ran.status, ran.out) == (2, "")
+    assert "no server is known" in ran.err
+    assert "headway up" in ran.err
+
+
+def test_policies(headway: Any) -> None:
+    assert "conservative" in headway("policies").out
+    told = headway("policies", "--json").out
+    assert '"policy": "deadline"' in told
+    assert '"spare": "due"' in told

@@ -1,0 +1,186 @@
+"""The contract of `headway simulate`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.cli import simulate as module
+
+TABLE = """\
+job,release,tasks,width,runtime,estimate,due,priority,rate,user
+a,0,,2,10,10,,,,u
+b,1,,3,5,5,,,,u
+c,2,,1,7,7,20,,,v
+"""
+
+METRICS = {"wait_mean", "response_mean", "bounded_slowdown_mean", "utilisation", "makespan", "decisions"}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "jobs.csv"
+    path.write_text(TABLE)
+    return path
+
+
+def test_json_is_one_list_with_an_object_a_policy(headway: Any, table: Path) -> None:
+    ran = headway("simulate", table, "--slots", 3, "--policy", "fcfs", "--policy", "easy", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    told = json.loads(ran.out)
+    assert [one["policy"] for one in told] == ["fcfs", "easy"]
+    for one in told:
+        assert list(one) == ["policy", "jobs", "dropped", "metrics"]
+        assert (one["jobs"], one["dropped"]) == (3, 0)
+        assert set(one["metrics"]) >= METRICS
+    assert told[0]["metrics"]["wait_mean"] == pytest.approx((0 + 9 + 13) / 3)
+    assert told[1]["metrics"]["wait_mean"] == pytest.approx((0 + 9 + 0) / 3)
+
+
+def schedule(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_the_schedule_is_on_the_clock_of_the_log(headway: Any, table: Path, tmp_path: Path) -> None:
+    assert headway("simulate", table, "--slots", 3, "--schedule", tmp_path / "out.csv").status == 0
+    assert schedule(tmp_path / "out.csv") == [
+        {"job": "a", "release": "0", "start": "0", "end": "10", "slots": "2"},
+        {"job": "b", "release": "1", "start": "10", "end": "15", "slots": "3"},
+        {"job": "c", "release": "2", "start": "2", "end": "9", "slots": "1"},
+    ]
+
+
+def test_several_policies_write_a_schedule_each(headway: Any, table: Path, tmp_path: Path) -> None:
+    words = ("--policy", "fcfs", "--policy", "easy:order=shortest", "--schedule", tmp_path / "out.csv")
+    assert headway("simulate", table, "--slots", 3, *words).status == 0
+    assert schedule(tmp_path / "out-fcfs.csv")[2]["start"] == "15"
+    assert schedule(tmp_path / "out-easy-order-shortest.csv")[2]["start"] == "2"
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_out_gets_metrics_schedules_and_pictures(headway: Any, table: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "new" / "out"
+    words = ("--policy", "fcfs", "--policy", "easy", "--out", out)
+    assert headway("simulate", table, "--slots", 3, *words).status == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("allocation-easy.png", "allocation-fcfs.png", "comparison.png", "gantt-easy.png", "gantt-fcfs.png"),
+        *("metrics.csv", "metrics.json", "schedule-easy.csv", "schedule-fcfs.csv"),
+    ]
+    assert set(json.loads((out / "metrics.json").read_text())) == {"fcfs", "easy"}
+    assert [line["policy"] for line in schedule(out / "metrics.csv")] == ["fcfs", "easy"]
+
+
+def test_without_matplotlib_it_says_how_to_get_pictures(
+    headway: Any, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    ran = headway("simulate", table, "--slots", 3, "--out", tmp_path / "out")
+    assert ran.status == 0
+    assert "headway[plot]" in ran.err
+    assert (tmp_path / "out" / "metrics.json").exists()
+
+
+def test_the_table_shows_due_dates_only_where_there_are_any(headway: Any, table: Path) -> None:
+    ran = headway("simulate", table, "--slots", 3)
+    assert "3 jobs released within 2 s, on 3 slots." in ran.out
+    assert "missed" in ran.out
+    assert "violation" not in ran.out
+    table.write_text(TABLE.replace(",20,", ",,"))
+    assert "missed" not in headway("simulate", table, "--slots", 3).out
+
+
+def test_a_cluster_file_gives_the_nodes(headway: Any, table: Path, tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text('[[node]]\nname = "fast"\nslots = 3\nspeed = 2\n')
+    headway("simulate", table, "--cluster", cluster, "--schedule", tmp_path / "out.csv")
+    assert [line["end"] for line in schedule(tmp_path / "out.csv")] == ["5", "7.5", "11"]
+
+
+def test_as_first_and_load(headway: Any, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    headway("simulate", table, "--slots", 2, "--as", "bags", "--policy", "edf", "--schedule", out)
+    assert [line["slots"] for line in schedule(out)] == ["2", "2", "1"]
+    headway("simulate", table, "--slots", 3, "--first", 2, "--schedule", out)
+    assert len(schedule(out)) == 2
+    headway("simulate", table, "--slots", 3, "--load", "3.5", "--schedule", out)
+    releases = [float(line["release"]) for line in schedule(out)]
+    assert releases[0] == 0
+    assert releases[2] == pytest.approx(2 * releases[1], abs=1e-5)
+    assert releases[2] != 2
+
+
+def test_the_recipe_is_fixed_by_its_seed(headway: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log.swf"
+    log.write_text(
+        "".join(f"{n} {n * 60} 0 900 {n % 7 + 1} -1 -1 -1 900 -1 1 {n % 5} 1 -1 -1 -1 -1 -1\n" for n in range(1, 400))
+    )
+    words = ("simulate", log, "--slots", 4, "--recipe", "lin14", "--policy", "deadline", "--json")
+
+    def told(seed: int) -> Any:
+        (one,) = json.loads(headway(*words, "--seed", seed).out)
+        return one["jobs"], {name: value for name, value in one["metrics"].items() if "decision" not in name}
+
+    assert told(1) == told(1)
+    assert told(1)[0] == 4
+    assert told(1)[1]["jobs_due"] == 4
+    assert told(1) != told(2)
+
+
+def test_progress_of_a_long_run_is_one_line_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with module._Progress("easy") as say:
+        assert say is None
+    monkeypatch.setattr(module.sys.stderr, "isatty", lambda: True)
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    with module._Progress("easy") as say:
+        assert say is not None
+        now[0] = 0.5
+        say(10, 1000)
+        assert capsys.readouterr().err == ""
+        now[0] = 10.0
+        say(100, 1000)
+        line = capsys.readouterr().err
+        assert line == "\reasy: 100 of 1,000 jobs ended, about 90 s left"
+    assert capsys.readouterr().err == f"\r{' ' * (len(line) - 1)}\r"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give either --slots or --cluster"),
+        (("--slots", 3, "--cluster", "x.toml"), "not both"),
+        (("--slots", 0), "slots is 0"),
+        (("--slots", 3, "--policy", "eazy"), "Did you mean easy?"),
+        (("--slots", 3, "--policy", "easy:ordr=due"), "Did you mean order?"),
+        (("--slots", 2), "at most 2"),
+        (("--slots", 3, "--recipe", "lin15"), "Did you mean lin14?"),
+        (("--slots", 3, "--first", 0), "first"),
+        (("--slots", 3, "--load", "-1"), "load is -1"),
+        (("--slots", 3, "--as", "bag"), "bags"),
+        (("--slots", 3, "--schedule", "/nowhere/out.csv"), "cannot write"),
+    ],
+)
+def test_bad_input_is_said(headway: Any, table: Path, words: tuple[object, ...], said: str) -> None:
+    ran = headway("simulate", table, *words)
+    assert ran.status == 2
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "jobs.csv"), (TABLE.replace("a,0,", "a,soon,"), "jobs.csv:2: release is 'soon'"), (TABLE[:20], "jobs.csv")],
+)
+def test_a_broken_table_is_said_with_its_line(headway: Any, table: Path, text: str, said: str) -> None:
+    table.write_text(text)
+    ran = headway("simulate", table, "--slots", 3)
+    assert ran.status == 2
+    assert said in ran.err
