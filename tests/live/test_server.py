@@ -1,0 +1,195 @@
+"""`headway up` as a process: how it starts, what keeps it from starting, how it ends, what it costs idle."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from headway import wire
+from headway.client.client import Client
+from headway.client.job import Job, Task
+from headway.errors import HeadwayError, InvalidInput
+from headway.live.journal import FILE
+from headway.live.server import Running, Settings, run
+from headway.testing import node
+
+NODES = (node("a"), node("b"))
+
+SERVE = """
+import sys
+from pathlib import Path
+from headway.errors import HeadwayError
+from headway.live.server import Settings, run
+from headway.testing import node
+try:
+    run(
+        Settings(Path(sys.argv[1]), (node("a"), node("b")), port=int(sys.argv[2])),
+        lambda running: print(running.url, running.token_file, running.pid, flush=True),
+    )
+except HeadwayError as error:
+    sys.exit(str(error))
+"""
+
+
+def begin(data: Path, port: int = 0) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(data), str(port)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@contextmanager
+def up(data: Path, port: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """A server that answers; killed at the end if it still runs."""
+    process = begin(data, port)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        said = process.stdout.readline()
+        assert said, process.stderr.read()
+        url, token_file, pid = said.split()
+        assert (data / "url").read_text() == f"{url}\n"
+        assert (Path(token_file), int(pid)) == (data / "token", process.pid)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask(data: Path, route: wire.Route, body: Any = None) -> Any:
+    request = urllib.request.Request(
+        (data / "url").read_text().strip() + route.path,
+        None if body is None else json.dumps(body).encode(),
+        {"Authorization": f"Bearer {(data / 'token').read_text().strip()}", "Content-Type": wire.JSON},
+        method=route.method,
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+def left_of(data: Path) -> list[int]:
+    """Processes that belong to a server on this directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(data) in " ".join((*process.environ().values(), *process.cmdline())) and process.pid != os.getpid():
+                found.append(process.pid)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def nap(seconds: float) -> str:
+    time.sleep(seconds)
+    return "rested"
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, "shutdown"])
+def test_it_starts_serves_and_ends_in_order(tmp_path: Path, end: signal.Signals | str) -> None:
+    data = tmp_path / "data"
+    with up(data) as server:
+        assert (data / "token").stat().st_mode & 0o777 == 0o600
+        assert re.fullmatch(r"[\w-]{43}\n", (data / "token").read_text())
+        with Client(data=data) as client:
+            assert client.submit(Job("quick", [Task(nap, 0.0)])).result() == ["rested"]
+            waiter = client.submit(Job("slow", [Task(nap, 60.0), Task(nap, 0.0)]))
+            while ask(data, wire.STATISTICS)["running"] < 1:
+                time.sleep(0.01)
+            if isinstance(end, str):
+                ask(data, wire.SHUTDOWN, {})
+            else:
+                server.send_signal(end)
+            # The client waits for it to be started again; what ran is not waited for.
+            assert server.wait(15) == 0
+            assert not waiter.done()
+    assert not (data / "url").exists()
+    assert left_of(data) == []
+    with closing(sqlite3.connect(data / FILE)) as db:
+        assert db.execute("SELECT value FROM meta WHERE name = 'clean'").fetchone() == (1,)
+        assert db.execute("SELECT count(*) FROM jobs WHERE ended IS NULL").fetchone() == (1,)
+
+
+def test_the_token_stays_the_same(tmp_path: Path) -> None:
+    with up(tmp_path):
+        token = (tmp_path / "token").read_text()
+    with up(tmp_path):
+        assert (tmp_path / "token").read_text() == token
+
+
+def refused(data: Path, port: int = 0) -> str:
+    """Why a server does not start; it leaves nothing running."""
+    process = begin(data, port)
+    _, error = process.communicate(timeout=20)
+    assert process.returncode == 1, error
+    assert "Traceback" not in error
+    return error
+
+
+def test_a_second_one_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    with up(tmp_path) as server:
+        assert f"{tmp_path} is in use by the process {server.pid}\n" in refused(tmp_path)
+        assert ask(tmp_path, wire.HEALTH)
+
+
+def test_a_port_in_use_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        error = refused(tmp_path, port)
+    assert f"port {port} of 127.0.0.1 is in use" in error
+    assert "--port" in error
+    assert not (tmp_path / "engine").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"port": 70000}, "port is 70000; allowed: 0"),
+        ({"host": "no such host"}, "cannot listen on no such host"),
+        ({"policy": "easi"}, "'easi'"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path: Path, settings: dict[str, Any], error: str) -> None:
+    said: list[Running] = []
+    with pytest.raises(HeadwayError, match=re.escape(error)):
+        run(Settings(tmp_path / "data", NODES, **settings), said.append)
+    assert said == []
+
+
+def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+    with pytest.raises(HeadwayError, match=r"token is empty"):
+        run(Settings(tmp_path, NODES))
+    assert issubclass(InvalidInput, HeadwayError)
+
+
+def test_idle_it_does_nothing(tmp_path: Path) -> None:
+    """Processor time of all its processes, which does not depend on how busy the machine is."""
+    with up(tmp_path) as server, Client(data=tmp_path) as client:
+        client.submit(Job("first", [Task(nap, 0.0)])).result()
+        waiter = client.submit(Job("second", [Task(nap, 4.0)]))
+        time.sleep(1)
+        family = [psutil.Process(server.pid), *map(psutil.Process, left_of(tmp_path))]
+
+        def used() -> float:
+            return sum(
+                sum(process.cpu_times()[:2]) for process in {process.pid: process for process in family}.values()
+            )
+
+        before = used()
+        time.sleep(2)
+        assert used() - before <= 0.05
+        assert waiter.result() == ["rested"]
