@@ -1,0 +1,89 @@
+"""The public builders, clock and engine for tests behave as they say."""
+
+from __future__ import annotations
+
+import asyncio
+import doctest
+
+import pytest
+
+from headway import testing
+from headway.engines import base
+from headway.errors import InvalidInput
+from headway.model.events import Outcome
+from headway.model.instant import SECOND
+from headway.model.job import Kind, TaskSpec, flaw
+from headway.model.node import node_flaw
+from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
+
+
+def test_examples() -> None:
+    assert doctest.testmod(testing).failed == 0
+
+
+def test_builders_carry_what_is_named() -> None:
+    first, second = job(), job(width=3, due=2.5, release=1)
+    assert second.id == first.id + 1
+    assert (first.kind, first.tasks, second.kind, second.width) == (Kind.BAG, 1, Kind.RIGID, 3)
+    assert (second.due, second.release) == (2_500_000, SECOND)
+    chain = job(5, plan=(TaskSpec(1), TaskSpec(1, 1, (0,))))
+    assert (chain.id, chain.kind, chain.tasks) == (5, Kind.WORKFLOW, 2)
+    assert [flaw(each) for each in (first, second, chain)] == [None] * 3
+    assert node("a", slots=2, lease=1.5).lease == 1_500_000
+    assert node_flaw(node()) is None
+    assert submission().jobs == (new_job(),)
+    assert submission(new_job(tasks=3, due=2), key="k").jobs[0].due == 2 * SECOND
+
+
+def test_the_clock_stands_until_it_is_moved() -> None:
+    clock, rung = ManualClock(5), list[tuple[str, int]]()
+    clock.call_at(8 * SECOND, lambda: rung.append(("late", clock.now())))
+    off = clock.call_at(6 * SECOND, lambda: rung.append(("off", clock.now())))
+    clock.call_at(7 * SECOND, lambda: rung.append(("early", clock.now())))
+    off()
+    assert clock.alarms == [7, 8]
+    clock.advance(2.5)
+    assert rung == [("early", 7 * SECOND)]
+    clock.advance(1)
+    assert rung[1:] == [("late", 8 * SECOND)]
+    assert clock.now() == 8_500_000
+    assert clock.alarms == []
+
+
+def test_the_engine_tells_what_the_test_says() -> None:
+    reports: list[base.Report] = []
+
+    async def scenario() -> None:
+        found = base.Found(frozenset({(1, 0, 1)}))
+        engine = FakeEngine(found)
+        with pytest.raises(InvalidInput, match="an engine that was started"):
+            engine.lose("n")
+        assert await engine.start([node("n")], reports.append) == found
+        assert list(engine.running) == [(1, 0, 1)]
+        on_n = base.Assignment(2, 0, 1, (base.Member("n", (0,), base.Command(("true",))),))
+        engine.launch(on_n)
+        engine.end(1, outcome=Outcome.RAISED, detail="why")
+        ended = base.Ended(1, 0, 1, base.Ending(Outcome.RAISED, detail="why"))
+        assert reports == [ended]
+        assert engine.found() == base.Found(frozenset({(2, 0, 1)}), (ended,))
+        engine.acknowledge(1, 0, 1)
+        engine.lose("n")
+        assert reports[1:] == [base.NodeLost("n", "the test took it")]
+        assert engine.found() == base.Found()
+        assert engine.launched == [on_n]
+
+    asyncio.run(scenario())
+
+
+def test_the_instant_engine_ends_everything_well() -> None:
+    reports: list[base.Report] = []
+
+    async def scenario() -> None:
+        engine = FakeEngine(instant=True)
+        await engine.start([node()], reports.append)
+        engine.launch(base.Assignment(2, 3, 1, ()))
+        assert reports == []
+        await asyncio.sleep(0)
+        assert reports == [base.Ended(2, 3, 1, base.Ending(Outcome.SUCCEEDED))]
+
+    asyncio.run(scenario())

@@ -1,0 +1,124 @@
+"""What goes over HTTP: read as it was sent, by MessagePack and by JSON, and checked before it is believed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from headway import wire
+from headway.errors import InvalidInput
+from headway.model.job import JobSpec, Kind, PenaltyShape, TaskSpec, flaw
+
+COMMAND = wire.Command(("true",))
+WHOLE = wire.NewJob(
+    wire.Calls(("f", "g"), (b"\0", b"\xff"), (0, 1)),
+    kind="workflow",
+    tasks=2,
+    release=1,
+    estimate=2,
+    due=3,
+    priority=4.5,
+    rate=0.5,
+    shape=PenaltyShape.SQUARE,
+    user="u",
+    name="é",
+    workload=6.0,
+    retries=7,
+    time_limit=8,
+    memory_limit=9,
+    plan=(TaskSpec(1), TaskSpec(2, 3, (0,))),
+)
+
+
+@pytest.mark.parametrize("codec", [msgspec.msgpack, msgspec.json])
+@pytest.mark.parametrize(
+    "body",
+    [
+        wire.Submission((WHOLE,), "key", "client", {"f": b"\0\1"}),
+        wire.Submission((wire.NewJob(wire.Commands((COMMAND,))),)),
+        wire.JobChange(due=5),
+        wire.ResultsWanted((wire.TaskRange(1, 2, 3), wire.TaskRange(4))),
+    ],
+)
+def test_a_body_is_read_as_it_was_sent(codec: Any, body: wire.Request) -> None:
+    assert codec.decode(codec.encode(body), type=type(body)) == body
+
+
+def test_a_request_with_an_unknown_field_is_refused_an_answer_is_not() -> None:
+    with pytest.raises(msgspec.ValidationError, match="unknown field `prio`"):
+        msgspec.json.decode(b'{"prio": 1}', type=wire.JobChange)
+    assert msgspec.json.decode(b'{"version": "1", "new": 2}', type=wire.Health) == wire.Health("1")
+
+
+def test_every_term_reaches_the_core() -> None:
+    spec = WHOLE.spec(9, 1000, "owner")
+    assert spec == JobSpec(
+        id=9,
+        kind=Kind.WORKFLOW,
+        release=1,
+        tasks=2,
+        width=1,
+        estimate=2,
+        due=3,
+        priority=4.5,
+        rate=0.5,
+        shape=PenaltyShape.SQUARE,
+        user="u",
+        name="é",
+        workload=6.0,
+        retries=7,
+        time_limit=8,
+        memory_limit=9,
+        plan=WHOLE.plan,
+    )
+    assert set(JobSpec.__dataclass_fields__) - {"id"} == set(wire.NewJob.__struct_fields__) - {"work"}
+
+
+def test_what_is_left_out_is_as_the_model_has_it() -> None:
+    spec = wire.NewJob(wire.Commands((COMMAND,))).spec(1, 1000, "owner")
+    assert spec == JobSpec(id=1, release=1000, user="owner")
+    assert flaw(spec) is None
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        wire.NewJob(wire.Commands((COMMAND,)), tasks=5),
+        wire.NewJob(wire.Commands((COMMAND,) * 5), tasks=5),
+        wire.NewJob(wire.Commands((COMMAND,) * 5), kind="rigid", width=5),
+        wire.NewJob(wire.Calls(("f",), (b"",) * 5), tasks=5),
+        wire.NewJob(wire.Calls(("f",), (b"",)), kind="rigid", width=5),
+        wire.NewJob(wire.Calls(("f", "g"), (b"",), (1,)), kind="rigid", width=5),
+    ],
+)
+def test_work_for_every_task_is_let_through(job: wire.NewJob) -> None:
+    wire.check_work(job)
+
+
+@pytest.mark.parametrize(
+    ("work", "field"),
+    [
+        (wire.Commands((COMMAND,) * 2), r"work\.commands is 2; allowed: one, or one a task \(3\)"),
+        (wire.Commands(()), r"work\.commands is 0"),
+        (wire.Commands((wire.Command(()),)), r"work\.commands\[0\]\.argv is \(\)"),
+        (wire.Commands((wire.Command(("",)),)), r"work\.commands\[0\]\.argv is \(''"),
+        (wire.Calls(("f",), (b"",)), r"work\.args is 1; allowed: one a task \(3\)"),
+        (wire.Calls((), (b"",) * 3), r"work\.functions is \(\)"),
+        (wire.Calls(("f",), (b"",) * 3, (0,)), r"work\.chosen is 1"),
+        (wire.Calls(("f",), (b"",) * 3, (0, 1, 0)), r"work\.chosen is 1; allowed: 0 to 0"),
+        (wire.Calls(("f",), (b"",) * 3, (0, -1, 0)), r"work\.chosen is -1"),
+    ],
+)
+def test_missing_or_wrong_work_is_named(work: wire.Work, field: str) -> None:
+    with pytest.raises(InvalidInput, match=field):
+        wire.check_work(wire.NewJob(work, tasks=3))
+
+
+def test_routes_are_told_apart() -> None:
+    assert len({(route.method, route.path) for route in wire.ROUTES}) == len(wire.ROUTES)
+    assert len({route.name for route in wire.ROUTES}) == len(wire.ROUTES)
+    declared = {value.name for value in vars(wire).values() if isinstance(value, wire.Route)}
+    assert {route.name for route in wire.ROUTES} == declared
+    assert all(route.summary for route in wire.ROUTES)
