@@ -141,7 +141,8 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     """What an attempt wrote to one of its streams.
 
     Attributes:
-        path: the file that has all of it. It is the driver's to delete once the attempt is acknowledged.
+        path: the engine's file that has all of it, the driver's to delete once the attempt is acknowledged; empty
+            where the task itself named the file, which is its user's.
         size: bytes.
         tail: its last part, `TAIL_MAX` bytes at most.
     """

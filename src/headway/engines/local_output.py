@@ -39,8 +39,7 @@ def keep(source: str, target: str) -> Output | None:
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         os.rename(source, target)
     except OSError:
-        output = read(source)
-        return output and msgspec.structs.replace(output, path="")
+        return named(source)
     return read(target)
 
 
@@ -56,6 +55,12 @@ def read(path: str) -> Output | None:
     except OSError:  # the task itself removed it, or may write but not read it
         return None
     return Output(path, size, tail) if size else None
+
+
+def named(path: str) -> Output | None:
+    """The output in a file that the task itself named; without its path, for it is not Headway's to delete."""
+    output = read(path)
+    return output and msgspec.structs.replace(output, path="")
 
 
 def resolved(path: str, cwd: str) -> str:

@@ -226,7 +226,7 @@ class _Slot:
             pid, status, usage = os.wait4(-1, 0)
         started.returncode = code = os.waitstatus_to_exitcode(status)
         stdout, stderr = (
-            output.read(path) if path else self.taken(launch, number) for number, path in enumerate(paths, 1)
+            output.named(path) if path else self.taken(launch, number) for number, path in enumerate(paths, 1)
         )
         return Ending(
             Outcome.SUCCEEDED if code == 0 else Outcome.EXITED if code > 0 else Outcome.SIGNALLED,
