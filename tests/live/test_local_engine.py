@@ -505,7 +505,7 @@ async def test_nodes_of_other_names_or_sizes_are_not_adopted(root: Path, tmp_pat
     async with Trial(LocalEngine(root), PATIENCE) as trial:
         found = await trial.start(NodeSpec("a", slots=3))
         assert (found.running, found.ended) == (frozenset(), ())
-        assert all(gone(pid) for pid in pids)
+        await until(lambda: all(gone(pid) for pid in pids))
         assert await trial.value(trial.call(add, 1, 1, node="a", slots=(2,))) == 2
 
 

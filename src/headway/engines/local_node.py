@@ -125,17 +125,17 @@ class LocalNode:
         start = self._loop.time()
         while True:
             fresh = self._spawn()
-            if connected := self._connect():
+            connected = self._connect()
+            if connected:
                 welcome = await self._greet(connected, _ATTACH_SECONDS if fresh else self._lease)
                 if welcome and (welcome.version, welcome.slots) == (VERSION, self.spec.slots):
                     self._admit(welcome)
                     return welcome
-                if fresh:
-                    await self.gone()
-                    raise EngineError(f"node {self.spec.name!r} does not start", self._log_tail())
-                put_down(self.folder)  # it hangs, or is of another version or size
-            elif self._loop.time() > start + _ATTACH_SECONDS / 2:
-                put_down(self.folder)  # what holds the lock does not listen
+            if fresh:
+                await self.gone()
+                raise EngineError(f"node {self.spec.name!r} does not start", self._log_tail())
+            if connected or self._loop.time() > start + _ATTACH_SECONDS / 2:
+                put_down(self.folder)  # it hangs, is of another version or size, or does not listen
             if self._loop.time() > start + _ATTACH_SECONDS:
                 raise EngineError(f"node {self.spec.name!r} does not start: a process holds {self.folder / 'lock'}")
             await asyncio.sleep(_AGAIN_SECONDS)
