@@ -123,8 +123,8 @@ class Priority:
 class Proportion:
     """Slots in proportion to the workload that is left of each job, also known as fair share (Lin14 5.2).
 
-    Each job gets `ceil(m * workload / total)` slots, no more than are left and than it has tasks; the order by priority
-    only says who gains by the rounding.
+    Each job gets `ceil(m * workload / total)` slots, at least one, no more than are left and than it has tasks; the
+    order by priority only says who gains by the rounding.
 
     Args:
         spare: none, priority or due: what becomes of slots that jobs with few tasks leave over.
@@ -145,7 +145,7 @@ class Proportion:
         loads = [Fraction(job.workload) for job in jobs]
         total = sum(loads)
         for job, load in zip(dealing.while_slots_are_left(jobs), loads, strict=False):
-            dealing.deal(job, math.ceil(dealing.size * load / total) if total else dealing.size)
+            dealing.deal(job, max(1, math.ceil(dealing.size * load / total)) if total else dealing.size)
         deal_spare(dealing, self.spare)
         return finish(view, dealing, jobs, Reason.NO_SHARE)
 
