@@ -49,8 +49,13 @@ def up(
             click.echo(json.dumps(place))
             return
         count = sum(node.slots for node in nodes)
-        click.echo(f"Headway is up at {running.url} with {count} slots on {len(nodes)} node{'s'[: len(nodes) > 1]}.")
+        click.echo(f"Headway is up at {running.url} with {counted(count, 'slot')} on {counted(len(nodes), 'node')}.")
         click.echo(f"Its token is in {running.token_file}; ctrl-c ends it in order.")
 
     run(Settings(Path(data_directory(data)), nodes, policy, host, port), say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and its noun, in the plural where it must be."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

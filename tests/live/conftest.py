@@ -1,0 +1,76 @@
+"""A real server, as `headway up` starts it, for the tests of those who talk to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CLUSTER = """\
+[[node]]
+name = "n"
+slots = 1
+count = 2
+"""
+
+
+class Up:
+    """A server with two nodes of one slot; its data directory outlives it.
+
+    Attributes:
+        data: the data directory.
+        url, pid: of the server that runs now.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data"
+        self.url = ""
+        self.pid = 0
+        self._cluster = folder / "cluster.toml"
+        self._cluster.write_text(CLUSTER)
+        self._log = folder / "log"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, *words: str) -> None:
+        """Start it, and return when it answers."""
+        command = [sys.executable, "-m", "headway", "up", "--json", "--data", str(self.data)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--cluster", str(self._cluster), *words], stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            line = said.readline()
+        assert line, self._log.read_text()
+        place = json.loads(line)
+        self.url, self.pid = place["url"], place["pid"]
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.kill(self._process.pid, number)
+            self._process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A server for all tests of a file."""
+    server = Up(tmp_path_factory.mktemp("up"))
+    server.start()
+    yield server
+    if server._process is not None and server._process.poll() is not None:
+        server.start()  # what a test killed may have left nodes behind; a server takes them down with it
+    server.stop()

@@ -1,0 +1,288 @@
+"""The commands with a real server, as the contract has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from headway import Client, Job, Task
+from headway.cli.main import INTERRUPTED, main
+
+LIMIT = 60
+"""Seconds; reached only where something is wrong."""
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def headway(
+    up: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Any]:
+    """Run `headway WORD...` in an empty folder, with the data directory in the environment."""
+    monkeypatch.setenv("HEADWAY_DATA_DIR", str(up.data))
+    for name in ("HEADWAY_URL", "HEADWAY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        status = ended.value.code
+        return Ran(status if isinstance(status, int) else 0, *capfd.readouterr())
+
+    yield run
+    (tmp_path / "gate").unlink(missing_ok=True)  # a test that failed must not hold up those after it
+
+
+def submitted(headway: Any, *words: object) -> int:
+    ran = headway("submit", *words)
+    assert ran.status == 0, ran.err
+    return int(ran.out)
+
+
+def until(true: Any) -> None:
+    end = time.monotonic() + LIMIT
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def held(headway: Any, tmp_path: Path, *words: object) -> int:
+    """A job whose tasks run until the file `gate` is removed."""
+    gate = tmp_path / "gate"
+    gate.touch()
+    return submitted(headway, *words, "--", "sh", "-c", f"touch {gate}.{{i}}; while [ -e {gate} ]; do sleep 0.01; done")
+
+
+def test_submit_and_wait_prints_what_the_tasks_wrote_in_order(headway: Any) -> None:
+    ran = headway("submit", "--tasks", 5, "--wait", "--", "sh", "-c", "sleep 0.0$((5 - {i})); echo task {i}")
+    assert ran.status == 0
+    assert ran.out == "".join(f"task {number}\n" for number in range(5))
+
+
+def test_the_status_is_that_of_the_worst_task(headway: Any) -> None:
+    ran = headway("submit", "--tasks", 4, "--wait", "--", "sh", "-c", "echo {i} >&2; exit {i}")
+    assert ran.status == 3
+    assert "0\n" in ran.err
+    assert "failed: exit status 3" in ran.err
+    assert headway("submit", "--wait", "--", "sh", "-c", "kill -TERM $$").status == 128 + signal.SIGTERM
+    assert headway("submit", "--wait", "--time-limit", "50ms", "sleep", 60).status == 1
+
+
+def test_submit_says_its_id_at_once_and_result_prints(headway: Any) -> None:
+    number = submitted(headway, "--name", "hello", "echo", "{i}", "{x}")
+    assert headway("result", number, "--wait") == Ran(0, "0 {x}\n", "")
+    assert headway("result", number) == Ran(0, "0 {x}\n", "")
+    told = json.loads(headway("result", number, "--json").out)
+    assert (told["job"], told["status"]) == (number, "succeeded")
+    (one,) = told["results"]
+    assert (one["task"], one["outcome"], one["exit_code"], one["stdout"]) == (0, "succeeded", 0, "0 {x}\n")
+
+
+def test_json_of_submit(headway: Any) -> None:
+    assert list(json.loads(headway("submit", "--json", "true").out)) == ["job"]
+    told = json.loads(headway("submit", "--json", "--wait", "true").out)
+    assert told["status"] == "succeeded"
+
+
+def test_terms_arrive(headway: Any, up: Any) -> None:
+    number = submitted(
+        headway, *("--name", "terms", "--due", "90s", "--priority", "2.5", "--tasks", 3, "--estimate", "1m"), "true"
+    )
+    job = json.loads(headway("job", number, "--json").out)["job"]
+    assert (job["name"], job["priority"], job["tasks"], job["estimate"]) == ("terms", 2.5, 3, 60.0)
+    assert job["due"] - job["submitted"] == pytest.approx(90, abs=5)
+    late = headway("submit", "--due", "2020-01-01T00:00", "true")
+    assert late.status == 0
+    assert "late from the start" in late.err
+
+
+def test_together(headway: Any, tmp_path: Path) -> None:
+    meet = f"touch {tmp_path}/{{i}}; while ! [ -e {tmp_path}/0 -a -e {tmp_path}/1 ]; do sleep 0.01; done; echo {{i}}"
+    ran = headway("submit", "--tasks", 2, "--together", "--wait", "--", "sh", "-c", meet)
+    assert (ran.status, ran.out) == (0, "0\n1\n")
+    refused = headway("submit", "--tasks", 3, "--together", "true")
+    assert refused.status == 2
+    assert "width is 3" in refused.err
+
+
+def test_long_output_is_printed_whole(headway: Any) -> None:
+    ran = headway("submit", "--wait", "--", "seq", 20_000)
+    assert ran.out == "".join(f"{number}\n" for number in range(1, 20_001))
+
+
+def test_what_functions_gave_is_printed(headway: Any, up: Any) -> None:
+    with Client(data=up.data) as client:
+        number = client.submit(Job("functions", [Task(pow, 2, 5), Task(pickle.loads, b"")]))
+        client.wait(number)
+    ran = headway("result", number.job)
+    assert (ran.status, ran.out) == (1, "32\n")
+    assert "EOFError" in ran.err
+
+
+def test_a_job_that_goes_on(headway: Any, tmp_path: Path) -> None:
+    number = held(headway, tmp_path, "--name", "goes on", "--tasks", 3, "--due", "1h")
+    until(lambda: (tmp_path / "gate.1").exists())
+    waiting = submitted(headway, "--name", "waits", "true")
+
+    listed = headway("jobs", "--status", "open")
+    assert "goes on" in listed.out
+    assert re.search(r"in (1 h 00|59) min", listed.out)
+    ids = [job["id"] for job in json.loads(headway("jobs", "--status", "open", "--json").out)]
+    assert ids == [number, waiting]
+
+    shown = headway("job", number)
+    assert "running" in shown.out
+    assert "n-1/0, n-2/0" in shown.out
+    runs = json.loads(headway("job", number, "--json").out)["attempts"]
+    assert [(run["task"], run["attempt"], run["slots"]) for run in runs] == [(0, 1, ["n-1/0"]), (1, 1, ["n-2/0"])]
+
+    assert f"{number}.0" in headway("nodes").out
+    assert [node["slots"] for node in json.loads(headway("nodes", "--json").out)] == [["busy"], ["busy"]]
+
+    assert headway("explain", waiting).out.startswith(f"Job {waiting} is waiting: ")
+    assert json.loads(headway("explain", waiting, "--json").out)["reason"]
+
+    early = headway("result", number)
+    assert early == Ran(1, "", f"Job {number} is running: 0 of 3 tasks are done.\n")
+
+    assert headway("cancel", number).out == "Cancelled.\n"
+    assert headway("result", waiting, "--wait").status == 0
+    ended = headway("result", number, "--wait")
+    assert ended.status != 0
+    assert "was cancelled" in ended.err
+    assert json.loads(headway("cancel", number, "--json").out) == {"cancelled": 0}
+
+
+def test_the_policy_is_shown_and_changed(headway: Any) -> None:
+    assert headway("policy").out == "fcfs\n"
+    assert headway("policy", "priority:reserve=0.25").out == "priority:reserve=0.25\n"
+    assert json.loads(headway("policy", "--json").out) == {"policy": "priority:reserve=0.25"}
+    wrong = headway("policy", "priorty")
+    assert wrong.status == 2
+    assert "Did you mean priority" in wrong.err
+    headway("policy", "fcfs")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("job", 9999), "9999"),
+        (("result", 9999), "9999"),
+        (("explain", 9999), "9999"),
+        (("cancel", 9999), "9999"),
+        (("job", "seven"), "'seven'"),
+        (("submit", "--due", "soon", "true"), "--due is 'soon'"),
+        (("submit", "--retries", "-1", "true"), "-1"),
+        (("submit",), "Missing argument"),
+        (("jobs", "--url", "http://127.0.0.1:1"), "no server answers"),
+        (("jobs", "--status", "done"), "succeeded"),
+    ],
+)
+def test_bad_input_is_said(headway: Any, words: tuple[object, ...], said: str) -> None:
+    ran = headway(*words)
+    assert ran.status == 2
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_ctrl_c_while_waiting_leaves_the_job_to_go_on(headway: Any, up: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    command = f"touch {gate}.runs; while [ -e {gate} ]; do sleep 0.01; done; echo done"
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "headway", "submit", "--wait", "--data", str(up.data), "--", "sh", "-c", command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline().endswith("is submitted.\n")
+    until(lambda: Path(f"{gate}.runs").exists())
+    waiting.send_signal(signal.SIGINT)
+    out, err = waiting.communicate(timeout=LIMIT)
+    assert (waiting.returncode, out) == (INTERRUPTED, "")
+    assert "goes on" in err
+    assert "Traceback" not in err
+    number = json.loads(headway("jobs", "--status", "open", "--json").out)[0]["id"]
+    gate.unlink()
+    assert headway("result", number, "--wait") == Ran(0, "done\n", "")
+
+
+def test_a_second_server_on_the_same_data_is_refused(headway: Any, up: Any) -> None:
+    ran = headway("up", "--data", up.data)
+    assert ran.status == 2
+    assert str(up.data) in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--slots", 0), "slots is 0"),
+        (("--slots", 2, "--cluster", "c.toml"), "both given"),
+        (("--cluster", "missing.toml"), "missing.toml"),
+        (("--policy", "eazy"), "Did you mean easy?"),
+        (("--port", 99999), "port is 99999"),
+    ],
+)
+def test_a_server_that_cannot_be_started_says_why(
+    headway: Any, tmp_path: Path, words: tuple[object, ...], said: str
+) -> None:
+    ran = headway("up", "--data", tmp_path / "other", *words)
+    assert ran.status == 2
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_port_in_use_is_said(headway: Any, up: Any, tmp_path: Path) -> None:
+    ran = headway("up", "--data", tmp_path / "other", "--port", up.url.rpartition(":")[2])
+    assert ran.status == 2
+    assert "is in use" in ran.err
+
+
+def test_a_server_ends_in_order_on_ctrl_c(tmp_path: Path) -> None:
+    server = subprocess.Popen(
+        [sys.executable, "-m", "headway", "up", "--slots", "1", "--data", str(tmp_path / "own")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    assert "with 1 slot on 1 node." in server.stdout.readline()
+    os.kill(server.pid, signal.SIGINT)
+    _, err = server.communicate(timeout=LIMIT)
+    assert server.returncode == 0
+    assert "Headway is down" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_demo(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "headway", "demo", "--out", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "All 72 results are here and right" in done.stdout
+    assert (tmp_path / "out" / "bags" / "metrics.json").exists()
+    assert (tmp_path / "out" / "rigid" / "comparison.png").exists()

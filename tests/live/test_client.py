@@ -1,0 +1,317 @@
+"""The client with a real server: values, ends of every kind, gangs, workflows, restarts."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import psutil
+import pytest
+
+from headway import Client, HeadwayError, HeadwayExecutor, Job, RemoteTraceback, Task, TaskFailed, as_completed
+from headway.model.actions import JobStatus
+from headway.model.events import Outcome
+
+LIMIT = 60
+"""Seconds; reached only where something is wrong."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _carried() -> Iterator[None]:
+    """The functions of this file are not importable where tasks run, so they travel by value."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture
+def client(up: Any) -> Iterator[Client]:
+    with Client(data=up.data) as client:
+        yield client
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def boom(text: str) -> None:
+    raise LookupError(text)
+
+
+def until_released(gate: str, value: int) -> int:
+    """Tell that it runs, and wait for the gate to be removed."""
+    Path(f"{gate}.{value}").touch()
+    while Path(gate).exists():
+        time.sleep(0.005)
+    return value
+
+
+def until(true: Any) -> None:
+    end = time.monotonic() + LIMIT
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    path = tmp_path / "gate"
+    path.touch()
+    return path
+
+
+def running(gate: Path, *values: int) -> bool:
+    return all(Path(f"{gate}.{value}").exists() for value in values)
+
+
+def test_lin14_example_code_1(up: Any) -> None:
+    with Client(up.url, token=(up.data / "token").read_text().strip()) as client:
+        j1 = Job("Job1")
+        j1.add_task(Task(square, 1))
+        j1.add_task(Task(square, 2))
+        j2 = Job("Job2")
+        j2.add_task(Task(square, 3))
+        j1.due = j2.due = timedelta(seconds=200)
+        j12_waiter = client.submit([j1, j2])
+
+        j3 = Job("Job3")
+        j3.add_task(Task(square, number=4))
+        j3_waiter = client.submit(j3)
+        client.wait(j3_waiter, timeout=LIMIT)
+        client.wait(j12_waiter, timeout=LIMIT)
+        assert [*j12_waiter.result(), j3_waiter.result()] == [[1, 4], [9], [16]]
+
+
+def test_results_come_in_task_order_and_once(client: Client) -> None:
+    waiter = client.submit(Job("squares", [Task(square, number) for number in range(500)]))
+    assert list(waiter) == [number * number for number in range(500)]
+    results = client.results(waiter.job)
+    assert [result.task for result in results] == list(range(500))
+    assert {result.attempt for result in results} == {1}
+
+
+def test_large_and_strange_values(client: Client) -> None:
+    values = [b"x" * 300_000, None, float("inf"), {"a": [1, (2,)]}, square, "ü" * 70_000]
+    found = client.submit(Job("values", [Task(lambda value: value, value) for value in values])).result(LIMIT)
+    assert found[:4] + found[5:] == values[:4] + values[5:]
+    assert found[4](7) == 49
+
+
+def test_an_exception_comes_with_its_traceback(client: Client) -> None:
+    with pytest.raises(LookupError, match="not here") as caught:
+        client.submit(Job("bad", [Task(boom, "not here")])).result(LIMIT)
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+    assert "in boom" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("task", "terms", "outcome", "said"),
+    [
+        (Task(os._exit, 3), {}, Outcome.EXITED, "3"),
+        (Task(lambda: os.kill(os.getpid(), signal.SIGSEGV)), {}, Outcome.SIGNALLED, "SEGV"),
+        (Task(time.sleep, 60), {"time_limit": 0.05}, Outcome.OUT_OF_TIME, "longer than 0.05 s"),
+        (Task(threading.Lock), {}, None, "pickle"),
+        (Task.command("no-such-program"), {}, Outcome.REFUSED, "no-such-program"),
+        (Task.command("sh", "-c", "echo lost the key >&2; exit 4"), {}, Outcome.EXITED, "4"),
+    ],
+)
+def test_ends_that_are_no_results(
+    client: Client, task: Task, terms: dict[str, Any], outcome: Outcome | None, said: str
+) -> None:
+    waiter = client.submit(Job("bad", [task], **terms))
+    error = waiter.exception(LIMIT)
+    assert said in str(error) + str(error.__cause__)
+    assert waiter.status is JobStatus.FAILED
+    if outcome is not None:
+        assert isinstance(error, TaskFailed)
+        assert error.ending is not None
+        assert error.ending.outcome is outcome
+    assert client.submit(Job("good", [Task(square, 3)])).result(LIMIT) == [9]
+
+
+def test_what_a_failed_program_wrote_is_in_its_error(client: Client) -> None:
+    error = client.submit(Job("bad", [Task.command("sh", "-c", "echo lost the key >&2; exit 4")])).exception(LIMIT)
+    assert isinstance(error, TaskFailed)
+    assert "lost the key" in error.hint
+
+
+def test_retries(client: Client, tmp_path: Path) -> None:
+    script = f"test -e {tmp_path}/tried || {{ touch {tmp_path}/tried; exit 1; }}; echo done"
+    waiter = client.submit(Job("again", [Task.command("sh", "-c", script)], retries=1))
+    assert waiter.result(LIMIT) == ["done\n"]
+    assert client.results(waiter.job)[0].attempt == 2
+
+
+def test_commands_read_and_write_files(client: Client, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"in{number}").write_text(f"line {number}\n")
+    task = Task.command("tr", "a-z", "A-Z", cwd=tmp_path, stdin="in{i}", stdout="out{i}")
+    assert client.submit(Job("upper", [task] * 3)).result(LIMIT) == [f"LINE {n}\n" for n in range(3)]
+    assert [(tmp_path / f"out{number}").read_text() for number in range(3)] == [f"LINE {n}\n" for n in range(3)]
+
+
+def test_a_gang_starts_together_and_has_a_result_a_rank(client: Client, tmp_path: Path) -> None:
+    def meet(rank: int) -> int:
+        (tmp_path / f"{rank}").touch()
+        while not (tmp_path / f"{1 - rank}").exists():
+            time.sleep(0.005)
+        return rank
+
+    assert client.submit(Job("gang", [Task(meet, 0), Task(meet, 1)], together=True)).result(LIMIT) == [0, 1]
+    ranks = Job("ranks", [Task.command("sh", "-c", "echo {i} of $HEADWAY_WIDTH, $HEADWAY_RANK")], width=2)
+    assert client.submit(ranks).result(LIMIT) == ["0 of 2, 0\n", "1 of 2, 1\n"]
+
+
+def test_one_rank_that_fails_ends_the_gang(client: Client) -> None:
+    waiter = client.submit(Job("gang", [Task(time.sleep, 60), Task(boom, "rank 1")], together=True))
+    with pytest.raises(LookupError, match="rank 1"):
+        waiter.result(LIMIT)
+    assert [type(error) for error in waiter.outcomes()] == [LookupError, LookupError]
+
+
+def test_a_workflow_keeps_its_order(client: Client, tmp_path: Path) -> None:
+    def note(name: str) -> list[str]:
+        before = sorted(path.name for path in tmp_path.iterdir())
+        (tmp_path / name).touch()
+        return before
+
+    job = Job("diamond", estimate=1)
+    top = job.add_task(Task(note, "a"))
+    sides = [job.add_task(Task(note, name).after(top)) for name in "bc"]
+    job.add_task(Task(note, "d"), after=sides)
+    found = client.submit(job).result(LIMIT)
+    assert found[0] == []
+    assert all("a" in side for side in found[1:3])
+    assert found[3] == ["a", "b", "c"]
+
+
+def test_what_comes_after_a_failure_does_not_run(client: Client) -> None:
+    job = Job("broken chain")
+    first = job.add_task(Task(boom, "first"))
+    job.add_task(Task(square, 2).after(first))
+    first_end, second_end = client.submit(job).outcomes(LIMIT)
+    assert isinstance(first_end, LookupError)
+    assert "did not run" in str(second_end)
+
+
+def test_wider_than_the_cluster_is_refused_with_the_reason(client: Client) -> None:
+    with pytest.raises(HeadwayError, match="width is 3"):
+        client.submit([Job("fits", [Task(square, 1)]), Job("wide", [Task(square, 1)], width=3)])
+    assert [job for job in client.jobs() if job.name == "fits"] == []
+
+
+def test_cancelling_kills_what_runs(client: Client, gate: Path) -> None:
+    waiter = client.submit(Job("long", [Task(until_released, str(gate), number) for number in range(10)]))
+    until(lambda: running(gate, 0, 1))
+    assert waiter.cancel()
+    with pytest.raises(concurrent.futures.CancelledError):
+        waiter.result(LIMIT)
+    until(lambda: client.job(waiter.job).job.status is JobStatus.CANCELLED)
+    assert client.submit(Job("next", [Task(square, 5)])).result(LIMIT) == [25]
+    assert not running(gate, 2)
+
+
+def test_an_urgent_job_goes_before_under_a_policy_chosen_while_jobs_wait(client: Client, gate: Path) -> None:
+    client.choose_policy("fcfs")
+    first = client.submit(Job("first", [Task(until_released, str(gate), number) for number in range(2)]))
+    until(lambda: running(gate, 0, 1))
+    slow = client.submit(Job("slow", [Task(square, number) for number in range(20)], priority=1))
+    urgent = client.submit(Job("urgent", [Task(square, 9)], priority=9))
+    assert client.explain(urgent.job).status is JobStatus.WAITING
+    assert client.explain(urgent.job).text
+    assert client.choose_policy("priority") == client.policy()
+    assert client.change(slow.job, priority=2)
+    gate.unlink()
+    client.wait(first, slow, urgent, timeout=LIMIT)
+    assert client.job(urgent.job).job.started < client.job(slow.job).job.ended
+    assert not client.change(slow.job, priority=3)
+    client.choose_policy("fcfs")
+
+
+def test_as_completed_gives_the_first_end_first(client: Client, gate: Path) -> None:
+    waiters = client.submit([Job("slow", [Task(until_released, str(gate), 1)]), Job("quick", [Task(square, 2)])])
+    ends = as_completed(waiters, LIMIT)
+    assert next(ends) is waiters[1]
+    gate.unlink()
+    assert next(ends) is waiters[0]
+
+
+def test_attach_from_another_client(up: Any, client: Client, gate: Path) -> None:
+    mine = client.submit(Job("mine", [Task(until_released, str(gate), number) for number in range(2)]))
+    with Client(data=up.data) as other:
+        theirs = other.attach(mine.job)
+        gate.unlink()
+        assert theirs.result(LIMIT) == mine.result(LIMIT) == [0, 1]
+
+
+def test_the_executor(client: Client) -> None:
+    with HeadwayExecutor(client, name="by executor") as executor:
+        assert list(executor.map(square, range(300), timeout=LIMIT)) == [number * number for number in range(300)]
+        assert isinstance(executor.submit(boom, "again").exception(LIMIT), LookupError)
+    assert not any(client.results(job.id) for job in client.jobs() if job.name == "by executor")
+
+
+def test_cancel_futures_kills_what_runs(client: Client, gate: Path) -> None:
+    executor = HeadwayExecutor(client, name="given up")
+    futures = [executor.submit(until_released, str(gate), number) for number in range(10)]
+    until(lambda: running(gate, 0))
+    executor.shutdown(cancel_futures=True)
+    assert all(future.cancelled() for future in futures)
+    assert all(job.status is JobStatus.CANCELLED for job in client.jobs() if job.name == "given up")
+
+
+def test_a_server_that_is_killed_and_started_again_loses_nothing(up: Any, client: Client, gate: Path) -> None:
+    done = client.submit(Job("done", [Task(square, number) for number in range(50)]))
+    done.result(LIMIT)
+    half = client.submit(Job("half", [Task(until_released, str(gate), number) for number in range(6)]))
+    until(lambda: running(gate, 0, 1))
+    told: list[int] = []
+    for number, future in enumerate(half.tasks):
+        future.add_done_callback(lambda _, number=number: told.append(number))  # type: ignore[misc]
+    up.kill()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        # Submitted while no server is there, so it is sent until there is one, and accepted once.
+        meanwhile = pool.submit(client.submit, Job("meanwhile", [Task(square, 6)]))
+        up.start()
+        gate.unlink()
+        assert meanwhile.result(LIMIT).result(LIMIT) == [36]
+    assert half.result(LIMIT) == list(range(6))
+    assert sorted(told) == list(range(6))
+    assert [job.name for job in client.jobs()].count("meanwhile") == 1
+    assert [result.task for result in client.results(done.job)] == list(range(50))
+
+
+def test_a_node_that_dies_has_its_task_redone(up: Any, client: Client, gate: Path) -> None:
+    waiter = client.submit(Job("survives", [Task(until_released, str(gate), number) for number in range(2)]))
+    until(lambda: running(gate, 0, 1))
+    (lost,) = [run.task for node in client.nodes() if node.name == "n-1" for run in node.attempts]
+    agents = [
+        process
+        for process in psutil.process_iter(["cmdline", "ppid"])
+        if str(up.data) in " ".join(process.info["cmdline"] or ()) and "n-1" in (process.info["cmdline"] or ())
+    ]
+    pids = {process.pid for process in agents}
+    (agent,) = [process for process in agents if process.info["ppid"] in pids and process.children()]
+    agent.kill()
+    until(lambda: any(result_attempt > 1 for result_attempt in attempts(client, waiter.job)))
+    gate.unlink()
+    assert waiter.result(LIMIT) == [0, 1]
+    assert client.results(waiter.job)[lost].attempt > 1
+
+
+def attempts(client: Client, job: int) -> list[int]:
+    return [run.attempt for run in client.job(job).attempts]
+
+
+def test_a_wrong_token_is_refused(up: Any) -> None:
+    with pytest.raises(HeadwayError, match="token"):
+        Client(up.url, token="guessed")
