@@ -31,7 +31,7 @@ FORMAT: Final = 1
 FILE: Final = "journal.sqlite"
 LOCK: Final = "lock"
 
-_SCHEMA = """
+SCHEMA: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE events (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, body BLOB NOT NULL);
@@ -55,6 +55,7 @@ CREATE TABLE messages (
 CREATE UNIQUE INDEX messages_once ON messages (job, task);
 CREATE INDEX messages_client ON messages (client, number);
 """
+"""The tables; docs/reference/journal.md says what is in them."""
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
     kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
@@ -463,7 +464,7 @@ def _open(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA synchronous = FULL")
         db.execute(f"PRAGMA journal_size_limit = {64 << 20}")
         if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
-            db.executescript(f"BEGIN;{_SCHEMA}INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;")
+            db.executescript(f"BEGIN;{SCHEMA}INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;")
         found = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
         if found is None or found[0] != FORMAT:
             raise HeadwayError(

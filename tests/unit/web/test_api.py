@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from headway import __version__, wire
 from headway.live.driver import Driver
-from headway.live.journal import Journal
+from headway.live.journal import SCHEMA, Journal
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.policies.registry import find
@@ -376,3 +377,16 @@ def test_the_description_is_whole() -> None:
         p for p in found["paths"]["/v1/jobs"]["get"]["parameters"] if p["name"] == "limit"
     ).items()
     assert LIMIT_MAX == 10_000
+
+
+def test_every_route_and_table_has_its_page() -> None:
+    pages = Path(__file__).resolve().parents[3] / "docs" / "reference"
+    routes = (pages / "http-api.md").read_text("utf-8")
+    assert [route.name for route in wire.ROUTES if f"| `{route.method} {route.path}` |" not in routes] == []
+    tables = (pages / "journal.md").read_text("utf-8")
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(SCHEMA)
+        for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            (line,) = [line for line in tables.splitlines() if line.startswith(f"| `{table}` |")]
+            columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            assert [column for column in columns if f"`{column}`" not in line] == []
