@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from headway.client.pickling import RemoteTraceback, TaskFailed
     from headway.client.waiters import Waiter, Waiters, as_completed
     from headway.errors import HeadwayError, InvalidInput
+    from headway.metrics.collect import frame, summarise, write_schedule
+    from headway.model.node import NodeSpec
+    from headway.model.schedule import Schedule
+    from headway.model.workload import Workload, workload_of
+    from headway.sim.experiment import run as simulate
+    from headway.traces import read_workload, write_workload
 
 __version__ = "0.1.0"
 
@@ -28,6 +34,16 @@ __all__ = [
     "RemoteTraceback",
     "HeadwayError",
     "InvalidInput",
+    "simulate",
+    "read_workload",
+    "write_workload",
+    "workload_of",
+    "Workload",
+    "NodeSpec",
+    "Schedule",
+    "summarise",
+    "frame",
+    "write_schedule",
 ]
 
 _PLACES: Final = {
@@ -42,14 +58,26 @@ _PLACES: Final = {
     "RemoteTraceback": "headway.client.pickling",
     "HeadwayError": "headway.errors",
     "InvalidInput": "headway.errors",
+    "simulate": "headway.sim.experiment:run",
+    "read_workload": "headway.traces",
+    "write_workload": "headway.traces",
+    "workload_of": "headway.model.workload",
+    "Workload": "headway.model.workload",
+    "NodeSpec": "headway.model.node",
+    "Schedule": "headway.model.schedule",
+    "summarise": "headway.metrics.collect",
+    "frame": "headway.metrics.collect",
+    "write_schedule": "headway.metrics.collect",
 }
+"""Where each public name is: the module, and after a colon its name there if that is another."""
 
 
 def __getattr__(name: str) -> Any:
     """A public name, loaded when it is first asked for, so that importing the package costs nothing."""
     if name not in _PLACES:
         raise AttributeError(f"module 'headway' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)
+    module, _, there = _PLACES[name].partition(":")
+    value = globals()[name] = getattr(importlib.import_module(module), there or name)
     return value
 
 

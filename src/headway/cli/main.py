@@ -35,9 +35,11 @@ class Commands(click.Group):
     """The commands by name; a command's module is loaded when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, loaded now."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
@@ -46,11 +48,13 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words name; a name that is none is answered with a near one."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"There is no command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}".strip(), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands' lines in the help; no module is loaded for them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
