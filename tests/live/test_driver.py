@@ -557,6 +557,22 @@ def test_silence_longer_than_the_lease_means_down(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_a_node_the_engine_has_lost_is_back_when_the_engine_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a", lease=9),)) as live:
+            await live.submit()
+            live.engine.lose("a")
+            live.engine.report(base.Heard(("a",)))
+            await live.settle()
+            assert not live.driver.core.state.nodes["a"].up
+            live.engine.report(base.NodeBack("a"))
+            await live.settle()
+            assert live.running == [(1, 0, 2)]
+            assert live.engine.killed == []
+
+    run(scenario)
+
+
 def test_reported_starts_make_slots_busy(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, (node("a", reports_start=True),)) as live:
@@ -646,6 +662,25 @@ def test_a_start_goes_on_where_the_journal_ends(tmp_path: Path) -> None:
             rows, _ = await live.driver.messages(0, 10, client="c")
             assert [row.number for row in rows] == [1, 2, 3, 4, 5]
             assert (await live.submit()).jobs == (2,)
+
+    run(scenario)
+
+
+def test_what_came_before_the_end_is_still_taken(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit()
+            live.engine.end(1, result=b"just in time")
+            offered = asyncio.create_task(live.driver.submit("me", submission()))
+            await asyncio.sleep(0)
+            await live.driver.stop()
+            assert (await offered).jobs == (2,)
+            assert [result.ending.value for result in live.results(1)] == [b"just in time"]
+            live.engine.report(base.Heard(("a",)))
+            await live.settle()
+            assert live.journal.mark_clean(True)
+            live.driver.broken.set_exception(RuntimeError("over"))
+            live.driver.broken.exception()
 
     run(scenario)
 

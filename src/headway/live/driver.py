@@ -124,9 +124,9 @@ class Driver:
         self._listeners = Listeners(self._ledger.has_work)
         self._function = lru_cache(maxsize=64)(self._find_function)
         self._alarm: tuple[Instant, Callable[[], None]] | None = None
-        # A turn is asked for once, and not before the start nor after the end.
-        self._turn_due = True
+        self._serving = False
         self._stopping = False
+        self._turn_due = False
         self._reports: list[base.Report] = []
         self._requests: list[_Request] = []
         self._offers: list[Offer] = []
@@ -135,6 +135,7 @@ class Driver:
         self._told = 0
         self._live: dict[base.AttemptKey, tuple[str, ...]] = {}
         self._heard: dict[str, Instant] = {}
+        self._lost: set[str] = set()
 
     @property
     def core(self) -> Scheduler:
@@ -188,7 +189,7 @@ class Driver:
         turn.actions[:0] = [Kill(*key) for key in sorted(found.running - wanted)]
         self.journal.write(turn.batch)
         self._perform(turn)
-        self._turn_due = False
+        self._serving = True
         self._ask_for_turn()
 
     def _changes_of_nodes(self, now: Instant, nodes: tuple[NodeSpec, ...]) -> Iterator[Event]:
@@ -216,13 +217,15 @@ class Driver:
         """End in order: take no more on, end what runs (it is redone at the next start), store a snapshot."""
         self.take_no_more()
         try:
-            if not self.broken.done() and not self._turn_due:
+            if self._pending is None:
                 self._run_turn()
         finally:
+            is_whole = self._serving and self._pending is None and not self.broken.done()
+            self._serving = False
             self._call_off()
             await self._engine.stop()
         _refuse((*self._requests, *self._offers), Unavailable("the server has ended"))
-        if not (self.broken.done() or self._pending or self._turn_due):
+        if is_whole:
             self._ledger.store_snapshot(self._now(), due_only=False)
             self.journal.mark_clean(True)
 
@@ -327,13 +330,13 @@ class Driver:
         return max(self._clock.now(), self.core.state.now)
 
     def _ask_for_turn(self) -> None:
-        if not (self._turn_due or self._pending or self._stopping):
+        if self._serving and not self._turn_due and self._pending is None:
             self._turn_due = True
             asyncio.get_running_loop().call_soon(self._run_turn)
 
     def _run_turn(self) -> None:
         self._turn_due = False
-        if self.broken.done():
+        if not self._serving or self.broken.done():
             return
         try:
             self._turn()
@@ -361,17 +364,13 @@ class Driver:
                 self._ledger.load()
                 turn = self._digest(reports, [], [])
             self._pending, self.full = turn, full
-            self._clock.call_at(self._clock.now() + RETRY_AFTER, self._try_again)
+            self._clock.call_at(self._clock.now() + RETRY_AFTER, self._run_turn)
             return
         self._pending = self.full = None
         self._perform(turn)
         self._ledger.store_snapshot(turn.now)
         if self._reports:
             self._ask_for_turn()
-
-    def _try_again(self) -> None:
-        if not self._stopping:
-            self._run_turn()
 
     def _digest(self, reports: list[base.Report], requests: list[_Request], offers: list[Offer]) -> _Turn:
         """Let the core handle everything that came, as of now."""
@@ -405,10 +404,12 @@ class Driver:
                 self._ledger.feed(turn, TaskStarted(now, report.job, report.task, report.attempt))
             case base.NodeLost():
                 log.warning("node %s is lost: %s", report.node, report.detail or "no reason known")
+                self._lost.add(report.node)
                 self._live = {key: places for key, places in self._live.items() if report.node not in places}
                 self._ledger.feed(turn, NodeDown(now, report.node))
             case base.NodeBack():
                 log.info("node %s is back", report.node)
+                self._lost.discard(report.node)
                 self._ledger.feed(turn, NodeUp(now, report.node))
             case base.Heard():
                 self._take_heard(turn, report.nodes)
@@ -418,7 +419,7 @@ class Driver:
         renewed = []
         for name in names:
             node = self.core.state.nodes.get(name)
-            if node is None or node.spec.lease is None:
+            if node is None or node.spec.lease is None or name in self._lost:
                 continue
             if not node.up:
                 for key, places in self._live.items():

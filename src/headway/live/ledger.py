@@ -237,7 +237,7 @@ class Ledger:
         """Store the state if enough events have happened; only while everything that was fed is durable."""
         if due_only and self.event < self._snapshot_due:
             return
-        self._snapshot_due = self.event + max(self._snapshot_every, 4 * len(self.open))
+        self._snapshot_due = self.event + max(self._snapshot_every, 2 * len(self.open))
         started = [(kept.started, job) for job, kept in self.open.items() if kept.started is not None]
         try:
             self.journal.store_snapshot(self.event, self.core.dump(), started, unused_since=now - BLOBS_KEPT)
