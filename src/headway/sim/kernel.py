@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from time import perf_counter
 from typing import Final
@@ -101,7 +101,7 @@ class Simulation:
         journal: list[Event] | None = None,
     ) -> None:
         self.workload = workload
-        self.nodes = nodes
+        self.nodes = [replace(node, read_ahead=0) for node in nodes]  # in virtual time nobody waits for a driver
         self.world = world or World()
         self.outages = outages
         self._timed: list[TimedPolicy] = []
