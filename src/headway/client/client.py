@@ -103,6 +103,7 @@ class Client:
         self._sinks: dict[JobId, Sink] = {}
         self._sending = 0
         self._listening = False
+        # Only saves sending what the server has; it says so where it has not.
         self._sent_blobs: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -323,6 +324,8 @@ class Client:
         with self._changed:
             left = list(sinks.values())
             sinks.clear()
+            if sinks is self._sinks:
+                self._listening = False  # the next submission starts another listener
         for sink in left:
             sink.broken(error)
 
@@ -338,12 +341,17 @@ class Client:
             sink = sinks.get(message.job) or self._expected(message.job, sinks)
             if sink is None:
                 continue
-            if message.task is not None:
-                sink.settled(message.result or fetched[message.job, message.task])
-            elif message.status is not None:
+            if message.task is None:
                 with self._changed:
                     sinks.pop(message.job, None)
-                sink.concluded(message.status)
+                if message.status is not None:
+                    sink.concluded(message.status)
+            elif result := message.result or fetched.get((message.job, message.task)):
+                sink.settled(result)
+            else:
+                with self._changed:
+                    sinks.pop(message.job, None)
+                sink.broken(HeadwayError(f"the results of job {message.job} have been cleared"))
 
     def _expected(self, job: JobId, sinks: dict[JobId, Sink]) -> Sink | None:
         """The sink of a job whose submission is still being answered; None if there is no such submission."""

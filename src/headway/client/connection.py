@@ -76,6 +76,7 @@ class Line:
         Raises:
             Unreachable: nobody answers.
             Refused: the server says no.
+            HeadwayError: what it says cannot be read.
         """
         target = route.path.format(job=job) if job is not None else route.path
         if text := urlencode([(name, value) for name, value in query if value is not None]):
@@ -93,9 +94,15 @@ class Line:
             except (OSError, HTTPException, HTTPError) as again:
                 self.hang_up()
                 raise self._silence(again) from again
-        if status < 400:
+        if status >= 400:
+            raise self._refusal(status, content)
+        try:
             return _decoder(route.answer).decode(content)
-        raise self._refusal(status, content)
+        except msgspec.MsgspecError as error:
+            raise HeadwayError(
+                f"the answer of {self._url} to {route.name!r} cannot be read: {error}",
+                "Client and server must be of versions that go together.",
+            ) from error
 
     def _exchange(self, method: str, target: str, body: bytes | None, wait: float) -> tuple[int, bytes]:
         connection = self._connection or self._open()

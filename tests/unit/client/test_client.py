@@ -227,7 +227,10 @@ def test_a_server_that_comes_back_elsewhere_is_found_by_its_data_directory(serve
     with Client(data=tmp_path) as client:
         server.held = True
         waiter = client.submit(bag(1))
+        (tmp_path / "url").unlink()  # as a server does that ends in order
         server.stop()
+        with pytest.raises(HeadwayError, match="no server is known"), Client(data=tmp_path):
+            pass
         server.port = 0
         server.start()
         (tmp_path / "url").write_text(server.url)
@@ -274,6 +277,26 @@ def test_attach_to_a_job_of_another_client(server: Any, client: Client) -> None:
         assert other.attach(theirs.job).result(LIMIT) == [2, 4]
         with pytest.raises(HeadwayError, match="no job 99"):
             other.attach(99)
+
+
+def test_a_job_whose_results_were_cleared_says_so(server: Any, client: Client) -> None:
+    server.inline_max = 0
+    waiter = client.submit(bag(1))
+    waiter.result(LIMIT)
+    server._results.clear()
+    with pytest.raises(HeadwayError, match="results of job 1 have been cleared"):
+        client.attach(waiter.job).result(LIMIT)
+
+
+def test_a_server_of_another_version_is_said(server: Any, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "_on_messages", lambda *_: (200, {"messages": 7, "cursor": 1}))
+        patch.setattr(server, "_on_policy", lambda *_: (200, wire.Done(1)))
+        with pytest.raises(HeadwayError, match="cannot be read"):
+            client.policy()
+        with pytest.raises(HeadwayError, match="cannot be read"):
+            client.submit(bag(1)).result(LIMIT)
+    assert client.submit(bag(2)).result(LIMIT) == [4]
 
 
 def test_close_ends_waiters_and_says_that_jobs_go_on(server: Any) -> None:
