@@ -1,4 +1,4 @@
-"""FCFS, EASY and conservative backfilling, job by job, against twins written from the definitions: slow, obvious, apart.
+"""FCFS, EASY and conservative backfilling, job by job, against twins written from the definitions: slow and obvious.
 
 A twin knows nothing of Headway. It steps from event to event: of one instant the ends first, by job id, then the
 submissions, by id; after each event (or after all of an instant) it makes one whole pass over its queue.

@@ -1,0 +1,504 @@
+"""The core under random events and every policy, one that proposes nonsense among them: what must hold, holds always.
+
+A `World` stands where a driver and its engines stand. It keeps books of its own, from the actions alone, so that an
+index of the core that is wrong in the same way everywhere is found as well. A failure names its seed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
+from headway.model.actions import Action, Conclude, JobStatus, Kill, Launch, Settle, Wake
+from headway.model.events import (
+    Event,
+    JobCancelled,
+    JobChanged,
+    JobSubmitted,
+    NodeDown,
+    NodeDrained,
+    NodeJoined,
+    NodeLeft,
+    NodesHeard,
+    NodeUp,
+    Outcome,
+    PolicyChosen,
+    TaskEnded,
+    TaskStarted,
+    Woke,
+)
+from headway.model.job import JobSpec, Kind, TaskSpec
+from headway.model.node import NodeSpec
+from headway.model.plan import Allocation, Claim, Plan, Promise
+from headway.model.snapshot import Policy, Snapshot
+from headway.policies import registry
+from headway.policies.backfill import Easy, Strict
+from headway.policies.order import ordered
+from headway.policies.place import ready_tasks, room_for
+
+POLICIES = [
+    "fcfs",
+    "sjf",
+    "easy",
+    "easy:order=widest",
+    "easy:per_instant=true",
+    "conservative",
+    "edf",
+    "edf:per_instant=false",
+    "priority",
+    "priority:reserve=0.3",
+    "priority:reserve=1,spare=due",
+    "proportion",
+    "proportion:spare=priority,per_instant=false",
+    "workload:period=5",
+    "workload:period=5,spare=none",
+    "deadline",
+    "deadline:spare=priority,per_instant=false",
+    "heft",
+]
+OUTCOMES = [Outcome.SUCCEEDED] * 6 + list(Outcome)
+UNKNOWN = 10_000
+
+
+@dataclass(frozen=True)
+class Chaos:
+    """Emits plans without sense, the same one for the same state: unknown jobs, wrong sizes, all claims, wakes."""
+
+    seed: int
+    per_instant: bool = False
+    task_rounds: bool = False
+
+    def __call__(self, view: Snapshot) -> Plan:
+        chance = Random(repr((self.seed, view.now, list(view.jobs), view.free, view.busy, view.allocated)))
+        plan = view.plan()
+        if chance.random() < 0.05:
+            raise RuntimeError("a policy that fails")
+        size = len(view.slot_nodes) + 1
+        for _ in range(chance.randint(0, 5)):
+            again = bool(plan.allocations) and chance.random() < 0.2
+            job = view.jobs.get(plan.allocations[-1].job if again else chance.choice([*view.jobs, UNKNOWN]))
+            of = UNKNOWN if job is None else job.id
+            slots = chance.getrandbits(size) if chance.random() < 0.7 else view.free & chance.getrandbits(size)
+            if job is not None and job.kind is Kind.RIGID and chance.random() < 0.8:
+                slots = sum(1 << slot for slot in chance.sample(range(size), min(size, job.width)))
+            if chance.random() < 0.05:
+                slots = chance.choice([0, -1, -4])
+            task = None
+            if job is not None and chance.random() < (0.9 if job.kind is Kind.WORKFLOW else 0.2):
+                task = chance.randint(-1, job.tasks)
+                slots = 1 << chance.randrange(size) if chance.random() < 0.8 else slots
+            plan.allocations.append(Allocation(of, slots, task, chance.choice(list(Claim))))
+        for _ in range(chance.randint(0, 2)):
+            plan.promises.append(Promise(chance.choice([*view.jobs, UNKNOWN]), view.now + chance.randint(-5, 50), 1))
+        plan.wake = chance.choice([None, None, view.now - 1, view.now + 3])
+        return plan
+
+
+@dataclass
+class Watched:
+    """A policy that is asked twice, and must leave the state as it was; a queue's short cuts must change nothing."""
+
+    policy: Policy
+    world: World
+
+    @property
+    def per_instant(self) -> bool:
+        return self.policy.per_instant
+
+    @property
+    def task_rounds(self) -> bool:
+        return self.policy.task_rounds
+
+    def __call__(self, view: Snapshot) -> Plan:
+        before = self.world.scheduler.dump()
+        plan = self.policy(view)
+        assert self.world.scheduler.dump() == before, "a policy changed the state"
+        assert self.policy(view) == plan, "a policy gave two answers to one question"
+        if view.arrived is not None and isinstance(self.policy, (Easy, Strict)):
+            arrived, view.arrived = view.arrived, None
+            assert self.policy(view).allocations == plan.allocations, "a short cut leads elsewhere"
+            view.arrived = arrived
+        return plan
+
+
+def source(text: str) -> Policy:
+    """A policy by its text; `chaos:SEED` besides the installed ones."""
+    name, _, seed = text.partition(":")
+    if name in ("chaos", "chaos_per_instant"):
+        return Chaos(int(seed), per_instant=name != "chaos")
+    return registry.find(text)
+
+
+@dataclass
+class World:
+    """Engines and a driver that obey and keep books; the books must agree with what the core asks for.
+
+    Attributes:
+        running: attempt and slots of what engines run; slots that were lost with a node are taken off.
+        gone: attempts that vanished with their nodes in this event.
+        doomed: attempts whose end the core has asked for.
+        copies: cores restored from what this one dumped; they must answer alike.
+    """
+
+    seed: int
+    policy: str
+    watch: bool = False
+    now: int = 0
+    jobs: dict[int, JobSpec] = field(default_factory=dict)
+    running: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    gone: set[tuple[int, int, int]] = field(default_factory=set)
+    doomed: set[tuple[int, int, int]] = field(default_factory=set)
+    tries: Counter[tuple[int, int]] = field(default_factory=Counter)
+    settled: dict[tuple[int, int], Outcome] = field(default_factory=dict)
+    concluded: dict[int, JobStatus] = field(default_factory=dict)
+    wakes: list[int] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    answers: list[list[Action]] = field(default_factory=list)
+    copies: list[Scheduler] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.chance = Random(self.seed)
+        self.period = self.chance.choice([None, None, 9])
+        self.scheduler = self.fresh(watch=self.watch)
+
+    def fresh(self, *, watch: bool = False) -> Scheduler:
+        def find(text: str) -> Policy:
+            policy = source(text)
+            return Watched(policy, self) if watch else policy
+
+        return Scheduler(find, self.policy, estimate_default=7, period=self.period)
+
+    # Books
+
+    def feed(self, event: Event) -> None:
+        """Feed an event to the core and to its copies, and hold the actions against the books."""
+        self.events.append(event)
+        self.gone.clear()
+        nodes = self.scheduler.state.nodes
+        before = {name: (node, node.up) for name, node in nodes.items()}
+        actions = self.scheduler.handle(event)
+        self.answers.append(actions)
+        for copy in self.copies:
+            assert copy.handle(event) == actions, "a restored core answers otherwise"
+        if isinstance(event, TaskEnded) and self.running.get((event.job, event.task), (-1, 0))[0] == event.attempt:
+            del self.running[event.job, event.task]
+        restarted = (
+            event.name if isinstance(event, NodeUp) else event.node.name if isinstance(event, NodeJoined) else ""
+        )
+        for name, (node, up) in before.items():
+            spec_kept = not isinstance(event, NodeJoined) or event.node == node.spec
+            if up and ((name == restarted and spec_kept) or nodes.get(name) is not node or not node.up):
+                self.lose(node.slots)
+        for action in actions:
+            self.note(action)
+        self.scheduler.check()
+        if not self.running and not self.scheduler.state.round_due and not self.scheduler.policy.startswith("chaos"):
+            self.nobody_waits_for_nothing()
+
+    def nobody_waits_for_nothing(self) -> None:
+        """While nothing runs, no job may wait that could start; in a strict queue, not the first."""
+        state = self.scheduler.state
+        waiting, name = state.waiting, self.scheduler.policy.partition(":")[0]
+        if name in ("fcfs", "sjf"):
+            waiting = ordered(waiting, "release" if name == "fcfs" else "shortest")[:1]
+        for job in waiting:
+            if job.kind is Kind.RIGID:
+                assert job.width > state.free.bit_count(), f"job {job.id} waits for nothing"
+            else:
+                room = [room_for(state, job, task, state.free) for task in ready_tasks(job, job.ready)]
+                assert not any(room), f"job {job.id} waits for nothing"
+
+    def lose(self, gone: int) -> None:
+        for key, (attempt, slots) in list(self.running.items()):
+            if slots & ~gone:
+                self.running[key] = (attempt, slots & ~gone)
+            else:
+                del self.running[key]
+                self.gone.add((*key, attempt))
+
+    def note(self, action: Action) -> None:
+        state = self.scheduler.state
+        match action:
+            case Launch(job=job, task=task, attempt=attempt, slots=slots):
+                spec, key = self.jobs[job], (job, task)
+                assert spec.release <= self.now, f"job {job} starts before its release"
+                assert job not in self.concluded, f"job {job} starts after its end"
+                assert key not in self.settled, f"{key} starts though it is settled"
+                assert key not in self.running, f"{key} starts twice"
+                self.tries[key] += 1
+                assert attempt == self.tries[key], f"{key} counts its attempts wrongly"
+                self.is_alone(key, slots)
+                usable = sum(node.slots for node in state.nodes.values() if node.up and not node.draining)
+                assert not slots & ~usable, f"{key} starts on slots that are not there"
+                self.is_right_size(spec, task, slots)
+                self.running[key] = (attempt, slots)
+            case Kill(job=job, task=task, attempt=attempt):
+                assert (job, task, attempt) in self.gone or self.running[job, task][0] == attempt, "killed what is not"
+                assert (job, task, attempt) not in self.doomed, "killed twice"
+                self.doomed.add((job, task, attempt))
+            case Settle(job=job, task=task, attempt=attempt, outcome=outcome):
+                assert (job, task) not in self.settled, "settled twice"
+                assert attempt == self.tries[job, task]
+                self.settled[job, task] = outcome
+            case Conclude(job=job, status=status):
+                assert job not in self.concluded, "concluded twice"
+                self.concluded[job] = status
+                self.is_right_end(self.jobs[job], status)
+            case Wake(at=at):
+                self.wakes.append(at)
+
+    def is_alone(self, key: tuple[int, int], slots: int) -> None:
+        """Nothing runs on the slots but, where the node reads ahead, other tasks of the same bag on this one slot."""
+        before = [other for other, (_, taken) in self.running.items() if taken & slots]
+        if before:
+            node = self.scheduler.state.slot_nodes[slots.bit_length() - 1]
+            assert len(before) <= node.spec.read_ahead, f"{key} starts on taken slots"
+            assert {job for job, _ in before} == {key[0]}, f"{key} is queued behind another job"
+            assert self.jobs[key[0]].kind is Kind.BAG
+
+    def is_right_size(self, spec: JobSpec, task: int, slots: int) -> None:
+        assert 0 <= task < spec.tasks
+        if spec.kind is Kind.WORKFLOW:
+            (node,) = (node for node in self.scheduler.state.nodes.values() if slots & node.slots)
+            assert not slots & ~node.slots, "a workflow's task on two nodes"
+            assert slots.bit_count() == node.spec.slots_for(spec.plan[task].cores)
+            for before in spec.plan[task].after:
+                assert self.settled.get((spec.id, before)) is Outcome.SUCCEEDED, "a task starts before its turn"
+        else:
+            assert slots.bit_count() == spec.width, "a gang is not whole"
+
+    def is_right_end(self, spec: JobSpec, status: JobStatus) -> None:
+        ends = [self.settled.get((spec.id, task)) for task in range(spec.tasks)]
+        assert not any(job == spec.id for job, _ in self.running), "concluded while something runs"
+        if status is JobStatus.SUCCEEDED:
+            assert all(end is Outcome.SUCCEEDED for end in ends)
+        elif status is JobStatus.FAILED:
+            assert any(end not in (None, Outcome.SUCCEEDED) for end in ends)
+            assert spec.kind is Kind.WORKFLOW or None not in ends
+        else:
+            assert status is JobStatus.CANCELLED
+
+    # What may happen
+
+    def step(self) -> None:
+        """One random event after the wakes that fall due before it; a wake may come late, as a live driver's does."""
+        if self.chance.random() < 0.6:
+            self.now += self.chance.choice([1, 1, 3, 10])
+        self.wake_up(self.now - self.chance.choice([0, 0, 2]))
+        happen = self.chance.choices(
+            [self.submit, self.end, self.end_wrongly, self.started, self.cancel, self.change, self.node, self.choose],
+            [30, 40, 6, 4, 5, 4, 13, 2],
+        )[0]
+        happen()
+
+    def wake_up(self, before: int) -> None:
+        """Feed the wakes asked for before this instant, each at its own instant or, where that is over, now."""
+        while self.wakes and min(self.wakes) < before:
+            at = min(self.wakes)
+            self.wakes.remove(at)
+            self.feed(Woke(at))
+
+    def submit(self) -> None:
+        number, chance = len(self.jobs), self.chance
+        kind = chance.choice(list(Kind))
+        sizes: dict[str, Any] = {}
+        if kind is Kind.BAG:
+            sizes = {"tasks": chance.choice([1, 2, 3, 6, 20])}
+        elif kind is Kind.RIGID:
+            sizes = {"width": chance.randint(1, 4)}
+        else:
+            plan = tuple(self.task(task) for task in range(chance.randint(1, 5)))
+            sizes = {"tasks": len(plan), "plan": plan}
+        spec = JobSpec(
+            number,
+            kind,
+            release=max(0, self.now + chance.choice([0, 0, -2, -20, 4])),
+            estimate=chance.choice([None, 0, 1, 5, 20]),
+            due=chance.choice([None, self.now - 1, self.now + 10, self.now + 30]),
+            priority=chance.randint(0, 2),
+            retries=chance.choice([0, 0, 1]),
+            workload=chance.choice([None, None, 0.0, 3.5]),
+            **sizes,
+        )
+        if self.scheduler.objection(spec) is None:
+            self.jobs[number] = spec
+            self.feed(JobSubmitted(self.now, spec))
+
+    def task(self, number: int) -> TaskSpec:
+        after = tuple(self.chance.choices(range(number), k=self.chance.randint(0, 2))) if number else ()
+        return TaskSpec(self.chance.choice([0, 1, 5]), self.chance.choice([1, 1, 2, 3]), after)
+
+    def end(self) -> None:
+        if self.running:
+            (job, task), (attempt, _) = self.chance.choice(list(self.running.items()))
+            outcome = self.chance.choice(OUTCOMES)
+            if outcome is Outcome.KILLED and (job, task, attempt) not in self.doomed:
+                outcome = Outcome.SUCCEEDED
+            self.feed(TaskEnded(self.now, job, task, attempt, outcome))
+
+    def end_wrongly(self) -> None:
+        """An answer about an attempt that is not the current one changes nothing but the count of such answers."""
+        job, task = self.chance.choice([*self.jobs, UNKNOWN]), self.chance.randint(0, 3)
+        attempt = self.running[job, task][0] if (job, task) in self.running else self.tries[job, task] + 1
+        before, quiet = self.scheduler.dump(), not self.scheduler.state.round_due
+        quiet = quiet and all(at > self.now for at in self.wakes)
+        self.feed(TaskEnded(self.now, job, task, attempt - 1, self.chance.choice(OUTCOMES)))
+        after = self.scheduler.dump()
+        assert after.ignored == before.ignored + 1
+        if quiet:
+            assert after == replace(before, now=after.now, ignored=after.ignored)
+
+    def started(self) -> None:
+        if self.running:
+            (job, task), (attempt, _) = self.chance.choice(list(self.running.items()))
+            self.feed(TaskStarted(self.now, job, task, attempt - self.chance.choice([0, 0, 1])))
+
+    def cancel(self) -> None:
+        self.feed(JobCancelled(self.now, self.chance.choice([*self.jobs, UNKNOWN])))
+
+    def change(self) -> None:
+        priority, due = self.chance.choice([None, 0, 5]), self.chance.choice([None, self.now + 5])
+        self.feed(JobChanged(self.now, self.chance.choice([*self.jobs, UNKNOWN]), priority, due))
+
+    def node(self) -> None:
+        chance, name = self.chance, self.chance.choice("abc")
+        happening = chance.choice([None, None, NodeDown, NodeUp, NodeUp, NodeDrained, NodeLeft, NodesHeard])
+        if happening is None:
+            known = self.scheduler.state.nodes.get(name)
+            drawn = NodeSpec(
+                name,
+                slots=chance.randint(1, 4),
+                speed=chance.choice([1.0, 1.0, 1.0, 0.5, 3.0]),
+                cores=chance.choice([None, None, 2, 8]),
+                lease=chance.choice([None, None, 15]),
+                reports_start=chance.random() < 0.2,
+                read_ahead=chance.choice([0, 0, 2]),
+            )
+            self.feed(NodeJoined(self.now, drawn if known is None or chance.random() < 0.1 else known.spec))
+        elif happening is NodesHeard:
+            self.feed(NodesHeard(self.now, (name, "unknown")))
+        else:
+            self.feed(happening(self.now, name))
+
+    def choose(self) -> None:
+        self.feed(PolicyChosen(self.now, self.chance.choice([*POLICIES, "chaos:1", "chaos_per_instant:2"])))
+
+    def copy(self) -> None:
+        """A core restored from a dump that went through its stored form."""
+        stored = msgspec.json.encode(self.scheduler.dump())
+        restored = Scheduler.restore(msgspec.json.decode(stored, type=StateRecord), source)
+        assert restored.dump() == self.scheduler.dump()
+        restored.check()
+        self.copies.append(restored)
+
+    def calm(self, policy: str) -> None:
+        """No more faults, a policy with sense and a node large enough: everything accepted must come to its end."""
+        for name in list(self.scheduler.state.nodes):
+            self.feed(NodeLeft(self.now, name))
+        self.feed(NodeJoined(self.now, NodeSpec("large", slots=6, cores=6)))
+        self.feed(NodeJoined(self.now, NodeSpec("fast", slots=2, speed=2.0)))
+        self.feed(PolicyChosen(self.now, policy))
+        idle = 0
+        while (self.running or self.wakes) and idle < 20:
+            if self.running:
+                idle, self.now = 0, self.now + 1
+                self.wake_up(self.now)
+            if self.running:
+                (job, task), (attempt, _) = self.chance.choice(list(self.running.items()))
+                doomed = (job, task, attempt) in self.doomed
+                self.feed(TaskEnded(self.now, job, task, attempt, Outcome.KILLED if doomed else Outcome.SUCCEEDED))
+            elif self.wakes:
+                idle, self.now = idle + 1, max(self.now, min(self.wakes))
+                self.wake_up(self.now + 1)
+        assert not self.scheduler.state.jobs, f"for ever waits: {next(iter(self.scheduler.state.jobs.values())).spec}"
+        assert self.concluded.keys() == self.jobs.keys()
+
+
+def live(seed: int, policy: str, *, in_calm: str, watch: bool = False, steps: int = 60) -> World:
+    """A random life of a cluster, then calm."""
+    world = World(seed, policy, watch)
+    ahead = world.chance.choice([0, 0, 2])  # then a long bag, of which tasks are launched ahead of their turn
+    world.feed(NodeJoined(0, NodeSpec("a", slots=world.chance.randint(1, 4), read_ahead=ahead)))
+    if ahead:
+        world.jobs[0] = JobSpec(0, tasks=40)
+        world.feed(JobSubmitted(0, world.jobs[0]))
+    copying = {world.chance.randrange(steps), world.chance.randrange(steps)}
+    for step in range(steps):
+        if step in copying:
+            world.copy()
+        world.step()
+    world.calm(in_calm)
+    return world
+
+
+def replay(world: World) -> None:
+    """The same events give the same actions and the same state."""
+    again = world.fresh()
+    assert [again.handle(event) for event in world.events] == world.answers
+    assert again.dump() == world.scheduler.dump()
+    for copy in world.copies:
+        assert copy.dump() == world.scheduler.dump()
+
+
+def attempt(seed: int, policy: str, **how: Any) -> World:
+    """Live and replay, with the seed in whatever fails."""
+    try:
+        world = live(seed, policy, **how)
+        replay(world)
+        chosen = {policy} | {event.policy for event in world.events if isinstance(event, PolicyChosen)}
+        if not any(name.startswith("chaos") for name in chosen):
+            assert not world.scheduler.refusals, "a policy of Headway's own proposes what cannot be"
+    except Exception as failure:
+        failure.add_note(f"policy {policy}, seed {seed}")
+        raise
+    return world
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_must_hold_under_every_policy(policy: str) -> None:
+    worlds = [attempt(seed, policy, in_calm=policy) for seed in range(12)]
+    ends = Counter(status for world in worlds for status in world.concluded.values())
+    assert set(ends) == {JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED}
+    assert any(world.doomed for world in worlds)
+
+
+@pytest.mark.parametrize("policy", ["chaos:3", "chaos_per_instant:4"])
+def test_no_plan_can_harm_the_state(policy: str) -> None:
+    refusals: Counter[str] = Counter()
+    for seed in range(60):
+        refusals += attempt(seed, policy, in_calm=POLICIES[seed % len(POLICIES)]).scheduler.refusals
+    assert {
+        "before_release",
+        "held_by_the_job_as_a_whole",
+        "job_unknown",
+        "more_than_one_node",
+        "no_ready_task",
+        "policy_raised_RuntimeError",
+        "slot_allocated",
+        "slot_busy",
+        "slot_down",
+        "task_not_ready",
+        "width_differs",
+        "workflow_tasks_are_placed_one_by_one",
+    } == set(refusals)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "chaos:5"])
+def test_policies_are_pure(policy: str) -> None:
+    for seed in range(1000, 1004):
+        attempt(seed, policy, in_calm=policy if policy in POLICIES else "easy", watch=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("policy", [*POLICIES, "chaos:6", "chaos_per_instant:7"])
+def test_what_must_hold_at_length(policy: str) -> None:
+    for seed in range(10_000, 11_000):
+        attempt(seed, policy, in_calm=policy if policy in POLICIES else POLICIES[seed % len(POLICIES)])
