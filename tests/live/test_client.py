@@ -251,6 +251,10 @@ def test_attach_from_another_client(up: Any, client: Client, gate: Path) -> None
         theirs = other.attach(mine.job)
         gate.unlink()
         assert theirs.result(LIMIT) == mine.result(LIMIT) == [0, 1]
+        assert other.attach(mine.job).result(LIMIT) == [0, 1]
+        assert other.clear(mine.job) == 1
+        with pytest.raises(HeadwayError, match="have been cleared"):
+            other.attach(mine.job)
 
 
 def test_the_executor(client: Client) -> None:

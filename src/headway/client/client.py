@@ -158,12 +158,20 @@ class Client:
         """A waiter of a job submitted by another client, or earlier, as if it had just been submitted here.
 
         Raises:
-            HeadwayError: there is no such job.
+            HeadwayError: there is no such job, or it has ended and its results have been cleared.
         """
         report = self.job(job).job
         waiter = Waiter(report.name, max(report.tasks, report.width), self._cancel_one)
         waiter.accepted(job)
-        self._listen((("job", job),), 0, {job: waiter})
+        if not report.status.is_final:
+            self._listen((("job", job),), 0, {job: waiter})
+            return waiter
+        results = self.results(job)
+        if len(results) < report.done:
+            raise HeadwayError(f"the results of job {job} have been cleared")
+        for result in results:
+            waiter.settled(result)
+        waiter.concluded(report.status)
         return waiter
 
     def jobs(self, *, status: str | None = None, user: str | None = None, last: int | None = None) -> list[JobReport]:

@@ -280,12 +280,17 @@ def test_attach_to_a_job_of_another_client(server: Any, client: Client) -> None:
 
 
 def test_a_job_whose_results_were_cleared_says_so(server: Any, client: Client) -> None:
-    server.inline_max = 0
     waiter = client.submit(bag(1))
     waiter.result(LIMIT)
     server._results.clear()
     with pytest.raises(HeadwayError, match="results of job 1 have been cleared"):
-        client.attach(waiter.job).result(LIMIT)
+        client.attach(waiter.job)
+    server.held, server.inline_max = True, 0
+    waiter = client.submit(bag(2))
+    server._on_results = lambda *_: (200, wire.Results(()))
+    server.run_held()
+    with pytest.raises(HeadwayError, match="results of job 2 have been cleared"):
+        waiter.result(LIMIT)
 
 
 def test_a_server_of_another_version_is_said(server: Any, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
