@@ -17,21 +17,23 @@ def heard(state: State, node: NodeView) -> None:
 
 
 def take_down(state: State, node: NodeView) -> None:
-    """The node is lost with what ran there; nothing is started on it until it is back."""
+    """The node is lost with what ran there; nothing is started on it until it is back. One that drained has left."""
     if node.up:
         node.up = False
         node.heard_until = NEVER
         state.close_slots(node.slots)
         state.lose(node.slots)
+        if node.draining:
+            state.remove_node(node)
 
 
 def bring_up(state: State, node: NodeView) -> None:
-    """The node is back, running nothing."""
+    """The node is back, running nothing; one that drained has left by that."""
     take_down(state, node)
-    node.up = True
     if not node.draining:
+        node.up = True
         state.open_slots(node.slots)
-    heard(state, node)
+        heard(state, node)
 
 
 def expire(state: State) -> None:

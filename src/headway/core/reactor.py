@@ -84,14 +84,14 @@ def on_task_ended(state: State, event: TaskEnded) -> bool:
 
 
 def on_node_joined(state: State, event: NodeJoined) -> bool:
-    """A node offers its slots; one that is known under this name comes back as it was."""
+    """A node offers its slots; one that is known under this name comes back, also if it was draining."""
     node = state.nodes.get(event.node.name)
-    if node is None:
-        state.add_node(event.node)
-    elif node.spec == event.node:
-        leases.bring_up(state, node)
-    else:
+    if node is not None and node.spec != event.node:
         return False
+    if node is not None:
+        leases.bring_up(state, node)
+    if event.node.name not in state.nodes:
+        state.add_node(event.node)
     return True
 
 
@@ -101,8 +101,6 @@ def on_node_down(state: State, event: NodeDown) -> bool:
     if node is None or not node.up:
         return False
     leases.take_down(state, node)
-    if node.draining:
-        leave_if_idle(state, node)
     return True
 
 
@@ -138,7 +136,8 @@ def on_node_left(state: State, event: NodeLeft) -> bool:
     if node is None:
         return False
     leases.take_down(state, node)
-    state.remove_node(node)
+    if not node.draining:
+        state.remove_node(node)
     return True
 
 

@@ -460,6 +460,7 @@ class State(Snapshot):
             assert not exists & node.slots, f"slots of node {node.spec.name}"
             exists |= node.slots
             up |= node.slots if node.up and not node.draining else NO_SLOTS
+            assert not node.draining or self.busy & node.slots, f"node {node.spec.name} drains and is still here"
         assert up == self.up, "up"
         assert not self.allocated & ~self.up, "allocated slots that are not up"
         assert not self.busy & ~exists, "busy slots of no node"
