@@ -15,7 +15,7 @@ from headway.model.actions import JobStatus
 from headway.model.instant import NEVER
 from headway.model.job import JobId
 from headway.model.slots import Slots, count, numbers
-from headway.model.snapshot import AttemptView, NodeView
+from headway.model.snapshot import AttemptView, JobView, NodeView
 
 
 class NoSuchJob(HeadwayError):
@@ -42,7 +42,7 @@ def job_report(driver: Driver, row: JobRow) -> wire.JobReport:
     spec = row.spec
     kept, view = driver.open.get(row.id), driver.core.state.jobs.get(row.id)
     if kept is not None and view is not None:
-        status, done, failed, running = driver.core.status(row.id), kept.done, kept.failed, len(view.attempts)
+        status, done, failed, running = driver.core.status(row.id), kept.done, kept.failed, len(running_of(view))
         started, priority, due = kept.started, view.priority, None if view.due >= NEVER else view.due
     else:
         # An end that is not durable yet is told as it will be.
@@ -71,6 +71,11 @@ def job_report(driver: Driver, row: JobRow) -> wire.JobReport:
     )
 
 
+def running_of(job: JobView) -> list[AttemptView]:
+    """What runs of a job, in order of tasks; not what is queued behind it on the same slots."""
+    return [attempt for _, attempt in sorted(job.attempts.items()) if not attempt.queued]
+
+
 def job_list(driver: Driver, status: str | None, user: str | None, after: JobId, limit: int) -> wire.JobList:
     """Jobs in order of their ids.
 
@@ -93,7 +98,7 @@ def job_detail(driver: Driver, job: JobId) -> wire.JobDetail:
     view = driver.core.state.jobs.get(job)
     if view is None:
         return wire.JobDetail(report, (), (), None)
-    attempts = tuple(attempt_report(driver, attempt) for _, attempt in sorted(view.attempts.items()))
+    attempts = tuple(attempt_report(driver, attempt) for attempt in running_of(view))
     return wire.JobDetail(report, attempts, slot_names(driver, view.slots), view.promise)
 
 
