@@ -1,4 +1,4 @@
-"""Measure the engine of this machine alone: no-op tasks a second, the round trip of one, memory and load when idle.
+"""Measure the engine of this machine alone: no-op tasks a second, round trip, killing, memory and load when idle.
 
     python bench/engine_local.py [--tasks N] [--slots N] [--uvloop] [--json]
 
@@ -96,6 +96,19 @@ async def measure(tasks: int, slots: int) -> dict[str, float]:
         _, latencies = await run(1, 2000)
         figures["round_trip_p50_ms"] = 1e3 * statistics.median(latencies)
         figures["round_trip_p99_ms"] = 1e3 * latencies[int(0.99 * len(latencies))]
+
+        kills = []
+        sleep = Call(Function.of(cloudpickle.dumps(time.sleep)), pickle.dumps(((600,), {})))
+        for task in range(100):
+            feed.append(Feed(engine, 1, 1))
+            feed[-1].slot_of[task], feed[-1].sent[task] = 0, time.perf_counter()
+            engine.launch(Assignment(2, task, 1, (Member("n", (0,), sleep),)))
+            await asyncio.sleep(0.005)
+            feed[-1].next, begin = 1, time.perf_counter()
+            engine.kill(2, task, 1)
+            await feed[-1].over
+            kills.append(time.perf_counter() - begin)
+        figures["kill_p50_ms"] = 1e3 * statistics.median(kills)
 
         guard = psutil.Process(engine.pids()["n"]).parent()
         family = [guard, *guard.children(recursive=True)]

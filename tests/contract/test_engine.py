@@ -352,7 +352,8 @@ async def test_a_command_that_dies_by_a_signal(trial: Trial) -> None:
 async def test_killing_what_runs_and_what_waits(trial: Trial, tmp_path: Path) -> None:
     await trial.start()
     running = trial.call(touch_and_sleep, str(tmp_path / "running"))
-    command = trial.command("sh", "-c", "echo x; touch running; exec sleep 600", slots=(1,), cwd=str(tmp_path))
+    shell = "echo x; touch running; exec sleep 600"
+    command = trial.command("sh", "-c", shell, slots=(1,), cwd=str(tmp_path), stdout="out")
     waiting = trial.call(add, 1, 2)
     await there(tmp_path / "running")
     for key in (waiting, running, command):
@@ -360,6 +361,8 @@ async def test_killing_what_runs_and_what_waits(trial: Trial, tmp_path: Path) ->
     for key in (waiting, running, command):
         ending = (await trial.ended(key)).ending
         assert (ending.outcome, ending.result, ending.exit_code) == (Outcome.KILLED, None, None)
+    assert ending.stdout is not None
+    assert (ending.stdout.path, ending.stdout.tail) == ("", b"x\n"), "the file is its user's"
     assert await trial.value(trial.call(add, 1, 1)) == 2
 
 

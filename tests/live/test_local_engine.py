@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
+import random
 import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +19,7 @@ import psutil
 import pytest
 
 from headway.engines import local_frames as frames
-from headway.engines.base import Ended, EngineError, NodeBack, NodeLost
+from headway.engines.base import AttemptKey, Ended, EngineError, NodeBack, NodeLost
 from headway.engines.local import LocalEngine
 from headway.engines.local_node import node_folder, put_down
 from headway.engines.trial import Trial, calling
@@ -316,6 +319,104 @@ async def test_more_functions_than_a_process_holds(trial: Trial) -> None:
 async def test_a_large_result(trial: Trial) -> None:
     await trial.start()
     assert len(await trial.value(trial.call(bytes, 60 << 20))) == 60 << 20
+
+
+CHAOS = 200
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_whatever_happens_each_attempt_ends_once_or_is_lost_with_its_node(root: Path, seed: int) -> None:
+    """Tasks of all sorts, killed by the driver, by somebody else, and with their nodes. A failure prints its seed."""
+    print("seed", seed)
+    chance = random.Random(seed)
+    functions = [calling(random_deed, number) for number in range(DEEDS)]
+    going: dict[AttemptKey, set[str]] = {}
+    lost: set[AttemptKey] = set()
+    outcomes: Counter[Outcome] = Counter()
+    nodes = {"a": 2, "b": 1}
+    places = [(name, slot) for name, slots in nodes.items() for slot in range(slots)]
+    async with Trial(LocalEngine(root), PATIENCE) as trial:
+
+        async def hear() -> None:
+            report = await trial.told(Ended | NodeLost | NodeBack)
+            if isinstance(report, Ended):
+                assert report.key in going, "ended before, lost before, or never launched"
+                del going[report.key]
+                trial.engine.acknowledge(*report.key)
+                outcomes[report.ending.outcome] += 1
+            elif isinstance(report, NodeLost):
+                gone = [key for key, names in going.items() if report.node in names]
+                lost.update(gone)
+                for key in gone:
+                    del going[key]
+
+        await trial.start(*(NodeSpec(name, slots=slots) for name, slots in nodes.items()))
+        for task in range(CHAOS):
+            while len(engine(trial).pids()) < len(nodes) and chance.random() < 0.95:
+                await hear()
+            chosen = places if chance.random() < 0.2 else [chance.choice(places)]
+            names, slots = zip(*chosen, strict=True)
+            works = [chance.choice(functions) for _ in chosen]
+            key = trial.launch(*works, node=names if len(chosen) > 1 else names[0], slots=slots, key=(1, task, 1))
+            going[key] = set(names)
+            agents = list(engine(trial).pids().values())
+            match chance.randrange(20):
+                case 0 | 1 | 2:
+                    trial.engine.kill(*chance.choice(list(going)))
+                case 3 | 4:
+                    kill(chance.choice([0, *(child.pid for agent in agents for child in children_of(agent))]))
+                case 5 if task % 2 == 0:
+                    kill(chance.choice([0, *agents]))
+            while len(going) > 20:
+                await hear()
+        while going or len(engine(trial).pids()) < len(nodes):
+            await hear()
+        trial.unread = [report for report in trial.unread if isinstance(report, Ended)]
+        for task, (name, slot) in enumerate(places):
+            assert await trial.value(trial.call(add, 1, 1, node=name, slots=(slot,), key=(2, task, 1))) == 2
+    assert sum(outcomes.values()) + len(lost) == CHAOS
+    assert {Outcome.SUCCEEDED, Outcome.RAISED, Outcome.EXITED, Outcome.KILLED} <= set(outcomes)
+    assert lost
+    assert outcomes[Outcome.LOST] < CHAOS / 10, "not much was tried"
+
+
+DEEDS = 7
+
+
+def random_deed(number: int) -> object:
+    import os
+    import subprocess
+    import time
+
+    match number:
+        case 0:
+            print("x" * 10_000)
+        case 1:
+            time.sleep(0.01)
+        case 2:
+            raise ValueError("no")
+        case 3:
+            os._exit(3)
+        case 4:
+            subprocess.Popen(["sleep", "600"], start_new_session=True)
+        case 5:
+            return b"x" * 1_000_000
+    return number
+
+
+def children_of(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kill(pid: int) -> None:
+    """Kill a process; 0 is none."""
+    if pid == 0:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 # Hanging

@@ -610,18 +610,22 @@ class _Agent:
                 if slot.run is not None and slot.run.since is not None:
                     self.finish(slot.run, decode_done(body).ending)
         self.hang_up(channel)
+        used = slot.used
         slot.renew(0, None)
         run = slot.run
         if run is not None and run.since is not None and run.slots[0] is slot:
             self.finish(run, Raw(encode(self.died(run, run.since, os.waitstatus_to_exitcode(status)))))
-        self.fork(slot)
+        if used:
+            self.fork(slot)
+        elif self.fork_again is None:  # it cannot even begin: try less often
+            self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
 
     def died(self, run: _Run, since: float, code: int) -> Ending:
         """The ending of a run whose process died, by our hand or otherwise."""
         slot, launch = run.slots[0], run.launch
         paths = ("", "") if launch.function else output.streams(decode_command(launch.work))
         stdout, stderr = (
-            output.read(path)
+            output.named(path)
             if path
             else output.keep(f"{slot.stem}.{suffix}", output.kept_path(self.kept, launch, suffix))
             for path, suffix in zip(paths, output.SUFFIXES, strict=True)

@@ -1,0 +1,52 @@
+"""Frames arrive whole however the stream is cut; both ends of a connection hold the same functions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.engines.local_frames import Shelf, Splitter, framed
+
+
+@given(st.lists(st.binary(max_size=20)), st.lists(st.integers(1, 12), min_size=1))
+def test_frames_arrive_whole_and_in_order_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(map(framed, bodies))
+    splitter, arrived, at, turn = Splitter(), [], 0, 0
+    while at < len(stream):
+        size = cuts[turn % len(cuts)]
+        arrived += splitter.feed(stream[at : at + size])
+        at, turn = at + size, turn + 1
+    assert arrived == bodies
+    assert splitter.feed(framed(b"next")) == [b"next"]
+
+
+class SmallShelf(Shelf[bytes]):
+    names_max = 3
+    bytes_max = 30
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 25))))
+def test_the_receiver_holds_whatever_the_sender_does_not_send_again(asked: list[tuple[str, int]]) -> None:
+    sender, receiver = SmallShelf(), SmallShelf()
+    sizes = dict(asked)
+    for name, _ in asked:
+        body = name.encode() * sizes[name]
+        sent = None if sender.get(name) is not None else body
+        if sent is not None:
+            sender.put(name, len(sent), b"")
+        held = receiver.get(name)
+        if held is None:
+            assert sent is not None
+            receiver.put(name, len(sent), sent)
+            held = sent
+        assert held == body
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 1, 1], [10, 10, 10, 10], [31, 1]])
+def test_a_shelf_drops_what_was_not_asked_for_the_longest(sizes: list[int]) -> None:
+    shelf = SmallShelf()
+    for number, size in enumerate(sizes):
+        shelf.put(str(number), size, b"held")
+    assert shelf.get("0") is None
+    assert shelf.get(str(len(sizes) - 1)) == b"held"
