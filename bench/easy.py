@@ -20,7 +20,7 @@ SIZES += [(logs.SDSC_SP2, jobs) for jobs in (10_000, 50_000)]
 def main() -> None:
     """Print the section of the report."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--rounds", type=int, default=5)
     rounds = arguments.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
         commands = {

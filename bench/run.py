@@ -8,6 +8,7 @@ whole with what went wrong, and the report stays as it was.
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import time
@@ -24,20 +25,28 @@ SECTIONS = ("easy", "peers", "shares", "decision", "lin14", "startup", "live", "
 
 def main(names: list[str]) -> None:
     """Run the scripts and write the report."""
-    busy = psutil.cpu_percent(interval=3) / 100 * psutil.cpu_count()
-    parts = [HEAD.format(machine=measure.machine(), busy=busy)]
-    began = time.perf_counter()
+    parts = [""]
+    began, busy = time.perf_counter(), processor_seconds()
     for name in names or SECTIONS:
         print(f"{time.perf_counter() - began:4.0f} s  {name}", file=sys.stderr, flush=True)
         done = subprocess.run([sys.executable, BENCH / f"{name}.py"], stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"bench/{name}.py ended with {done.returncode}; {REPORT.name} was not written")
         parts.append(done.stdout.strip())
+    others = max(0.0, processor_seconds() - busy) / (time.perf_counter() - began)
+    parts[0] = HEAD.format(machine=measure.machine(), others=others)
     report = "\n\n".join(parts) + "\n"
     if names:
         print(report)
     else:
         REPORT.write_text(report, encoding="utf-8")
+
+
+def processor_seconds() -> float:
+    """Processor time that all programs but this one and those it ran have taken so far."""
+    machine = psutil.cpu_times()
+    own = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(machine) - machine.idle - machine.iowait - machine.guest - machine.guest_nice - own
 
 
 HEAD = """# Figures
@@ -46,7 +55,8 @@ Written by `make bench`: do not edit, take them anew. Each section names the com
 Public logs are looked for in the folder `$HEADWAY_DATA` names, else in `../shared/data`; where they are absent, made
 ones of the same size and load stand in, and the tables say so.
 
-Machine: {machine}. Before the figures were taken other programs kept {busy:.1f} of its processors busy."""
+Machine: {machine}.
+While the figures were taken other programs kept {others:.1f} of its processors busy."""
 
 if __name__ == "__main__":
     main(sys.argv[1:])
