@@ -359,14 +359,14 @@ async def test_whatever_happens_each_attempt_ends_once_or_is_lost_with_its_node(
             works = [chance.choice(functions) for _ in chosen]
             key = trial.launch(*works, node=names if len(chosen) > 1 else names[0], slots=slots, key=(1, task, 1))
             going[key] = set(names)
-            agents = list(engine(trial).pids().values())
+            agents = engine(trial).pids()
+            if task % 50 == 25 and names[0] in agents:
+                kill(agents[names[0]])
             match chance.randrange(20):
                 case 0 | 1 | 2:
                     trial.engine.kill(*chance.choice(list(going)))
                 case 3 | 4:
-                    kill(chance.choice([0, *(child.pid for agent in agents for child in children_of(agent))]))
-                case 5 if task % 2 == 0:
-                    kill(chance.choice([0, *agents]))
+                    kill(chance.choice([0, *(child.pid for agent in agents.values() for child in children_of(agent))]))
             while len(going) > 20:
                 await hear()
         while going or len(engine(trial).pids()) < len(nodes):
@@ -377,7 +377,6 @@ async def test_whatever_happens_each_attempt_ends_once_or_is_lost_with_its_node(
     assert sum(outcomes.values()) + len(lost) == CHAOS
     assert {Outcome.SUCCEEDED, Outcome.RAISED, Outcome.EXITED, Outcome.KILLED} <= set(outcomes)
     assert lost
-    assert outcomes[Outcome.LOST] < CHAOS / 10, "not much was tried"
 
 
 DEEDS = 7
