@@ -32,6 +32,9 @@ WAKE: Final = 3
 
 PROGRESS_EVERY: Final = 4096
 
+IDLE_WAKES_MAX: Final = 10_000
+"""So many wakes in a row while nothing runs and nothing else is to come: nothing ever will."""
+
 Progress = Callable[[int, int], None]
 """Told now and then how many jobs have ended, of how many."""
 
@@ -101,7 +104,8 @@ class Simulation:
         journal: list[Event] | None = None,
     ) -> None:
         self.workload = workload
-        self.nodes = [replace(node, read_ahead=0) for node in nodes]  # in virtual time nobody waits for a driver
+        # In virtual time nobody waits for a driver, and nobody need send signs of life.
+        self.nodes = [replace(node, read_ahead=0, lease=None, reports_start=False) for node in nodes]
         self.world = world or World()
         self.outages = outages
         self._timed: list[TimedPolicy] = []
@@ -177,7 +181,7 @@ class Simulation:
     def _loop(self, progress: Progress | None) -> None:
         heap, submissions, jobs = self._heap, specs(self.workload), len(self.workload)
         job = next(submissions, None)
-        fed = 0
+        fed = idle = 0
         while heap or job is not None:
             if job is not None and (not heap or (job.release, SUBMIT) < heap[0][:2]):
                 self._feed(JobSubmitted(job.release, job))
@@ -189,6 +193,9 @@ class Simulation:
                         break  # what is left are outages and wakes that nobody waits for
                     assert event is not None
                     self._feed(event)
+                    idle = idle + 1 if rank == WAKE and not self._running else 0
+                    if idle > IDLE_WAKES_MAX and job is None and all(entry[1] == WAKE for entry in heap):
+                        break  # rounds come and go, and the jobs that are left can never run
                 elif event is None:
                     running = self._running.get((number, task))
                     if running is None or running.number != attempt:
@@ -247,7 +254,8 @@ class Simulation:
                 heappush(self._heap, (max(now, action.at), WAKE, 0, 0, 0, Woke(action.at)))
             elif type(action) is Kill:
                 ended = TaskEnded(now, action.job, action.task, action.attempt, Outcome.KILLED)
-                heappush(self._heap, (now, END, action.job, action.task, action.attempt, ended))
+                # The sign sets it apart from the end that the attempt would have had by itself, maybe at this instant.
+                heappush(self._heap, (now, END, action.job, action.task, -action.attempt, ended))
             else:
                 assert type(action) is Settle
 
