@@ -1,7 +1,8 @@
-"""Simulations with nodes that fail: first safety, then calm, in which everything comes to its end. Seeds are printed."""
+"""Simulations with nodes that fail: first safety, then calm, in which everything comes to its end."""
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 
 import numpy as np
@@ -81,7 +82,7 @@ def books_balance(schedule: Schedule, workload: Workload, *, uniform: bool) -> N
             by_slot.setdefault(int(slot), []).append((int(start), int(end)))
     for spans in by_slot.values():
         spans.sort()
-        assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
     if uniform:
         useful = np.zeros(len(schedule), dtype=np.int64)
         np.add.at(useful, runs.job, np.where(runs.wasted, 0, (runs.end - runs.start) * runs.count))
@@ -138,7 +139,7 @@ def test_drawn_outages_of_a_node_do_not_overlap_and_last_as_long_as_asked() -> N
     lengths = []
     for node in nodes:
         own = [outage for outage in outages if outage.node == node.name]
-        assert all(before.until < after.at for before, after in zip(own, own[1:], strict=False) if before.until)
+        assert all(before.until < after.at for before, after in itertools.pairwise(own) if before.until)
         lengths += [outage.until - outage.at for outage in own if outage.until is not None]
     assert all(0 <= outage.at < 5000 * SECOND for outage in outages)
     assert len(lengths) == pytest.approx(20 * 5000 / 60, rel=0.1)
