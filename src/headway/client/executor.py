@@ -140,6 +140,7 @@ class HeadwayExecutor(Executor):
         work = Calls(tuple(blobs), tuple(call.arguments for call in sent), tuple(chosen) if len(blobs) > 1 else ())
         try:
             self._client.send([new_job(self._terms, work, len(sent))], blobs, [batch])
+            batch.cancel_if_unwanted()  # all its calls may have been cancelled before it had an id
         except HeadwayError as error:
             batch.broken(error)
 
@@ -173,9 +174,16 @@ class _CallFuture(Future[Any]):
             if not super().cancel():
                 return False
             self.set_running_or_notify_cancel()
-        if self.batch is not None:
-            self.batch.one_cancelled()
+            batch = self.batch
+        if batch is not None:
+            batch.one_cancelled()
         return True
+
+    def join(self, batch: _Batch) -> bool:
+        """It goes with this batch, which is told if it is cancelled from now on; whether it was before."""
+        with self._ending:
+            self.batch = batch
+            return self.cancelled()
 
     def settle(self, end: End) -> None:
         """End with a value or an exception, unless it was cancelled."""
@@ -203,10 +211,11 @@ class _Batch:
         self.job: JobId | None = None
         self._client = client
         self._tell_ended = ended
-        self._cancelled = 0
         self._counting = Lock()
-        for future in futures:
-            future.batch = self
+        self._cancelled = 0
+        before = sum([future.join(self) for future in futures])
+        with self._counting:
+            self._cancelled += before
 
     def accepted(self, job: JobId) -> None:
         self.job = job
@@ -223,9 +232,12 @@ class _Batch:
         self._tell_ended(self)
 
     def one_cancelled(self) -> None:
-        """A call is not wanted any more; when none is, neither is the job."""
+        """A call is not wanted any more."""
         with self._counting:
             self._cancelled += 1
-            wanted = self._cancelled < len(self.futures)
-        if not wanted and self.job is not None:
+        self.cancel_if_unwanted()
+
+    def cancel_if_unwanted(self) -> None:
+        """When none of its calls is wanted any more, neither is the job."""
+        if self._cancelled == len(self.futures) and self.job is not None:
             self._client.cancel(self.job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -88,6 +89,18 @@ def test_cancel_futures_cancels_the_jobs(server: Any, client: Client) -> None:
     assert concurrent.futures.wait(futures, LIMIT).not_done == set()
     assert all(future.cancelled() for future in futures)
     assert server.cancelled == list(range(1, len(server._jobs) + 1))
+
+
+def test_a_call_that_is_cancelled_while_it_is_sent_is_cancelled_at_the_server(server: Any, client: Client) -> None:
+    server.held = True
+    executor = HeadwayExecutor(client)
+    with server._news:  # the server takes its time to answer
+        future = executor.submit(pow, 2, 2)
+        while not server.asked["submit"]:
+            time.sleep(0.001)
+        assert future.cancel()
+    executor.shutdown()
+    assert server.cancelled == [1]
 
 
 def test_one_cancelled_call_does_not_end_its_neighbours(server: Any, client: Client) -> None:
