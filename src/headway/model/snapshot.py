@@ -261,10 +261,14 @@ class Policy(Protocol):
     """
 
     @property
-    def per_instant(self) -> bool: ...
+    def per_instant(self) -> bool:
+        """Whether one round serves all events of an instant."""
+        ...
 
     @property
-    def task_rounds(self) -> bool: ...
+    def task_rounds(self) -> bool:
+        """Whether every task end is followed by a round."""
+        ...
 
     def __call__(self, view: Snapshot) -> Plan: ...
 
