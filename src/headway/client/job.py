@@ -11,15 +11,12 @@ from typing import Any, Final, Literal
 
 from headway.client.pickling import pickled_arguments, pickled_function
 from headway.errors import HeadwayError, InvalidInput
-from headway.model.instant import SECOND, Duration, Instant, from_seconds
-from headway.model.job import Kind, PenaltyShape, TaskSpec, flaw
+from headway.model.instant import Duration, Instant, from_seconds
+from headway.model.job import ESTIMATE_DEFAULT, Kind, PenaltyShape, TaskSpec, flaw
 from headway.wire import Calls, Command, Commands, NewJob, Work, blob_name, check_work
 
 When = float | timedelta | datetime
 """An instant: seconds or a `timedelta` from submission on, or a `datetime` (local time if it has no zone)."""
-
-ESTIMATE_DEFAULT: Final[Duration] = 600 * SECOND
-"""For a task of a workflow where neither it nor its job has an estimate; the server takes the same for other jobs."""
 
 
 class Task:

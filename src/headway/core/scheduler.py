@@ -25,8 +25,8 @@ from headway.model.events import (
     TaskStarted,
     Woke,
 )
-from headway.model.instant import NEVER, SECOND, Duration, Instant
-from headway.model.job import JobId, JobSpec, Kind, flaw
+from headway.model.instant import NEVER, Duration, Instant
+from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.plan import Reason, Waiting
 from headway.model.snapshot import PolicySource
 
@@ -55,7 +55,7 @@ class Scheduler:
         policies: PolicySource,
         policy: str,
         *,
-        estimate_default: Duration = 600 * SECOND,
+        estimate_default: Duration = ESTIMATE_DEFAULT,
         period: Duration | None = None,
     ) -> None:
         self.state = State(estimate_default)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import Final
 
-from headway.model.instant import Duration, Instant
+from headway.model.instant import SECOND, Duration, Instant
 
 JobId = int
 """Given by whoever accepts the job; unique for ever. Ties between jobs end in it."""
+
+ESTIMATE_DEFAULT: Final[Duration] = 600 * SECOND
+"""What a task is believed to run where nobody said."""
 
 
 class Kind(IntEnum):
@@ -102,7 +106,6 @@ class JobSpec:
 
 def flaw(job: JobSpec) -> str | None:
     """What is wrong with a job's terms, as `field is value; allowed: ...`; None when nothing is."""
-    whole = job.plan if job.kind is Kind.WORKFLOW else ()
     checks: tuple[tuple[bool, str, object, str], ...] = (
         (job.tasks >= 1, "tasks", job.tasks, "1 or more"),
         (job.width >= 1, "width", job.width, "1 or more"),
@@ -127,22 +130,16 @@ def flaw(job: JobSpec) -> str | None:
             "more than 0, or none",
         ),
         (
-            len(job.plan) == (job.tasks if whole else 0) or not job.plan,
+            len(job.plan) == (job.tasks if job.kind is Kind.WORKFLOW else 0),
             "plan",
             len(job.plan),
-            "one entry a task",
-        ),
-        (
-            job.kind is not Kind.WORKFLOW or len(job.plan) == job.tasks,
-            "plan",
-            len(job.plan),
-            "one entry a task",
+            "one entry a task of a workflow, none for the other kinds",
         ),
     )
     for right, field, value, allowed in checks:
         if not right:
             return f"{field} is {value!r}; allowed: {allowed}"
-    for number, task in enumerate(whole):
+    for number, task in enumerate(job.plan):
         if task.cores < 1:
             return f"plan[{number}].cores is {task.cores!r}; allowed: 1 or more"
         if task.estimate < 0:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.model.instant import SECOND, Duration
+from headway.model.instant import Duration
+from headway.model.job import ESTIMATE_DEFAULT
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.workload import Workload
@@ -21,7 +22,7 @@ def run(
     *,
     world: World | None = None,
     outages: Sequence[Outage] = (),
-    estimate_default: Duration = 600 * SECOND,
+    estimate_default: Duration = ESTIMATE_DEFAULT,
     period: Duration | None = None,
     record: bool = False,
     progress: Progress | None = None,
