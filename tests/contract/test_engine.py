@@ -352,10 +352,11 @@ async def test_a_command_that_dies_by_a_signal(trial: Trial) -> None:
 async def test_killing_what_runs_and_what_waits(trial: Trial, tmp_path: Path) -> None:
     await trial.start()
     running = trial.call(touch_and_sleep, str(tmp_path / "running"))
-    shell = "echo x; touch running; exec sleep 600"
+    shell = "echo x; touch command; exec sleep 600"
     command = trial.command("sh", "-c", shell, slots=(1,), cwd=str(tmp_path), stdout="out")
     waiting = trial.call(add, 1, 2)
     await there(tmp_path / "running")
+    await there(tmp_path / "command")
     for key in (waiting, running, command):
         trial.engine.kill(*key)
     for key in (waiting, running, command):
