@@ -1,8 +1,10 @@
-"""Every public name says what it means."""
+"""Every public name says what it means, and every example in what it says runs."""
 
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,21 +29,14 @@ def decorators(function: Function) -> set[str]:
 
 
 def classes(trees: dict[str, ast.Module]) -> dict[str, ast.ClassDef]:
-    return {
-        node.name: node
-        for tree in trees.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-    }
+    return {node.name: node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 
 
 def promised(name: str, owner: ast.ClassDef, known: dict[str, ast.ClassDef]) -> bool:
     """Whether a class of ours above `owner` already says what its method `name` does."""
     above = (known.get(ast.unparse(base).split("[")[0].rsplit(".", 1)[-1]) for base in owner.bases)
     return any(
-        any(
-            isinstance(node, Function) and node.name == name and ast.get_docstring(node) for node in base.body
-        )
+        any(isinstance(node, Function) and node.name == name and ast.get_docstring(node) for node in base.body)
         or promised(name, base, known)
         for base in above
         if base is not None and base is not owner
@@ -57,9 +52,7 @@ def silent(trees: dict[str, ast.Module]) -> Iterator[str]:
         for node in tree.body:
             if not isinstance(node, Function | ast.ClassDef) or not public(node.name):
                 continue
-            if not ast.get_docstring(node) and not (
-                isinstance(node, Function) and "overload" in decorators(node)
-            ):
+            if not ast.get_docstring(node) and not (isinstance(node, Function) and "overload" in decorators(node)):
                 yield f"{file}:{node.lineno} {node.name}"
             if not isinstance(node, ast.ClassDef):
                 continue
@@ -75,11 +68,22 @@ def silent(trees: dict[str, ast.Module]) -> Iterator[str]:
 
 
 def test_public_names_of_the_sources_are_documented() -> None:
-    trees = {
-        str(path.relative_to(SOURCES)): ast.parse(path.read_text("utf-8")) for path in SOURCES.rglob("*.py")
-    }
+    trees = {str(path.relative_to(SOURCES)): ast.parse(path.read_text("utf-8")) for path in SOURCES.rglob("*.py")}
     assert "__init__.py" in trees
     assert sorted(silent(trees)) == []
+
+
+def with_examples() -> list[str]:
+    """The modules whose docstrings hold examples."""
+    paths = (path for path in SOURCES.rglob("*.py") if ">>> " in path.read_text("utf-8"))
+    return sorted(".".join(path.relative_to(SOURCES.parent).with_suffix("").parts) for path in paths)
+
+
+@pytest.mark.parametrize("module", with_examples())
+def test_the_examples_of_the_docstrings_run(module: str) -> None:
+    failed, tried = doctest.testmod(importlib.import_module(module))
+    assert failed == 0
+    assert tried > 0
 
 
 def test_the_public_interface_is_there_and_documented() -> None:

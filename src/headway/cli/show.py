@@ -77,7 +77,7 @@ def span(seconds: float) -> str:
     """How long, in words.
 
     >>> span(0.25), span(42), span(4000), span(200_000)
-    ('0.25 s', '42 s', '1 h 07 min', '2 d 08 h')
+    ('0.25 s', '42 s', '1 h 06 min', '2 d 07 h')
     """
     if seconds < 10:
         return f"{seconds:.2g} s"
