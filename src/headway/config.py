@@ -83,6 +83,9 @@ def read_cluster(path: str | Path) -> tuple[NodeSpec, ...]:
 def parse_cluster(text: str, *, source: str = "cluster") -> tuple[NodeSpec, ...]:
     """The nodes that the text of a cluster file declares; `source` is what errors call it.
 
+    Raises:
+        InvalidInput, HeadwayError: as `read_cluster`.
+
     >>> [node.name for node in parse_cluster('node = [{name = "a", count = 2}, {name = "b"}]')]
     ['a-1', 'a-2', 'b']
     """

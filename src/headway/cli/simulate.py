@@ -17,6 +17,7 @@ import click
 from headway.cli.show import print_table, span
 from headway.errors import HeadwayError, InvalidInput
 from headway.metrics import summarise, to_json, write_schedule
+from headway.model.instant import to_seconds
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.workload import Workload
@@ -158,7 +159,7 @@ def _workload(
 def _tell(workload: Workload, nodes: Sequence[NodeSpec]) -> None:
     slots = sum(node.slots for node in nodes)
     left_out = ", ".join(f"{count} {reason}" for reason, count in workload.dropped.items() if count)
-    length = (int(workload.release[-1]) - int(workload.release[0])) / 1e6
+    length = to_seconds(int(workload.release[-1] - workload.release[0]))
     click.echo(
         f"{len(workload):,} jobs released within {span(length)}, on {slots} slots."
         + (f" Left out: {left_out}." if left_out else "")

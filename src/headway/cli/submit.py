@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from headway.cli.main import INTERRUPTED
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, instant_in, print_json, seconds_in
 from headway.client.client import Client
@@ -21,7 +22,6 @@ from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.wire import TaskEnding, TaskResult
 
-INTERRUPTED: Final = 130
 LOOK_SECONDS: Final = 0.2
 """How often progress is drawn."""
 

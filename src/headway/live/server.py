@@ -215,7 +215,11 @@ def _signals(end: asyncio.Event) -> Iterator[None]:
 
 
 def token_of(path: Path) -> str:
-    """The token in a file that only its owner may read; made the first time."""
+    """The token in a file that only its owner may read; made the first time.
+
+    Raises:
+        HeadwayError: the file is empty.
+    """
     if not path.exists():
         _write_private(path, f"{secrets.token_urlsafe(32)}\n")
     token = path.read_text("utf-8").strip()

@@ -64,7 +64,11 @@ class Workload:
         return replace(self, workflows=workflows, **columns)
 
     def with_columns(self, **columns: NDArray[Any]) -> Workload:
-        """The same jobs with some columns replaced; brought back into order of release (stable)."""
+        """The same jobs with some columns replaced; brought back into order of release (stable).
+
+        Raises:
+            ValueError: a column has another length than the workload.
+        """
         changed = replace(self, **columns)  # type: ignore[arg-type]  # names are checked by replace, shapes here
         for name in columns:
             if len(getattr(changed, name)) != len(self):

@@ -88,7 +88,7 @@ class Heft:
             best: tuple[Instant, Instant, int] | None = None
             for position, node in enumerate(nodes):
                 slots = node.spec.slots_for(tasks[task].cores)
-                length = max(1, duration(node, tasks[task].estimate))
+                length = max(1, view.run_time(tasks[task].estimate, 1 << node.first))  # its slots are all alike
                 begin = profiles[position].earliest(slots, length, ready) if ready < NEVER else NEVER
                 if begin < NEVER and (best is None or begin + length < best[0]):
                     best = begin + length, begin, position
@@ -99,11 +99,6 @@ class Heft:
             finish[task] = end
             placed.append((task, nodes[position], begin))
         return placed
-
-
-def duration(node: NodeView, estimate: int) -> int:
-    """How long work of this estimate takes on the node, rounded up."""
-    return estimate if node.spec.speed == 1.0 else -int(-estimate // node.spec.speed)
 
 
 def settled(job: JobView) -> set[int]:

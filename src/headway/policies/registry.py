@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from headway.errors import InvalidInput
+from headway.errors import InvalidInput, did_you_mean
 from headway.model.snapshot import Policy, PolicyFactory
 from headway.policies import backfill, heft, lin14
 
@@ -90,7 +89,7 @@ def find(text: str) -> Policy:
     name, _, arguments = text.strip().partition(":")
     known = factories()
     if name not in known:
-        raise InvalidInput("policy", name, ", ".join(sorted(known)), hint=_near(name, known))
+        raise InvalidInput("policy", name, ", ".join(sorted(known)), hint=did_you_mean(name, known))
     factory = known[name]()
     offered = {parameter.name: parameter for parameter in parameters_of(factory)}
     given: dict[str, object] = {}
@@ -99,7 +98,7 @@ def find(text: str) -> Policy:
         key = key.strip()
         if key not in offered:
             allowed = ", ".join(offered) or "none: it has no parameters"
-            raise InvalidInput(f"parameter of policy {name}", key, allowed, hint=_near(key, offered))
+            raise InvalidInput(f"parameter of policy {name}", key, allowed, hint=did_you_mean(key, offered))
         if not separator:
             raise InvalidInput(f"parameter of policy {name}", part, f"{key}=VALUE")
         if key in given:
@@ -122,8 +121,3 @@ def _value(policy: str, parameter: Parameter, text: str) -> object:
     except ValueError:
         allowed = "a whole number" if kind is int else "a number"
         raise InvalidInput(f"{parameter.name} of policy {policy}", text, allowed) from None
-
-
-def _near(name: str, known: dict[str, Any]) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(near)}?" if near else ""

@@ -38,6 +38,9 @@ def drawn_outages(
 
     Returns:
         In order of their begin, then the node's name.
+
+    Raises:
+        InvalidInput: a mean is not above 0.
     """
     for name, value in (("mean_up_seconds", mean_up_seconds), ("mean_down_seconds", mean_down_seconds)):
         if not value > 0:
