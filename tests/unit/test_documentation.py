@@ -1,0 +1,178 @@
+"""What README and docs say can be done, held to what there is."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import pytest
+
+from headway import Client, Job, Waiter
+from headway.cli.main import COMMANDS, headway
+from headway.core.scheduler import Scheduler
+from headway.model.job import Kind
+from headway.model.node import NodeSpec
+from headway.model.plan import Plan, Reason
+from headway.model.snapshot import Policy, Snapshot
+from headway.model.workload import Workload, workload_of
+from headway.policies import registry
+from headway.sim.kernel import Simulation
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page that are marked with this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pages
+def test_python_on_a_page_can_be_read_and_imports_what_there_is(page: Path) -> None:
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "headway":
+                module = importlib.import_module(node.module)
+                for alias in node.names:
+                    assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
+
+
+def test_the_example_of_the_readme_asks_for_what_there_is() -> None:
+    (example,) = blocks(ROOT / "README.md", "python")
+    asked = {node.attr for node in ast.walk(ast.parse(example)) if isinstance(node, ast.Attribute)}
+    assert asked
+    for name in asked:
+        assert any(hasattr(owner, name) for owner in (Client, Job, Waiter)), name
+
+
+@pages
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def commands_of(page: Path) -> Iterator[list[str]]:
+    """The words of each `headway COMMAND ...` line in the unmarked blocks of a page."""
+    for block in blocks(page, ""):
+        for line in block.splitlines():
+            if match := re.match(r"(?:\$ |\w+=\$\()?headway (.*)", line):
+                yield shlex.split(match[1].removesuffix(")"), comments=True)
+
+
+@pages
+def test_commands_on_a_page_have_the_options_they_are_given(page: Path) -> None:
+    context = click.Context(headway)
+    for words in commands_of(page):
+        assert words[0] in COMMANDS, words
+        command = headway.get_command(context, words[0])
+        assert command is not None
+        options = {option for parameter in command.params for option in parameter.opts}
+        own = words[: words.index("--")] if "--" in words else words
+        for word in own:
+            assert not word.startswith("--") or word in options, f"headway {words[0]} has no option {word}"
+
+
+def test_commands_are_found_on_the_pages() -> None:
+    assert sum(1 for page in PAGES for _ in commands_of(page)) > 10
+
+
+# The policy of the how-to
+
+
+@pytest.fixture
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module that the how-to shows, as whoever follows it has it."""
+    (source,) = (
+        block for block in blocks(ROOT / "docs" / "how-to" / "add-a-policy.md", "python") if "my_policies" in block
+    )
+    (tmp_path / "my_policies.py").write_text(source, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_policies", raising=False)
+    return importlib.import_module("my_policies")
+
+
+@dataclass
+class Watched:
+    """A policy, watched for changes of what it is shown and for answers that differ."""
+
+    policy: Policy
+    dump: Callable[[], object]
+    rounds: int = 0
+
+    @property
+    def per_instant(self) -> bool:
+        return self.policy.per_instant
+
+    @property
+    def task_rounds(self) -> bool:
+        return self.policy.task_rounds
+
+    def __call__(self, view: Snapshot) -> Plan:
+        before = self.dump()
+        plan = self.policy(view)
+        assert plan == self.policy(view)
+        assert self.dump() == before
+        self.rounds += 1
+        return plan
+
+
+def rigid(width: list[int], runtime: list[int], release: list[int]) -> Workload:
+    return workload_of(width=width, runtime=runtime, release=release, kind=int(Kind.RIGID))
+
+
+def simulated(policy: Policy, workload: Workload) -> tuple[list[int], int]:
+    """When each job starts on four slots, the whole state checked after every event; and how many rounds there were."""
+    running: list[Simulation] = []
+    watched = Watched(policy, lambda: running[0].scheduler.dump())
+    running.append(Simulation(workload, [NodeSpec("n", slots=4)], lambda _: watched, "shown", audit=Scheduler.check))
+    schedule = running[0].run()
+    assert not running[0].scheduler.refusals
+    return schedule.start.tolist(), watched.rounds
+
+
+def test_the_policy_of_the_how_to_starts_the_widest_that_fits(shown: ModuleType) -> None:
+    # All four slots are taken until 10; of those that wait the widest go first, and 1 slot beside 3 is not left idle.
+    workload = rigid([4, 1, 3, 2], [10, 5, 5, 5], [0, 1, 2, 3])
+    starts, rounds = simulated(shown.WidestFit(), workload)
+    assert starts == [0, 10, 10, 15]
+    assert rounds > 3
+
+
+def test_the_policy_of_the_how_to_keeps_its_limit_and_says_why_jobs_wait(shown: ModuleType) -> None:
+    starts, _ = simulated(shown.WidestFit(most=2), rigid([3, 2], [5, 5], [0, 0]))
+    assert starts == [-1, 0]
+    reasons: list[Reason] = []
+
+    def listen(scheduler: Scheduler) -> None:
+        if 1 in scheduler.state.jobs and scheduler.state.running:
+            reasons.append(scheduler.explain(1).reason)
+
+    workload, nodes = rigid([4, 4], [5, 5], [0, 0]), [NodeSpec("n", slots=4)]
+    Simulation(workload, nodes, lambda _: shown.WidestFit(), "shown", audit=listen).run()
+    assert reasons[0] is Reason.NO_ROOM_NOW
+
+
+def test_the_policy_of_the_how_to_is_had_by_name_with_its_parameter(
+    shown: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Entry:
+        name = "widest_fit"
+
+        @staticmethod
+        def load() -> Any:
+            return shown.WidestFit
+
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Entry] if group == registry.GROUP else [])
+    assert registry.find("widest_fit:most=64") == shown.WidestFit(most=64)
+    assert "widest_fit" in [offer.name for offer in registry.installed()]
