@@ -47,6 +47,9 @@ class Dealing:
 
     Attributes:
         left: slots not dealt yet.
+        last: by job id, the slots on which run the last tasks of bags with nothing more to start. They are dealt to
+            these bags or, where it lacks others, to a rigid job: another bag would have to wait for them to end, and
+            then they are dealt anyway.
         dealt: the slots of each job that got some, by job id.
         placed: job, task and slots of the tasks of workflows that start now.
         kept: the tasks of workflows that start now or for which slots are kept.
@@ -61,8 +64,11 @@ class Dealing:
                 taken |= attempt.slots
             elif not attempt.ending:
                 self.running[job] = self.running.get(job, NO_SLOTS) | attempt.slots
+        self.last = {job: slots & view.up for job, slots in self.running.items() if not view.jobs[job].ready}
         self.left: Slots = view.up & ~taken
         self.size = count(self.left)
+        for slots in self.last.values():
+            self.left &= ~slots
         self.dealt: dict[int, Slots] = {}
         self.placed: list[tuple[int, int, Slots]] = []
         self.kept: set[tuple[int, int]] = set()
@@ -99,8 +105,9 @@ class Dealing:
         """
         speeds, running, idle = self.view.speeds, self.running.get(job.id, NO_SLOTS), ~self.view.busy
         own, addable = running | job.held, self.addable(job) if job.kind is Kind.BAG else self.size
+        left = self.last.get(job.id, self.left)
         for slot in sorted(
-            numbers(self.left), key=lambda slot: (-speeds[slot], not own >> slot & 1, not idle >> slot & 1, slot)
+            numbers(left), key=lambda slot: (-speeds[slot], not own >> slot & 1, not idle >> slot & 1, slot)
         ):
             if running >> slot & 1 or addable:
                 addable -= not running >> slot & 1
@@ -114,14 +121,18 @@ class Dealing:
         """
         has = self.dealt.get(job.id, NO_SLOTS)
         wanted = min(most, self.usable(job) - count(has))
-        if wanted <= 0 or (job.kind is Kind.RIGID and count(self.left) < job.width):
+        if wanted <= 0:
             return 0
         if job.kind is Kind.WORKFLOW:
             return self._deal_tasks(job, wanted)
+        gained = self._best(job, job.width if job.kind is Kind.RIGID else wanted)
         if job.kind is Kind.RIGID:
-            wanted = job.width
-        gained = self._best(job, wanted)
+            gained |= lowest(sum(self.last.values()), job.width - count(gained))
+            if count(gained) < job.width:
+                return 0
         self.left &= ~gained
+        for bag in self.last:
+            self.last[bag] &= ~gained
         self.dealt[job.id] = has | gained
         return count(gained)
 
@@ -132,7 +143,7 @@ class Dealing:
                 chosen |= slot
             return chosen
         running = self.running.get(job.id, NO_SLOTS)
-        chosen = lowest(self.left & running, wanted)
+        chosen = lowest(self.last.get(job.id, self.left) & running, wanted)
         addable = self.addable(job)
         for preferred in (job.held, ~self.view.busy, -1):
             lacking = wanted - count(chosen)
@@ -164,9 +175,9 @@ class Dealing:
         return gained
 
     def while_slots_are_left(self, jobs: Iterable[JobView]) -> Iterator[JobView]:
-        """The jobs one after the other, until all slots are dealt."""
+        """The jobs one after the other, until one with ready tasks finds all slots dealt."""
         for job in jobs:
-            if not self.left:
+            if not self.left and (job.ready or not any(self.last.values())):
                 return
             yield job
 
