@@ -173,6 +173,8 @@ class Run:
             driver = Driver(journal, engine, ManualClock(1000), find, snapshot_every=9)
             await driver.start(NODES)
             driver.core.check()
+            current = {(attempt.job.id, attempt.task, attempt.number) for attempt in driver.core.state.attempts()}
+            assert point.found.running <= current | {*engine.killed}
             heard, cursor = list(point.heard), point.cursor
             # The client sends again what it was not answered; what it was answered is known.
             jobs: Counter[int] = Counter()

@@ -784,7 +784,8 @@ def test_what_breaks_the_driver_stops_it_where_the_journal_is_right(tmp_path: Pa
             assert [type(error) for error in raised] == [RuntimeError]
             with pytest.raises(Unavailable):
                 await live.driver.cancel([1])
-            offered.cancel()
+            with pytest.raises(Unavailable, match="broke"):
+                await offered
         async with rig(tmp_path) as live:
             assert live.running == [(1, 0, 2)]
 

@@ -130,6 +130,7 @@ class Driver:
         self._reports: list[base.Report] = []
         self._requests: list[_Request] = []
         self._offers: list[Offer] = []
+        self._taken: tuple[_Request | Offer, ...] = ()
         self._keys: dict[tuple[str, str], Offer] = {}
         self._pending: _Turn | None = None
         self._told = 0
@@ -344,6 +345,7 @@ class Driver:
             # The journal is right, this process may not be: stop here, a start goes on from the journal.
             log.critical("the driver broke", exc_info=error)
             self.broken.set_exception(error)
+            _refuse(self._taken, Unavailable("the server broke", "Ask again when it has been started again."))
             self._listeners.release()
             raise
 
@@ -353,6 +355,7 @@ class Driver:
             reports, self._reports = self._reports, []
             requests, self._requests = self._requests, []
             offers, self._offers = self._offers, []
+            self._taken = (*requests, *offers)
             turn = self._digest(reports, requests, offers)
         try:
             if turn.batch.events:
@@ -360,7 +363,7 @@ class Driver:
         except JournalFull as full:
             log.error("%s", full)
             if requests or offers:
-                _refuse((*requests, *offers), full)
+                _refuse(self._taken, full)
                 self._ledger.load()
                 turn = self._digest(reports, [], [])
             self._pending, self.full = turn, full
