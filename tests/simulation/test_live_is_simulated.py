@@ -23,7 +23,7 @@ from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.workload import Workload, workload_of
 from headway.policies import registry
-from headway.sim.kernel import Simulation
+from headway.sim.kernel import Simulation, specs
 from headway.testing import FakeEngine, ManualClock
 
 CLUSTER = (NodeSpec("slow", 5), NodeSpec("fast", 3, speed=2.0))
@@ -77,7 +77,7 @@ async def run_live(workload: Workload, policy: str, folder: Path) -> list[Event]
     engine = TimedEngine(workload, clock)
     driver = Driver(Journal(folder), engine, clock, registry.find, policy=policy)
     await driver.start(CLUSTER)
-    jobs = [workload.job(position) for position in range(len(workload))]
+    jobs = list(specs(workload))
     while jobs or engine.ends:
         at = min(jobs[0].release if jobs else NEVER, engine.ends[0][0] if engine.ends else NEVER)
         clock.advance((at - clock.now()) / SECOND)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.model.instant import NEVER
-from headway.model.job import JobSpec, Kind, PenaltyShape, TaskSpec
+from headway.model.job import Kind, TaskSpec
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -76,26 +76,6 @@ class Workload:
         if len(self) > 1 and bool((np.diff(changed.release) < 0).any()):
             return changed.take(np.argsort(changed.release, kind="stable").astype(np.int64))
         return changed
-
-    def job(self, position: int) -> JobSpec:
-        """The job at a position as the core is told of it."""
-        estimate = int(self.estimate[position])
-        due = int(self.due[position])
-        return JobSpec(
-            id=position,
-            kind=Kind(int(self.kind[position])),
-            release=int(self.release[position]),
-            tasks=int(self.tasks[position]),
-            width=int(self.width[position]),
-            estimate=None if estimate < 0 else estimate,
-            due=None if due >= NEVER else due,
-            priority=float(self.priority[position]),
-            rate=float(self.rate[position]),
-            shape=PenaltyShape.LINEAR,
-            user=str(self.user[position]),
-            name=str(self.label[position]),
-            plan=self.workflows.get(position, ()),
-        )
 
 
 COLUMNS: tuple[str, ...] = (

@@ -349,9 +349,10 @@ def specs(workload: Workload, chunk: int = 4096) -> Iterator[JobSpec]:
             workload.due[rows].tolist(),
             workload.priority[rows].tolist(),
             workload.rate[rows].tolist(),
+            map(str, workload.user[rows].tolist()),
         )
         for position, row in enumerate(zip(*columns, strict=True), first):
-            release, kind, tasks, width, estimate, due, priority, rate = row
+            release, kind, tasks, width, estimate, due, priority, rate, user = row
             yield JobSpec(
                 id=position,
                 kind=kinds[kind],
@@ -362,5 +363,6 @@ def specs(workload: Workload, chunk: int = 4096) -> Iterator[JobSpec]:
                 due=None if due >= NEVER else due,
                 priority=priority,
                 rate=rate,
+                user=user,
                 plan=workload.workflows.get(position, ()),
             )

@@ -1,0 +1,31 @@
+"""The jobs of a workload as the core is told of them."""
+
+from __future__ import annotations
+
+from headway.model.job import JobSpec, Kind, TaskSpec
+from headway.model.workload import workload_of
+from headway.sim.kernel import specs
+
+
+def test_every_term_of_a_workload_reaches_the_core() -> None:
+    plan = (TaskSpec(3), TaskSpec(4, 2, (0,)))
+    workload = workload_of(
+        release=[5, 0, 9],
+        runtime=[7, 8, 0],
+        tasks=[3, 1, 2],
+        width=[1, 4, 1],
+        estimate=[10, -1, -1],
+        due=[50, 2**62, 60],
+        priority=[2.5, 0, 1],
+        rate=[3, 1, 0],
+        user=["ann", "bob", ""],
+        kind=[int(Kind.BAG), int(Kind.RIGID), int(Kind.WORKFLOW)],
+        workflows={2: plan},
+    )
+    told = [
+        JobSpec(0, Kind.RIGID, width=4, user="bob"),
+        JobSpec(1, Kind.BAG, 5, tasks=3, estimate=10, due=50, priority=2.5, rate=3, user="ann"),
+        JobSpec(2, Kind.WORKFLOW, 9, tasks=2, due=60, priority=1, rate=0, plan=plan),
+    ]
+    assert list(specs(workload)) == told
+    assert list(specs(workload, chunk=2)) == told
