@@ -361,7 +361,8 @@ class Driver:
             if turn.batch.events:
                 self.journal.write(turn.batch)
         except JournalFull as full:
-            log.error("%s", full)
+            if self.full is None:
+                log.error("%s", full)
             if requests or offers:
                 _refuse(self._taken, full)
                 self._ledger.load()
@@ -369,8 +370,11 @@ class Driver:
             self._pending, self.full = turn, full
             self._clock.call_at(self._clock.now() + RETRY_AFTER, self._run_turn)
             return
+        if self.full is not None:
+            log.info("the journal can grow again")
         self._pending = self.full = None
         self._perform(turn)
+        self._taken = ()
         self._ledger.store_snapshot(turn.now)
         if self._reports:
             self._ask_for_turn()
