@@ -288,6 +288,21 @@ async def test_a_command_is_not_touched_by_functions_before_it(trial: Trial) -> 
     assert ending.stdout.tail.decode() == f"{os.getcwd()}\n.\n"
 
 
+async def test_functions_import_from_the_folder_the_driver_was_started_in(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use() -> object:
+        import ours  # type: ignore[import-not-found]
+
+        return ours.answer
+
+    (tmp_path / "ours.py").write_text("answer = 42")
+    (tmp_path / "select.py").write_text("raise ImportError('not what the agent means')")
+    monkeypatch.chdir(tmp_path)
+    await trial.start()
+    assert await trial.value(trial.call(use)) == 42
+
+
 # Many
 
 

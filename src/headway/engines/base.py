@@ -63,7 +63,9 @@ class Function(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A Python function to be called in a warm process.
+    """A Python function to be called in a warm process, one after the other in the same one.
+
+    It may import modules of the folder the driver was started in.
 
     Attributes:
         arguments: `(args, kwargs)`, pickled.

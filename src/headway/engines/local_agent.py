@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import heapq
 import os
 import select
 import signal
@@ -44,7 +43,6 @@ from headway.engines.local_frames import (
     Pong,
     Ready,
     Shelf,
-    Splitter,
     Standing,
     Stop,
     Taken,
@@ -58,6 +56,7 @@ from headway.engines.local_frames import (
     to_agent_decoder,
 )
 from headway.engines.local_processes import adopt_orphans, children, kill_trees, memory
+from headway.engines.local_run import Channel, Run, Slot
 from headway.model.events import Outcome
 
 Key = tuple[int, int, int]
@@ -66,7 +65,6 @@ WATCH_SECONDS = 0.02
 """How often memory is looked at where an attempt with a limit runs: at some GB/s it can exceed it by tens of MB."""
 
 _FORK_AGAIN_SECONDS = 1.0
-_CHUNK = 1 << 16
 _STRANGERS_MAX = 8
 
 
@@ -93,115 +91,6 @@ def serve(name: str, folder: str, kept: str, slots: int, orphaned_after: float, 
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
-
-
-class _Channel:
-    """A socket that never blocks: what does not fit is sent when it does."""
-
-    __slots__ = ("_epoll", "_rest", "_splitter", "closed", "socket")
-
-    def __init__(self, connected: socket.socket, epoll: select.epoll) -> None:
-        connected.setblocking(False)
-        self.socket = connected
-        self.closed = False
-        self._epoll = epoll
-        self._rest = bytearray()
-        self._splitter = Splitter()
-        epoll.register(connected, select.EPOLLIN)
-
-    def receive(self) -> list[bytes]:
-        """Bodies of frames that have arrived. At the end of the stream `closed` is set."""
-        try:
-            chunk = self.socket.recv(_CHUNK)
-        except BlockingIOError:
-            return []
-        except OSError:
-            chunk = b""
-        if not chunk:
-            self.closed = True
-        return self._splitter.feed(chunk)
-
-    def send(self, sent: bytes) -> None:
-        """Send, now or later. If nobody is there to receive, that is seen by who reads."""
-        if not self._rest:
-            try:
-                done = self.socket.send(sent)
-            except BlockingIOError:
-                done = 0
-            except OSError:
-                return
-            if done == len(sent):
-                return
-            sent = sent[done:]
-            self._epoll.modify(self.socket, select.EPOLLIN | select.EPOLLOUT)
-        self._rest += sent
-
-    def resume(self) -> None:
-        """Send more of what did not fit."""
-        try:
-            del self._rest[: self.socket.send(self._rest)]
-        except BlockingIOError:
-            return
-        except OSError:
-            self._rest.clear()
-        if not self._rest:
-            self._epoll.modify(self.socket, select.EPOLLIN)
-
-    def close(self) -> None:
-        """Be done with it."""
-        self._epoll.unregister(self.socket)
-        self.socket.close()
-
-
-class _Slot:
-    """A slot and its process.
-
-    Attributes:
-        run: what holds the slot.
-        dying: its process has been killed, or is to be replaced.
-        used: its process has run something.
-        functions: what its process holds.
-    """
-
-    __slots__ = ("channel", "dying", "functions", "number", "pid", "run", "stem", "used")
-
-    def __init__(self, number: int, stem: str) -> None:
-        self.number = number
-        self.stem = stem
-        self.run: _Run | None = None
-        self.renew(0, None)
-
-    def renew(self, pid: int, channel: _Channel | None) -> None:
-        self.pid = pid
-        self.channel = channel
-        self.dying = pid == 0
-        self.used = False
-        self.functions: Shelf[bool] = Shelf()
-
-
-class _Run:
-    """A member of an attempt on this node.
-
-    Attributes:
-        slots: those it holds or waits for; its process is that of the first.
-        pickled: the function it calls.
-        body: its `Launch` as it came.
-        ready: has its slots, waits for `Go` (gangs).
-        since: when it started; None until then.
-        verdict: why it is being killed.
-    """
-
-    __slots__ = ("body", "key", "launch", "pickled", "ready", "since", "slots", "verdict")
-
-    def __init__(self, launch: Launch, body: bytes, slots: list[_Slot], pickled: bytes | None) -> None:
-        self.key = (launch.job, launch.task, launch.attempt)
-        self.launch = launch
-        self.body = body
-        self.slots = slots
-        self.pickled = pickled
-        self.ready = False
-        self.since: float | None = None
-        self.verdict: tuple[Outcome, str] | None = None
 
 
 class _Agent:
@@ -243,23 +132,22 @@ class _Agent:
         for fd in self.handlers:
             self.epoll.register(fd, select.EPOLLIN)
 
-        self.driver: _Channel | None = None
+        self.driver: Channel | None = None
         self.starts = False
-        self.strangers: list[_Channel] = []
+        self.strangers: list[Channel] = []
         self.decode = to_agent_decoder().decode
         self.functions: Shelf[bytes] = Shelf()
         self.outbox: list[bytes] = []
 
-        self.waiting: deque[_Run] = deque()
-        self.runs: dict[Key, list[_Run]] = {}
+        self.waiting: deque[Run] = deque()
+        self.runs: dict[Key, list[Run]] = {}
         self.ended: dict[Key, list[MemberEnded]] = {}
-        self.deadlines: list[tuple[float, int, _Run]] = []
-        self.launches = 0
-        self.limited: set[_Slot] = set()
+        self.timed: set[Run] = set()
+        self.limited: set[Run] = set()
         self.fork_again: float | None = None
 
-        self.slots = [_Slot(number, os.path.join(folder, f"slot-{number}")) for number in range(slots)]
-        self.by_pid: dict[int, _Slot] = {}
+        self.slots = [Slot(number, os.path.join(folder, f"slot-{number}")) for number in range(slots)]
+        self.by_pid: dict[int, Slot] = {}
         gc.collect()
         gc.freeze()
         for slot in self.slots:
@@ -271,7 +159,7 @@ class _Agent:
             for fd, mask in self.epoll.poll(self.patience()):
                 if handler := self.handlers.get(fd):
                     handler(mask)
-            if self.deadlines or self.limited or self.fork_again is not None:
+            if self.timed or self.limited or self.fork_again is not None:
                 self.on_time()
             if time.monotonic() - self.heard > self.orphaned_after:
                 self.stopping = True
@@ -287,15 +175,14 @@ class _Agent:
 
     def patience(self) -> float:
         """Seconds until something has to be done even if nothing happens."""
-        until = self.heard + self.orphaned_after
-        if self.deadlines or self.limited or self.fork_again is not None:
-            if self.deadlines:
-                until = min(until, self.deadlines[0][0])
-            if self.limited:
-                until = min(until, time.monotonic() + WATCH_SECONDS)
-            if self.fork_again is not None:
-                until = min(until, self.fork_again)
-        return max(0.0, until - time.monotonic())
+        until = [self.heard + self.orphaned_after]
+        if self.timed:
+            until += [run.until for run in self.timed if run.until is not None]
+        if self.limited:
+            until.append(time.monotonic() + WATCH_SECONDS)
+        if self.fork_again is not None:
+            until.append(self.fork_again)
+        return max(0.0, min(until) - time.monotonic())
 
     # The driver
 
@@ -305,13 +192,13 @@ class _Agent:
             connected, _address = self.listener.accept()
         except BlockingIOError:
             return
-        stranger = _Channel(connected, self.epoll)
+        stranger = Channel(connected, self.epoll)
         self.strangers.append(stranger)
         self.handlers[connected.fileno()] = lambda _: self.on_stranger(stranger)
         if len(self.strangers) > _STRANGERS_MAX:
             self.dismiss(self.strangers[0])
 
-    def on_stranger(self, stranger: _Channel) -> None:
+    def on_stranger(self, stranger: Channel) -> None:
         """Let a driver in that knows the secret, and nobody else; one at a time."""
         hello = None
         for body in stranger.receive()[:1]:
@@ -329,7 +216,7 @@ class _Agent:
             self.strangers.remove(stranger)
             self.welcome(stranger, hello)
 
-    def dismiss(self, channel: _Channel) -> None:
+    def dismiss(self, channel: Channel) -> None:
         """Hang up."""
         if channel in self.strangers:
             self.strangers.remove(channel)
@@ -338,7 +225,7 @@ class _Agent:
         del self.handlers[channel.socket.fileno()]
         channel.close()
 
-    def welcome(self, driver: _Channel, hello: Hello) -> None:
+    def welcome(self, driver: Channel, hello: Hello) -> None:
         """Tell a new driver what there is."""
         self.driver = driver
         self.handlers[driver.socket.fileno()] = self.on_driver
@@ -400,7 +287,7 @@ class _Agent:
                 assert launch.pickled is not None, "the driver knows what this agent holds"
                 pickled = launch.pickled
                 self.functions.put(launch.function, len(pickled), pickled)
-        run = _Run(launch, body, [self.slots[number] for number in launch.slots], pickled)
+        run = Run(launch, body, [self.slots[number] for number in launch.slots], pickled)
         self.runs.setdefault(run.key, []).append(run)
         if not self.waiting and all(slot.run is None and not slot.dying for slot in run.slots):
             self.hold(run)
@@ -422,7 +309,7 @@ class _Agent:
             self.waiting.remove(run)
             self.hold(run)
 
-    def hold(self, run: _Run) -> None:
+    def hold(self, run: Run) -> None:
         """The slots are the run's. A gang starts when all its members have theirs."""
         for slot in run.slots:
             slot.run = run
@@ -432,7 +319,7 @@ class _Agent:
         else:
             self.begin(run)
 
-    def begin(self, run: _Run) -> None:
+    def begin(self, run: Run) -> None:
         """Hand a run to the process of its slot."""
         slot, launch = run.slots[0], run.launch
         if slot.dying:
@@ -456,14 +343,14 @@ class _Agent:
         run.body = b""
         run.since = time.monotonic()
         if launch.time_limit is not None:
-            self.launches += 1
-            heapq.heappush(self.deadlines, (run.since + launch.time_limit, self.launches, run))
+            run.until = run.since + launch.time_limit
+            self.timed.add(run)
         if limit is not None:
-            self.limited.add(slot)
+            self.limited.add(run)
         if self.starts:
             self.outbox.append(frame(MemberStarted(*run.key)))
 
-    def kill(self, run: _Run, outcome: Outcome, detail: str) -> None:
+    def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
         """End a run, whatever it is doing; its end is told when its process is buried."""
         if run.verdict is not None:
             return
@@ -475,7 +362,7 @@ class _Agent:
             self.waiting.remove(run)
         self.finish(run, Raw(encode(Ending(outcome, detail=detail))))
 
-    def finish(self, run: _Run, ending: Raw) -> None:
+    def finish(self, run: Run, ending: Raw) -> None:
         """A run is over: tell the driver, and keep it until it says that it knows."""
         launch = run.launch
         runs = self.runs[run.key]
@@ -485,7 +372,8 @@ class _Agent:
         for slot in run.slots:
             if slot.run is run:
                 slot.run = None
-        self.limited.discard(run.slots[0])
+        self.timed.discard(run)
+        self.limited.discard(run)
         member = MemberEnded(*run.key, launch.rank, launch.width, ending)
         self.ended.setdefault(run.key, []).append(member)
         self.outbox.append(frame(member))
@@ -495,18 +383,16 @@ class _Agent:
     def on_time(self) -> None:
         """See to limits of time and memory, and to processes that could not be forked."""
         now = time.monotonic()
-        while self.deadlines and self.deadlines[0][0] <= now:
-            run = heapq.heappop(self.deadlines)[2]
-            if run.slots[0].run is run:
-                self.kill(run, Outcome.OUT_OF_TIME, f"ran longer than {run.launch.time_limit:g} s")
-        for slot in tuple(self.limited):
-            held = slot.run
-            assert held is not None
-            limit = held.launch.memory_limit
+        for run in [run for run in self.timed if run.until is not None and run.until <= now]:
+            self.timed.discard(run)
+            self.kill(run, Outcome.OUT_OF_TIME, f"ran longer than {run.launch.time_limit:g} s")
+        for run in tuple(self.limited):
+            limit = run.launch.memory_limit
             assert limit is not None
-            used = memory(slot.pid, limit)
+            used = memory(run.slots[0].pid, limit)
             if used > limit:
-                self.kill(held, Outcome.OUT_OF_MEMORY, f"used {used} bytes of memory; allowed: {limit}")
+                self.limited.discard(run)
+                self.kill(run, Outcome.OUT_OF_MEMORY, f"used {used} bytes of memory; allowed: {limit}")
         if self.fork_again is not None and self.fork_again <= now:
             self.fork_again = None
             for slot in self.slots:
@@ -515,7 +401,7 @@ class _Agent:
 
     # The slots' processes
 
-    def fork(self, slot: _Slot) -> None:
+    def fork(self, slot: Slot) -> None:
         """Give a slot a new process, warm at once: it is a copy of this one. What waited for it goes on."""
         ours, theirs = socket.socketpair()
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
@@ -531,7 +417,7 @@ class _Agent:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             theirs.close()
-        channel = _Channel(ours, self.epoll)
+        channel = Channel(ours, self.epoll)
         self.handlers[ours.fileno()] = lambda mask: self.on_slot(slot, channel, mask)
         self.by_pid[pid] = slot
         slot.renew(pid, channel)
@@ -540,7 +426,7 @@ class _Agent:
             self.begin(run)
         self.advance()
 
-    def be(self, slot: _Slot, theirs: socket.socket, ours: socket.socket, blocked: Any) -> NoReturn:
+    def be(self, slot: Slot, theirs: socket.socket, ours: socket.socket, blocked: Any) -> NoReturn:
         """In the forked process: let go of what is the agent's, then be the slot's process."""
         try:
             self.epoll.close()
@@ -558,7 +444,7 @@ class _Agent:
             sys.stderr.flush()
             os._exit(70)
 
-    def on_slot(self, slot: _Slot, channel: _Channel, mask: int) -> None:
+    def on_slot(self, slot: Slot, channel: Channel, mask: int) -> None:
         """A slot's process says that it is done. If it is dead instead, a signal says so."""
         if mask & select.EPOLLOUT:
             channel.resume()
@@ -573,12 +459,12 @@ class _Agent:
         if channel.closed:
             self.hang_up(channel)
 
-    def hang_up(self, channel: _Channel) -> None:
+    def hang_up(self, channel: Channel) -> None:
         """Listen no more to a slot's process that has closed its side, or is dead."""
         if self.handlers.pop(channel.socket.fileno(), None):
             channel.close()
 
-    def replace(self, slot: _Slot) -> None:
+    def replace(self, slot: Slot) -> None:
         """Kill a slot's process with all that is below it; a new one follows when it is buried."""
         slot.dying = True
         if slot.pid:
@@ -601,12 +487,13 @@ class _Agent:
         if strays := [pid for pid in children(self.pid) if pid not in self.by_pid]:
             kill_trees(strays)
 
-    def bury(self, slot: _Slot, status: int) -> None:
+    def bury(self, slot: Slot, status: int) -> None:
         """A slot's process is dead: tell what became of its run, and give the slot a new one."""
         channel = slot.channel
         assert channel is not None
-        while not channel.closed and (said := channel.receive()):  # it may have been done just before
-            for body in said:
+        channel.drained = False
+        while not (channel.closed or channel.drained):  # it may have been done just before
+            for body in channel.receive():
                 if slot.run is not None and slot.run.since is not None:
                     self.finish(slot.run, decode_done(body).ending)
         self.hang_up(channel)
@@ -620,7 +507,7 @@ class _Agent:
         elif self.fork_again is None:  # it cannot even begin: try less often
             self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
 
-    def died(self, run: _Run, since: float, code: int) -> Ending:
+    def died(self, run: Run, since: float, code: int) -> Ending:
         """The ending of a run whose process died, by our hand or otherwise."""
         slot, launch = run.slots[0], run.launch
         paths = ("", "") if launch.function else output.streams(decode_command(launch.work))

@@ -190,8 +190,9 @@ class LocalNode:
 
     async def _greet(self, connected: socket.socket, patience: float) -> Welcome | None:
         """Say who we are; None if there is no answer."""
-        line = self.line = _Line(self)
+        line = _Line(self)
         await self._loop.create_unix_connection(lambda: line, sock=connected)
+        self.line = line
         line.transport.write(frame(Hello(self._secret, VERSION, self.spec.reports_start)))
         try:
             return await asyncio.wait_for(line.welcome, patience)
