@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.instant import from_seconds
-from headway.model.node import NodeSpec, node_flaw
+from headway.model.node import NodeSpec
 
 _MOST = 1_000_000  # of anything that is counted: more is a slip of the finger
 
@@ -55,12 +55,11 @@ def uniform_cluster(slots: int) -> tuple[NodeSpec, ...]:
     """One node of speed factor 1 with this many slots.
 
     Raises:
-        InvalidInput: `slots` is less than 1.
+        InvalidInput: `slots` is less than 1 or more than a million.
     """
-    node = NodeSpec("cluster", slots=slots)
-    if node_flaw(node):
-        raise InvalidInput("slots", slots, "1 or more")
-    return (node,)
+    if not _is_count(slots):
+        raise InvalidInput("slots", slots, _COUNT)
+    return (NodeSpec("cluster", slots=slots),)
 
 
 def read_cluster(path: str | Path) -> tuple[NodeSpec, ...]:

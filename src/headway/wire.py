@@ -8,7 +8,7 @@ base64 in JSON. Instants are integer microseconds since the Unix epoch, duration
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -21,6 +21,9 @@ from headway.model.job import JobId, JobSpec, Kind, PenaltyShape, TaskSpec
 API: Final = "/v1"
 MSGPACK: Final = "application/msgpack"
 JSON: Final = "application/json"
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""Of a job, a task or a message, as a caller names it: what the journal can look for."""
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -210,7 +213,7 @@ class JobChange(Request, frozen=True):
 class JobsNamed(Request, frozen=True):
     """Some jobs by their ids."""
 
-    jobs: tuple[JobId, ...]
+    jobs: tuple[Number, ...]
 
 
 class Explanation(Answer, frozen=True):
@@ -292,9 +295,9 @@ class TaskResult(Answer, frozen=True, omit_defaults=True):
 class TaskRange(Request, frozen=True):
     """Tasks of a job from number `first` on, up to but without `last`; None: to its end."""
 
-    job: JobId
-    first: int = 0
-    last: int | None = None
+    job: Number
+    first: Number = 0
+    last: Number | None = None
 
 
 class ResultsWanted(Request, frozen=True):
@@ -413,7 +416,7 @@ JOBS: Final = Route(
     query=(
         ("status", str, "only jobs of this status; `open`: those that are not ended"),
         ("user", str, "only jobs of this user"),
-        ("after", int, "only jobs with greater ids"),
+        ("after", Number, "only jobs with greater ids"),
         ("limit", int, "at most so many; default 1000"),
     ),
     summary="List jobs.",
@@ -432,9 +435,9 @@ MESSAGES: Final = Route(
     f"{API}/messages",
     Messages,
     query=(
-        ("after", int, "cursor: only messages with greater numbers; default 0"),
+        ("after", Number, "cursor: only messages with greater numbers; default 0"),
         ("client", str, "messages about the jobs that were submitted with this client text"),
-        ("job", list[int], "messages about this job; may be given many times, instead of `client`"),
+        ("job", list[Number], "messages about this job; may be given many times, instead of `client`"),
         ("wait", float, "seconds to wait for a message if there is none, 0 to 60; default 0"),
         ("limit", int, "at most so many; default 1000"),
         ("results", int, "results up to so many bytes come with the messages; default 0: none do"),

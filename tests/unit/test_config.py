@@ -103,5 +103,5 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
 
 def test_a_uniform_cluster_is_one_node() -> None:
     assert [(node.slots, node.speed) for node in uniform_cluster(128)] == [(128, 1.0)]
-    with pytest.raises(InvalidInput, match="slots is 0; allowed: 1 or more"):
+    with pytest.raises(InvalidInput, match="slots is 0; allowed: a whole number from 1 to 1000000"):
         uniform_cluster(0)

@@ -7,13 +7,21 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
-from headway.model.instant import SECOND, Duration, Instant
+from headway.model.instant import NEVER, SECOND, Duration, Instant
 
 JobId = int
 """Given by whoever accepts the job; unique for ever. Ties between jobs end in it."""
 
 ESTIMATE_DEFAULT: Final[Duration] = 600 * SECOND
 """What a task is believed to run where nobody said."""
+
+COUNT_MAX: Final = 2**31 - 1
+"""Tasks that a job may have, and retries that a task may be granted."""
+
+BYTES_MAX: Final = 2**62
+"""More memory than any node has; no limit may be that high."""
+
+_TIME: Final = f"less than {NEVER} microseconds"
 
 
 class Kind(IntEnum):
@@ -107,12 +115,18 @@ class JobSpec:
 def flaw(job: JobSpec) -> str | None:
     """What is wrong with a job's terms, as `field is value; allowed: ...`; None when nothing is."""
     checks: tuple[tuple[bool, str, object, str], ...] = (
-        (job.tasks >= 1, "tasks", job.tasks, "1 or more"),
+        (1 <= job.tasks <= COUNT_MAX, "tasks", job.tasks, f"1 to {COUNT_MAX}"),
         (job.width >= 1, "width", job.width, "1 or more"),
         (job.kind is not Kind.RIGID or job.tasks == 1, "tasks", job.tasks, "1 for a rigid job"),
         (job.kind is Kind.RIGID or job.width == 1, "width", job.width, "1 unless the job is rigid"),
-        (job.release >= 0, "release", job.release, "0 or later"),
-        (job.estimate is None or job.estimate >= 0, "estimate", job.estimate, "0 or more, or none"),
+        (0 <= job.release < NEVER, "release", job.release, f"0 or later, {_TIME}"),
+        (
+            job.estimate is None or 0 <= job.estimate < NEVER,
+            "estimate",
+            job.estimate,
+            f"0 or more, {_TIME}, or none",
+        ),
+        (job.due is None or -NEVER < job.due < NEVER, "due", job.due, f"{_TIME} from zero, or none"),
         (math.isfinite(job.priority), "priority", job.priority, "a finite number"),
         (math.isfinite(job.rate) and job.rate >= 0, "rate", job.rate, "a finite number, 0 or more"),
         (
@@ -121,13 +135,18 @@ def flaw(job: JobSpec) -> str | None:
             job.workload,
             "a finite number, 0 or more, or none",
         ),
-        (job.retries >= 0, "retries", job.retries, "0 or more"),
-        (job.time_limit is None or job.time_limit > 0, "time_limit", job.time_limit, "more than 0, or none"),
+        (0 <= job.retries <= COUNT_MAX, "retries", job.retries, f"0 to {COUNT_MAX}"),
         (
-            job.memory_limit is None or job.memory_limit > 0,
+            job.time_limit is None or 0 < job.time_limit < NEVER,
+            "time_limit",
+            job.time_limit,
+            f"more than 0, {_TIME}, or none",
+        ),
+        (
+            job.memory_limit is None or 0 < job.memory_limit < BYTES_MAX,
             "memory_limit",
             job.memory_limit,
-            "more than 0, or none",
+            f"more than 0, less than {BYTES_MAX}, or none",
         ),
         (
             len(job.plan) == (job.tasks if job.kind is Kind.WORKFLOW else 0),
@@ -142,8 +161,8 @@ def flaw(job: JobSpec) -> str | None:
     for number, task in enumerate(job.plan):
         if task.cores < 1:
             return f"plan[{number}].cores is {task.cores!r}; allowed: 1 or more"
-        if task.estimate < 0:
-            return f"plan[{number}].estimate is {task.estimate!r}; allowed: 0 or more"
+        if not 0 <= task.estimate < NEVER:
+            return f"plan[{number}].estimate is {task.estimate!r}; allowed: 0 or more, {_TIME}"
         for before in task.after:
             if not 0 <= before < number:
                 return f"plan[{number}].after holds {before!r}; allowed: numbers of earlier tasks"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast, get_origin
 
 import msgspec
 from starlette.applications import Starlette
@@ -27,7 +27,7 @@ from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import JournalFull, MessageRow
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
-from headway.model.job import JobId
+from headway.model.job import JobId, flaw
 from headway.web.openapi import describe
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,9 @@ class Api:
             except HeadwayError as error:
                 return _refusal(error, packed)
             except msgspec.MsgspecError as error:
-                return _refusal(HeadwayError(f"the body of {route.name} is not as it should be: {error}"), packed)
+                kind = request.headers.get("content-type", wire.MSGPACK)
+                hint = "" if kind.startswith((wire.JSON, wire.MSGPACK)) else f"JSON wants Content-Type: {wire.JSON}."
+                return _refusal(HeadwayError(f"the body of {route.name} is not as it should be: {error}", hint), packed)
             except Exception as error:
                 log.exception("%s failed", route.name)
                 broken = wire.ErrorBody(
@@ -226,9 +228,13 @@ class Api:
         return reports.job_detail(self._driver, asked.job)
 
     async def _change(self, asked: Asked) -> wire.Done:
-        reports.row(self._driver, asked.job)
-        if asked.body == wire.JobChange():
+        spec = reports.row(self._driver, asked.job).spec
+        terms = {name: value for name, value in msgspec.structs.asdict(asked.body).items() if value is not None}
+        if not terms:
             raise InvalidInput("change", "empty", "a priority, a due date, or both")
+        wrong = flaw(replace(spec, **terms))
+        if wrong is not None:
+            raise HeadwayError(wrong)
         return wire.Done(await self._driver.change(asked.job, asked.body))
 
     async def _cancel(self, asked: Asked) -> wire.Done:
@@ -298,15 +304,16 @@ def _query(request: Request, kinds: Mapping[str, Any]) -> dict[str, Any]:
         values = request.query_params.getlist(name)
         kind = kinds[name]
         try:
-            found[name] = msgspec.convert(values if kind not in (int, float, str) else values[-1], kind, strict=False)
+            many = get_origin(kind) is list
+            found[name] = msgspec.convert(values if many else values[-1], kind, strict=False)
         except msgspec.ValidationError as error:
             raise InvalidInput(name, ", ".join(values), f"a value of another kind ({error})") from None
     return found
 
 
 def _job_id(text: str) -> JobId:
-    if not text.isdecimal():
-        raise InvalidInput("job", text, "the id of a job, a whole number")
+    if not text.isdecimal() or len(text) > 18:
+        raise InvalidInput("job", text, "the id of a job, a whole number of at most 18 digits")
     return int(text)
 
 

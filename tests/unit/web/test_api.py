@@ -246,6 +246,12 @@ def test_what_runs_and_waits_is_told_and_changed(tmp_path: Path) -> None:
         (wire.SUBMIT, {"jobs": []}, "", "jobs is []; allowed: at least one job"),
         (wire.CHANGE, {"priority": "high"}, "", "Expected `float | null`, got `str` - at `$.priority`"),
         (wire.CHANGE, {}, "", "allowed: a priority, a due date, or both"),
+        (wire.CHANGE, {"due": 10**30}, "", "due is 10"),
+        (wire.CANCEL, {"jobs": [10**30]}, "", "$.jobs[0]"),
+        (wire.CLEAR, {"jobs": [-1]}, "", "Expected `int` >= 0"),
+        (wire.RESULTS, {"wanted": [{"job": 1, "last": 10**30}]}, "", "$.wanted[0].last"),
+        (wire.JOBS, None, "?after=100000000000000000000", "after is '1"),
+        (wire.MESSAGES, None, "?job=100000000000000000000", "job is '1"),
         (wire.CHOOSE, {"policy": "easi"}, "", "'easi'"),
         (wire.CHOOSE, {"policy": "easy:dept=1"}, "", "dept"),
         (wire.JOBS, None, "?status=runing", "status is 'runing'; allowed: open, held"),
@@ -267,6 +273,44 @@ def test_bad_questions_are_answered_clearly_and_change_nothing(
         answer = await rig.json(route, body, query=query, status=400)
         assert error in answer["error"]
         assert rig.driver.core.dump() == before
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        *({name: 10**30} for name in ("tasks", "release", "estimate", "due", "retries", "time_limit", "memory_limit")),
+        {"due": -(2**62)},
+        {"tasks": 1, "kind": "workflow", "plan": [{"estimate": 10**30}]},
+    ],
+)
+def test_numbers_that_the_journal_cannot_hold_are_refused_at_submission(tmp_path: Path, terms: dict[str, Any]) -> None:
+    async def scenario(rig: Rig) -> None:
+        job = {"work": {"type": "commands", "commands": [{"argv": ["true"]}]}, **terms}
+        assert "allowed: " in (await rig.json(wire.SUBMIT, {"jobs": [job]}, status=400))["error"]
+        assert await rig.ask(wire.SUBMIT, submission()) == wire.Submitted((1,), 0)
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("priority", [float("nan"), float("inf")])
+def test_a_priority_that_has_no_order_is_refused(tmp_path: Path, priority: float) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission())
+        refused = await rig.ask(wire.CHANGE, wire.JobChange(priority=priority), job=1, status=400)
+        assert "priority is" in refused.error
+        assert (await rig.ask(wire.JOB, job=1)).job.priority == 0
+
+    run(tmp_path, scenario)
+
+
+def test_json_without_its_content_type_is_told_what_it_lacks(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        form = "application/x-www-form-urlencoded"
+        token = f"Bearer {TOKEN}"
+        status, _, content = await rig.send("POST", wire.SUBMIT.path, b"{}", authorization=token, content_type=form)
+        assert (status, json.loads(content)["hint"]) == (400, "JSON wants Content-Type: application/json.")
 
     run(tmp_path, scenario)
 
@@ -295,7 +339,7 @@ def test_jobs_that_never_were_are_not_found(tmp_path: Path) -> None:
         status, _, content = await rig.send("GET", "/v1/jobs/x", authorization=f"Bearer {TOKEN}")
         assert (status, json.loads(content)["error"]) == (
             400,
-            "job is 'x'; allowed: the id of a job, a whole number",
+            "job is 'x'; allowed: the id of a job, a whole number of at most 18 digits",
         )
         for method, path, expected in [("GET", "/v1/nothing", 404), ("DELETE", "/v1/jobs", 405)]:
             status, _, content = await rig.send(method, path, authorization=f"Bearer {TOKEN}")
