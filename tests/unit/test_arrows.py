@@ -117,9 +117,7 @@ def impurities(module: str, source: str) -> list[str]:
         return []
     known = (sys.stdlib_module_names - WORLD) | PURE[room(module)] | {"headway"}
     found = [
-        f"{module}:{line} imports {name}"
-        for line, name in imports(module, source)
-        if name.split(".")[0] not in known
+        f"{module}:{line} imports {name}" for line, name in imports(module, source) if name.split(".")[0] not in known
     ]
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Await | ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith):
@@ -128,9 +126,7 @@ def impurities(module: str, source: str) -> list[str]:
             match node.func:
                 case ast.Name(id="open" | "print" | "input" as call):
                     found.append(f"{module}:{node.lineno} calls {call}")
-                case ast.Attribute(
-                    attr="now" | "utcnow" | "today" as call, value=ast.Name(id="datetime" | "date")
-                ):
+                case ast.Attribute(attr="now" | "utcnow" | "today" as call, value=ast.Name(id="datetime" | "date")):
                     found.append(f"{module}:{node.lineno} calls {call}")
     return found
 
@@ -155,9 +151,7 @@ def test_importing_headway_imports_nothing_of_ours() -> None:
     eager = ast.Module(
         body=[node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], type_ignores=[]
     )
-    assert [
-        name for _, name in imports("headway", ast.unparse(eager), package=True) if within(name, "headway")
-    ] == []
+    assert [name for _, name in imports("headway", ast.unparse(eager), package=True) if within(name, "headway")] == []
 
 
 @pytest.mark.parametrize(
@@ -200,9 +194,7 @@ def test_a_right_arrow_is_let_through(module: str, source: str) -> None:
 
 
 def test_relative_imports_in_a_package_start_at_the_package() -> None:
-    assert list(
-        imports("headway.core", "from .state import State\nfrom ..model import job", package=True)
-    ) == [
+    assert list(imports("headway.core", "from .state import State\nfrom ..model import job", package=True)) == [
         (1, "headway.core.state.State"),
         (2, "headway.model.job"),
     ]
