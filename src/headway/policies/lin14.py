@@ -39,7 +39,7 @@ def in_system(view: Snapshot) -> list[JobView]:
 
 def deal_spare(dealing: Dealing, rule: str) -> None:
     """Deal what is left to the jobs in need, one after the other, each up to what it can use (Lin14 5.5)."""
-    if rule != "none" and dealing.left:
+    if rule != "none":
         needy = sorted(dealing.in_need(), key=by_due if rule == "due" else by_priority)
         for job in dealing.while_slots_are_left(needy):
             dealing.deal(job, dealing.size)
@@ -162,12 +162,10 @@ def deal_pace(dealing: Dealing, job: JobView, within: Duration) -> None:
     elif dealing.view.uniform:
         wanted = -(-work // within)
     else:
-        speed, wanted = 0.0, 0
-        for slot in dealing.by_speed(job):
-            if speed * within >= work:
-                break
-            speed += dealing.view.speeds[slot.bit_length() - 1]
-            wanted += 1
+        pace, wanted = 0.0, 0
+        for (speed, _), offered in zip(dealing.classes, dealing.offers(job), strict=True):
+            while offered and pace * within < work:
+                pace, wanted, offered = pace + speed, wanted + 1, offered - 1
     dealing.deal(job, wanted)
 
 

@@ -8,7 +8,7 @@ from heapq import nsmallest
 from headway.model.instant import Duration
 from headway.model.job import Kind
 from headway.model.plan import Claim, Plan
-from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers
+from headway.model.slots import NO_SLOTS, Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
 
 
@@ -41,16 +41,21 @@ def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
 class Dealing:
     """Slots being dealt to jobs in one round, the jobs in the policy's order, each up to what it can use.
 
-    Dealt are the slots that are up and on which no rigid job and no single task runs. A bag keeps the slots on which
-    its own tasks run, then gets slots that are idle, then slots that another bag gives up: there the running task ends
-    first (claim `AFTER`, Lin14 figure 3.2). Where speeds differ the fastest slots go first.
+    Dealt are the slots that are up and on which no rigid job and no single task runs. Where speeds differ the fastest
+    go first. How many of each speed a job gets is settled at once, which ones only when all have got theirs: so each
+    keeps what it holds and where it runs, and only what it gives up passes to another. There the running task ends
+    first (claim `AFTER`, Lin14 figure 3.2).
 
     Attributes:
-        left: slots not dealt yet.
+        size: how many slots can be dealt.
+        dealt: the slots of each job that got some, by job id; complete once the plan is written.
+        shares: by job id, how many slots of each speed it got that are not chosen yet.
+        classes: speeds and their slots, fastest first.
+        room: how many slots of each class are not dealt yet.
+        left: slots not chosen yet.
         last: by job id, the slots on which run the last tasks of bags with nothing more to start. They are dealt to
             these bags or, where it lacks others, to a rigid job: another bag would have to wait for them to end, and
             then they are dealt anyway.
-        dealt: the slots of each job that got some, by job id.
         placed: job, task and slots of the tasks of workflows that start now.
         kept: the tasks of workflows that start now or for which slots are kept.
     """
@@ -69,6 +74,9 @@ class Dealing:
         self.size = count(self.left)
         for slots in self.last.values():
             self.left &= ~slots
+        self.classes = [(1.0, view.up)] if view.uniform else classes_of(view)
+        self.room = [count(self.left & slots) for _, slots in self.classes]
+        self.shares: dict[int, list[int]] = {}
         self.dealt: dict[int, Slots] = {}
         self.placed: list[tuple[int, int, Slots]] = []
         self.kept: set[tuple[int, int]] = set()
@@ -83,35 +91,33 @@ class Dealing:
             return sum(sizes)
         return job.ready + count(self.running.get(job.id, NO_SLOTS))
 
+    def has(self, job: JobView) -> int:
+        """How many slots the job was dealt."""
+        return count(self.dealt.get(job.id, NO_SLOTS)) + sum(self.shares.get(job.id, ()))
+
     def in_need(self) -> list[JobView]:
         """The jobs that could use more slots than they were dealt, in order of release."""
         return [
             job
             for job in self.view.jobs.values()
-            if job.release <= self.view.now
-            and not job.cancelled
-            and self.usable(job) > count(self.dealt.get(job.id, NO_SLOTS))
+            if job.release <= self.view.now and not job.cancelled and self.usable(job) > self.has(job)
         ]
 
-    def addable(self, job: JobView) -> int:
-        """How many slots a bag could use besides those on which it runs: one for each ready task."""
-        running = self.running.get(job.id, NO_SLOTS)
-        return max(0, job.ready - count(self.dealt.get(job.id, NO_SLOTS) & ~running))
-
-    def by_speed(self, job: JobView) -> Iterator[int]:
-        """The slots left that the job could use, each a set of one, fastest first.
-
-        Of equals the job's own come first, then idle ones, then the lowest.
-        """
-        speeds, running, idle = self.view.speeds, self.running.get(job.id, NO_SLOTS), ~self.view.busy
-        own, addable = running | job.held, self.addable(job) if job.kind is Kind.BAG else self.size
-        left = self.last.get(job.id, self.left)
-        for slot in sorted(
-            numbers(left), key=lambda slot: (-speeds[slot], not own >> slot & 1, not idle >> slot & 1, slot)
-        ):
-            if running >> slot & 1 or addable:
-                addable -= not running >> slot & 1
-                yield 1 << slot
+    def offers(self, job: JobView) -> list[int]:
+        """How many more slots of each class a bag could use: where it runs, and one for each of its ready tasks."""
+        if job.id in self.last:
+            return [count(self.last[job.id] & slots) for _, slots in self.classes]
+        running = self.running.get(job.id, NO_SLOTS) & self.left
+        own = [count(running & slots) for _, slots in self.classes] if running else [0] * len(self.classes)
+        has = self.shares.get(job.id) or [0] * len(self.classes)
+        addable = job.ready - sum(max(0, got - mine) for got, mine in zip(has, own, strict=True))
+        found = []
+        for room, mine, got in zip(self.room, own, has, strict=True):
+            stays = max(0, mine - got)
+            offered = min(room, stays + addable)
+            addable -= max(0, offered - stays)
+            found.append(offered)
+        return found
 
     def deal(self, job: JobView, most: int) -> int:
         """Give the job up to `most` more slots; a rigid job gets its width or nothing, a workflow whole tasks.
@@ -119,43 +125,38 @@ class Dealing:
         Returns:
             How many slots it got.
         """
-        has = self.dealt.get(job.id, NO_SLOTS)
-        wanted = min(most, self.usable(job) - count(has))
+        wanted = min(most, self.usable(job) - self.has(job))
         if wanted <= 0:
             return 0
         if job.kind is Kind.WORKFLOW:
             return self._deal_tasks(job, wanted)
-        gained = self._best(job, job.width if job.kind is Kind.RIGID else wanted)
         if job.kind is Kind.RIGID:
-            gained |= lowest(sum(self.last.values()), job.width - count(gained))
-            if count(gained) < job.width:
+            wanted, spare = job.width, sum(self.last.values())
+            if sum(self.room) + count(spare) < wanted:
                 return 0
-        self.left &= ~gained
-        for bag in self.last:
-            self.last[bag] &= ~gained
-        self.dealt[job.id] = has | gained
-        return count(gained)
+            offers = self.room
+        else:
+            spare, offers = self.last.get(job.id, NO_SLOTS), [] if job.id in self.last else self.offers(job)
+        share, gained = self.shares.setdefault(job.id, [0] * len(self.classes)), 0
+        for speed, offered in enumerate(offers):
+            gets = min(offered, wanted - gained)
+            share[speed] += gets
+            self.room[speed] -= gets
+            gained += gets
+        gained += self._deal_last(job, lowest(spare, wanted - gained))
+        return gained
 
-    def _best(self, job: JobView, wanted: int) -> Slots:
-        if not self.view.uniform:
-            chosen = NO_SLOTS
-            for slot, _ in zip(self.by_speed(job), range(wanted), strict=False):
-                chosen |= slot
-            return chosen
-        running = self.running.get(job.id, NO_SLOTS)
-        chosen = lowest(self.last.get(job.id, self.left) & running, wanted)
-        addable = self.addable(job)
-        for preferred in (job.held, ~self.view.busy, -1):
-            lacking = wanted - count(chosen)
-            if lacking <= 0:
-                break
-            if job.kind is Kind.BAG:
-                lacking = min(lacking, addable - count(chosen & ~running))
-            chosen |= lowest(self.left & preferred & ~chosen, lacking)
-        return chosen
+    def _deal_last(self, job: JobView, slots: Slots) -> int:
+        """Give the job slots on which a bag's last tasks run."""
+        if slots:
+            for bag in self.last:
+                self.last[bag] &= ~slots
+            self.dealt[job.id] = self.dealt.get(job.id, NO_SLOTS) | slots
+        return count(slots)
 
     def _deal_tasks(self, job: JobView, wanted: int) -> int:
         """Place a workflow's ready tasks; where a node has no room now, keep its slots until bags have left them."""
+        self._choose()
         gained = 0
         for task in ready_tasks(job, job.ready):
             if gained >= wanted:
@@ -169,20 +170,39 @@ class Dealing:
                 slots = room_for(self.view, job, task, self.left)
             if slots:
                 self.kept.add((job.id, task))
-                self.left &= ~slots
-                self.dealt[job.id] = self.dealt.get(job.id, NO_SLOTS) | slots
+                self._give(job.id, slots)
+                self.room = [count(self.left & of_speed) for _, of_speed in self.classes]
                 gained += count(slots)
         return gained
+
+    def _give(self, job: int, slots: Slots) -> None:
+        self.left &= ~slots
+        self.dealt[job] = self.dealt.get(job, NO_SLOTS) | slots
+
+    def _choose(self) -> None:
+        """Turn shares into slots: what a job holds and runs on, holds, runs on; then what is idle; then the rest."""
+        view, busy = self.view, self.view.busy
+        for kind in range(5):
+            for job, share in self.shares.items():
+                running, held = self.running.get(job, NO_SLOTS), view.jobs[job].held
+                preferred = (held & running, held, running, ~busy, -1)[kind] & self.left
+                for speed, lacking in enumerate(share):
+                    if lacking and preferred:
+                        slots = lowest(preferred & self.classes[speed][1], lacking)
+                        share[speed] -= count(slots)
+                        self._give(job, slots)
+        self.shares.clear()
 
     def while_slots_are_left(self, jobs: Iterable[JobView]) -> Iterator[JobView]:
         """The jobs one after the other, until one with ready tasks finds all slots dealt."""
         for job in jobs:
-            if not self.left and (job.ready or not any(self.last.values())):
+            if not any(self.room) and (job.ready or not any(self.last.values())):
                 return
             yield job
 
     def write(self, plan: Plan) -> Plan:
         """Put what was dealt into the plan: only the jobs for which it is a change."""
+        self._choose()
         for holder in set(self.view.owners.values()):
             self.dealt.setdefault(holder.id, NO_SLOTS)
         for dealt, slots in sorted(self.dealt.items()):
@@ -192,3 +212,11 @@ class Dealing:
         for placed, task, slots in self.placed:
             plan.place(placed, task, slots)
         return plan
+
+
+def classes_of(view: Snapshot) -> list[tuple[float, Slots]]:
+    """The speeds there are and the slots of each, fastest first."""
+    found: dict[float, Slots] = {}
+    for node in view.nodes.values():
+        found[node.spec.speed] = found.get(node.spec.speed, NO_SLOTS) | node.slots
+    return sorted(found.items(), reverse=True)
