@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 
 from headway.core.state import State
-from headway.model.instant import NEVER
-from headway.model.job import Kind
+from headway.model.instant import NEVER, Instant
+from headway.model.job import JobId, Kind
 from headway.model.plan import Allocation, Claim, Plan
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, Policy
@@ -31,10 +31,13 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Pl
         state.arrived = []
         if plan.allocations:
             commit(state, plan.allocations, refusals)
-        for promise in plan.promises:
-            job = state.jobs.get(promise.job)
+        promised: dict[JobId, Instant] = {}
+        for promise in plan.promises:  # of a workflow's tasks the first to start counts
+            promised[promise.job] = min(promise.start, promised.get(promise.job, NEVER))
+        for promised_to, start in promised.items():
+            job = state.jobs.get(promised_to)
             if job is not None and not job.attempts:
-                job.promise = promise.start if promise.start < NEVER else None
+                job.promise = start if start < NEVER else None
     state.round_due = False
     return plan, failure
 

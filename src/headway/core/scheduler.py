@@ -150,7 +150,7 @@ class Scheduler:
             plan = self._policy(state)
         finally:
             state.arrived, state.recording = arrived, False
-        starts = next((kept.start for kept in plan.promises if kept.job == job and kept.start < NEVER), None)
+        starts = min((kept.start for kept in plan.promises if kept.job == job and kept.start < NEVER), default=None)
         for answer in plan.waiting:
             if answer.job == job:
                 return Waiting(job, answer.reason, starts if answer.start is None else answer.start)

@@ -1,0 +1,34 @@
+"""The start that a job is promised, and what `explain` says of it."""
+
+from __future__ import annotations
+
+from headway.core.scheduler import Scheduler
+from headway.model.events import JobSubmitted, NodeJoined, TaskEnded, Woke
+from headway.model.instant import SECOND
+from headway.model.job import TaskSpec
+from headway.policies.registry import find
+from headway.testing import job, node
+
+
+def test_a_workflow_is_promised_the_start_of_its_first_task_and_told_the_same() -> None:
+    core = Scheduler(find, "heft:per_instant=false")
+    core.handle(NodeJoined(0, node(slots=1)))
+    core.handle(JobSubmitted(0, job(1, estimate=100)))
+    core.handle(JobSubmitted(0, job(2, plan=(TaskSpec(10 * SECOND), TaskSpec(10 * SECOND, 1, (0,))))))
+    assert core.state.jobs[2].promise == core.explain(2).start == 100 * SECOND
+    core.handle(TaskEnded(60 * SECOND, 1, 0, 1))
+    assert core.state.jobs[2].promise is None  # it runs
+    core.check()
+
+
+def test_a_promise_moves_forward_when_slots_are_free_early() -> None:
+    core = Scheduler(find, "conservative")
+    core.handle(NodeJoined(0, node(slots=2)))
+    for number, width in ((1, 1), (2, 1), (3, 2), (4, 2)):
+        core.handle(JobSubmitted(0, job(number, width=width, estimate=100 * (1 if number != 2 else 2))))
+    assert [core.state.jobs[waits].promise for waits in (3, 4)] == [200 * SECOND, 300 * SECOND]
+    core.handle(TaskEnded(50 * SECOND, 2, 0, 1))
+    assert [core.state.jobs[waits].promise for waits in (3, 4)] == [100 * SECOND, 200 * SECOND]
+    assert [core.explain(waits).start for waits in (3, 4)] == [100 * SECOND, 200 * SECOND]
+    core.handle(Woke(50 * SECOND))
+    core.check()
