@@ -144,19 +144,24 @@ class Journal:
         pages_max: size the file may grow to, in pages of 4 KiB; None: as far as the disk goes.
 
     Raises:
-        HeadwayError: another process uses the directory, or its format is another one.
+        HeadwayError: the directory cannot be made or written to, another process uses it, or its format is another one.
     """
 
     def __init__(self, folder: Path, *, keep_events: bool = True, pages_max: int | None = None) -> None:
         self.folder = folder
         self._keep_events = keep_events
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = _lock(folder)
         try:
-            self._db = _open(folder / FILE)
-        except BaseException:
-            os.close(self._lock)
-            raise
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = _lock(folder)
+            try:
+                self._db = _open(folder / FILE)
+            except BaseException:
+                os.close(self._lock)
+                raise
+        except OSError as error:
+            raise HeadwayError(
+                f"{folder} cannot be used: {error.strerror or error}", "Choose another data directory (--data)."
+            ) from error
         if pages_max is not None:
             self.limit_pages(pages_max)
         self._clients: dict[str, int] = {

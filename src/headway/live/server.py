@@ -218,11 +218,14 @@ def token_of(path: Path) -> str:
     """The token in a file that only its owner may read; made the first time.
 
     Raises:
-        HeadwayError: the file is empty.
+        HeadwayError: the file is empty, or cannot be read or made.
     """
-    if not path.exists():
-        _write_private(path, f"{secrets.token_urlsafe(32)}\n")
-    token = path.read_text("utf-8").strip()
+    try:
+        if not path.exists():
+            _write_private(path, f"{secrets.token_urlsafe(32)}\n")
+        token = path.read_text("utf-8").strip()
+    except OSError as error:
+        raise HeadwayError(f"the token in {path} cannot be had: {error.strerror or error}") from error
     if not token:
         raise HeadwayError(f"{path} is empty", "Remove it, and a new token is made.")
     return token

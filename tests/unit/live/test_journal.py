@@ -256,3 +256,10 @@ def test_nobody_else_can_read_it(tmp_path: Path) -> None:
         assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
         for file in (tmp_path / "data").iterdir():
             assert file.stat().st_mode & 0o077 == 0, file
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "/proc/nowhere"])
+def test_a_directory_that_cannot_be_had_is_an_error_with_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(HeadwayError, match=rf"{name} cannot be used: .*\n.*--data"):
+        Journal(tmp_path / name)
