@@ -153,6 +153,11 @@ def test_outages_need_positive_times(name: str) -> None:
         drawn_outages(nodes_of(1.0), **terms, begin=0, until=1, seed=0)
 
 
+def test_a_seed_below_zero_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="seed is -1"):
+        drawn_outages(nodes_of(1.0), mean_up_seconds=1.0, mean_down_seconds=1.0, begin=0, until=1, seed=-1)
+
+
 def test_an_outage_costs_the_work_it_hits_and_the_slots_it_takes() -> None:
     """One bag of two tasks of 10 s on two nodes; the second node is down from 4 s to 6 s."""
     workload = workload_of(release=[0], runtime=[10 * SECOND], tasks=2)

@@ -66,7 +66,9 @@ def test_without_noise_nothing_is_drawn() -> None:
     assert World(seed=3).factor(1, 2, 3) == 1.0
 
 
-@pytest.mark.parametrize(("field", "value"), [("noise", -0.1), ("noise", float("nan")), ("decision_time", -1)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("noise", -0.1), ("noise", float("nan")), ("decision_time", -1), ("seed", -1)]
+)
 def test_a_world_that_cannot_be_is_refused(field: str, value: float) -> None:
     with pytest.raises(InvalidInput, match=f"{field} is {value}"):
         World(**{field: value})  # type: ignore[arg-type]

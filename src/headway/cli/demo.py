@@ -43,7 +43,7 @@ RIGID_POLICIES: Final = ("fcfs", "easy", "conservative")
 
 @click.command()
 @click.option("--out", default="headway-demo", show_default=True, type=click.Path(file_okay=False), help="Folder.")
-@click.option("--seed", default=1, show_default=True, help="What fixes the log that is simulated.")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="What fixes the simulated log.")
 def demo(out: str, seed: int) -> None:
     """Show what Headway does, in a minute or two: real work with due dates, then policies compared on a log.
 

@@ -40,11 +40,13 @@ def drawn_outages(
         In order of their begin, then the node's name.
 
     Raises:
-        InvalidInput: a mean is not above 0.
+        InvalidInput: a mean is not above 0, or the seed is below 0.
     """
     for name, value in (("mean_up_seconds", mean_up_seconds), ("mean_down_seconds", mean_down_seconds)):
         if not value > 0:
             raise InvalidInput(name, value, "a number of seconds greater than 0")
+    if seed < 0:
+        raise InvalidInput("seed", seed, "0 or more")
     outages = []
     for position, node in enumerate(nodes):
         chance = np.random.default_rng((seed, position))

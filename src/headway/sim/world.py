@@ -19,7 +19,7 @@ class World:
 
     Attributes:
         noise: standard deviation of the natural logarithm of a factor on each attempt's run time; 0: none.
-        seed: fixes the noise. Each attempt draws its own factor, whatever the order of events.
+        seed: fixes the noise, >= 0. Each attempt draws its own factor, whatever the order of events.
         decision_time: microseconds by which each launch comes later than its decision; None: as long as the policy
             really took, so that such a run is not repeatable.
     """
@@ -31,6 +31,8 @@ class World:
     def __post_init__(self) -> None:
         if not 0 <= self.noise < 10:
             raise InvalidInput("noise", self.noise, "0 to 10")
+        if self.seed < 0:
+            raise InvalidInput("seed", self.seed, "0 or more")
         if self.decision_time is not None and self.decision_time < 0:
             raise InvalidInput("decision_time", self.decision_time, "0 or more, or none")
 

@@ -46,10 +46,12 @@ def sample(workload: Workload, share: float, seed: int) -> Workload:
     """Consecutive jobs from a start drawn at random, so many that they are this share of all; at least one.
 
     Raises:
-        InvalidInput: `share` is not in (0, 1].
+        InvalidInput: `share` is not in (0, 1], or `seed` is below 0.
     """
     if not 0 < share <= 1:
         raise InvalidInput("sample", share, "a share above 0, at most 1")
+    if seed < 0:
+        raise InvalidInput("seed", seed, "0 or more")
     jobs = max(1, round(share * len(workload)))
     start = int(np.random.default_rng(seed).integers(0, len(workload) - jobs + 1))
     return workload.take(slice(start, start + jobs))

@@ -162,6 +162,7 @@ def test_progress_of_a_long_run_is_one_line_on_a_terminal(
         (("--slots", 3, "--policy", "easy:ordr=due"), "Did you mean order?"),
         (("--slots", 2), "at most 2"),
         (("--slots", 3, "--recipe", "lin15"), "Did you mean lin14?"),
+        (("--slots", 3, "--recipe", "lin14", "--seed", "-1"), "seed is -1"),
         (("--slots", 3, "--first", 0), "first"),
         (("--slots", 3, "--load", "-1"), "load is -1"),
         (("--slots", 3, "--as", "bag"), "bags"),
