@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import assert_never
 
 from headway.core import leases, lifecycle, reactor
 from headway.core.record import StateRecord, job_record, node_record, restore_job, restore_nodes
@@ -29,6 +30,20 @@ from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.plan import Reason, Waiting
 from headway.model.snapshot import PolicySource
+
+_RareEvent = (
+    Woke
+    | TaskStarted
+    | JobCancelled
+    | JobChanged
+    | PolicyChosen
+    | NodeJoined
+    | NodeDown
+    | NodeUp
+    | NodeDrained
+    | NodeLeft
+)
+"""What is left of `Event` without what comes for every task and heartbeat."""
 
 
 class Scheduler:
@@ -206,7 +221,7 @@ class Scheduler:
         """
         self.state.check()
 
-    def _on_rare(self, event: Event) -> bool:
+    def _on_rare(self, event: _RareEvent) -> bool:
         """Everything but submissions and ends."""
         state = self.state
         match event:
@@ -233,7 +248,7 @@ class Scheduler:
             case NodeLeft():
                 return reactor.on_node_left(state, event)
             case _:
-                raise TypeError(f"not an event: {event!r}")
+                assert_never(event)
 
     def _woke(self) -> None:
         state = self.state

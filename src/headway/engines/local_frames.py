@@ -213,8 +213,7 @@ def framed(body: bytes) -> bytes:
 
 def frame(message: Any) -> bytes:
     """A message as it is sent."""
-    body = encode(message)
-    return len(body).to_bytes(4, "little") + body
+    return framed(encode(message))
 
 
 class Splitter:

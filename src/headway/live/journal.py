@@ -141,13 +141,12 @@ class Journal:
         folder: the data directory; made if it is not there.
         keep_events: keep events that a snapshot has made unnecessary, so that the journal can be replayed from its
             beginning as a trace; otherwise they are dropped.
-        pages_max: size the file may grow to, in pages of 4 KiB; None: as far as the disk goes.
 
     Raises:
         HeadwayError: the directory cannot be made or written to, another process uses it, or its format is another one.
     """
 
-    def __init__(self, folder: Path, *, keep_events: bool = True, pages_max: int | None = None) -> None:
+    def __init__(self, folder: Path, *, keep_events: bool = True) -> None:
         self.folder = folder
         self._keep_events = keep_events
         try:
@@ -162,8 +161,6 @@ class Journal:
             raise HeadwayError(
                 f"{folder} cannot be used: {error.strerror or error}", "Choose another data directory (--data)."
             ) from error
-        if pages_max is not None:
-            self.limit_pages(pages_max)
         self._clients: dict[str, int] = {
             name: number for number, name in self._db.execute("SELECT id, name FROM clients")
         }
