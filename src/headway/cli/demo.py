@@ -222,16 +222,13 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
     Raises:
         HeadwayError: a file cannot be written, or a job did not end.
     """
-    from headway.cli.simulate import print_metrics, write_out
+    from headway.cli.simulate import make_folder, print_metrics, write_out
     from headway.config import uniform_cluster
     from headway.metrics import summarise
     from headway.sim.experiment import run
     from headway.traces import transforms, write_workload
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HeadwayError(f"cannot write to {out}: {error.strerror or error}") from error
+    make_folder(out)
     log = transforms.with_load(synthetic_log(seed), LOAD, SLOTS_SIMULATED)
     bags = transforms.due_dates(transforms.priorities_by_user(transforms.as_bags(log)), factor=4.0)
     nodes = uniform_cluster(SLOTS_SIMULATED)

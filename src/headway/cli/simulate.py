@@ -82,6 +82,11 @@ def simulate(
     workload = _workload(file, nodes, kind, recipe, first, load, seed)
     if not as_json:
         _tell(workload, nodes)
+    # What cannot be written is said now, not after a long run.
+    if out is not None:
+        make_folder(Path(out))
+    if schedule is not None and not Path(schedule).parent.is_dir():
+        raise HeadwayError(f"cannot write {schedule}: there is no folder {Path(schedule).parent}")
     drawn = out is not None and int(workload.tasks.sum()) <= PICTURE_ATTEMPTS_MAX
     schedules = {}
     for text in policies:
@@ -192,6 +197,18 @@ def _cell(heading: str, value: float) -> str:
     return f"{value:,.0f} s" if value >= 100 else f"{value:.3g} s"
 
 
+def make_folder(folder: Path) -> None:
+    """See that there is a folder to write to.
+
+    Raises:
+        HeadwayError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HeadwayError(f"cannot write to {folder}: {error.strerror or error}") from error
+
+
 def write_out(
     folder: Path, schedules: Mapping[str, Schedule], metrics: Mapping[str, Mapping[str, Any]], slots: int
 ) -> None:
@@ -200,8 +217,8 @@ def write_out(
     Raises:
         HeadwayError: something cannot be written.
     """
+    make_folder(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / "metrics.json").write_text(to_json(metrics), "utf-8")
         with (folder / "metrics.csv").open("w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file, lineterminator="\n")

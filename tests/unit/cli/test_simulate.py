@@ -185,3 +185,16 @@ def test_a_broken_table_is_said_with_its_line(headway: Any, table: Path, text: s
     ran = headway("simulate", table, "--slots", 3)
     assert ran.status == 2
     assert said in ran.err
+
+
+@pytest.mark.parametrize("option", ["--schedule", "--out"])
+def test_what_cannot_be_written_is_said_before_the_run(
+    headway: Any, table: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise AssertionError("the simulation was run")
+
+    monkeypatch.setattr("headway.sim.experiment.run", run)
+    ran = headway("simulate", table, "--slots", 3, option, f"{table}/below/out.csv")
+    assert (ran.status, ran.out.count("\n")) == (2, 1)
+    assert "cannot write" in ran.err
