@@ -153,6 +153,12 @@ def test_outages_need_positive_times(name: str) -> None:
         drawn_outages(nodes_of(1.0), **terms, begin=0, until=1, seed=0)
 
 
+def test_an_outage_of_no_node_is_refused_before_the_run() -> None:
+    workload = workload_of(release=[0], runtime=[SECOND])
+    with pytest.raises(InvalidInput, match=r"node of an outage is 'n00'; .*\nDid you mean n0"):
+        experiment.run(workload, nodes_of(1.0), "fcfs", outages=[Outage("n00", 0)])
+
+
 def test_a_seed_below_zero_is_refused() -> None:
     with pytest.raises(InvalidInput, match="seed is -1"):
         drawn_outages(nodes_of(1.0), mean_up_seconds=1.0, mean_down_seconds=1.0, begin=0, until=1, seed=-1)

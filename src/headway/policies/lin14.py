@@ -153,7 +153,7 @@ class Proportion:
 def deal_pace(dealing: Dealing, job: JobView, within: Duration) -> None:
     """Deal the fastest slots until together they finish the job's unfinished tasks within so many microseconds.
 
-    Worker k alone needs `T = work / speed` for them, so this is the paper's condition that the sum of `1 / T` reach
+    Slot k alone needs `T = work / speed` for them, so this is the paper's condition that the sum of `1 / T` reach
     `1 / within`. With no time left the job wants a slot for each of its tasks.
     """
     work = max(1, job.unfinished * job.estimate)

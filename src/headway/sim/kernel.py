@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Final
 
 from headway.core.scheduler import Scheduler
-from headway.errors import InvalidInput
+from headway.errors import InvalidInput, did_you_mean
 from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
 from headway.model.events import Event, JobSubmitted, NodeDown, NodeJoined, NodeUp, Outcome, TaskEnded, Woke
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -86,6 +86,9 @@ class Simulation:
         record: whether to keep which attempt ran on which slots (needed for a Gantt chart).
         audit: called with the scheduler after every event; tests check the whole state there.
         journal: if given, every event is appended to it.
+
+    Raises:
+        InvalidInput: the cluster has no slots, a job can never run on it, or an outage names a node it does not have.
     """
 
     def __init__(
@@ -137,10 +140,15 @@ class Simulation:
         return timed
 
     def _check(self) -> None:
-        """Refuse a workload that this cluster can never run to its end."""
+        """Refuse outages of nodes that are not there, and a workload that this cluster can never run to its end."""
         slots = sum(node.slots for node in self.nodes)
         if slots == 0:
             raise InvalidInput("slots", slots, "1 or more")
+        names = [node.name for node in self.nodes]
+        for outage in self.outages:
+            if outage.node not in names:
+                hint = did_you_mean(outage.node, names)
+                raise InvalidInput("node of an outage", outage.node, "a node of the cluster", hint=hint)
         too_wide = self.workload.width > slots
         if too_wide.any():
             job = int(too_wide.argmax())
