@@ -1,0 +1,200 @@
+"""HEFT (Topcuoglu, Hariri and Wu 2002) without communication: by hand, against a static twin, and against a peer.
+
+Headway works the schedule out anew at every round; run under the simulator it must follow the one schedule that the
+paper's static algorithm gives.
+"""
+
+from __future__ import annotations
+
+import warnings
+from random import Random
+from typing import Any
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.model.instant import SECOND
+from headway.model.job import Kind, TaskSpec
+from headway.model.node import NodeSpec
+from headway.model.schedule import Schedule
+from headway.model.workload import workload_of
+from headway.policies import registry
+from headway.sim.kernel import Simulation
+
+# The graph of the paper's figure 2; costs are three times the mean over its three processors, to be whole.
+PAPER = {
+    0: (39, ()),
+    1: (50, (0,)),
+    2: (43, (0,)),
+    3: (38, (0,)),
+    4: (35, (0,)),
+    5: (38, (0,)),
+    6: (33, (2,)),
+    7: (30, (1, 3, 5)),
+    8: (50, (1, 3, 4)),
+    9: (44, (6, 7, 8)),
+}
+Graph = dict[int, tuple[int, tuple[int, ...]]]
+"""By task, its cost at speed 1 and the tasks before it, which have smaller numbers."""
+Placed = dict[int, tuple[int, int, int]]
+"""By task, its node, its start and its end."""
+
+
+def follow(graph: Graph, speeds: list[int], *, slots: int = 1, cores: dict[int, int] | None = None) -> Placed:
+    """Run the graph under the policy; every attempt's place and time."""
+    plan = tuple(TaskSpec(cost, (cores or {}).get(task, 1), before) for task, (cost, before) in graph.items())
+    workload = workload_of(release=[0], runtime=[0], tasks=len(plan), kind=Kind.WORKFLOW, workflows={0: plan})
+    nodes = [NodeSpec(f"n{number}", slots=slots, speed=speed) for number, speed in enumerate(speeds)]
+    placed: Placed = {}
+
+    def audit(scheduler: Scheduler) -> None:
+        scheduler.check()
+        for job in scheduler.state.jobs.values():
+            for task, attempt in job.attempts.items():
+                node = (attempt.slots.bit_length() - 1) // slots
+                placed[task] = (node, attempt.start, attempt.expected_end)
+
+    simulation = Simulation(workload, nodes, registry.find, "heft", audit=audit)
+    schedule: Schedule = simulation.run()
+    assert placed.keys() == graph.keys()
+    assert schedule.end[0] == max(end for _, _, end in placed.values())
+    return placed
+
+
+def static(graph: Graph, speeds: list[int]) -> Placed:
+    """The paper's algorithm as it stands, on nodes of one core: rank all tasks, then place one after the other.
+
+    Ties: of equal ranks the lower number first, of equal ends the first node.
+    """
+    rank: dict[int, float] = {}
+    for task in reversed(graph):
+        mean = sum(graph[task][0] / speed for speed in speeds) / len(speeds)
+        rank[task] = mean + max((rank[after] for after in graph if task in graph[after][1]), default=0.0)
+    placed: Placed = {}
+    for task in sorted(graph, key=lambda task: (-rank[task], task)):
+        cost, before = graph[task]
+        ready = max((placed[other][2] for other in before), default=0)
+        options = []
+        for node, speed in enumerate(speeds):
+            lasts = cost // speed
+            taken = sorted(placed[other][1:] for other in placed if placed[other][0] == node)
+            starts = [ready] + [end for _, end in taken if end >= ready]
+            fitting = [at for at in starts if all(at + lasts <= begin or end <= at for begin, end in taken)]
+            options.append((min(fitting) + lasts, node, min(fitting)))
+        end, node, begin = min(options)
+        placed[task] = (node, begin, end)
+    return placed
+
+
+def draw(chance: Random, *, tasks: int, ties: bool) -> Graph:
+    """A random graph with one first and one last task; costs that every speed up to 5 divides."""
+    graph: Graph = {}
+    for task in range(tasks):
+        cost = 60 * (chance.randint(1, 3) if ties else chance.randint(1, 10**7))
+        before = tuple(sorted({chance.randrange(task) for _ in range(chance.randint(1, 3))})) if task else ()
+        graph[task] = (cost, before)
+    cost, _ = graph.pop(tasks - 1)
+    inner = {other for _, before in graph.values() for other in before}
+    graph[tasks - 1] = (cost, tuple(task for task in graph if task not in inner))
+    return graph
+
+
+def test_the_graph_of_the_paper_by_hand() -> None:
+    """Ranks 183, 144, 120, 132, 129, 112, 77, 74, 94, 44: in the order 0, 1, 3, 4, 2, 5, 8, 6, 7, 9 (figure 2)."""
+    by_hand = {
+        0: (0, 0, 39),
+        1: (0, 39, 89),
+        3: (1, 39, 77),
+        4: (2, 39, 74),
+        2: (2, 74, 117),
+        5: (1, 77, 115),
+        8: (0, 89, 139),
+        6: (1, 117, 150),
+        7: (2, 117, 147),
+        9: (0, 150, 194),
+    }
+    assert static(PAPER, [1, 1, 1]) == by_hand
+    assert follow(PAPER, [1, 1, 1]) == by_hand
+
+
+def test_a_task_goes_where_it_ends_first_though_it_starts_later_there() -> None:
+    """Section 4.1: task 1 waits for the fast node, where it is done at 40; on the slow one it would be at 70."""
+    graph: Graph = {0: (60, ()), 1: (60, (0,)), 2: (6, (0,))}
+    assert follow(graph, [1, 3]) == {0: (1, 0, 20), 1: (1, 20, 40), 2: (0, 20, 26)}
+
+
+def test_a_gap_is_used_where_a_task_fits() -> None:
+    """Section 4.1, insertion: node 0 is idle from 10 to 40, before task 3 that waits for task 2; task 4 fits in."""
+    graph: Graph = {0: (10, ()), 1: (40, ()), 2: (20, (1,)), 3: (30, (0, 1)), 4: (25, ())}
+    placed = follow(graph, [1, 1])
+    assert placed == static(graph, [1, 1])
+    assert placed[4] == (1 - placed[1][0], 10, 35)
+
+
+def test_tasks_of_several_cores_share_a_node() -> None:
+    """Two nodes of two cores. Tasks 1 and 2 run beside each other; task 3 needs a whole node and gets the other."""
+    graph: Graph = {0: (10, ()), 1: (20, (0,)), 2: (20, (0,)), 3: (30, (0,)), 4: (5, (1, 2, 3))}
+    placed = follow(graph, [1, 1], slots=2, cores={3: 2, 4: 2})
+    assert placed == {0: (0, 0, 10), 3: (0, 10, 40), 1: (1, 10, 30), 2: (1, 10, 30), 4: (0, 40, 45)}
+
+
+@pytest.mark.parametrize("ties", [False, True], ids=["plain", "ties"])
+def test_running_follows_the_static_schedule(ties: bool) -> None:
+    for seed in range(60):
+        chance = Random(seed)
+        graph = draw(chance, tasks=chance.randint(2, 20), ties=ties)
+        speeds = [chance.randint(1, 5) for _ in range(chance.randint(1, 5))]
+        assert follow(graph, speeds) == static(graph, speeds), f"seed {seed}: {graph} on {speeds}"
+
+
+def test_workflows_are_served_in_order_of_submission() -> None:
+    """The second finds what the first leaves: its task fits into the gap before the first one's last task."""
+    first = (TaskSpec(10 * SECOND), TaskSpec(20 * SECOND), TaskSpec(10 * SECOND, 2, (0, 1)))
+    workload = workload_of(
+        release=[0, 0],
+        runtime=[0, 0],
+        tasks=[3, 2],
+        kind=[Kind.WORKFLOW] * 2,
+        workflows={0: first, 1: (TaskSpec(10 * SECOND), TaskSpec(1 * SECOND))},
+    )
+    schedule = Simulation(workload, [NodeSpec("n", slots=2)], registry.find, "heft", audit=Scheduler.check).run()
+    assert (schedule.start // SECOND).tolist() == [0, 10]
+    assert (schedule.end // SECOND).tolist() == [30, 31]
+
+
+@pytest.fixture(scope="module")
+def saga() -> Any:
+    """The peer; its imports warn of their own affairs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = pytest.importorskip("saga", reason="anrg-saga is not installed; `make peers` installs it")
+        pytest.importorskip("saga.schedulers.heft")
+    return found
+
+
+@pytest.mark.peers
+def test_makespans_are_those_of_anrg_saga(saga: Any) -> None:
+    """On nodes of one core without communication. Speeds differ and costs are drawn from millions: nothing ties.
+
+    Where ends tie, the peer takes the node that its set happens to give first, so makespans may then differ.
+    """
+    scheduler = saga.schedulers.heft.HeftScheduler()
+    for seed in range(40):
+        chance = Random(seed)
+        graph = draw(chance, tasks=chance.randint(3, 30), ties=False)
+        speeds = chance.sample([1, 2, 3, 4, 5], chance.randint(1, 5))
+        names = [f"n{number}" for number in range(len(speeds))]
+        network = saga.Network.create(
+            nodes=list(zip(names, map(float, speeds), strict=True)),
+            edges=[(one, other, 1.0) for one in names for other in names if one < other],
+        )
+        tasks = saga.TaskGraph.create(
+            tasks=[(f"t{task}", float(cost)) for task, (cost, _) in graph.items()],
+            dependencies=[(f"t{other}", f"t{task}", 0.0) for task in graph for other in graph[task][1]],
+        )
+        theirs = scheduler.schedule(network, tasks)
+        ours = follow(graph, speeds)
+        assert max(end for _, _, end in ours.values()) == theirs.makespan, f"seed {seed}: {graph} on {speeds}"
+        for name, placed in theirs.items():
+            for task in placed:
+                assert ours[int(task.name[1:])] == (int(name[1:]), task.start, task.end), f"seed {seed}"
