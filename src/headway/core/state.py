@@ -195,17 +195,18 @@ class State(Snapshot):
             del self.running[bisect_left(self.running, (attempt.expected_end, job.id, task))]
         if self.touched is not None:
             self.touched.append(job)
+        succeeded = outcome is Outcome.SUCCEEDED
         if outcome is Outcome.LOST:
             job.losses[task] = job.losses.get(task, 0) + 1
-        elif outcome.is_own_doing:
+        elif not succeeded and outcome.is_own_doing:
             job.failures[task] = job.failures.get(task, 0) + 1
-        if outcome is Outcome.SUCCEEDED or lifecycle.verdict(job, task, outcome) is lifecycle.Verdict.SETTLE:
+        if succeeded or lifecycle.verdict(job, task, outcome) is lifecycle.Verdict.SETTLE:
             self._settle(job, attempt, outcome)
         else:
             self.give_back(job, task)
         if not attempt.queued:
             self._vacate(attempt.slots)
-        if not attempt.fed or self.task_rounds or outcome is not Outcome.SUCCEEDED:
+        if not attempt.fed or self.task_rounds or not succeeded:
             self.look_at_everything()
         if not job.attempts:
             self.conclude_if_done(job)

@@ -27,7 +27,10 @@ class JobStatus(Enum):
     @property
     def is_final(self) -> bool:
         """Whether nothing more will happen to the job."""
-        return self in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
+        return self in _FINAL
+
+
+_FINAL = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
