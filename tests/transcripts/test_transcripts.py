@@ -1,0 +1,234 @@
+"""Transcripts: text, events in and actions out. Each `*.txt` beside this file is a test; this is how to read them.
+
+    # what it shows
+    policy NAME[:key=value,...]     the policy, or `scripted`: then the plan of each round is written under its event
+    10 submit 1 tasks=2             at 10 s this happens (see `Play.event`); times of terms are seconds as well
+       <- hold 1 on a:0 kill        scripted policies only: what the policy wants in the round that follows
+       -> launch 1.0#1 on a:0       what the core asks for: job 1, task 0, attempt 1, slot 0 of node a
+    ? job 1 = running               how things stand (see `Play.answer`)
+
+The runner plays the events and writes the whole transcript anew; it must come out as it stands. A real policy that
+takes one round an instant needs a `wake`. After every event the whole state is checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
+from headway.model.events import (
+    Event,
+    JobCancelled,
+    JobChanged,
+    JobSubmitted,
+    NodeDown,
+    NodeDrained,
+    NodeJoined,
+    NodeLeft,
+    NodesHeard,
+    NodeUp,
+    Outcome,
+    PolicyChosen,
+    TaskEnded,
+    TaskStarted,
+    Woke,
+)
+from headway.model.instant import Instant, from_seconds, seconds_text
+from headway.model.job import JobSpec, TaskSpec
+from headway.model.plan import Claim, Plan
+from headway.model.slots import Slots, numbers
+from headway.model.snapshot import Policy, Snapshot
+from headway.policies import registry
+from headway.testing import job, node
+
+HERE = Path(__file__).parent
+ATTEMPT = re.compile(r"(\d+)\.(\d+)#(\d+)")
+
+
+@dataclass
+class Scripted:
+    """Gives the plan that the transcript has for this round, and asks again at every end of a task."""
+
+    script: list[str] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)
+    per_instant = False
+    task_rounds = True
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan = view.plan()
+        for line in self.script:
+            verb, of, _, slots, *claim = f"{line} free".split()
+            number, _, task = of.partition(".")
+            chosen = sum(1 << self.slot(view, name) for name in slots.split(",") if name != "nothing")
+            how = Claim[claim[0].upper()]
+            if verb == "hold":
+                plan.hold(int(number), chosen, how)
+            elif verb == "place":
+                plan.place(int(number), int(task), chosen, how)
+            else:
+                raise ValueError(f"no such wish: {line}")
+        self.script.clear()
+        return plan
+
+    def slot(self, view: Snapshot, name: str) -> int:
+        of, _, index = name.partition(":")
+        return view.nodes[of].first + int(index)
+
+
+class Play:
+    """A scheduler that plays a transcript line by line."""
+
+    def __init__(self, policy: str) -> None:
+        self.script = Scripted()
+        self.scheduler = Scheduler(self.policy, policy)
+        self.told: Counter[str] = Counter()
+
+    def policy(self, text: str) -> Policy:
+        return self.script if text == "scripted" else registry.find(text)
+
+    def event(self, at: Instant, verb: str, words: list[str]) -> Event:
+        """The event that a line stands for."""
+        first = words[0] if words else ""
+        match verb:
+            case "submit":
+                return JobSubmitted(at, submitted(int(first), words[1:]))
+            case "cancel":
+                return JobCancelled(at, int(first))
+            case "change":
+                terms = dict(word.split("=") for word in words[1:])
+                due = from_seconds(float(terms["due"])) if "due" in terms else None
+                return JobChanged(at, int(first), float(terms["priority"]) if "priority" in terms else None, due)
+            case "started":
+                return TaskStarted(at, *attempt(first))
+            case "end":
+                return TaskEnded(at, *attempt(first), Outcome(" ".join(words[1:]) or "succeeded"))
+            case "join":
+                terms = {name: float(value) for name, _, value in (word.partition("=") for word in words[1:])}
+                whole = {name: int(terms[name]) for name in terms.keys() & {"slots", "cores", "read_ahead"}}
+                reports = {"reports_start": True} if terms.pop("reports_start", 0) else {}
+                return NodeJoined(at, node(first, **{**terms, **whole, **reports}))
+            case "heard":
+                return NodesHeard(at, tuple(words))
+            case "policy":
+                return PolicyChosen(at, first)
+            case "wake":
+                return Woke(at)
+        return {"down": NodeDown, "up": NodeUp, "drain": NodeDrained, "leave": NodeLeft}[verb](at, first)
+
+    def slots(self, slots: Slots) -> str:
+        """Slots by node and their number there."""
+        views = self.scheduler.state.slot_nodes
+        return ",".join(f"{views[slot].spec.name}:{slot - views[slot].first}" for slot in numbers(slots))
+
+    def said(self, action: Action) -> str:
+        """An action as text."""
+        match action:
+            case Launch(job=of, task=task, attempt=number, slots=slots):
+                return f"launch {of}.{task}#{number} on {self.slots(slots)}"
+            case Kill(job=of, task=task, attempt=number):
+                return f"kill {of}.{task}#{number}"
+            case Settle(job=of, task=task, attempt=number, outcome=outcome):
+                return f"settle {of}.{task}#{number} {outcome.value}"
+            case Conclude(job=of, status=status):
+                return f"conclude {of} {status.value}"
+            case Wake(at=at):
+                return f"wake {seconds_text(at)}"
+
+    def answer(self, question: str) -> str:
+        """How things stand: of a job its status, or why it waits; of a slot its status; who holds what; what was refused anew."""
+        verb, _, of = question.partition(" ")
+        state = self.scheduler.state
+        match verb:
+            case "job":
+                return self.scheduler.status(int(of)).value if int(of) in state.jobs else "gone"
+            case "holds":
+                return self.slots(state.jobs[int(of)].held) or "nothing"
+            case "why":
+                waiting = self.scheduler.explain(int(of))
+                at = "" if waiting.start is None else f", from {seconds_text(waiting.start)}"
+                return waiting.reason.value + at
+            case "slot":
+                return state.slot_statuses()[self.script.slot(state, of)].value
+            case "ignored":
+                return str(self.scheduler.ignored)
+            case "refused":
+                new = self.scheduler.refusals - self.told
+                self.told = self.scheduler.refusals.copy()
+                return ", ".join(f"{rule} {count}" for rule, count in sorted(new.items())) or "nothing"
+            case "nodes":
+                return ", ".join(state.nodes) or "none"
+        raise ValueError(f"no such question: {question}")
+
+
+def attempt(text: str) -> tuple[int, int, int]:
+    """Job, task and number of an attempt written as JOB.TASK#NUMBER."""
+    found = ATTEMPT.fullmatch(text)
+    assert found, f"not an attempt: {text}"
+    return int(found[1]), int(found[2]), int(found[3])
+
+
+def submitted(number: int, terms: list[str]) -> JobSpec:
+    """A job; the tasks of a workflow are written `plan=SECONDS[xCORES][<TASK,TASK...];...`."""
+    given: dict[str, object] = {}
+    for term in terms:
+        name, _, value = term.partition("=")
+        if name == "plan":
+            given[name] = tuple(task(text) for text in value.split(";"))
+        else:
+            given[name] = float(value) if name in ("estimate", "due", "priority", "release") else int(value)
+    return job(number, **given)
+
+
+def task(text: str) -> TaskSpec:
+    size, _, before = text.partition("<")
+    lasts, _, cores = size.partition("x")
+    return TaskSpec(from_seconds(float(lasts)), int(cores or 1), tuple(map(int, before.split(","))) if before else ())
+
+
+def played(text: str) -> Iterator[str]:
+    """The transcript as it comes out."""
+    lines = text.splitlines()
+    play: Play | None = None
+    for position, line in enumerate(lines):
+        words = line.split()
+        if not words or line.startswith("#"):
+            yield line
+        elif words[0] == "policy":
+            play = Play(words[1])
+            yield line
+        elif play is None:
+            raise ValueError("a transcript begins with its policy")
+        elif words[0] == "?":
+            question = line[2:].partition(" =")[0]
+            yield f"? {question} = {play.answer(question)}"
+        elif words[0] not in ("<-", "->"):  # those come out with their event
+            below = lines[position + 1 :]
+            wishes = [entry.split(maxsplit=1)[1] for entry in below[: len(list(leading(below)))]]
+            play.script.script = list(wishes)
+            event = play.event(from_seconds(float(words[0])), words[1], words[2:])
+            actions = play.scheduler.handle(event)
+            play.scheduler.check()
+            yield line
+            yield from (f"   <- {wish}" for wish in wishes)
+            yield from (f"   -> {play.said(action)}" for action in actions)
+
+
+def leading(lines: list[str]) -> Iterator[str]:
+    """The wishes that stand under an event."""
+    for line in lines:
+        if not line.lstrip().startswith("<-"):
+            return
+        yield line
+
+
+@pytest.mark.parametrize("path", sorted(HERE.glob("*.txt")), ids=lambda path: path.stem)
+def test_transcript(path: Path) -> None:
+    text = path.read_text()
+    assert "\n".join(played(text)) + "\n" == text
