@@ -142,7 +142,7 @@ class Play:
                 return f"wake {seconds_text(at)}"
 
     def answer(self, question: str) -> str:
-        """How things stand: of a job its status, or why it waits; of a slot its status; who holds what; what was refused anew."""
+        """How things stand: a job, why it waits, what it holds; a slot; what was ignored, and refused since last asked."""
         verb, _, of = question.partition(" ")
         state = self.scheduler.state
         match verb:
