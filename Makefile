@@ -1,7 +1,7 @@
 # Every target makes and fills .venv by itself; nothing is assumed but Python >= 3.11, make and a C compiler.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check peers format bench clean
+.PHONY: help venv demo test check slow peers format bench clean
 
 # The first Python on the path that is new enough; set PYTHON=... to choose another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -14,7 +14,8 @@ SOURCES := src tests $(wildcard bench)
 
 help:
 	@echo "make demo    real work with due dates on this machine, then policies compared on a log"
-	@echo "make test    formatting, lint, types, then every test"
+	@echo "make test    formatting, lint, types, then the tests"
+	@echo "make slow    the same questions asked of the tests for minutes"
 	@echo "make check   formatting, lint, types"
 	@echo "make peers   the tests against other implementations, after installing those (large)"
 	@echo "make format  rewrite the sources in the one format"
@@ -44,6 +45,9 @@ demo: venv
 
 test: check
 	$(BIN)/python -m pytest
+
+slow: venv
+	$(BIN)/python -m pytest -m slow --timeout 1200
 
 peers: $(VENV)/.filled-peers
 	$(BIN)/python -m pytest -m peers

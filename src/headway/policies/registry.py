@@ -57,6 +57,13 @@ def _known(name: str) -> PolicyFactory:
     return BUILT_IN[name]
 
 
+def _added(name: str) -> PolicyFactory:
+    known = factories()  # reads what every installed package offers: only where no built-in policy has the name
+    if name not in known:
+        raise InvalidInput("policy", name, ", ".join(sorted(known)), hint=did_you_mean(name, known))
+    return known[name]()
+
+
 def parameters_of(factory: PolicyFactory) -> tuple[Parameter, ...]:
     """The parameters by which a factory can be called, those it fixes left out."""
     fixed = len(factory.args) if isinstance(factory, partial) else 0
@@ -87,10 +94,7 @@ def find(text: str) -> Policy:
     'shortest'
     """
     name, _, arguments = text.strip().partition(":")
-    known = factories()
-    if name not in known:
-        raise InvalidInput("policy", name, ", ".join(sorted(known)), hint=did_you_mean(name, known))
-    factory = known[name]()
+    factory = BUILT_IN.get(name) or _added(name)
     offered = {parameter.name: parameter for parameter in parameters_of(factory)}
     given: dict[str, object] = {}
     for part in filter(None, (part.strip() for part in arguments.split(","))):
