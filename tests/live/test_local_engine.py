@@ -227,6 +227,28 @@ async def test_a_slots_process_killed_by_somebody_else(trial: Trial, tmp_path: P
     assert await trial.value(behind) != victim
 
 
+@pytest.mark.parametrize("then_dies", [False, True])
+async def test_a_task_that_writes_to_every_file_it_finds_open_harms_only_itself(trial: Trial, then_dies: bool) -> None:
+    def scribble(then_dies: bool) -> None:
+        import contextlib
+        import os
+        import time
+
+        for number in range(3, 64):
+            with contextlib.suppress(OSError):
+                os.write(number, b"\1\0\0\0\xc1")
+        if then_dies:
+            os.kill(os.getpid(), 9)
+        time.sleep(600)
+
+    await trial.start()
+    agent = agent_of(trial).pid
+    ending = (await trial.ended(trial.call(scribble, then_dies))).ending
+    assert ending.outcome in ((Outcome.EXITED, Outcome.SIGNALLED) if then_dies else (Outcome.EXITED,))
+    assert await trial.value(trial.call(add, 1, 2)) == 3
+    assert agent_of(trial).pid == agent
+
+
 @pytest.mark.parametrize("limit", [None, 0.2])
 async def test_a_stopped_slot_can_be_killed(trial: Trial, tmp_path: Path, limit: float | None) -> None:
     await trial.start()

@@ -452,7 +452,11 @@ class _Agent:
             run = slot.run
             if run is None or run.since is None:
                 continue
-            done = decode_done(body)
+            try:
+                done = decode_done(body)
+            except msgspec.DecodeError:
+                self.kill(run, Outcome.EXITED, "wrote to a file descriptor that was not its own")
+                continue
             if done.spent:
                 self.replace(slot)
             self.finish(run, done.ending)
@@ -495,7 +499,8 @@ class _Agent:
         while not (channel.closed or channel.drained):  # it may have been done just before
             for body in channel.receive():
                 if slot.run is not None and slot.run.since is not None:
-                    self.finish(slot.run, decode_done(body).ending)
+                    with contextlib.suppress(msgspec.DecodeError):  # the run wrote that; its process's end counts
+                        self.finish(slot.run, decode_done(body).ending)
         self.hang_up(channel)
         used = slot.used
         slot.renew(0, None)
