@@ -142,7 +142,7 @@ class Play:
                 return f"wake {seconds_text(at)}"
 
     def answer(self, question: str) -> str:
-        """How things stand: a job, why it waits, what it holds; a slot; what was ignored, and refused since last asked."""
+        """How things stand: a job, why it waits, what it holds; a slot; what was ignored, and what refused anew."""
         verb, _, of = question.partition(" ")
         state = self.scheduler.state
         match verb:
