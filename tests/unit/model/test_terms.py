@@ -1,0 +1,139 @@
+"""Jobs, nodes and instants: what is wrong with their terms is said with field, value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.model.actions import JobStatus
+from headway.model.events import Outcome
+from headway.model.instant import NEVER, SECOND, from_seconds, seconds_text, to_seconds
+from headway.model.job import JobSpec, Kind, PenaltyShape, TaskSpec, flaw
+from headway.model.node import NodeSpec, node_flaw
+
+BAG = JobSpec(1, tasks=3)
+RIGID = JobSpec(1, Kind.RIGID, width=3)
+WORKFLOW = JobSpec(1, Kind.WORKFLOW, tasks=2, plan=(TaskSpec(5), TaskSpec(0, 2, (0,))))
+
+
+@pytest.mark.parametrize("job", [BAG, RIGID, WORKFLOW], ids=["bag", "rigid", "workflow"])
+def test_plain_jobs_have_no_flaw(job: JobSpec) -> None:
+    assert flaw(job) is None
+    assert flaw(replace(job, due=-5, estimate=0, priority=-1.5, rate=0, workload=0, retries=9)) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "terms", "words"),
+    [
+        (BAG, {"tasks": 0}, "tasks is 0; allowed: 1 to"),
+        (BAG, {"width": 2}, "width is 2; allowed: 1 unless the job is rigid"),
+        (RIGID, {"width": 0}, "width is 0; allowed: 1 or more"),
+        (RIGID, {"tasks": 2}, "tasks is 2; allowed: 1 for a rigid job"),
+        (BAG, {"release": -1}, "release is -1; allowed: 0 or later"),
+        (BAG, {"estimate": -1}, "estimate is -1; allowed: 0 or more"),
+        (BAG, {"priority": math.nan}, "priority is nan; allowed: a finite number"),
+        (BAG, {"priority": math.inf}, "priority is inf; allowed: a finite number"),
+        (BAG, {"rate": -0.5}, "rate is -0.5; allowed: a finite number, 0 or more"),
+        (BAG, {"workload": math.nan}, "workload is nan; allowed: a finite number, 0 or more, or none"),
+        (BAG, {"retries": -1}, "retries is -1; allowed: 0 to"),
+        (BAG, {"time_limit": 0}, "time_limit is 0; allowed: more than 0"),
+        (BAG, {"memory_limit": 0}, "memory_limit is 0; allowed: more than 0"),
+        (BAG, {"plan": (TaskSpec(1),)}, "plan is 1; allowed: one entry a task of a workflow, none for the other kinds"),
+        (WORKFLOW, {"tasks": 3}, "plan is 2; allowed: one entry a task"),
+        (WORKFLOW, {"plan": (TaskSpec(1), TaskSpec(1, 0))}, "plan[1].cores is 0; allowed: 1 or more"),
+        (WORKFLOW, {"plan": (TaskSpec(-1), TaskSpec(1))}, "plan[0].estimate is -1; allowed: 0 or more"),
+        (WORKFLOW, {"plan": (TaskSpec(1), TaskSpec(1, 1, (1,)))}, "plan[1].after holds 1; allowed: numbers of earlier"),
+        (WORKFLOW, {"plan": (TaskSpec(1, 1, (1,)), TaskSpec(1))}, "plan[0].after holds 1; allowed: numbers of earlier"),
+        (WORKFLOW, {"plan": (TaskSpec(1), TaskSpec(1, 1, (-1,)))}, "plan[1].after holds -1; allowed: numbers of"),
+    ],
+)
+def test_flaws_of_jobs(job: JobSpec, terms: dict[str, Any], words: str) -> None:
+    found = flaw(replace(job, **terms))
+    assert found is not None
+    assert found.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({"name": ""}, "name is ''; allowed: a name"),
+        ({"slots": 0}, "slots is 0; allowed: 1"),
+        ({"speed": 0.0}, "speed is 0.0; allowed: a number greater than 0"),
+        ({"speed": math.inf}, "speed is inf; allowed: a number greater than 0"),
+        ({"speed": math.nan}, "speed is nan; allowed: a number greater than 0"),
+        ({"cores": 0}, "cores is 0; allowed: 1"),
+        ({"lease": 0}, "lease is 0; allowed: more than 0"),
+        ({"read_ahead": -1}, "read_ahead is -1; allowed: 0"),
+    ],
+)
+def test_flaws_of_nodes(terms: dict[str, Any], words: str) -> None:
+    found = node_flaw(NodeSpec(**({"name": "n"} | terms)))
+    assert found is not None
+    assert found.startswith(words)
+
+
+def test_a_plain_node_has_no_flaw() -> None:
+    assert node_flaw(NodeSpec("n", slots=4, speed=0.1, cores=16, lease=1)) is None
+
+
+@pytest.mark.parametrize(
+    ("slots", "cores", "wanted", "takes"),
+    [
+        (4, None, 3, 3),
+        (4, 4, 3, 3),
+        (4, 16, 1, 1),
+        (4, 16, 4, 1),
+        (4, 16, 5, 2),
+        (4, 2, 1, 2),
+        (4, 2, 3, 6),
+        (1, 8, 8, 1),
+    ],
+)
+def test_slots_for_cores(slots: int, cores: int | None, wanted: int, takes: int) -> None:
+    """A task holds ceil(c * slots / cores) slots; more than there are means that it never fits."""
+    assert NodeSpec("n", slots=slots, cores=cores).slots_for(wanted) == takes
+
+
+@pytest.mark.parametrize(("shape", "penalty"), [("linear", 9.0), ("sqrt", 3.0), ("square", 81.0)])
+def test_penalty_shapes(shape: str, penalty: float) -> None:
+    assert PenaltyShape(shape).of(9.0) == penalty
+    assert PenaltyShape(shape).of(-4.0) == PenaltyShape(shape).of(0.0) == 0.0
+
+
+@given(st.integers(-(10**15), 10**15))
+def test_instants_survive_their_text(microseconds: int) -> None:
+    text = seconds_text(microseconds)
+    assert round(float(text) * SECOND) == microseconds or abs(microseconds) > 2**52
+    whole, _, rest = text.lstrip("-").partition(".")
+    assert int(whole) * SECOND + int(rest.ljust(6, "0")) == abs(microseconds)
+    assert not rest.endswith("0")
+
+
+def test_seconds_are_rounded_to_the_nearest_microsecond() -> None:
+    assert from_seconds(1.0000004) == SECOND
+    assert from_seconds(-0.0000006) == -1
+    assert to_seconds(from_seconds(90.5)) == 90.5
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, NEVER / SECOND, 1e300])
+def test_what_is_no_instant_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="is not a finite number of seconds"):
+        from_seconds(seconds)
+
+
+def test_whose_doing_an_end_is() -> None:
+    own = {outcome for outcome in Outcome if outcome.is_own_doing}
+    assert own == set(Outcome) - {Outcome.SUCCEEDED, Outcome.KILLED, Outcome.LOST}
+
+
+def test_final_statuses() -> None:
+    assert {status for status in JobStatus if status.is_final} == {
+        JobStatus.SUCCEEDED,
+        JobStatus.FAILED,
+        JobStatus.CANCELLED,
+    }
