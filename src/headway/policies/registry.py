@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-from headway.errors import InvalidInput, did_you_mean
+from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.snapshot import Policy, PolicyFactory
 from headway.policies import backfill, heft, lin14
 
@@ -32,10 +32,11 @@ BUILT_IN: Final[dict[str, PolicyFactory]] = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a policy: its name and the value it has unless one is given."""
+    """A parameter of a policy: its name and the value it has unless one is given; "" for one that has to be given."""
 
     name: str
     default: object
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,18 @@ class Offer:
 
 def factories() -> dict[str, Callable[[], PolicyFactory]]:
     """Every installed policy by name; an added one is loaded only when it is asked for. Built-in names win."""
-    added = {entry.name: entry.load for entry in entry_points(group=GROUP)}
-    return added | {name: partial(_known, name) for name in BUILT_IN}
+    found: dict[str, Callable[[], PolicyFactory]] = {}
+    for entry in entry_points(group=GROUP):
+        found[entry.name] = partial(_load, entry)
+    return found | {name: partial(_known, name) for name in BUILT_IN}
+
+
+def _load(entry: EntryPoint) -> PolicyFactory:
+    try:
+        factory: PolicyFactory = entry.load()
+    except Exception as raised:
+        raise HeadwayError(f"policy {entry.name} cannot be loaded: {raised}", f"It is {entry.value}.") from raised
+    return factory
 
 
 def _known(name: str) -> PolicyFactory:
@@ -68,14 +79,24 @@ def parameters_of(factory: PolicyFactory) -> tuple[Parameter, ...]:
     """The parameters by which a factory can be called, those it fixes left out."""
     fixed = len(factory.args) if isinstance(factory, partial) else 0
     found = inspect.signature(factory.func if isinstance(factory, partial) else factory).parameters.values()
-    return tuple(Parameter(known.name, known.default) for known in list(found)[fixed:])
+    return tuple(
+        Parameter(known.name, "", required=True)
+        if known.default is known.empty
+        else Parameter(known.name, known.default)
+        for known in list(found)[fixed:]
+        if known.kind not in (known.VAR_POSITIONAL, known.VAR_KEYWORD)
+    )
 
 
 def installed() -> list[Offer]:
     """What can be named, in order of name."""
     offers = []
     for name, load in sorted(factories().items()):
-        factory = load()
+        try:
+            factory = load()
+        except HeadwayError as failure:
+            offers.append(Offer(name, str(failure.args[0]).removeprefix(f"policy {name} "), ()))
+            continue
         made = factory.func if isinstance(factory, partial) else factory
         fixed = f" Order: {factory.args[0]}." if isinstance(factory, partial) else ""
         summary = (inspect.getdoc(made) or "").partition("\n")[0]
@@ -87,8 +108,9 @@ def find(text: str) -> Policy:
     """The policy that `NAME[:key=value,...]` stands for.
 
     Raises:
-        InvalidInput: no policy has this name, it has no such parameter, or the value is not of the parameter's type or
-            range; names that are near are offered.
+        InvalidInput: no policy has this name, it has no such parameter, one has to be given, or the value is not of
+            the parameter's type or range; names that are near are offered.
+        HeadwayError: the package that added the policy cannot be loaded.
 
     >>> find("easy:order=shortest").order
     'shortest'
@@ -108,6 +130,9 @@ def find(text: str) -> Policy:
         if key in given:
             raise InvalidInput(f"parameter of policy {name}", part, f"{key} once")
         given[key] = _value(name, offered[key], value.strip())
+    for key, parameter in offered.items():
+        if parameter.required and key not in given:
+            raise InvalidInput(f"parameter of policy {name}", "", f"{key}=VALUE")
     return factory(**given)
 
 

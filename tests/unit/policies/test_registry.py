@@ -1,0 +1,172 @@
+"""Policies by name: Headway's own with their parameters, and those that another package adds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.errors import HeadwayError, InvalidInput
+from headway.model.events import JobSubmitted, NodeJoined
+from headway.model.snapshot import Policy
+from headway.policies import registry
+from headway.policies.backfill import Conservative, Easy, Strict
+from headway.policies.heft import Heft
+from headway.policies.lin14 import Deadline, Fill, Priority, Proportion, Workload
+from headway.testing import job, node
+
+NAMES = ["conservative", "deadline", "easy", "edf", "fcfs", "heft", "priority", "proportion", "sjf", "workload"]
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("fcfs", Strict("release")),
+        ("sjf", Strict("shortest")),
+        ("fcfs:per_instant=true", Strict("release", per_instant=True)),
+        ("easy", Easy()),
+        (" easy : order = widest , per_instant=True ", None),
+        ("easy:order=widest,per_instant=True", Easy("widest", per_instant=True)),
+        ("easy:", Easy()),
+        ("conservative", Conservative()),
+        ("edf", Fill("due")),
+        ("priority:reserve=0.25,spare=due", Priority(0.25, "due")),
+        ("proportion:spare=priority", Proportion("priority")),
+        ("workload:period=2.5", Workload(2.5)),
+        ("deadline", Deadline("due")),
+        ("heft:per_instant=false", Heft(per_instant=False)),
+    ],
+)
+def test_found_by_text(text: str, policy: Policy | None) -> None:
+    if policy is None:
+        with pytest.raises(InvalidInput, match="policy is 'easy '"):
+            registry.find(text)
+    else:
+        assert registry.find(text) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "hint"),
+    [
+        ("esay", "policy is 'esay'; allowed: conservative, deadline, ", "Did you mean easy?"),
+        ("EASY", "policy is 'EASY'", "Did you mean easy?"),
+        ("", "policy is ''", ""),
+        ("zzz", "policy is 'zzz'", ""),
+        ("easy:ordre=due", "parameter of policy easy is 'ordre'; allowed: order, per_instant", "Did you mean order?"),
+        ("fcfs:order=due", "parameter of policy fcfs is 'order'; allowed: per_instant", ""),
+        ("easy:order", "parameter of policy easy is 'order'; allowed: order=VALUE", ""),
+        ("easy:order=due,order=due", "parameter of policy easy is 'order=due'; allowed: order once", ""),
+        ("easy:order=duee", "order is 'duee'; allowed: release, shortest, widest, due, priority", ""),
+        ("easy:per_instant=1", "per_instant of policy easy is '1'; allowed: true or false", ""),
+        ("workload:period=soon", "period of policy workload is 'soon'; allowed: a number", ""),
+        ("workload:period=", "period of policy workload is ''; allowed: a number", ""),
+    ],
+)
+def test_what_cannot_be_found_is_said(text: str, words: str, hint: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        registry.find(text)
+    assert str(raised.value.args[0]).startswith(words)
+    assert raised.value.hint == hint
+
+
+def test_what_is_installed_is_told_with_its_parameters() -> None:
+    offers = {offer.name: offer for offer in registry.installed()}
+    assert [name for name in offers if name in NAMES] == NAMES == sorted(registry.BUILT_IN)
+    assert {name: [(known.name, known.default) for known in offers[name].parameters] for name in NAMES} == {
+        "conservative": [("per_instant", False)],
+        "deadline": [("spare", "due"), ("per_instant", True)],
+        "easy": [("order", "release"), ("per_instant", False)],
+        "edf": [("per_instant", True)],
+        "fcfs": [("per_instant", False)],
+        "heft": [("per_instant", True)],
+        "priority": [("reserve", 0.0), ("spare", "none"), ("per_instant", True)],
+        "proportion": [("spare", "none"), ("per_instant", True)],
+        "sjf": [("per_instant", False)],
+        "workload": [("period", 60.0), ("spare", "priority"), ("per_instant", True)],
+    }
+    assert all(offers[name].summary.endswith(".") for name in NAMES)
+    assert offers["sjf"].summary.endswith("Order: shortest.")
+
+
+MODULE = '''
+"""Somebody else's policies."""
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Last:
+    """The last that came goes first."""
+    most: int = 2
+    per_instant = False
+    task_rounds = False
+
+    def __call__(self, view):
+        plan, free = view.plan(), view.free
+        for job in view.waiting[: -self.most - 1 : -1]:
+            if free:
+                plan.hold(job.id, free & -free)
+                free &= free - 1
+        return plan
+
+def demanding(wanted):
+    return Last(int(wanted))
+'''
+
+
+@pytest.fixture
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is installed beside Headway and names policies under its entry point."""
+    (tmp_path / "elsewhere_policies.py").write_text(MODULE)
+    metadata = tmp_path / "elsewhere-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[headway.policies]\n"
+        "last = elsewhere_policies:Last\n"
+        "demanding = elsewhere_policies:demanding\n"
+        "broken = elsewhere_policies.not_there:Policy\n"
+        "easy = elsewhere_policies:Last\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("added")
+class TestAdded:
+    def test_a_policy_of_another_package_is_found_and_decides(self) -> None:
+        scheduler = Scheduler(registry.find, "last:most=1")
+        for number in (1, 2, 3):
+            scheduler.handle(JobSubmitted(0, job(number, width=1)))
+        scheduler.handle(NodeJoined(0, node(slots=2)))
+        assert [number for number, view in scheduler.state.jobs.items() if view.attempts] == [3]
+
+    def test_it_is_offered_with_its_parameters(self) -> None:
+        offers = {offer.name: offer for offer in registry.installed()}
+        assert offers["last"].summary == "The last that came goes first."
+        assert offers["last"].parameters == (registry.Parameter("most", 2),)
+
+    def test_its_values_are_checked_by_the_type_of_the_default(self) -> None:
+        with pytest.raises(InvalidInput, match="most of policy last is 'two'; allowed: a whole number"):
+            registry.find("last:most=two")
+        with pytest.raises(InvalidInput, match="parameter of policy last is 'least'"):
+            registry.find("last:least=1")
+
+    def test_its_name_is_offered_where_it_is_near(self) -> None:
+        with pytest.raises(InvalidInput, match="Did you mean last") as raised:
+            registry.find("lastt")
+        assert "last" in raised.value.allowed
+
+    def test_headways_own_names_win(self) -> None:
+        assert registry.find("easy") == Easy()
+        assert [offer.name for offer in registry.installed()].count("easy") == 1
+
+    def test_a_parameter_that_has_to_be_given_is_asked_for(self) -> None:
+        with pytest.raises(InvalidInput, match="parameter of policy demanding is ''; allowed: wanted=VALUE"):
+            registry.find("demanding")
+        assert registry.find("demanding:wanted=3")
+
+    def test_one_that_cannot_be_loaded_is_said_and_harms_no_other(self) -> None:
+        with pytest.raises(HeadwayError, match=r"policy broken cannot be loaded: .*not_there"):
+            registry.find("broken")
+        offers = {offer.name: offer.summary for offer in registry.installed()}
+        assert offers["broken"].startswith("cannot be loaded: ")
+        assert offers["last"] == "The last that came goes first."
