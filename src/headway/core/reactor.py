@@ -33,6 +33,7 @@ def on_job_cancelled(state: State, event: JobCancelled) -> bool:
     job = state.jobs.get(event.job)
     if job is None or job.cancelled:
         return False
+    state.unrank(job)
     job.cancelled = True
     state.drop_ready_tasks(job)
     for _, attempt in sorted(job.attempts.items()):
@@ -47,10 +48,15 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
     job = state.jobs.get(event.job)
     if job is None:
         return False
+    present = job.release <= state.now and not job.cancelled
+    if present:
+        state.unrank(job)
     if event.priority is not None:
         job.priority = event.priority
     if event.due is not None:
         job.due = event.due
+    if present:
+        state.rank(job)
     state.look_at_everything()
     return True
 

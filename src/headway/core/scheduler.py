@@ -264,6 +264,7 @@ class Scheduler:
         self._per_instant = self._policy.per_instant
         state = self.state
         state.task_rounds = self._policy.task_rounds
+        state.orders.clear()
         for job in state.jobs.values():
             job.promise = None
             state.let_go(job, job.held)  # what runs, runs on; who gets its slots is the new policy's to say

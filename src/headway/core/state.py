@@ -86,6 +86,18 @@ class State(Snapshot):
         else:
             self.arrive(job)
 
+    def rank(self, job: JobView) -> None:
+        """Put a job in its place in every order that was asked for."""
+        for key, ranked in self.orders.items():
+            insort(ranked, job, key=key)
+
+    def unrank(self, job: JobView) -> None:
+        """Take a job out of every order, before a term changes or when it is cancelled or done."""
+        for key, ranked in self.orders.items():
+            place = bisect_left(ranked, key(job), key=key)
+            if place < len(ranked) and ranked[place] is job:
+                del ranked[place]
+
     def release_due_jobs(self) -> None:
         """Let every job wait whose release date has come."""
         while self.release_queue and self.release_queue[0][0] <= self.now:
@@ -96,6 +108,7 @@ class State(Snapshot):
     def arrive(self, job: JobView) -> None:
         """A job begins to wait for slots."""
         self.wait(job)
+        self.rank(job)
         if self.arrived is not None:
             if self.waiting[-1] is job:
                 self.arrived.append(job)
@@ -298,6 +311,8 @@ class State(Snapshot):
             for slot in numbers(job.held):
                 self.disown(job, slot)
             del self.jobs[job.id]
+            if not job.cancelled:
+                self.unrank(job)
             self.actions.append(Conclude(job.id, final))
             self.look_at_everything()
 
@@ -466,6 +481,9 @@ class State(Snapshot):
         assert not self.allocated & ~self.up, "allocated slots that are not up"
         assert not self.busy & ~exists, "busy slots of no node"
         assert self.free == self.up & ~self.busy & ~self.allocated, "free"
+        present = [job for job in self.jobs.values() if job.release <= self.now and not job.cancelled]
+        for key, ranked in self.orders.items():
+            assert ranked == sorted(present, key=key), f"order {key.__name__}"
         assert not (self.waiting and min(job.release for job in self.waiting) > self.now), "start before release"
 
     def next_release(self) -> Instant:

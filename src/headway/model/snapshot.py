@@ -7,7 +7,7 @@ compare the whole state before and after each policy).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec
@@ -196,6 +196,7 @@ class Snapshot:
         arrived: what is new since this policy's last round: None means look at everything; otherwise nothing has
             happened but that these jobs came, in order and behind all others, so that what could not start then still
             cannot.
+        orders: the lists of `in_order` that were asked for, kept up to date by the core.
         recording: whether somebody asked why jobs wait.
     """
 
@@ -207,6 +208,7 @@ class Snapshot:
         "jobs",
         "nodes",
         "now",
+        "orders",
         "owners",
         "recording",
         "running",
@@ -232,7 +234,21 @@ class Snapshot:
         self.slot_nodes: list[NodeView] = []
         self.uniform = True
         self.arrived: list[JobView] | None = None
+        self.orders: dict[Callable[[JobView], Any], list[JobView]] = {}
         self.recording = False
+
+    def in_order(self, key: Callable[[JobView], Any]) -> list[JobView]:
+        """The jobs whose release date has come and that are not cancelled, by a key; to be read only.
+
+        Sorted when it is first asked for, and from then on an index like the others, so that a round does not pay for
+        jobs it does not look at. Keys are named functions of a job's id, release and terms (those that are submitted
+        or changed), and end in `order`.
+        """
+        ranked = self.orders.get(key)
+        if ranked is None:
+            present = (job for job in self.jobs.values() if job.release <= self.now and not job.cancelled)
+            ranked = self.orders[key] = sorted(present, key=key)
+        return ranked
 
     def attempts(self) -> Iterator[AttemptView]:
         """Every attempt that was launched and has not ended, also those queued behind another."""

@@ -19,7 +19,7 @@ from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, from_seconds
 from headway.model.plan import Plan, Reason
 from headway.model.snapshot import JobView, Snapshot
-from headway.policies.order import by_due, by_priority, ordered, require_order
+from headway.policies.order import ORDERS, by_due, by_priority, require_order, with_due_date_by_priority
 from headway.policies.place import Dealing
 
 SPARE_RULES: Final = ("none", "priority", "due")
@@ -32,16 +32,11 @@ def require_spare(rule: str) -> None:
         raise InvalidInput("spare", rule, ", ".join(SPARE_RULES))
 
 
-def in_system(view: Snapshot) -> list[JobView]:
-    """Lin14's jobs: released and not finished, highest priority first."""
-    return sorted((job for job in view.jobs.values() if job.release <= view.now and not job.cancelled), key=by_priority)
-
-
 def deal_spare(dealing: Dealing, rule: str) -> None:
     """Deal what is left to the jobs in need, one after the other, each up to what it can use (Lin14 5.5)."""
     if rule != "none":
-        needy = sorted(dealing.in_need(), key=by_due if rule == "due" else by_priority)
-        for job in dealing.while_slots_are_left(needy):
+        jobs = dealing.view.in_order(by_due if rule == "due" else by_priority)
+        for job in dealing.while_slots_are_left(jobs):
             dealing.deal(job, dealing.size)
 
 
@@ -74,7 +69,7 @@ class Fill:
         require_order(self.order)
 
     def __call__(self, view: Snapshot) -> Plan:
-        dealing, jobs = Dealing(view), ordered(in_system(view), self.order)
+        dealing, jobs = Dealing(view), view.in_order(ORDERS[self.order])
         for job in dealing.while_slots_are_left(jobs):
             dealing.deal(job, dealing.size)
         return finish(view, dealing, jobs, Reason.BEHIND_OTHERS)
@@ -107,7 +102,7 @@ class Priority:
         require_spare(self.spare)
 
     def __call__(self, view: Snapshot) -> Plan:
-        dealing, jobs = Dealing(view), in_system(view)
+        dealing, jobs = Dealing(view), view.in_order(by_priority)
         if self.reserve == 0:
             for job in dealing.while_slots_are_left(jobs):
                 dealing.deal(job, dealing.size)
@@ -141,7 +136,7 @@ class Proportion:
         require_spare(self.spare)
 
     def __call__(self, view: Snapshot) -> Plan:
-        dealing, jobs = Dealing(view), in_system(view)
+        dealing, jobs = Dealing(view), view.in_order(by_priority)
         loads = [Fraction(job.workload) for job in jobs]
         total = sum(loads)
         for job, load in zip(dealing.while_slots_are_left(jobs), loads, strict=False):
@@ -192,7 +187,7 @@ class Workload:
         require_spare(self.spare)
 
     def __call__(self, view: Snapshot) -> Plan:
-        dealing, jobs = Dealing(view), in_system(view)
+        dealing, jobs = Dealing(view), view.in_order(by_priority)
         for job in dealing.while_slots_are_left(jobs):
             deal_pace(dealing, job, from_seconds(self.period))
         deal_spare(dealing, self.spare)
@@ -220,9 +215,10 @@ class Deadline:
         require_spare(self.spare)
 
     def __call__(self, view: Snapshot) -> Plan:
-        dealing, jobs = Dealing(view), in_system(view)
-        for job in dealing.while_slots_are_left(jobs):
-            if job.due < NEVER:
-                deal_pace(dealing, job, job.due - view.now)
+        dealing, jobs = Dealing(view), view.in_order(by_priority)
+        for job in dealing.while_slots_are_left(view.in_order(with_due_date_by_priority)):
+            if job.due == NEVER:
+                break
+            deal_pace(dealing, job, job.due - view.now)
         deal_spare(dealing, self.spare)
         return finish(view, dealing, jobs, Reason.NOT_NEEDED_YET if self.spare == "none" else Reason.NO_SHARE)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from headway.errors import InvalidInput
+from headway.model.instant import NEVER
 from headway.model.snapshot import JobView
 
 Key = Callable[[JobView], Any]
@@ -34,6 +35,11 @@ def by_due(job: JobView) -> Any:
 def by_priority(job: JobView) -> Any:
     """Highest priority first (Lin14, reading: equal priorities by submission, then id)."""
     return -job.priority, job.order
+
+
+def with_due_date_by_priority(job: JobView) -> Any:
+    """Jobs with a due date by priority, then the others by priority."""
+    return job.due == NEVER, -job.priority, job.order
 
 
 ORDERS: Final[dict[str, Key]] = {

@@ -95,14 +95,6 @@ class Dealing:
         """How many slots the job was dealt."""
         return count(self.dealt.get(job.id, NO_SLOTS)) + sum(self.shares.get(job.id, ()))
 
-    def in_need(self) -> list[JobView]:
-        """The jobs that could use more slots than they were dealt, in order of release."""
-        return [
-            job
-            for job in self.view.jobs.values()
-            if job.release <= self.view.now and not job.cancelled and self.usable(job) > self.has(job)
-        ]
-
     def offers(self, job: JobView) -> list[int]:
         """How many more slots of each class a bag could use: where it runs, and one for each of its ready tasks."""
         if job.id in self.last:
