@@ -24,6 +24,8 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Pl
     failure = None
     try:
         plan = policy(state)
+        if not isinstance(plan, Plan):
+            raise TypeError(f"the policy gave {plan!r}, which is not a plan")
     except Exception as raised:  # noqa: BLE001  a policy, maybe a third party's, must not take the cluster down
         refusals[f"policy_raised_{type(raised).__name__}"] += 1
         plan, failure = Plan(), raised

@@ -159,7 +159,7 @@ class Scheduler:
         if view.release > state.now:
             return Waiting(job, Reason.NOT_RELEASED, view.release)
         if not view.ready:
-            return Waiting(job, Reason.TASKS_DEPEND if view.missing else Reason.RUNS)
+            return Waiting(job, Reason.TASKS_DEPEND if any(view.missing) else Reason.RUNS)
         arrived, state.arrived, state.recording = state.arrived, None, True
         try:
             plan = self._policy(state)

@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, from_seconds
+from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.snapshot import JobView, Snapshot
 from headway.policies.order import ORDERS, by_due, by_priority, require_order, with_due_date_by_priority
@@ -46,7 +47,8 @@ def finish(view: Snapshot, dealing: Dealing, jobs: Iterable[JobView], short: Rea
     if plan.recording:
         for job in jobs:
             if job.ready and not dealing.dealt.get(job.id):
-                plan.pass_over(job.id, short if dealing.usable(job) <= dealing.size else Reason.NEVER_FITS)
+                too_wide = job.kind is Kind.RIGID and job.width > dealing.size
+                plan.pass_over(job.id, Reason.NEVER_FITS if too_wide else short)
     return plan
 
 

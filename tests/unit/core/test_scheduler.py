@@ -1,0 +1,438 @@
+"""The scheduler's answers to questions, and the corners of its events that no transcript shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
+from headway.model.actions import Conclude, JobStatus, Launch, Settle, Wake
+from headway.model.events import (
+    JobCancelled,
+    JobChanged,
+    JobSubmitted,
+    NodeDown,
+    NodeDrained,
+    NodeJoined,
+    NodeLeft,
+    NodesHeard,
+    NodeUp,
+    Outcome,
+    PolicyChosen,
+    TaskEnded,
+    Woke,
+)
+from headway.model.instant import NEVER, SECOND
+from headway.model.job import JobSpec, TaskSpec
+from headway.model.plan import Plan, Reason, Waiting
+from headway.model.snapshot import Policy, Snapshot
+from headway.policies import registry
+from headway.testing import job, node
+
+
+def core(policy: str = "easy", *, slots: int = 2, **how: Any) -> Scheduler:
+    scheduler = Scheduler(registry.find, policy, **how)
+    scheduler.handle(NodeJoined(0, node("a", slots=slots)))
+    return scheduler
+
+
+def submit(scheduler: Scheduler, *jobs: JobSpec, at: float = 0) -> None:
+    for spec in jobs:
+        scheduler.handle(JobSubmitted(round(at * SECOND), spec))
+    scheduler.check()
+
+
+class TestObjection:
+    def test_none_to_what_the_cluster_can_run(self) -> None:
+        scheduler = core()
+        plan = (TaskSpec(1, 2), TaskSpec(1, 1, (0,)))
+        assert [scheduler.objection(spec) for spec in (job(1, tasks=99), job(2, width=2), job(3, plan=plan))] == [
+            None
+        ] * 3
+
+    def test_to_a_flaw(self) -> None:
+        assert str(core().objection(job(1, retries=-1))).startswith("retries is -1; allowed: 0 to ")
+
+    def test_to_a_width_beyond_the_whole_cluster(self) -> None:
+        assert core().objection(job(1, width=3)) == "width is 3; allowed: at most 2, the slots of the whole cluster"
+
+    def test_to_a_task_that_no_node_can_hold(self) -> None:
+        scheduler = core()
+        scheduler.handle(NodeJoined(0, node("b", slots=2, cores=4)))
+        assert scheduler.objection(job(1, plan=(TaskSpec(1, 4),))) is None
+        assert (
+            scheduler.objection(job(1, plan=(TaskSpec(1), TaskSpec(1, 5))))
+            == "plan[1].cores is 5; allowed: at most 4, those of the largest node"
+        )
+
+    def test_slots_that_are_down_count_and_those_that_drain_do_not(self) -> None:
+        scheduler = core()
+        scheduler.handle(NodeJoined(0, node("b", slots=1)))
+        submit(scheduler, job(1, width=3))
+        scheduler.handle(NodeDown(1, "b"))
+        assert scheduler.objection(job(2, width=3)) is None
+        scheduler.handle(NodeUp(2, "b"))
+        scheduler.handle(NodeDrained(3, "a"))
+        assert scheduler.objection(job(2, width=3)) is not None
+        assert scheduler.objection(job(2, width=1)) is None
+
+    def test_to_an_id_that_is_taken(self) -> None:
+        scheduler = core()
+        submit(scheduler, job(1))
+        assert scheduler.objection(job(1)) == "id is 1; allowed: one that no other job has"
+
+    def test_to_anything_wide_where_there_is_no_node(self) -> None:
+        scheduler = Scheduler(registry.find, "easy")
+        assert scheduler.objection(job(1, width=1)) == "width is 1; allowed: at most 0, the slots of the whole cluster"
+        assert scheduler.objection(job(1, plan=(TaskSpec(1),))) is not None
+
+
+class TestExplain:
+    @pytest.mark.parametrize("policy", sorted(registry.BUILT_IN))
+    def test_every_job_of_every_kind_has_one_answer_and_asking_changes_nothing(self, policy: str) -> None:
+        scheduler = core(policy, slots=3)
+        plan = (TaskSpec(5 * SECOND), TaskSpec(5 * SECOND, 3), TaskSpec(5 * SECOND, 1, (0, 1)))
+        submit(
+            scheduler,
+            *(job(number, tasks=4, estimate=5, due=20) for number in (1, 2)),
+            *(job(number, width=width, estimate=9) for number, width in ((3, 2), (4, 3), (5, 1))),
+            *(job(number, plan=plan, due=99) for number in (6, 7)),
+            job(8, release=50),
+        )
+        scheduler.handle(Woke(0))
+        before = scheduler.dump()
+        for number in range(1, 9):
+            answer = scheduler.explain(number)
+            assert answer.job == number
+            assert (answer.reason is Reason.NOT_RELEASED) == (number == 8)
+            runs = bool(scheduler.state.jobs[number].attempts)
+            assert answer.start is None or 0 <= answer.start < NEVER, number
+            assert runs or answer.reason is not Reason.RUNS, number
+            assert answer.reason is not Reason.STARTS_NOW, number
+        assert scheduler.dump() == before
+
+    def test_easy(self) -> None:
+        scheduler = core("easy", slots=4)
+        submit(scheduler, job(1, width=2, estimate=10), job(2, width=4, estimate=5), job(3, width=2, estimate=11))
+        submit(scheduler, job(4, width=3, estimate=1))
+        assert scheduler.explain(2) == Waiting(2, Reason.NO_ROOM_NOW, 10 * SECOND)
+        assert scheduler.explain(3) == Waiting(3, Reason.WOULD_DELAY)
+        assert scheduler.explain(4) == Waiting(4, Reason.NO_ROOM_NOW)
+        assert scheduler.explain(1).reason is Reason.RUNS
+        scheduler.handle(NodeJoined(1, node("b", slots=1)))
+        scheduler.handle(NodeDown(2, "a"))
+        assert scheduler.explain(1) == Waiting(1, Reason.NEVER_FITS)
+
+    def test_strict(self) -> None:
+        scheduler = core("fcfs")
+        submit(scheduler, job(1, width=1), job(2, width=2), job(3, width=1))
+        assert [scheduler.explain(number).reason for number in (2, 3)] == [Reason.NO_ROOM_NOW, Reason.BEHIND_OTHERS]
+
+    def test_conservative(self) -> None:
+        scheduler = core("conservative", slots=3)
+        submit(scheduler, job(1, width=2, estimate=10), job(2, width=2, estimate=5), job(3, width=2, estimate=5))
+        submit(scheduler, job(4, width=1, estimate=20))
+        assert scheduler.explain(2) == Waiting(2, Reason.NO_ROOM_NOW, 10 * SECOND)
+        assert scheduler.explain(3) == Waiting(3, Reason.NO_ROOM_NOW, 15 * SECOND)
+        scheduler.handle(NodeDown(SECOND, "a"))
+        assert scheduler.explain(3) == Waiting(3, Reason.NEVER_FITS)
+
+    def test_shares(self) -> None:
+        scheduler = core("priority")
+        submit(scheduler, job(1, tasks=9, priority=1), job(2, tasks=9), job(3, width=2))
+        scheduler.handle(Woke(0))
+        assert scheduler.explain(2) == Waiting(2, Reason.NO_SHARE)
+        assert scheduler.explain(1).reason is Reason.RUNS
+        scheduler.handle(PolicyChosen(0, "edf:per_instant=false"))
+        assert scheduler.explain(2) == Waiting(2, Reason.BEHIND_OTHERS)
+
+    def test_a_due_date_that_needs_no_more_slots(self) -> None:
+        scheduler = core("deadline:spare=none", slots=4)
+        submit(scheduler, job(1, tasks=9, due=1000, estimate=1), job(2, tasks=3))
+        scheduler.handle(Woke(0))
+        assert scheduler.explain(2) == Waiting(2, Reason.NOT_NEEDED_YET)
+
+    def test_a_workflow(self) -> None:
+        scheduler = core("heft", slots=2)
+        submit(scheduler, job(1, plan=(TaskSpec(5), TaskSpec(5), TaskSpec(5, 1, (0, 1)))), job(2, width=1))
+        scheduler.handle(Woke(0))
+        assert scheduler.explain(1) == Waiting(1, Reason.TASKS_DEPEND)
+        for task in (0, 1):
+            scheduler.handle(TaskEnded(5, 1, task, 1))
+        scheduler.handle(Woke(5))
+        assert scheduler.explain(1) == Waiting(1, Reason.RUNS)
+
+    def test_between_an_event_and_its_round(self) -> None:
+        scheduler = core("fcfs:per_instant=true")
+        submit(scheduler, job(1, width=1))
+        assert scheduler.explain(1) == Waiting(1, Reason.STARTS_NOW, 0)
+
+    def test_an_unknown_job(self) -> None:
+        for ask in (core().explain, core().status):
+            with pytest.raises(KeyError):
+                ask(7)
+
+
+def test_a_policy_that_raises_changes_nothing_and_is_counted() -> None:
+    class Broken:
+        per_instant: ClassVar[bool] = False
+        task_rounds: ClassVar[bool] = False
+
+        def __call__(self, view: Snapshot) -> Plan:
+            if view.waiting:
+                raise ArithmeticError("no")
+            return view.plan()
+
+    def find(text: str) -> Policy:
+        return Broken() if text == "broken" else registry.find(text)
+
+    scheduler = Scheduler(find, "broken")
+    scheduler.handle(NodeJoined(0, node("a")))
+    assert scheduler.handle(JobSubmitted(1, job(1))) == []
+    assert isinstance(scheduler.failure, ArithmeticError)
+    assert scheduler.refusals == {"policy_raised_ArithmeticError": 1}
+    scheduler.check()
+    assert scheduler.handle(PolicyChosen(2, "fcfs")) == [Launch(1, 0, 1, 1)]
+    assert scheduler.failure is None
+    assert scheduler.policy == "fcfs"
+
+
+def test_what_is_not_a_plan_is_refused() -> None:
+    class Absent:
+        per_instant: ClassVar[bool] = False
+        task_rounds: ClassVar[bool] = False
+
+        def __call__(self, view: Snapshot) -> Plan:
+            return None  # type: ignore[return-value]
+
+    scheduler = Scheduler(lambda _: Absent(), "absent")
+    scheduler.handle(NodeJoined(0, node("a")))
+    assert scheduler.refusals == {"policy_raised_TypeError": 1}
+    assert "None" in str(scheduler.failure)
+
+
+def test_a_policy_that_is_not_there_is_refused_and_the_old_one_stays() -> None:
+    scheduler = core("fcfs")
+    with pytest.raises(Exception, match="policy is 'nope'"):
+        scheduler.handle(PolicyChosen(1, "nope"))
+    assert scheduler.policy == "fcfs"
+    submit(scheduler, job(1), at=1)
+    assert scheduler.state.jobs[1].attempts
+
+
+def test_a_new_policy_forgets_the_promises_of_the_old_one() -> None:
+    scheduler = core("conservative")
+    submit(scheduler, job(1, width=2), job(2, width=2))
+    assert scheduler.state.jobs[2].promise == 600 * SECOND
+    scheduler.handle(PolicyChosen(1, "fcfs"))
+    assert scheduler.state.jobs[2].promise is None
+
+
+def test_events_of_the_past_count_as_now() -> None:
+    scheduler = core()
+    submit(scheduler, job(1, width=2, estimate=5), at=10)
+    submit(scheduler, job(2, width=1, estimate=5), at=3)
+    assert scheduler.state.now == 10 * SECOND
+    assert scheduler.handle(TaskEnded(4 * SECOND, 1, 0, 1))[:2] == [
+        Settle(1, 0, 1, Outcome.SUCCEEDED),
+        Conclude(1, JobStatus.SUCCEEDED),
+    ]
+    assert scheduler.state.jobs[2].attempts[0].start == 10 * SECOND
+
+
+def test_new_terms_of_a_job_bring_a_round() -> None:
+    scheduler = core("priority:per_instant=false", slots=1)
+    submit(scheduler, job(1, tasks=5), job(2, tasks=5))
+    assert (scheduler.state.jobs[1].held, scheduler.state.jobs[2].held) == (1, 0)
+    scheduler.handle(JobChanged(1, 2, priority=3))
+    assert (scheduler.state.jobs[1].held, scheduler.state.jobs[2].held) == (0, 1)
+    scheduler.handle(JobChanged(2, 2, due=77))
+    assert (scheduler.state.jobs[2].priority, scheduler.state.jobs[2].due) == (3, 77)
+    assert scheduler.state.jobs[2].spec.due is None
+    scheduler.check()
+
+
+class TestWaking:
+    def test_rounds_are_held_periodically_while_jobs_are_in_the_system(self) -> None:
+        """Lin14 4.4: the deadline comes nearer while nothing happens."""
+        scheduler = core("deadline:spare=none", slots=8, period=10 * SECOND)
+        scheduler.handle(Woke(0))
+        rounds = scheduler.rounds
+        submit(scheduler, job(1, tasks=8, estimate=10, due=80))
+        assert scheduler.handle(Woke(0))[-1] == Wake(10 * SECOND)
+        held = []
+        for at in range(10, 80, 10):
+            scheduler.handle(Woke(at * SECOND))
+            held.append(scheduler.state.jobs[1].held.bit_count())
+        assert held == [2, 2, 2, 2, 3, 4, 8]  # 80 s of work, 70, 60, … 10 s left
+        assert scheduler.rounds == rounds + 8
+        scheduler.handle(JobCancelled(80 * SECOND, 1))
+        assert all(attempt.ending for attempt in scheduler.state.jobs[1].attempts.values())
+
+    def test_a_policy_may_ask_to_be_woken(self) -> None:
+        @dataclass
+        class Patient:
+            """Starts nothing before 5 s."""
+
+            per_instant = False
+            task_rounds = False
+
+            def __call__(self, view: Snapshot) -> Plan:
+                plan = view.plan()
+                if view.now >= 5 and view.waiting:
+                    plan.hold(view.waiting[0].id, view.free)
+                elif view.waiting:
+                    plan.wake = 5
+                return plan
+
+        scheduler = Scheduler(lambda _: Patient(), "patient")
+        scheduler.handle(NodeJoined(0, node("a")))
+        assert scheduler.handle(JobSubmitted(1, job(1))) == [Wake(5)]
+        assert scheduler.handle(JobSubmitted(2, job(2))) == []  # it has asked already
+        assert scheduler.handle(Woke(5)) == [Launch(1, 0, 1, 1)]
+
+    def test_waking_too_often_does_no_harm(self) -> None:
+        scheduler = core("easy")
+        submit(scheduler, job(1, release=9), job(2))
+        before = scheduler.dump()
+        for _ in range(3):
+            assert scheduler.handle(Woke(0)) == []
+        assert scheduler.dump() == before
+        assert scheduler.handle(Woke(20 * SECOND)) == [Launch(1, 0, 1, 2)]
+
+    def test_several_releases_and_leases_bring_one_wake_after_the_other(self) -> None:
+        scheduler = core("fcfs")
+        assert scheduler.handle(NodeJoined(0, node("b", lease=7))) == [Wake(7 * SECOND)]
+        assert scheduler.handle(JobSubmitted(0, job(1, release=5))) == [Wake(5 * SECOND)]
+        assert scheduler.handle(JobSubmitted(0, job(2, release=9))) == []
+        assert scheduler.handle(Woke(5 * SECOND)) == [Launch(1, 0, 1, 1), Wake(7 * SECOND)]
+        scheduler.handle(NodesHeard(6 * SECOND, ("b",)))
+        assert scheduler.handle(Woke(7 * SECOND)) == [Wake(9 * SECOND)]
+        assert scheduler.handle(Woke(9 * SECOND)) == [Launch(2, 0, 1, 2), Wake(13 * SECOND)]
+        assert scheduler.state.nodes["b"].up
+
+
+class TestNodes:
+    def test_slots_are_numbered_in_order_of_joining_and_numbers_are_used_again(self) -> None:
+        scheduler = core("fcfs", slots=2)
+        for name, slots in (("b", 3), ("c", 2)):
+            scheduler.handle(NodeJoined(0, node(name, slots=slots)))
+        scheduler.handle(NodeLeft(1, "a"))
+        scheduler.handle(NodeLeft(2, "b"))
+        scheduler.handle(NodeJoined(3, node("d", slots=3, speed=2.0)))
+        scheduler.handle(NodeJoined(3, node("e", slots=1)))
+        scheduler.check()
+        state = scheduler.state
+        assert {name: view.first for name, view in state.nodes.items()} == {"c": 5, "d": 2, "e": 7}
+        assert state.up == 0b11111100
+        assert (state.speeds[2:], state.uniform) == ([2.0] * 3 + [1.0] * 3, False)
+        scheduler.handle(NodeLeft(4, "d"))
+        assert state.uniform
+
+    def test_another_node_of_a_known_name_is_ignored(self) -> None:
+        scheduler = core(slots=2)
+        scheduler.handle(NodeJoined(1, node("a", slots=3)))
+        assert scheduler.ignored == 1
+        assert scheduler.state.nodes["a"].spec.slots == 2
+
+    @pytest.mark.parametrize("event", [NodeDown, NodeUp, NodeDrained, NodeLeft])
+    def test_an_unknown_node_is_ignored(self, event: Any) -> None:
+        scheduler = core()
+        scheduler.handle(event(1, "z"))
+        assert scheduler.ignored == 1
+
+    def test_a_node_that_comes_back_unannounced_has_lost_what_it_ran(self) -> None:
+        for event in (NodeUp(5, "a"), NodeJoined(5, node("a", slots=2))):
+            scheduler = core(slots=2)
+            submit(scheduler, job(1, width=2))
+            assert scheduler.handle(event) == [Launch(1, 0, 2, 3)]
+            scheduler.check()
+
+    @pytest.mark.parametrize("how", ["lease", "down", "up", "left", "end"])
+    def test_a_draining_node_leaves_however_its_last_attempt_ends(self, how: str) -> None:
+        scheduler = Scheduler(registry.find, "fcfs")
+        scheduler.handle(NodeJoined(0, node("a", lease=10)))
+        submit(scheduler, job(1))
+        scheduler.handle(NodeDrained(1, "a"))
+        assert list(scheduler.state.nodes) == ["a"]
+        events = {
+            "lease": Woke(10 * SECOND),
+            "down": NodeDown(2, "a"),
+            "up": NodeUp(2, "a"),
+            "left": NodeLeft(2, "a"),
+            "end": TaskEnded(2, 1, 0, 1),
+        }
+        scheduler.handle(events[how])
+        scheduler.check()
+        assert not scheduler.state.nodes
+        scheduler.handle(NodeJoined(20 * SECOND, node("a", lease=10)))
+        assert scheduler.state.up == 1
+
+    def test_a_draining_node_that_offers_itself_again_is_taken(self) -> None:
+        scheduler = core("fcfs", slots=1)
+        submit(scheduler, job(1))
+        scheduler.handle(NodeDrained(1, "a"))
+        assert scheduler.handle(NodeJoined(2, node("a"))) == [Launch(1, 0, 2, 1)]
+        assert not scheduler.state.nodes["a"].draining
+        scheduler.check()
+
+
+def test_the_speed_of_the_slots_says_when_an_attempt_is_expected_to_end() -> None:
+    scheduler = Scheduler(registry.find, "fcfs")
+    for name, speed in (("slow", 0.5), ("fast", 3.0)):
+        scheduler.handle(NodeJoined(0, node(name, speed=speed)))
+    submit(scheduler, job(1, width=2, estimate=10))
+    assert scheduler.state.jobs[1].attempts[0].expected_end == 20 * SECOND
+    scheduler.handle(TaskEnded(0, 1, 0, 1))
+    submit(scheduler, job(2, width=1), job(3, width=1, estimate=10))
+    assert scheduler.state.jobs[3].attempts[0].expected_end == 3_333_334  # rounded up
+    assert scheduler.state.jobs[2].attempts[0].expected_end == 1200 * SECOND  # the default of 600 s
+
+
+def test_the_default_estimate_can_be_set() -> None:
+    scheduler = core(estimate_default=7)
+    submit(scheduler, job(1), job(2, estimate=0))
+    assert [view.attempts[0].expected_end for view in scheduler.state.jobs.values()] == [7, 0]
+
+
+def test_the_check_finds_an_index_that_is_wrong() -> None:
+    def spoil(scheduler: Scheduler, name: str, value: object) -> None:
+        setattr(scheduler.state, name, value)
+
+    for name, value in (("free", 0), ("busy", 0b111), ("up", 0b1), ("waiting", []), ("running", []), ("allocated", 1)):
+        scheduler = core()
+        submit(scheduler, job(1, width=1), job(2, width=2))
+        scheduler.check()
+        spoil(scheduler, name, value)
+        with pytest.raises(AssertionError):
+            scheduler.check()
+
+
+def test_a_stored_state_is_read_again_as_it_was() -> None:
+    scheduler = core("conservative", slots=3, period=9 * SECOND)
+    terms = {
+        "due": 5,
+        "priority": 2.5,
+        "retries": 1,
+        "workload": 3.0,
+        "user": "ann",
+        "name": "bills",
+        "memory_limit": 9,
+    }
+    submit(scheduler, job(1, width=2, **terms), job(2, width=3), job(3, tasks=2), job(4, release=50))
+    submit(scheduler, job(5, plan=(TaskSpec(1), TaskSpec(2, 1, (0,)))))
+    scheduler.handle(NodeJoined(1, node("b", lease=30, speed=0.5, reports_start=True)))
+    scheduler.handle(NodeLeft(2, "b"))
+    scheduler.handle(TaskEnded(3, 1, 0, 1, Outcome.RAISED))
+    record = scheduler.dump()
+    for codec in (msgspec.json, msgspec.msgpack):
+        read = codec.decode(codec.encode(record), type=StateRecord)
+        assert read == record
+        again = Scheduler.restore(read, registry.find)
+        again.check()
+        assert again.dump() == record
+        assert replace(record, now=record.now + 1) != record
