@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -18,6 +19,7 @@ from headway.model.node import NodeSpec
 from headway.model.workload import Workload, workload_of
 from headway.policies import registry
 from headway.sim.kernel import Simulation
+from headway.traces import read_swf
 
 FOREVER = 10**12
 
@@ -274,6 +276,31 @@ def test_every_job_starts_when_the_twin_starts_it_at_length(policy: str, decide:
     compare(range(10_000, 20_000), policy, decide, overruns=overruns)
 
 
+LOGS = [("SDSC-SP2-1998-4.2-cln", 128, 20_000), ("LANL-CM5-1994-4.1-cln", 1024, 60_000), ("lublin_256", 256, 3000)]
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "overruns"])
+@pytest.mark.parametrize(("name", "slots", "begin"), LOGS, ids=[name for name, _, _ in LOGS])
+def test_real_jobs_start_when_the_twin_starts_them(
+    name: str, slots: int, begin: int, cut: bool, shared_data: Callable[[str], Path]
+) -> None:
+    """A piece of a log, where many jobs wait."""
+    log = read_swf(shared_data(f"swf/{name}.swf.gz"), machine=slots, cut_at_estimate=cut)
+    for policy, decide, many in (
+        ("easy", easy(release), 600),
+        ("fcfs", strict(release), 600),
+        ("conservative", conservative, 150),
+    ):
+        piece = log.take(slice(begin, begin + many))
+        columns = zip(piece.release, piece.width, piece.runtime, piece.estimate, strict=True)
+        jobs = [Job(number, *map(int, row), due=0, priority=0) for number, row in enumerate(columns)]
+        twin = run(jobs, slots, decide)
+        ours = Simulation(piece, [NodeSpec("n", slots=slots)], registry.find, policy)
+        ours.run()
+        assert ours.start == [twin.start[job.id] for job in jobs], policy
+        assert any(twin.start[job.id] > job.release for job in jobs), f"{policy}: nobody waits in this piece"
+
+
 def test_conservative_promises_everybody_and_never_later() -> None:
     """While estimates hold."""
     promised = 0
@@ -294,3 +321,22 @@ def test_conservative_promises_everybody_and_never_later() -> None:
             assert ours.start[job] <= at, f"seed {seed}: job {job} started after its promise"
         promised += len(promises)
     assert promised > 400  # the workloads make jobs wait
+
+
+def test_backfilling_never_delays_the_head_of_the_queue() -> None:
+    """EASY, while estimates hold: the head starts at the first shadow time it was told, or before."""
+    promised = 0
+    for seed in range(400):
+        jobs, slots = draw(seed, overruns=False)
+        promises: dict[int, int] = {}
+
+        def audit(scheduler: Scheduler, promises: dict[int, int] = promises) -> None:
+            for job in scheduler.state.waiting:
+                if job.promise is not None:
+                    promises.setdefault(job.id, job.promise)
+
+        ours = headway(jobs, slots, "easy", audit)
+        for job, at in promises.items():
+            assert ours.start[job] <= at, f"seed {seed}: job {job} started after its shadow time"
+        promised += len(promises)
+    assert promised > 400
