@@ -75,6 +75,8 @@ class State(Snapshot):
     def enter(self, spec: JobSpec) -> None:
         """Take a submitted job into the system; it waits from its release date on."""
         estimate = spec.estimate
+        if estimate is None and spec.plan:
+            estimate = sum(task.estimate for task in spec.plan) // len(spec.plan)
         job = self.jobs[spec.id] = JobView(spec, self.estimate_default if estimate is None else estimate)
         if spec.kind is Kind.WORKFLOW:
             job.missing = [len(set(task.after)) for task in spec.plan]

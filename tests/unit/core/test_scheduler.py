@@ -393,6 +393,15 @@ def test_the_speed_of_the_slots_says_when_an_attempt_is_expected_to_end() -> Non
     assert scheduler.state.jobs[2].attempts[0].expected_end == 1200 * SECOND  # the default of 600 s
 
 
+def test_a_workflow_is_believed_to_take_what_its_tasks_take() -> None:
+    scheduler = core("sjf:per_instant=true", slots=1)
+    plan = (TaskSpec(1 * SECOND), TaskSpec(2 * SECOND, 1, (0,)), TaskSpec(6 * SECOND, 1, (0,)))
+    submit(scheduler, job(1), job(2, plan=plan), job(3, plan=plan, estimate=9), job(4, width=1, estimate=5))
+    assert [view.estimate for view in scheduler.state.jobs.values()] == [each * SECOND for each in (600, 3, 9, 5)]
+    assert scheduler.state.jobs[2].workload == 9
+    assert scheduler.handle(Woke(0)) == [Launch(2, 0, 1, 1)]
+
+
 def test_the_default_estimate_can_be_set() -> None:
     scheduler = core(estimate_default=7)
     submit(scheduler, job(1), job(2, estimate=0))
