@@ -60,8 +60,8 @@ class JobView:
 
     Attributes:
         id, spec, kind, width, release: as submitted.
-        estimate: expected run time of a task on a node of speed factor 1; where nobody gave one, the mean of a workflow's
-            tasks, else the core's default.
+        estimate: expected run time of a task on a node of speed factor 1; where nobody gave one, the mean of a
+            workflow's tasks, else the core's default.
         priority, due: as submitted or changed since; `due` is `NEVER` where there is none.
         order: `(release, id)`, the key by which every tie ends.
         tasks: number of tasks.
