@@ -208,6 +208,12 @@ def test_a_job_that_no_set_of_nodes_can_hold_is_refused_before_the_run() -> None
         experiment.run(workload, nodes_of(1.0), "fcfs")
     with pytest.raises(InvalidInput, match="slots is 0"):
         experiment.run(workload, [], "fcfs")
+    with pytest.raises(InvalidInput, match="name of a node is 'n0'; allowed: a name that no other node has"):
+        experiment.run(workload, nodes_of(1.0) * 2, "fcfs")
+    plan = (TaskSpec(1), TaskSpec(1, 3, (0,)))
+    workflow = workload_of(release=[0], runtime=[0], tasks=2, kind=Kind.WORKFLOW, workflows={0: plan}, label=["wide"])
+    with pytest.raises(InvalidInput, match=r"job wide: plan\[1\]\.cores is 3; allowed: those of one node at most"):
+        experiment.run(workflow, nodes_of(1.0, 1.0), "heft")
 
 
 class KillAtFive:

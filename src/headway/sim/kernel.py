@@ -145,6 +145,9 @@ class Simulation:
         if slots == 0:
             raise InvalidInput("slots", slots, "1 or more")
         names = [node.name for node in self.nodes]
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                raise InvalidInput("name of a node", name, "a name that no other node has")
         for outage in self.outages:
             if outage.node not in names:
                 hint = did_you_mean(outage.node, names)
@@ -159,6 +162,13 @@ class Simulation:
                 source=f"job {self.workload.label[job]}",
                 hint="Give the cluster more slots, or read the log with its size, so that such jobs are dropped.",
             )
+        wanted = {task.cores for plan in self.workload.workflows.values() for task in plan}
+        held = {cores for cores in wanted if any(node.slots_for(cores) <= node.slots for node in self.nodes)}
+        for position, plan in self.workload.workflows.items() if held < wanted else ():
+            for number, task in enumerate(plan):
+                if task.cores not in held:
+                    source = f"job {self.workload.label[position]}"
+                    raise InvalidInput(f"plan[{number}].cores", task.cores, "those of one node at most", source=source)
 
     def run(self, progress: Progress | None = None) -> Schedule:
         """Run to the last end and return what became of every job.
