@@ -170,13 +170,13 @@ def test_a_job_that_goes_on(headway: Any, tmp_path: Path) -> None:
 
 
 def test_the_policy_is_shown_and_changed(headway: Any) -> None:
-    assert headway("policy").out == "fcfs\n"
+    assert headway("policy").out == "deadline\n"
     assert headway("policy", "priority:reserve=0.25").out == "priority:reserve=0.25\n"
     assert json.loads(headway("policy", "--json").out) == {"policy": "priority:reserve=0.25"}
     wrong = headway("policy", "priorty")
     assert wrong.status == 2
     assert "Did you mean priority" in wrong.err
-    headway("policy", "fcfs")
+    headway("policy", "deadline")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--slots", type=int, help="One node with so many slots; default one a processor.")
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes, all on this machine.")
-@click.option("--policy", help="NAME[:KEY=VALUE,...]; default the one that decided last, at first fcfs.")
+@click.option("--policy", help="NAME[:KEY=VALUE,...]; default the one that decided last, at first deadline.")
 @click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, help="Port to listen on; default any that is free.")

@@ -56,6 +56,9 @@ log = logging.getLogger(__name__)
 RETRY_AFTER: Final[Duration] = SECOND
 """How long to wait before a full disk is tried again."""
 
+FIRST_POLICY: Final = "deadline"
+"""Decides where nobody has chosen: due dates first, and no slot idle while a job could use it."""
+
 T = TypeVar("T")
 
 
@@ -88,7 +91,7 @@ class Driver:
         engine: runs the attempts.
         clock: the only source of time.
         policies: finds a policy by its text.
-        policy: the text of the policy that decides; None: the one that decided before, at first `fcfs`.
+        policy: the text of the policy that decides; None: the one that decided before, at first `FIRST_POLICY`.
         result_max: bytes that a result may have.
         snapshot_every: events between two stored snapshots, so that a start replays no more than about so many.
 
@@ -115,7 +118,7 @@ class Driver:
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits = 0
         self.started: Instant = clock.now()
-        self._ledger = Ledger(journal, policies, policy or "fcfs", snapshot_every)
+        self._ledger = Ledger(journal, policies, policy or FIRST_POLICY, snapshot_every)
         self._engine = engine
         self._clock = clock
         self._policies = policies
