@@ -144,10 +144,11 @@ class Simulation:
         slots = sum(node.slots for node in self.nodes)
         if slots == 0:
             raise InvalidInput("slots", slots, "1 or more")
-        names = [node.name for node in self.nodes]
-        for position, name in enumerate(names):
-            if name in names[:position]:
-                raise InvalidInput("name of a node", name, "a name that no other node has")
+        names: set[str] = set()
+        for node in self.nodes:
+            if node.name in names:
+                raise InvalidInput("name of a node", node.name, "a name that no other node has")
+            names.add(node.name)
         for outage in self.outages:
             if outage.node not in names:
                 hint = did_you_mean(outage.node, names)
