@@ -176,6 +176,31 @@ def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
     assert issubclass(InvalidInput, HeadwayError)
 
 
+def test_a_token_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    with pytest.raises(HeadwayError, match=r"token holds no token"):
+        run(Settings(tmp_path, NODES))
+
+
+def test_what_cannot_be_written_at_the_start_is_said(tmp_path: Path) -> None:
+    (tmp_path / ".url").mkdir()
+    with pytest.raises(HeadwayError, match=r"cannot write .*url: Is a directory"):
+        run(Settings(tmp_path, NODES))
+
+
+def test_a_journal_with_a_broken_page_is_refused(tmp_path: Path) -> None:
+    with up(tmp_path):
+        pass
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db:
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'snapshots'").fetchone()
+    with open(tmp_path / "journal.sqlite", "r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    with pytest.raises(HeadwayError, match=r"the journal in .* cannot be read: database disk image is malformed"):
+        run(Settings(tmp_path, NODES))
+
+
 def test_idle_it_does_nothing(tmp_path: Path) -> None:
     """Processor time of all its processes, which does not depend on how busy the machine is."""
     with up(tmp_path) as server, Client(data=tmp_path) as client:

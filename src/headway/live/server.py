@@ -11,6 +11,7 @@ import os
 import secrets
 import signal
 import socket
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +44,7 @@ class Settings:
     Attributes:
         data: the data directory; made if it is not there.
         nodes: the nodes of this machine.
-        policy: as `NAME[:key=value,...]`; None: the one that decided before, at first `fcfs`.
+        policy: as `NAME[:key=value,...]`; None: the one that decided before, at first `deadline`.
         host, port: where to listen; port 0 takes any that is free.
         result_max: bytes that a result may have.
         body_max: bytes that a request may bring.
@@ -93,6 +94,11 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
     journal = Journal(settings.data, keep_events=settings.keep_events)
     try:
         await _serve(settings, journal, say)
+    except sqlite3.DatabaseError as error:
+        raise HeadwayError(
+            f"the journal in {settings.data} cannot be read: {error}",
+            "Put back a copy of the data directory, or start with another one (--data).",
+        ) from error
     finally:
         journal.close()
 
@@ -118,9 +124,9 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             await driver.start([replace(node, read_ahead=READ_AHEAD) for node in settings.nodes])
             api = Api(driver, {token: Caller(getpass.getuser())}, end.set, body_max=settings.body_max)
             server = _Server(api.app, end)
-            serving = asyncio.create_task(server.serve([listener]))
             url = _url(listener)
             _write_private(url_file, f"{url}\n")
+            serving = asyncio.create_task(server.serve([listener]))
             say(Running(url, token_file, os.getpid()))
             await asyncio.wait((serving, asyncio.create_task(end.wait())), return_when=asyncio.FIRST_COMPLETED)
             log.info("ending in order")
@@ -223,20 +229,29 @@ def token_of(path: Path) -> str:
     try:
         if not path.exists():
             _write_private(path, f"{secrets.token_urlsafe(32)}\n")
-        token = path.read_text("utf-8").strip()
+        token = path.read_text("ascii").strip()
     except OSError as error:
         raise HeadwayError(f"the token in {path} cannot be had: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise HeadwayError(f"{path} holds no token: {error}", "Remove it, and a new token is made.") from error
     if not token:
         raise HeadwayError(f"{path} is empty", "Remove it, and a new token is made.")
     return token
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
+    """Write a file that only its owner may read, whole or not at all.
+
+    Raises:
+        HeadwayError: the disk is full, or the folder takes no files.
+    """
     draft = path.with_name(f".{path.name}")
-    draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
