@@ -222,6 +222,9 @@ def described(job: Job, now: Instant | None = None) -> tuple[NewJob, dict[str, b
     title = f"job {job.name!r}" if job.name else "the job"
     if not job.tasks:
         raise HeadwayError(f"{title} has no tasks", "Give it at least one with add_task.")
+    for place, task in enumerate(job.tasks):
+        if not isinstance(task, Task):
+            raise InvalidInput(f"tasks[{place}] of {title}", task, "a Task", hint="Say Task(FUNCTION, ARGUMENT, ...).")
     if job.kind is Kind.RIGID:
         if any(task.before or task.cores != 1 for task in job.tasks):
             raise HeadwayError(f"{title} is rigid, but a task comes after another or wants several cores")

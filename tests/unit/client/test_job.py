@@ -14,6 +14,7 @@ import pytest
 from headway import HeadwayError, Job, Task, TaskFailed, wire
 from headway.client.job import described
 from headway.client.pickling import ends, pickled_arguments, pickled_function
+from headway.errors import InvalidInput
 from headway.model.events import Outcome
 from headway.model.instant import SECOND
 from headway.model.job import PenaltyShape, TaskSpec
@@ -102,6 +103,12 @@ def test_commands_run_where_they_were_submitted(tmp_path: Path, monkeypatch: pyt
         stdin=str(tmp_path / "sub" / "in{i}"),
         stderr="/tmp/e",
     )
+
+
+def test_a_function_that_is_no_task_yet_is_named() -> None:
+    tasks: list[Any] = [Task(len, "a"), len]
+    with pytest.raises(InvalidInput, match=r"tasks\[1\] of job 'sizes' is <built-in function len>; allowed: a Task"):
+        described(Job("sizes", tasks))
 
 
 def test_tasks_and_jobs_show_what_they_are() -> None:
