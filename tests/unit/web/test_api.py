@@ -110,7 +110,7 @@ def run(folder: Path, scenario: Callable[[Rig], Awaitable[None]], **settings: An
     async def main() -> None:
         with closing(Journal(folder)) as journal:
             engine, ended = FakeEngine(), list[bool]()
-            driver = Driver(journal, engine, ManualClock(5), find)
+            driver = Driver(journal, engine, ManualClock(5), find, policy="fcfs")
             await driver.start((node("n", slots=2),))
             api = Api(driver, {TOKEN: Caller("me")}, lambda: ended.append(True), **settings)
             await scenario(Rig(api, driver, engine, ended))
