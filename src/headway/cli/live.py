@@ -32,7 +32,7 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
     rows = [
         (
             str(job.id),
-            job.name,
+            " ".join(job.name.split()),  # a name may hold line ends
             job.user,
             job.status.value,
             done(job),
