@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from headway.core.scheduler import Scheduler
+from headway.model.actions import Conclude, JobStatus, Launch, Settle
+from headway.model.events import JobSubmitted, NodeJoined, Outcome, TaskEnded
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
@@ -20,6 +22,7 @@ from headway.model.schedule import Schedule
 from headway.model.workload import workload_of
 from headway.policies import registry
 from headway.sim.kernel import Simulation
+from headway.testing import job
 
 # The graph of the paper's figure 2; costs are three times the mean over its three processors, to be whole.
 PAPER = {
@@ -49,8 +52,8 @@ def follow(graph: Graph, speeds: list[int], *, slots: int = 1, cores: dict[int, 
 
     def audit(scheduler: Scheduler) -> None:
         scheduler.check()
-        for job in scheduler.state.jobs.values():
-            for task, attempt in job.attempts.items():
+        for view in scheduler.state.jobs.values():
+            for task, attempt in view.attempts.items():
                 node = (attempt.slots.bit_length() - 1) // slots
                 placed[task] = (node, attempt.start, attempt.expected_end)
 
@@ -160,6 +163,18 @@ def test_workflows_are_served_in_order_of_submission() -> None:
     schedule = Simulation(workload, [NodeSpec("n", slots=2)], registry.find, "heft", audit=Scheduler.check).run()
     assert (schedule.start // SECOND).tolist() == [0, 10]
     assert (schedule.end // SECOND).tolist() == [30, 31]
+
+
+def test_tasks_that_can_never_start_keep_no_room() -> None:
+    """Task 0 fails; task 1 after it has the higher rank and the only slot, and must not keep it from task 2."""
+    scheduler = Scheduler(registry.find, "heft:per_instant=false")
+    scheduler.handle(NodeJoined(0, NodeSpec("n")))
+    scheduler.handle(JobSubmitted(0, job(1, plan=(TaskSpec(10), TaskSpec(100, 1, (0,)), TaskSpec(5)))))
+    actions = scheduler.handle(TaskEnded(10, 1, 0, 1, Outcome.RAISED))
+    assert actions == [Settle(1, 0, 1, Outcome.RAISED), Launch(1, 2, 1, 1)]
+    actions = scheduler.handle(TaskEnded(15, 1, 2, 1))
+    assert actions == [Settle(1, 2, 1, Outcome.SUCCEEDED), Conclude(1, JobStatus.FAILED)]
+    scheduler.check()
 
 
 @pytest.fixture(scope="module")

@@ -244,6 +244,42 @@ def test_events_of_the_past_count_as_now() -> None:
     assert scheduler.state.jobs[2].attempts[0].start == 10 * SECOND
 
 
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "fcfs:per_instant=true", "easy:per_instant=true"])
+def test_a_job_that_comes_late_may_stand_before_the_head_of_the_queue(policy: str) -> None:
+    """Its release date has passed, so it is before job 2, which waits; by its estimate it would delay that one."""
+    scheduler = core(policy, slots=3)
+    submit(scheduler, job(1, width=2, estimate=100, release=1), job(2, width=3, release=5), at=5)
+    scheduler.handle(Woke(5 * SECOND))
+    scheduler.handle(JobSubmitted(6 * SECOND, job(3, width=1, estimate=999, release=2)))
+    scheduler.handle(Woke(6 * SECOND))
+    assert [number for number, view in scheduler.state.jobs.items() if view.attempts] == [1, 3]
+    scheduler.check()
+
+
+@pytest.mark.parametrize(("asks", "rounds"), [(True, 3), (False, 0)])
+def test_a_policy_may_ask_for_a_round_at_every_end(asks: bool, rounds: int) -> None:
+    @dataclass
+    class Greedy:
+        per_instant = False
+        task_rounds = asks
+
+        def __call__(self, view: Snapshot) -> Plan:
+            plan = view.plan()
+            if view.waiting and view.free:
+                plan.hold(view.waiting[0].id, view.free)
+            return plan
+
+    scheduler = Scheduler(lambda _: Greedy(), "greedy")
+    scheduler.handle(NodeJoined(0, node("a")))
+    submit(scheduler, job(1, tasks=9))
+    before = scheduler.rounds
+    for task in range(3):
+        scheduler.handle(TaskEnded(task + 1, 1, task, 1))
+    assert scheduler.rounds - before == rounds
+    assert scheduler.handle(TaskEnded(5, 1, 3, 1, Outcome.LOST)) == [Launch(1, 3, 2, 1)]
+    assert scheduler.rounds - before == rounds + 1  # a failure is always news
+
+
 def test_new_terms_of_a_job_bring_a_round() -> None:
     scheduler = core("priority:per_instant=false", slots=1)
     submit(scheduler, job(1, tasks=5), job(2, tasks=5))
