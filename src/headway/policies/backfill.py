@@ -168,10 +168,11 @@ class Strict:
 
 @dataclass(frozen=True, slots=True)
 class Conservative:
-    """Conservative backfilling: every waiting job is promised a start, and none is ever promised a later one.
+    """Conservative backfilling: every waiting job is promised a start, while estimates hold never a later one.
 
     A new job gets the earliest start that delays nobody. When slots become free before their time, each job in order is
-    moved to the earliest start that the promises of all others leave (compression).
+    moved to the earliest start that the promises of all others leave (compression). When promises cannot all be kept,
+    because jobs outlast their estimates or slots went down, all are made anew, in order.
 
     Args:
         per_instant: one pass for all events of an instant, instead of one after each event.
@@ -186,18 +187,20 @@ class Conservative:
     def __call__(self, view: Snapshot) -> Plan:
         plan, now = view.plan(), view.now
         free = view.free
-        size = count(view.up)  # a promise made when more slots were up keeps nothing from the others
-        promised = [job for job in view.waiting if job.promise is not None and job.width <= size]
+        promised = [job for job in view.waiting if job.promise is not None]
         moving = view.waiting if view.arrived is None else view.arrived
         if not moving:
             return plan
         profile = Profile.build(now, count(free), _future(view, promised))
+        anew = view.arrived is None and min(profile.free) < 0
+        if anew:
+            profile = Profile.build(now, count(free), _future(view, []))
         for job in moving:
             if job.kind is not Kind.RIGID:
                 free = self._start_tasks(view, plan, job, free, profile)
                 continue
             duration = _length(view, job)
-            if job.promise is not None and job.width <= size:
+            if job.promise is not None and not anew:
                 profile.take(max(now, job.promise), duration, -job.width)
             begin = profile.earliest(job.width, duration, now)
             if begin < NEVER:
