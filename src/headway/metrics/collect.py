@@ -33,9 +33,9 @@ def summarise(schedule: Schedule) -> Metrics:
       have a due date and were not cancelled.
     - `wait_…` (from release to first start) of jobs that started; `response_…` and `bounded_slowdown_…` (10 s) of jobs
       that succeeded; `tardiness_…` of those of them that have a due date; each `mean`, `p50`, `p95`, `p99`, `max`.
-    - `deadline_miss_rate` of the jobs with a due date: late or failed. `deadline_miss_penalty` (Lin14) and
-      `total_penalty` (rate times tardiness) over them. A job that did not succeed is as late as the end of the run is
-      after its due date; one that was cancelled is not late.
+    - `deadline_miss_rate` of the jobs with a due date: late, or failed or unfinished. `deadline_miss_penalty` (Lin14)
+      and `total_penalty` (rate times tardiness) over them. A job that did not succeed is as late as the end of the run
+      is after its due date; one that was cancelled is not late.
     - `priority_violation_rate` over time and `priority_violation_rate_rounds` over planning rounds (Lin14).
     - `utilisation`, `makespan`; `decisions`, `decision_seconds_total`, `decision_ms_mean`.
     """
@@ -60,7 +60,7 @@ def summarise(schedule: Schedule) -> Metrics:
         **_spread("response", responses),
         **_spread("bounded_slowdown", measures.bounded_slowdown(responses - runs, runs)),
         **_spread("tardiness", late[succeeded & has_due]),
-        "deadline_miss_rate": measures.deadline_miss_rate(((late > 0) | failed)[has_due]),
+        "deadline_miss_rate": measures.deadline_miss_rate(((late > 0) | ~succeeded)[has_due]),
         "deadline_miss_penalty": measures.deadline_miss_penalty(schedule.priority[has_due], late[has_due]),
         "total_penalty": measures.total_penalty(schedule.rate[has_due], late[has_due]),
         "priority_violation_rate": over_time,

@@ -85,11 +85,28 @@ def test_jobs_that_did_not_succeed_are_counted_and_late_to_the_end_of_the_run() 
         "jobs_unfinished": 2,
         "jobs_due": 4,
     }
-    assert told["deadline_miss_rate"] == 0.75, "the one that runs may still be in time"
+    assert told["deadline_miss_rate"] == 1, "nobody knows that the one that runs would have been in time"
     assert told["total_penalty"] == 1 + 11
     assert told["tardiness_mean"] == 1
     assert told["wait_mean"] == 0.25
     assert told["response_mean"] == 10
+
+
+def test_a_job_that_never_ended_missed_its_due_date() -> None:
+    """Run until 20 s: one in time; one that waits, due at 15 s, is 5 s late; one that runs, due at 30 s, just missed."""
+    status = [STATUSES.index(each) for each in (JobStatus.SUCCEEDED, JobStatus.WAITING, JobStatus.RUNNING)]
+    told = summarise(
+        finished(
+            [0] * 3,
+            [0, NOT_YET, 10],
+            [10, NOT_YET, NOT_YET],
+            due=[12 * S, 15 * S, 30 * S],
+            priority=[1, 3, 7],
+            run={"status": status, "until": 20 * S},
+        )
+    )
+    assert told["deadline_miss_rate"] == pytest.approx(2 / 3)
+    assert told["deadline_miss_penalty"] == 3 * 5
 
 
 def test_nothing_is_measured_of_nothing() -> None:
