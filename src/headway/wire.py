@@ -177,14 +177,17 @@ class JobReport(Answer, frozen=True):
 
 
 class AttemptReport(Answer, frozen=True):
-    """An attempt that runs: on which slots, as `NODE/SLOT` with slots counted from 0 on each node."""
+    """An attempt that runs: on which slots, as `NODE/SLOT` with slots counted from 0 on each node.
+
+    `expected_end` is None where nobody gave an estimate and none of the job's tasks has ended yet.
+    """
 
     job: JobId
     task: int
     attempt: int
     slots: tuple[str, ...]
     started: Instant
-    expected_end: Instant
+    expected_end: Instant | None
 
 
 class JobDetail(Answer, frozen=True):

@@ -80,7 +80,13 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
     if detail.attempts:
         columns = ("task", "attempt", "on", "started", "expected end")
         rows = [
-            (str(a.task), str(a.attempt), ", ".join(a.slots), when(a.started), when(a.expected_end))
+            (
+                str(a.task),
+                str(a.attempt),
+                ", ".join(a.slots),
+                when(a.started),
+                "unknown" if a.expected_end is None else when(a.expected_end),
+            )
             for a in detail.attempts
         ]
         print_table(columns, rows, title="Running", right=("task", "attempt"))
@@ -122,8 +128,13 @@ def explain(reach: Reach, number: int, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(f"Job {found.job} is {found.status.value}: {found.text}.")
-    if found.start is not None:
+    if found.status.is_final:
+        click.echo(f"Job {found.job} {found.text.removeprefix('it ')}.")
+    elif found.status is JobStatus.RUNNING and found.reason not in ("RUNS", "TASKS_DEPEND", "STARTS_NOW"):
+        click.echo(f"Job {found.job} is running. Why not more of it: {found.text}.")
+    else:
+        click.echo(f"Job {found.job} is {found.status.value}: {found.text}.")
+    if found.start is not None and found.reason != "STARTS_NOW":
         click.echo(f"Its start is promised at {clock(found.start)}, {when(found.start)}.")
 
 

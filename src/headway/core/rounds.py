@@ -31,6 +31,8 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Pl
         plan, failure = Plan(), raised
     else:
         state.arrived = []
+        if state.refused:
+            state.refused.clear()
         if plan.allocations:
             commit(state, plan.allocations, refusals)
         promised: dict[JobId, Instant] = {}
@@ -55,6 +57,7 @@ def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) 
         rule = "job_unknown" if job is None else take(state, job, wanted)
         if rule is not None:
             refusals[rule] += 1
+            state.refused.add(wanted.job)
             state.arrived = None  # the policy must not rely on having got all it wanted
 
 

@@ -170,8 +170,10 @@ class Scheduler:
             if answer.job == job:
                 return Waiting(job, answer.reason, starts if answer.start is None else answer.start)
         if any(wanted.job == job and wanted.slots for wanted in plan.allocations):
-            return Waiting(job, Reason.STARTS_NOW, state.now)
-        return Waiting(job, Reason.RUNS if view.holds else Reason.NO_ROOM_NOW, starts)
+            return Waiting(job, Reason.REFUSED) if job in state.refused else Waiting(job, Reason.STARTS_NOW, state.now)
+        if view.holds:
+            return Waiting(job, Reason.RUNS, starts)
+        return Waiting(job, Reason.NOT_CONSIDERED if starts is None else Reason.NO_ROOM_NOW, starts)
 
     def dump(self) -> StateRecord:
         """The whole state as plain values: to be stored, and to be compared."""

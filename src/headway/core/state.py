@@ -39,6 +39,7 @@ class State(Snapshot):
         draining: whether a node may be draining.
         ahead: attempts launched ahead of their turn, by slot, in order of task; no entry where there are none.
         departed: nodes that left, whose slot numbers a new node of the same size may take over.
+        refused: jobs for which something was refused in the last round.
         release_queue: jobs whose release date has not come, as a heap of `(release, id)`.
         estimate_default: what a task is believed to run where nobody said.
         task_rounds: whether the policy wants a round at every task end.
@@ -50,6 +51,7 @@ class State(Snapshot):
         "departed",
         "draining",
         "estimate_default",
+        "refused",
         "release_queue",
         "round_due",
         "starts_reported",
@@ -64,6 +66,7 @@ class State(Snapshot):
         self.ahead: dict[int, list[AttemptView]] = {}
         self.draining = False
         self.departed: list[NodeView] = []
+        self.refused: set[JobId] = set()
         self.release_queue: list[tuple[Instant, JobId]] = []
         self.estimate_default = estimate_default
         self.task_rounds = False

@@ -12,7 +12,7 @@ from headway.errors import HeadwayError
 from headway.live.driver import Driver
 from headway.live.journal import JobRow
 from headway.model.actions import JobStatus
-from headway.model.instant import NEVER
+from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId
 from headway.model.slots import Slots, count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
@@ -116,8 +116,16 @@ def attempt_report(driver: Driver, attempt: AttemptView) -> wire.AttemptReport:
         attempt.number,
         slot_names(driver, attempt.slots),
         attempt.start,
-        attempt.expected_end,
+        _expected_end(attempt),
     )
+
+
+def _expected_end(attempt: AttemptView) -> Instant | None:
+    """By the estimate somebody gave, else by how long the job's tasks took so far; the core's default tells nobody."""
+    job = attempt.job
+    if job.spec.estimate is not None or job.spec.plan:
+        return attempt.expected_end
+    return attempt.start + job.spent // job.ended if job.ended else None
 
 
 def node_list(driver: Driver) -> wire.NodeList:

@@ -69,6 +69,8 @@ class Reason(Enum):
     WOULD_DELAY = "starting it now would delay a start that is promised to another job"
     NEVER_FITS = "it needs more slots than the cluster has now"
     NO_SHARE = "the policy gives it no slots while others need them more"
+    NOT_CONSIDERED = "the policy says nothing of it: it may not serve jobs of this kind or size"
+    REFUSED = "the policy wants to start it in a way that contradicts the state, which is refused"
     NOT_NEEDED_YET = "by its estimates it will be on time with the slots it holds"
     TASKS_DEPEND = "its next tasks wait for tasks that are still running"
     STARTS_NOW = "it starts in the round that is due now"

@@ -19,6 +19,7 @@ from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, from_seconds
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
+from headway.model.slots import count
 from headway.model.snapshot import JobView, Snapshot
 from headway.policies.order import ORDERS, by_due, by_priority, require_order, with_due_date_by_priority
 from headway.policies.place import Dealing
@@ -47,8 +48,9 @@ def finish(view: Snapshot, dealing: Dealing, jobs: Iterable[JobView], short: Rea
     if plan.recording:
         for job in jobs:
             if job.ready and not dealing.dealt.get(job.id):
-                too_wide = job.kind is Kind.RIGID and job.width > dealing.size
-                plan.pass_over(job.id, Reason.NEVER_FITS if too_wide else short)
+                width = job.width if job.kind is Kind.RIGID else 1
+                room = Reason.NEVER_FITS if width > count(view.up) else Reason.NO_ROOM_NOW
+                plan.pass_over(job.id, short if width <= dealing.size else room)
     return plan
 
 

@@ -1,0 +1,63 @@
+"""What `explain` answers is true: the policy's own reasons, and what the core refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.model.events import JobSubmitted, NodeJoined, Woke
+from headway.model.plan import Plan, Reason
+from headway.model.snapshot import Policy, Snapshot
+from headway.policies.registry import find
+from headway.testing import job, node
+
+
+@dataclass(frozen=True, slots=True)
+class Blunder:
+    """Wants every job on slots that do not exist; says nothing of the jobs it does not want."""
+
+    wants: bool
+    per_instant: ClassVar[bool] = False
+    task_rounds: ClassVar[bool] = False
+
+    def __call__(self, view: Snapshot) -> Plan:
+        """The plan."""
+        plan = view.plan()
+        for waiting in view.waiting if self.wants else ():
+            plan.hold(waiting.id, 1 << 20)
+        return plan
+
+
+def source(text: str) -> Policy:
+    return Blunder(text == "blunder") if text in ("blunder", "silent") else find(text)
+
+
+def cluster(policy: str) -> Scheduler:
+    scheduler = Scheduler(source, policy)
+    scheduler.handle(NodeJoined(0, node(slots=2)))
+    return scheduler
+
+
+@pytest.mark.parametrize("policy", ["deadline", "edf", "priority"])
+def test_a_job_that_fits_the_cluster_but_not_what_can_be_dealt_now_waits_for_room(policy: str) -> None:
+    scheduler = cluster(policy)
+    for number in (1, 2):
+        scheduler.handle(JobSubmitted(0, job(number, width=2, estimate=9)))
+        scheduler.handle(Woke(0))
+    assert scheduler.explain(2).reason is Reason.NO_ROOM_NOW
+
+
+def test_a_job_the_policy_says_nothing_of_is_not_said_to_lack_room() -> None:
+    scheduler = cluster("silent")
+    scheduler.handle(JobSubmitted(0, job(1)))
+    assert scheduler.explain(1).reason is Reason.NOT_CONSIDERED
+
+
+def test_a_start_that_is_refused_every_round_is_not_said_to_come() -> None:
+    scheduler = cluster("blunder")
+    scheduler.handle(JobSubmitted(0, job(1)))
+    assert scheduler.explain(1).reason is Reason.REFUSED
+    assert scheduler.refusals == {"slot_down": 1}
