@@ -245,7 +245,7 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
         for policy, measured in metrics.items():
             if measured["jobs_succeeded"] != len(workload):
                 raise HeadwayError(f"under {policy} only {measured['jobs_succeeded']} of {len(workload)} jobs ended")
-        print_metrics(metrics)
+        print_metrics(metrics, schedules)
         write_out(out / Path(file).stem, schedules, metrics, SLOTS_SIMULATED)
         chosen = " ".join(f"--policy {policy}" for policy in policies)
         tell(

@@ -7,19 +7,21 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import click
+import numpy as np
 
 from headway.cli.show import print_table, span
 from headway.errors import HeadwayError, InvalidInput
 from headway.metrics import summarise, to_json, write_schedule
+from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.node import NodeSpec
-from headway.model.schedule import Schedule
+from headway.model.schedule import NOT_YET, Schedule
 from headway.model.workload import Workload
 
 COLUMNS: Final = {
@@ -110,7 +112,7 @@ def simulate(
             nl=False,
         )
     else:
-        print_metrics(metrics)
+        print_metrics(metrics, schedules)
 
 
 def _nodes(slots: int | None, cluster: str | None) -> tuple[NodeSpec, ...]:
@@ -173,8 +175,11 @@ def _tell(workload: Workload, nodes: Sequence[NodeSpec]) -> None:
         click.echo(note)
 
 
-def print_metrics(metrics: Mapping[str, Mapping[str, Any]]) -> None:
-    """The measures most asked for, a row a policy; those that say nothing of this workload are left out."""
+def print_metrics(metrics: Mapping[str, Mapping[str, Any]], schedules: Mapping[str, Schedule]) -> None:
+    """The measures most asked for, a row a policy; those that say nothing of this workload are left out.
+
+    Below, what the means hide: jobs that did not succeed, and parts of plans that were refused.
+    """
     told = list(metrics.values())
     has_due = any(one["jobs_due"] for one in told)
     ranked = any(one["priority_violation_rate"] for one in told)
@@ -183,6 +188,29 @@ def print_metrics(metrics: Mapping[str, Mapping[str, Any]]) -> None:
     headings = [heading for heading in COLUMNS if heading not in hidden]
     rows = [(text, *(_cell(heading, one[COLUMNS[heading]]) for heading in headings)) for text, one in metrics.items()]
     print_table(("policy", *headings), rows, right=headings)
+    for text, done in schedules.items():
+        for remark in _remarks(done):
+            click.echo(f"{text}: {remark}")
+
+
+def _remarks(done: Schedule) -> Iterator[str]:
+    failed, cancelled = done.has(JobStatus.FAILED), done.has(JobStatus.CANCELLED)
+    unfinished, started = ~(failed | cancelled | done.has(JobStatus.SUCCEEDED)), done.start != NOT_YET
+    for which, one, many, missing in (
+        (unfinished & ~started, "never ended", "never ended", "wait"),
+        (unfinished & started, "started but never ended", "started but never ended", "response time"),
+        (failed, "failed", "failed", "response time"),
+        (cancelled, "was cancelled", "were cancelled", "response time"),
+    ):
+        jobs = int(np.count_nonzero(which))
+        if jobs == 1:
+            yield f"1 job {one}; its {missing} is in no mean."
+        elif jobs:
+            yield f"{jobs:,} jobs {many}; their {missing}s are in no mean."
+    if done.refusals:
+        rules = ", ".join(f"{rule}: {count:,}" for rule, count in sorted(done.refused.items()))
+        parts = "1 part of its plans was" if done.refusals == 1 else f"{done.refusals:,} parts of its plans were"
+        yield f"{parts} refused ({rules})."
 
 
 def _cell(heading: str, value: float) -> str:

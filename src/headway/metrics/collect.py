@@ -37,7 +37,8 @@ def summarise(schedule: Schedule) -> Metrics:
       and `total_penalty` (rate times tardiness) over them. A job that did not succeed is as late as the end of the run
       is after its due date; one that was cancelled is not late.
     - `priority_violation_rate` over time and `priority_violation_rate_rounds` over planning rounds (Lin14).
-    - `utilisation`, `makespan`; `decisions`, `decision_seconds_total`, `decision_ms_mean`.
+    - `utilisation`, `makespan`; `decisions`, `decision_seconds_total`, `decision_ms_mean`; `refusals`, of parts of
+      plans.
     """
     succeeded = schedule.has(JobStatus.SUCCEEDED)
     failed, cancelled = schedule.has(JobStatus.FAILED), schedule.has(JobStatus.CANCELLED)
@@ -70,6 +71,7 @@ def summarise(schedule: Schedule) -> Metrics:
         "decisions": schedule.decisions,
         "decision_seconds_total": schedule.decision_seconds,
         "decision_ms_mean": schedule.decision_seconds / schedule.decisions * 1000 if schedule.decisions else 0.0,
+        "refusals": schedule.refusals,
     }
 
 

@@ -5,8 +5,8 @@ A simulation or a journal gives it; measures and pictures read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -82,6 +82,7 @@ class Schedule:
         decisions: how often the policy was asked.
         decision_seconds: what that took in all.
         attempts: what ran where, if it was recorded.
+        refused: how many parts of the policy's plans were refused, by rule.
     """
 
     label: NDArray[Any]
@@ -105,9 +106,15 @@ class Schedule:
     decisions: int
     decision_seconds: float
     attempts: Attempts | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.release)
+
+    @property
+    def refusals(self) -> int:
+        """How many parts of the policy's plans were refused, >= 0."""
+        return sum(self.refused.values())
 
     def has(self, *statuses: JobStatus) -> NDArray[np.bool_]:
         """Which jobs came to one of these, shape (jobs,)."""
@@ -134,6 +141,7 @@ def schedule_of(
     decisions: int = 0,
     decision_seconds: float = 0.0,
     attempts: Attempts | None = None,
+    refused: Mapping[str, int] | None = None,
 ) -> Schedule:
     """A schedule from what a run recorded; columns are shared, not copied, where they are arrays already.
 
@@ -188,6 +196,7 @@ def schedule_of(
         decisions=decisions,
         decision_seconds=decision_seconds,
         attempts=attempts,
+        refused=dict(refused or {}),
     )
 
 

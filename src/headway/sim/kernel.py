@@ -342,6 +342,7 @@ class Simulation:
             decisions=self.scheduler.rounds,
             decision_seconds=sum(timed.seconds for timed in self._timed),
             attempts=None if self._runs is None else attempts_of(self._runs),
+            refused=self.scheduler.refusals,
         )
 
     def _offered(self, begin: Instant, until: Instant) -> int:

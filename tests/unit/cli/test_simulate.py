@@ -10,6 +10,13 @@ from typing import Any
 import pytest
 
 from headway.cli import simulate as module
+from headway.model.actions import JobStatus
+from headway.model.job import Kind
+from headway.model.plan import Plan
+from headway.model.schedule import NOT_YET, STATUSES, schedule_of
+from headway.model.snapshot import Snapshot
+from headway.model.workload import workload_of
+from headway.policies import registry
 
 TABLE = """\
 job,release,tasks,width,runtime,estimate,due,priority,rate,user
@@ -93,6 +100,55 @@ def test_the_table_shows_due_dates_only_where_there_are_any(headway: Any, table:
     assert "violation" not in ran.out
     table.write_text(TABLE.replace(",20,", ",,"))
     assert "missed" not in headway("simulate", table, "--slots", 3).out
+
+
+class Narrow:
+    """Starts jobs of one slot only, and asks for the slots of all others where there is no such slot."""
+
+    per_instant, task_rounds = True, False
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan = view.plan()
+        for job in view.waiting:
+            assert job.kind is Kind.RIGID
+            plan.hold(job.id, view.free & -view.free if job.width == 1 else 1 << 99)
+        return plan
+
+
+def test_what_the_means_hide_is_said_below_the_table(
+    headway: Any, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = registry.find
+    monkeypatch.setattr(registry, "find", lambda text: Narrow() if text == "narrow" else find(text))
+    words = ("simulate", table, "--slots", 3, "--policy", "easy", "--policy", "narrow")
+    lines = headway(*words).out.splitlines()
+    assert "narrow: 2 jobs never ended; their waits are in no mean." in lines
+    _, told = json.loads(headway(*words, "--json").out)
+    refusals = told["metrics"]["refusals"]
+    assert refusals > 1
+    (refused,) = (line for line in lines if "refused" in line)
+    assert refused.startswith(f"narrow: {refusals} parts of its plans were refused (")
+    assert f": {refusals})." in refused
+    assert not [line for line in lines if line.startswith("easy:")]
+
+
+def test_jobs_that_ended_badly_are_said_each_by_what_became_of_them() -> None:
+    became = (JobStatus.SUCCEEDED, JobStatus.RUNNING, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.WAITING)
+    done = schedule_of(
+        workload_of(release=[0] * 5, runtime=[1] * 5),
+        start=[0, 0, 0, 0, NOT_YET],
+        end=[1, NOT_YET, 1, 1, NOT_YET],
+        status=[STATUSES.index(status) for status in became],
+        capacity=5,
+        refused={"job_unknown": 1},
+    )
+    assert list(module._remarks(done)) == [
+        "1 job never ended; its wait is in no mean.",
+        "1 job started but never ended; its response time is in no mean.",
+        "1 job failed; its response time is in no mean.",
+        "1 job was cancelled; its response time is in no mean.",
+        "1 part of its plans was refused (job_unknown: 1).",
+    ]
 
 
 def test_a_cluster_file_gives_the_nodes(headway: Any, table: Path, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_jobs_that_did_not_succeed_are_counted_and_late_to_the_end_of_the_run() 
 
 
 def test_a_job_that_never_ended_missed_its_due_date() -> None:
-    """Run until 20 s: one in time; one that waits, due at 15 s, is 5 s late; one that runs, due at 30 s, just missed."""
+    """Until 20 s: one in time; one that waits, due at 15 s, is 5 s late; one that runs, due at 30 s, just missed."""
     status = [STATUSES.index(each) for each in (JobStatus.SUCCEEDED, JobStatus.WAITING, JobStatus.RUNNING)]
     told = summarise(
         finished(
@@ -119,6 +119,11 @@ def test_nothing_is_measured_of_nothing() -> None:
 def test_decisions_are_counted_and_timed() -> None:
     told = summarise(finished([0], [0], [1], run={"decisions": 4, "decision_seconds": 0.002}))
     assert (told["decisions"], told["decision_seconds_total"], told["decision_ms_mean"]) == (4, 0.002, 0.5)
+
+
+def test_refusals_are_counted_over_all_rules() -> None:
+    assert summarise(finished([0], [0], [1], run={"refused": {"slots_not_free": 2, "job_unknown": 1}}))["refusals"] == 3
+    assert summarise(finished([0], [0], [1]))["refusals"] == 0
 
 
 def test_without_records_a_job_holds_its_slots_from_start_to_end() -> None:
