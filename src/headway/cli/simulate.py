@@ -83,7 +83,7 @@ def simulate(
     policies = _policies(texts)
     workload = _workload(file, nodes, kind, recipe, first, load, seed)
     if not as_json:
-        _tell(workload, nodes)
+        _tell(workload, nodes, whole=first is None)
     # What cannot be written is said now, not after a long run.
     if out is not None:
         make_folder(Path(out))
@@ -163,16 +163,17 @@ def _workload(
     return workload
 
 
-def _tell(workload: Workload, nodes: Sequence[NodeSpec]) -> None:
+def _tell(workload: Workload, nodes: Sequence[NodeSpec], whole: bool) -> None:
+    """What is run; readers count what they leave out or cut over the whole log, also where not all of it is run."""
     slots = sum(node.slots for node in nodes)
     left_out = ", ".join(f"{count} {reason}" for reason, count in workload.dropped.items() if count)
     length = to_seconds(int(workload.release[-1] - workload.release[0]))
     click.echo(
         f"{len(workload):,} jobs released within {span(length)}, on {slots} slots."
-        + (f" Left out: {left_out}." if left_out else "")
+        + (f" Left out{'' if whole else ' of the whole log'}: {left_out}." if left_out else "")
     )
     for note in workload.notes:
-        click.echo(note)
+        click.echo(note if whole else f"In the whole log: {note}")
 
 
 def print_metrics(metrics: Mapping[str, Mapping[str, Any]], schedules: Mapping[str, Schedule]) -> None:

@@ -171,6 +171,18 @@ def test_as_first_and_load(headway: Any, table: Path, tmp_path: Path) -> None:
     assert releases[2] != 2
 
 
+def test_counts_of_a_log_that_is_run_in_part_are_said_to_be_of_the_whole(headway: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log.swf"
+    jobs = ((1, 50, 1, 60), (2, 90, 1, 60), (3, 50, 9, 60))  # the second runs past its estimate, the third is too wide
+    log.write_text("".join(f"{n} {n} 0 {run} {p} -1 -1 {p} {e} -1 1 1 1 -1 -1 -1 -1 -1\n" for n, run, p, e in jobs))
+    words = ("simulate", log, "--slots", 4)
+    whole, part = headway(*words).out, headway(*words, "--first", 1).out
+    assert "Left out: 1 wider than the machine.\njobs cut at their estimate" in whole
+    assert "Left out of the whole log: 1 wider than the machine.\nIn the whole log: jobs cut at their estimate" in part
+    (told,) = json.loads(headway(*words, "--first", 1, "--json").out)
+    assert (told["jobs"], told["dropped"]) == (1, 1)
+
+
 def test_the_recipe_is_fixed_by_its_seed(headway: Any, tmp_path: Path) -> None:
     log = tmp_path / "log.swf"
     log.write_text(
