@@ -95,11 +95,15 @@ def simulate(
         with _Progress(text) as progress:
             schedules[text] = run(workload, nodes, text, record=drawn, progress=progress)
     metrics = {text: summarise(done) for text, done in schedules.items()}
+    written = []
     if schedule is not None:
-        for text, done in schedules.items():
-            write_schedule(done, _named(Path(schedule), text) if len(schedules) > 1 else Path(schedule))
+        paths = [_named(Path(schedule), text) if len(schedules) > 1 else Path(schedule) for text in schedules]
+        for path, done in zip(paths, schedules.values(), strict=True):
+            write_schedule(done, path)
+        written.append(f"Written: {', '.join(map(str, paths))}.")
     if out is not None:
-        write_out(Path(out), schedules, metrics, sum(node.slots for node in nodes))
+        names = write_out(Path(out), schedules, metrics, sum(node.slots for node in nodes))
+        written.append(f"Written to {out}: {', '.join(names)}.")
     if as_json:
         dropped = sum(workload.dropped.values())
         click.echo(
@@ -113,6 +117,8 @@ def simulate(
         )
     else:
         print_metrics(metrics, schedules)
+        for line in written:
+            click.echo(line)
 
 
 def _nodes(slots: int | None, cluster: str | None) -> tuple[NodeSpec, ...]:
@@ -240,8 +246,8 @@ def make_folder(folder: Path) -> None:
 
 def write_out(
     folder: Path, schedules: Mapping[str, Schedule], metrics: Mapping[str, Mapping[str, Any]], slots: int
-) -> None:
-    """Write schedules, metrics as JSON and CSV, and, where matplotlib is there, pictures.
+) -> list[str]:
+    """Write schedules, metrics as JSON and CSV, and, where matplotlib is there, pictures; the names of the files.
 
     Raises:
         HeadwayError: something cannot be written.
@@ -257,19 +263,25 @@ def write_out(
                 lines.writerow([text, *("" if _is_nothing(told[name]) else told[name] for name in names)])
     except OSError as error:
         raise HeadwayError(f"cannot write to {folder}: {error.strerror or error}") from error
+    written = [folder / "metrics.json", folder / "metrics.csv"]
     for text, done in schedules.items():
-        write_schedule(done, _named(folder / "schedule.csv", text))
+        written.append(_named(folder / "schedule.csv", text))
+        write_schedule(done, written[-1])
     if find_spec("matplotlib") is None:
         click.echo("No pictures: install matplotlib with `pip install 'headway[plot]'`.", err=True)
-        return
+        return [path.name for path in written]
     from headway import pictures
 
     for text, done in schedules.items():
-        pictures.allocation(done, _named(folder / "allocation.png", text), title=text)
+        written.append(_named(folder / "allocation.png", text))
+        pictures.allocation(done, written[-1], title=text)
         if done.attempts is not None and len(done.attempts):
-            pictures.gantt(done, _named(folder / "gantt.png", text), slots=slots, title=text)
+            written.append(_named(folder / "gantt.png", text))
+            pictures.gantt(done, written[-1], slots=slots, title=text)
     if len(metrics) > 1:
-        pictures.comparison(metrics, folder / "comparison.png")
+        written.append(folder / "comparison.png")
+        pictures.comparison(metrics, written[-1])
+    return [path.name for path in written]
 
 
 def _is_nothing(value: object) -> bool:

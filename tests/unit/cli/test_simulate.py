@@ -54,7 +54,10 @@ def schedule(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_schedule_is_on_the_clock_of_the_log(headway: Any, table: Path, tmp_path: Path) -> None:
-    assert headway("simulate", table, "--slots", 3, "--schedule", tmp_path / "out.csv").status == 0
+    words = ("simulate", table, "--slots", 3, "--schedule", tmp_path / "out.csv")
+    ran = headway(*words)
+    assert (ran.status, ran.out.splitlines()[-1]) == (0, f"Written: {tmp_path / 'out.csv'}.")
+    assert "Written" not in headway(*words, "--json").out
     assert schedule(tmp_path / "out.csv") == [
         {"job": "a", "release": "0", "start": "0", "end": "10", "slots": "2"},
         {"job": "b", "release": "1", "start": "10", "end": "15", "slots": "3"},
@@ -64,7 +67,9 @@ def test_the_schedule_is_on_the_clock_of_the_log(headway: Any, table: Path, tmp_
 
 def test_several_policies_write_a_schedule_each(headway: Any, table: Path, tmp_path: Path) -> None:
     words = ("--policy", "fcfs", "--policy", "easy:order=shortest", "--schedule", tmp_path / "out.csv")
-    assert headway("simulate", table, "--slots", 3, *words).status == 0
+    ran = headway("simulate", table, "--slots", 3, *words)
+    assert ran.status == 0
+    assert ran.out.endswith(f"Written: {tmp_path}/out-fcfs.csv, {tmp_path}/out-easy-order-shortest.csv.\n")
     assert schedule(tmp_path / "out-fcfs.csv")[2]["start"] == "15"
     assert schedule(tmp_path / "out-easy-order-shortest.csv")[2]["start"] == "2"
     assert not (tmp_path / "out.csv").exists()
@@ -74,7 +79,10 @@ def test_out_gets_metrics_schedules_and_pictures(headway: Any, table: Path, tmp_
     pytest.importorskip("matplotlib")
     out = tmp_path / "new" / "out"
     words = ("--policy", "fcfs", "--policy", "easy", "--out", out)
-    assert headway("simulate", table, "--slots", 3, *words).status == 0
+    ran = headway("simulate", table, "--slots", 3, *words)
+    assert ran.status == 0
+    said = ran.out.splitlines()[-1].removeprefix(f"Written to {out}: ").removesuffix(".")
+    assert sorted(said.split(", ")) == sorted(path.name for path in out.iterdir())
     assert sorted(path.name for path in out.iterdir()) == [
         *("allocation-easy.png", "allocation-fcfs.png", "comparison.png", "gantt-easy.png", "gantt-fcfs.png"),
         *("metrics.csv", "metrics.json", "schedule-easy.csv", "schedule-fcfs.csv"),
@@ -90,6 +98,7 @@ def test_without_matplotlib_it_says_how_to_get_pictures(
     ran = headway("simulate", table, "--slots", 3, "--out", tmp_path / "out")
     assert ran.status == 0
     assert "headway[plot]" in ran.err
+    assert ran.out.endswith(f"Written to {tmp_path / 'out'}: metrics.json, metrics.csv, schedule-easy.csv.\n")
     assert (tmp_path / "out" / "metrics.json").exists()
 
 
