@@ -54,6 +54,7 @@ class HeadwayExecutor(Executor):
         self._changed = Condition()
         # Guarded by `_changed`.
         self._calls: list[_Call] = []
+        self._sending: list[_Call] = []  # taken from `_calls`, not yet in a batch
         self._open: set[_Batch] = set()
         self._ended: list[JobId] = []
         self._stopping = False
@@ -82,7 +83,7 @@ class HeadwayExecutor(Executor):
         """Take no more calls. Wait until those there are have ended, or first cancel all that have no result yet."""
         with self._changed:
             self._stopping = True
-            futures = [call.future for call in self._calls] + [f for batch in self._open for f in batch.futures]
+            futures = [call.future for call in self._sending + self._calls] + [f for batch in self._open for f in batch.futures]
             self._changed.notify_all()
         if cancel_futures:
             for future in futures:
@@ -99,6 +100,7 @@ class HeadwayExecutor(Executor):
             with self._changed:
                 self._changed.wait_for(self._has_duty)
                 calls, self._calls = self._calls[:BATCH_MAX], self._calls[BATCH_MAX:]
+                self._sending = calls
                 ended: list[JobId] = []
                 if not calls:
                     ended, self._ended = self._ended, ended
@@ -137,6 +139,7 @@ class HeadwayExecutor(Executor):
         batch = _Batch([call.future for call in sent], self._client, self._batch_ended)
         with self._changed:
             self._open.add(batch)
+            self._sending = []
         work = Calls(tuple(blobs), tuple(call.arguments for call in sent), tuple(chosen) if len(blobs) > 1 else ())
         try:
             self._client.send([new_job(self._terms, work, len(sent))], blobs, [batch])

@@ -91,6 +91,28 @@ def test_cancel_futures_cancels_the_jobs(server: Any, client: Client) -> None:
     assert server.cancelled == list(range(1, len(server._jobs) + 1))
 
 
+def test_shutdown_cancels_a_call_that_is_being_pickled(server: Any, client: Client) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def __call__(self) -> None: ...
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            reached.set()
+            assert go_on.wait(LIMIT)
+            return int, ()
+
+    server.held = True
+    executor = HeadwayExecutor(client)
+    future = executor.submit(Slow())
+    assert reached.wait(LIMIT)
+    executor.shutdown(wait=False, cancel_futures=True)
+    go_on.set()
+    assert future.cancelled()
+    executor.shutdown()
+    assert server.cancelled == list(range(1, len(server._jobs) + 1))
+
+
 def test_a_call_that_is_cancelled_while_it_is_sent_is_cancelled_at_the_server(server: Any, client: Client) -> None:
     server.held = True
     executor = HeadwayExecutor(client)
