@@ -83,7 +83,8 @@ class HeadwayExecutor(Executor):
         """Take no more calls. Wait until those there are have ended, or first cancel all that have no result yet."""
         with self._changed:
             self._stopping = True
-            futures = [call.future for call in self._sending + self._calls] + [f for batch in self._open for f in batch.futures]
+            futures = [call.future for call in self._sending + self._calls]
+            futures += [future for batch in self._open for future in batch.futures]
             self._changed.notify_all()
         if cancel_futures:
             for future in futures:
