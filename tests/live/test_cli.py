@@ -135,6 +135,15 @@ def test_what_functions_gave_is_printed(headway: Any, up: Any) -> None:
     assert "EOFError" in ran.err
 
 
+def test_results_that_have_been_cleared(headway: Any, up: Any) -> None:
+    number = submitted(headway, "true")
+    assert headway("result", number, "--wait").status == 0
+    with Client(data=up.data) as client:
+        assert client.clear(number) == 1
+    said = f"Error: the results of job {number} have been cleared\n"
+    assert headway("result", number) == headway("result", number, "--wait") == Ran(2, "", said)
+
+
 def test_a_job_that_goes_on(headway: Any, tmp_path: Path) -> None:
     number = held(headway, tmp_path, "--name", "goes on", "--tasks", 3, "--due", "1h")
     until(lambda: (tmp_path / "gate.1").exists())

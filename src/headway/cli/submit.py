@@ -18,6 +18,7 @@ from headway.cli.show import as_json, instant_in, print_json, seconds_in
 from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.client.waiters import Waiter
+from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.wire import TaskEnding, TaskResult
@@ -72,13 +73,15 @@ def submit(
     if isinstance(job.due, datetime) and job.due.timestamp() < time.time():
         click.echo(f"Warning: {due} has passed; the job is late from the start.", err=True)
     with reach() as client:
-        waiter = client.submit(job)
+        try:
+            waiter = client.submit(job)
+        except KeyboardInterrupt:
+            click.echo("\nInterrupted while it was sent: `headway jobs` shows whether the job is submitted.", err=True)
+            return INTERRUPTED
         if not wait:
             print_json({"job": waiter.job}) if as_json else click.echo(waiter.job)
             return 0
-        if not as_json:
-            click.echo(f"Job {waiter.job} is submitted.", err=True)
-        return await_end(client, waiter, as_json)
+        return await_end(client, waiter, as_json, "" if as_json else f"Job {waiter.job} is submitted.")
 
 
 @click.command()
@@ -97,13 +100,18 @@ def result(reach: Reach, number: int, wait: bool, as_json: bool) -> int:
         found = client.job(number).job
         if not found.status.is_final:
             click.echo(f"Job {number} is {found.status.value}: {found.done} of {found.tasks} tasks are done.", err=True)
-        status = print_results(client, number, found.status, as_json)
+        status = print_results(client, number, found.status, as_json, found.done)
     return status if found.status.is_final else max(status, 1)
 
 
-def await_end(client: Client, waiter: Waiter, as_json: bool) -> int:
-    """Wait for the end of a job, with progress where somebody looks, and print what it gave; its exit status."""
+def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "") -> int:
+    """Wait for the end of a job, with progress where somebody looks, and print what it gave; its exit status.
+
+    `opening` is said first: from then on ctrl-c is answered with how the job goes on.
+    """
     try:
+        if opening:
+            click.echo(opening, err=True)
         with progress(waiter):
             client.wait(waiter)
     except KeyboardInterrupt:
@@ -149,9 +157,15 @@ def progress(waiter: Waiter) -> Iterator[None]:
             drawing.join()
 
 
-def print_results(client: Client, job: int, status: JobStatus, as_json: bool) -> int:
-    """Print the results there are; the exit status of the worst."""
+def print_results(client: Client, job: int, status: JobStatus, as_json: bool, done: int = 0) -> int:
+    """Print the results there are; the exit status of the worst.
+
+    Raises:
+        HeadwayError: there are fewer than the tasks that are done, so they have been cleared.
+    """
     results = client.results(job)
+    if len(results) < done:
+        raise HeadwayError(f"the results of job {job} have been cleared")
     if as_json:
         print_json({"job": job, "status": status.value, "results": [in_words(one) for one in results]})
     else:
