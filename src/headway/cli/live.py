@@ -37,14 +37,14 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
             job.status.value,
             done(job),
             str(job.running or ""),
-            f"{job.priority:g}",
+            f"{job.priority:g}" if job.priority else "",
             due(job),
             when(job.ended or job.started or job.submitted),
         )
         for job in found
     ]
     columns = ("job", "name", "user", "status", "done", "running", "priority", "due", "since")
-    print_table(columns, rows, right=("job", "done", "running", "priority"))
+    print_table(columns, rows, right=("job", "done", "running", "priority"), fold=("name",))
 
 
 @click.command()
@@ -76,7 +76,7 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         "holds": ", ".join(detail.slots),
         "promised start": when(detail.promise),
     }
-    print_table(("", ""), [(name, text) for name, text in lines.items() if text])
+    print_table(("", ""), [(name, text) for name, text in lines.items() if text], fold=("",))
     if detail.attempts:
         columns = ("task", "attempt", "on", "started", "expected end")
         rows = [
@@ -89,7 +89,7 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
             )
             for a in detail.attempts
         ]
-        print_table(columns, rows, title="Running", right=("task", "attempt"))
+        print_table(columns, rows, title="Running", right=("task", "attempt"), fold=("on",))
 
 
 @click.command()
@@ -113,7 +113,8 @@ def nodes(reach: Reach, as_json: bool) -> None:
         )
         for node in found
     ]
-    print_table(("node", "site", "speed", "status", "slots", "runs (job.task)"), rows, right=("speed",))
+    columns = ("node", "site", "speed", "status", "slots", "runs (job.task)")
+    print_table(columns, rows, right=("speed",), fold=("slots", "runs (job.task)"))
     click.echo("  ".join(f"{mark} {status}" for status, mark in MARKS.items()))
 
 

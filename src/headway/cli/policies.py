@@ -29,4 +29,4 @@ def policies(as_json: bool) -> None:
     rows = [
         (offer.name, offer.summary, ", ".join(f"{p.name}={p.default}" for p in offer.parameters)) for offer in offers
     ]
-    print_table(("policy", "what it does", "parameters"), rows)
+    print_table(("policy", "what it does", "parameters"), rows, fold=("what it does", "parameters"))

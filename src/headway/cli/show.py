@@ -6,9 +6,9 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 import msgspec
@@ -27,6 +27,12 @@ UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 WIDTH_UNSEEN: Final = 200
 """Columns of a table that goes to a file or a pipe."""
+
+FOLDED_LEAST: Final = 20
+"""Columns that free text may be folded to; longer words are cut then."""
+
+GAP: Final = 2
+"""Columns between those of a table."""
 
 
 def print_json(value: Any) -> None:
@@ -48,14 +54,49 @@ def plain(value: Any, field: str = "") -> Any:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", right: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    title: str = "",
+    right: Sequence[str] = (),
+    fold: Sequence[str] = (),
+    turn: bool = False,
 ) -> None:
-    """Print a table; the columns named in `right` are aligned to the right."""
+    """Print a table; a column in which nothing stands is left out.
+
+    Where it is wider than the terminal only the columns named in `fold` are folded; if that is not enough, lines are
+    longer than the terminal is wide, for no number may be cut in two.
+
+    Args:
+        columns: headings.
+        rows: texts, one for each column.
+        title: a line above.
+        right: columns that are aligned to the right.
+        fold: columns of free text.
+        turn: rows become columns, under the texts of the first column, where the table is too wide as it is.
+    """
     from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(width=None if sys.stdout.isatty() else WIDTH_UNSEEN, highlight=False)
+    kept = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
+    columns, rows = [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+    def least(place: int) -> int:
+        """Columns of the terminal that a column must have."""
+        texts = [columns[place], *(row[place] for row in rows)]
+        if columns[place] in fold:
+            return min(FOLDED_LEAST, max(cell_len(word) for text in texts for word in text.split() or [""]))
+        return max(map(cell_len, texts))
+
+    needed = sum(least(place) + GAP for place in range(len(columns)))
+    if turn and needed > console.width:
+        columns, *rows = zip(columns, *rows, strict=True)
+        print_table(columns, rows, title=title, right=columns[1:])
+        return
     table = Table(
         title=title or None,
         title_justify="left",
@@ -63,14 +104,17 @@ def print_table(
         box=SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
         show_header=any(columns),
     )
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for place, name in enumerate(columns):
+        justify: Literal["right", "left"] = "right" if name in right else "left"
+        folds = name in fold
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=not folds, min_width=least(place))
     for row in rows:
         table.add_row(*map(Text, row))
-    console = Console(width=None if sys.stdout.isatty() else WIDTH_UNSEEN, highlight=False)
-    console.print(table)
+    console.width = max(console.width, needed)
+    console.print(table, crop=False)
 
 
 def span(seconds: float) -> str:

@@ -183,9 +183,10 @@ def _tell(workload: Workload, nodes: Sequence[NodeSpec], whole: bool) -> None:
 
 
 def print_metrics(metrics: Mapping[str, Mapping[str, Any]], schedules: Mapping[str, Schedule]) -> None:
-    """The measures most asked for, a row a policy; those that say nothing of this workload are left out.
+    """The measures most asked for, a row a policy, or a column where rows are too wide for the terminal.
 
-    Below, what the means hide: jobs that did not succeed, and parts of plans that were refused.
+    Those that say nothing of this workload are left out. Below, what the means hide:
+    jobs that did not succeed, and parts of plans that were refused.
     """
     told = list(metrics.values())
     has_due = any(one["jobs_due"] for one in told)
@@ -194,7 +195,7 @@ def print_metrics(metrics: Mapping[str, Mapping[str, Any]], schedules: Mapping[s
     hidden |= set() if ranked else {"violation"}
     headings = [heading for heading in COLUMNS if heading not in hidden]
     rows = [(text, *(_cell(heading, one[COLUMNS[heading]]) for heading in headings)) for text, one in metrics.items()]
-    print_table(("policy", *headings), rows, right=headings)
+    print_table(("policy", *headings), rows, right=headings, turn=True)
     for text, done in schedules.items():
         for remark in _remarks(done):
             click.echo(f"{text}: {remark}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headway import InvalidInput, wire
-from headway.cli.show import instant_in, plain, seconds_in, span, when
+from headway.cli.show import instant_in, plain, print_table, seconds_in, span, when
 from headway.model.events import Outcome
 from headway.model.instant import SECOND
 
@@ -69,3 +69,40 @@ def test_reports_as_json_have_seconds() -> None:
     ]
     ending = plain(wire.TaskEnding(Outcome.EXITED, stdout=b"\xff", exit_code=2))
     assert (ending["outcome"], ending["stdout"], ending["exit_code"]) == ("exited", "\ufffd", 2)
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables have 80 columns."""
+    monkeypatch.setattr("headway.cli.show.WIDTH_UNSEEN", 80)
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if "─" not in line]
+
+
+@pytest.mark.usefixtures("narrow")
+def test_free_text_is_folded_and_numbers_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("job", "name", "due", "user"), [("1", "word " * 30, "in 1 h 06 min", "")], fold=("name",))
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.count("word") == 30
+    assert "in 1 h 06 min" in out
+    assert "user" not in out
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_table_that_cannot_fit_is_wider_than_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = [f"{number} min 00 s" for number in range(10, 22)]
+    print_table([f"c{number}" for number in range(12)], [cells])
+    assert printed(capsys)[1] == " ".join(cells)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_table_that_is_too_wide_is_turned_if_it_may_be(capsys: pytest.CaptureFixture[str]) -> None:
+    headings = [f"measure {number}" for number in range(9)]
+    rows = [(policy, *(f"{number} s" for number in range(9))) for policy in ("fcfs", "easy")]
+    print_table(("policy", *headings), rows, turn=True)
+    assert printed(capsys) == ["policy fcfs easy", *(f"measure {n} {n} s {n} s" for n in range(9))]
+    print_table(("policy", *headings[:3]), [row[:4] for row in rows], turn=True)
+    assert printed(capsys)[0] == "policy measure 0 measure 1 measure 2"
