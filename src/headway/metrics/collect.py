@@ -34,8 +34,8 @@ def summarise(schedule: Schedule) -> Metrics:
     - `wait_…` (from release to first start) of jobs that started; `response_…` and `bounded_slowdown_…` (10 s) of jobs
       that succeeded; `tardiness_…` of those of them that have a due date; each `mean`, `p50`, `p95`, `p99`, `max`.
     - `deadline_miss_rate` of the jobs with a due date: late, or failed or unfinished. `deadline_miss_penalty` (Lin14)
-      and `total_penalty` (rate times tardiness) over them. A job that did not succeed is as late as the end of the run
-      is after its due date; one that was cancelled is not late.
+      and `total_penalty` (rate times the shape of tardiness) over them. A job that did not succeed is as late as the
+      end of the run is after its due date; one that was cancelled is not late.
     - `priority_violation_rate` over time and `priority_violation_rate_rounds` over planning rounds (Lin14).
     - `utilisation`, `makespan`; `decisions`, `decision_seconds_total`, `decision_ms_mean`; `refusals`, of parts of
       plans.
@@ -63,7 +63,7 @@ def summarise(schedule: Schedule) -> Metrics:
         **_spread("tardiness", late[succeeded & has_due]),
         "deadline_miss_rate": measures.deadline_miss_rate(((late > 0) | ~succeeded)[has_due]),
         "deadline_miss_penalty": measures.deadline_miss_penalty(schedule.priority[has_due], late[has_due]),
-        "total_penalty": measures.total_penalty(schedule.rate[has_due], late[has_due]),
+        "total_penalty": measures.total_penalty(schedule.rate[has_due], late[has_due], schedule.shape),
         "priority_violation_rate": over_time,
         "priority_violation_rate_rounds": over_rounds,
         "utilisation": measures.utilisation(schedule.busy, schedule.offered),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.model.actions import JobStatus
-from headway.model.job import Kind
+from headway.model.job import Kind, PenaltyShape
 from headway.model.slots import Slots, runs
 from headway.model.workload import FloatArray, IntArray, Workload
 
@@ -81,6 +81,7 @@ class Schedule:
         offered: slot-microseconds that were there to be used from `begin` to `until`.
         decisions: how often the policy was asked.
         decision_seconds: what that took in all.
+        shape: as in `Workload`.
         attempts: what ran where, if it was recorded.
         refused: how many parts of the policy's plans were refused, by rule.
     """
@@ -107,6 +108,7 @@ class Schedule:
     decision_seconds: float
     attempts: Attempts | None = None
     refused: Mapping[str, int] = field(default_factory=dict)
+    shape: PenaltyShape = PenaltyShape.LINEAR
 
     def __len__(self) -> int:
         return len(self.release)
@@ -196,6 +198,7 @@ def schedule_of(
         decisions=decisions,
         decision_seconds=decision_seconds,
         attempts=attempts,
+        shape=workload.shape,
         refused=dict(refused or {}),
     )
 

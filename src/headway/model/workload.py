@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.model.instant import NEVER
-from headway.model.job import Kind, TaskSpec
+from headway.model.job import Kind, PenaltyShape, TaskSpec
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -34,6 +34,7 @@ class Workload:
         user: the user's name or number as in the file; "" where unknown.
         kind: one of `Kind`, as numbers.
         workflows: the tasks of each job that is a workflow, by position; their estimates are their run times.
+        shape: how the penalty of a late job grows with its tardiness, the same for all jobs.
         dropped: how many records a reader left out, by reason.
         notes: what a reader or transform did that a person should know, one sentence each.
     """
@@ -50,6 +51,7 @@ class Workload:
     user: NDArray[Any]
     kind: NDArray[np.int8]
     workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
+    shape: PenaltyShape = PenaltyShape.LINEAR
     dropped: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

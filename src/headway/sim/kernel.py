@@ -383,6 +383,7 @@ def specs(workload: Workload, chunk: int = 4096) -> Iterator[JobSpec]:
                 due=None if due >= NEVER else due,
                 priority=priority,
                 rate=rate,
+                shape=workload.shape,
                 user=user,
                 plan=workload.workflows.get(position, ()),
             )

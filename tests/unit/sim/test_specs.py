@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from headway.model.job import JobSpec, Kind, TaskSpec
+from dataclasses import replace
+
+from headway.config import uniform_cluster
+from headway.metrics import summarise
+from headway.model.instant import SECOND
+from headway.model.job import JobSpec, Kind, PenaltyShape, TaskSpec
 from headway.model.workload import workload_of
+from headway.sim.experiment import run
 from headway.sim.kernel import specs
 
 
@@ -29,3 +35,11 @@ def test_every_term_of_a_workload_reaches_the_core() -> None:
     ]
     assert list(specs(workload)) == told
     assert list(specs(workload, chunk=2)) == told
+
+
+def test_the_penalty_grows_as_the_workload_says_and_policies_see_it() -> None:
+    jobs = workload_of(release=[0, 0], runtime=[9 * SECOND, 16 * SECOND], due=[0, 0], rate=[1.0, 2.0])
+    for shape, penalty in ((PenaltyShape.LINEAR, 41), (PenaltyShape.SQUARE_ROOT, 11), (PenaltyShape.SQUARE, 593)):
+        shaped = replace(jobs, shape=shape)
+        assert {spec.shape for spec in specs(shaped)} == {shape}
+        assert summarise(run(shaped, uniform_cluster(2), "edf"))["total_penalty"] == penalty
