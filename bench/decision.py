@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from time import perf_counter
 
@@ -17,38 +16,11 @@ from headway.core.scheduler import Scheduler
 from headway.model.actions import Launch
 from headway.model.events import JobSubmitted, NodeJoined, TaskEnded
 from headway.model.node import NodeSpec
-from headway.model.plan import Plan
-from headway.model.snapshot import Policy, Snapshot
 from headway.policies import registry
-from headway.sim.kernel import specs
+from headway.sim.kernel import TimedPolicy, specs
 
 LIGHT = ("easy", "easy:order=shortest", "fcfs")
 POLICIES = (*LIGHT, "conservative")
-
-
-@dataclass
-class Timed:
-    """A policy that notes how long each of its plans took, in seconds."""
-
-    policy: Policy
-    took: list[float] = field(default_factory=list)
-
-    @property
-    def per_instant(self) -> bool:
-        """As the policy's own."""
-        return self.policy.per_instant
-
-    @property
-    def task_rounds(self) -> bool:
-        """As the policy's own."""
-        return self.policy.task_rounds
-
-    def __call__(self, view: Snapshot) -> Plan:
-        """The policy's plan."""
-        began = perf_counter()
-        plan = self.policy(view)
-        self.took.append(perf_counter() - began)
-        return plan
 
 
 def times(text: str, queued: int, events: int) -> dict[str, list[float]]:
@@ -58,7 +30,7 @@ def times(text: str, queued: int, events: int) -> dict[str, list[float]]:
     full as the policy can make them. Jobs that came while the queue was filled are not counted.
     """
     log = logs.HPC2N
-    policy = Timed(registry.find(text))
+    policy = TimedPolicy(registry.find(text))
     scheduler = Scheduler(lambda _: policy, text)
     workload = logs.workload(log)
     submissions, runtimes = specs(workload), workload.runtime.tolist()
@@ -67,7 +39,7 @@ def times(text: str, queued: int, events: int) -> dict[str, list[float]]:
     took: dict[str, list[float]] = {"submission": [], "end": [], "policy at a submission": [], "policy at an end": []}
 
     def feed(event: JobSubmitted | TaskEnded, kind: str) -> None:
-        began = perf_counter()
+        thought, began = policy.seconds, perf_counter()
         actions = scheduler.handle(event)
         seconds = perf_counter() - began
         for action in actions:
@@ -75,7 +47,7 @@ def times(text: str, queued: int, events: int) -> dict[str, list[float]]:
                 heappush(ends, (now + runtimes[action.job], action.job, action.attempt))
         if full:
             took[kind].append(seconds)
-            took[f"policy at {'an' if kind == 'end' else 'a'} {kind}"].append(policy.took[-1])
+            took[f"policy at {'an' if kind == 'end' else 'a'} {kind}"].append(policy.seconds - thought)
 
     full = False
     scheduler.handle(NodeJoined(now, NodeSpec("all", log.slots)))
