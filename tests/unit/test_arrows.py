@@ -32,6 +32,7 @@ ARROWS: dict[str, set[str]] = {
     "sim": {"core", "model", "errors", "config"},
     "live": {"core", "model", "errors", "config", "wire"},
     "web": {"live", "core", "model", "errors", "config", "wire"},
+    "reproduce": {"sim", "client", "metrics", "pictures", "policies", "traces", "model", "errors", "config", "wire"},
 }
 
 # The edge of the program may import any room; no room imports it.

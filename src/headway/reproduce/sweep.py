@@ -1,0 +1,172 @@
+"""Policies over samples and loads, each policy on the very same jobs, in as many processes as there are cores."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from headway.metrics import summarise
+from headway.metrics.collect import Metrics
+from headway.model.instant import Duration
+from headway.model.job import ESTIMATE_DEFAULT
+from headway.model.workload import FloatArray, Workload
+from headway.policies import registry
+from headway.reproduce.samples import WORKERS, Estimates, Log, cluster, draw
+from headway.sim.experiment import run
+from headway.traces.transforms import with_load
+
+POLICIES: Final = ("priority", "proportion", "workload", "deadline:spare=priority", "deadline:spare=due", "edf")
+"""The four policies of the thesis, the third and fourth as it advises with a spare rule, and EDF."""
+
+LOADS: Final = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5)
+"""Offered loads of the sweep: work of all jobs per capacity between the first and the last release."""
+
+SAMPLES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What came of one sample under one policy.
+
+    Attributes:
+        policy: as it was named.
+        load: to which the gaps were scaled; None: as the recipe leaves them.
+        seed: of the sample, and of the speeds.
+        heterogeneous: whether the speeds of the machines differ.
+        metrics: as of `headway.metrics.summarise`.
+    """
+
+    policy: str
+    load: float | None
+    seed: int
+    heterogeneous: bool
+    metrics: Metrics
+
+
+class Spread(NamedTuple):
+    """A measure over samples: mean, standard deviation over samples (not a number for one), and how many there are."""
+
+    mean: float
+    deviation: float
+    samples: int
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return self.deviation / math.sqrt(self.samples)
+
+
+Progress = Callable[[int, int], None]
+"""Told how many runs have ended, of how many."""
+
+
+class _Work(NamedTuple):
+    """One sample at one load on one cluster: run by one process under all policies."""
+
+    jobs: Workload
+    policies: tuple[str, ...]
+    load: float | None
+    seed: int
+    heterogeneous: bool
+    estimate_default: Duration
+    period: Duration | None
+
+
+def sweep(
+    log: Log,
+    policies: Sequence[str] = POLICIES,
+    loads: Sequence[float | None] = LOADS,
+    samples: int | Iterable[int] = SAMPLES,
+    *,
+    heterogeneous: Sequence[bool] = (False, True),
+    estimates: Estimates = "known",
+    estimate_default: Duration = ESTIMATE_DEFAULT,
+    period: Duration | None = None,
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> list[Row]:
+    """Run every policy on every sample at every load, on 20 workers that are alike or differ in speed.
+
+    Each sample is drawn once, and all policies see the very same jobs, batches and speeds.
+
+    Args:
+        loads: None stands for the gaps that the recipe gives.
+        samples: how many (seeds 0, 1, ...), or their seeds.
+        heterogeneous: which clusters.
+        estimates, estimate_default, period: as of `draw` and `headway.sim.experiment.run`.
+        processes: how many at once; default one a core. With one, nothing but this process works.
+        progress: told of each sample that is done.
+
+    Returns:
+        A row a run, in order of cluster, load, sample, policy.
+
+    Raises:
+        InvalidInput: a policy is unknown, or a load is not above 0.
+    """
+    for text in policies:
+        registry.find(text)
+    seeds = range(samples) if isinstance(samples, int) else tuple(samples)
+    drawn = {seed: draw(log, seed, estimates=estimates) for seed in seeds}
+    works = [
+        _Work(
+            drawn[seed] if load is None else with_load(drawn[seed], load, WORKERS),
+            tuple(policies),
+            load,
+            seed,
+            differ,
+            estimate_default,
+            period,
+        )
+        for differ in heterogeneous
+        for load in loads
+        for seed in seeds
+    ]
+    found: dict[int, list[Row]] = {}
+    for place, rows in _done(works, processes or os.cpu_count() or 1):
+        found[place] = rows
+        if progress is not None:
+            progress(len(found) * len(policies), len(works) * len(policies))
+    return [row for place in range(len(works)) for row in found[place]]
+
+
+def _done(works: Sequence[_Work], processes: int) -> Iterator[tuple[int, list[Row]]]:
+    if processes == 1:
+        yield from enumerate(map(_rows, works))
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        places = {pool.submit(_rows, work): place for place, work in enumerate(works)}
+        try:
+            for future in as_completed(places):
+                yield places[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _rows(work: _Work) -> list[Row]:
+    nodes = cluster(work.seed if work.heterogeneous else None)
+    done = (
+        (policy, run(work.jobs, nodes, policy, estimate_default=work.estimate_default, period=work.period))
+        for policy in work.policies
+    )
+    return [Row(policy, work.load, work.seed, work.heterogeneous, summarise(schedule)) for policy, schedule in done]
+
+
+def column(rows: Iterable[Row], measure: str, policy: str, load: float | None, heterogeneous: bool) -> FloatArray:
+    """A measure of every sample under one policy at one load on one cluster, in order of seeds."""
+    mine = sorted(
+        (row.seed, row.metrics[measure])
+        for row in rows
+        if (row.policy, row.load, row.heterogeneous) == (policy, load, heterogeneous)
+    )
+    return np.array([value for _, value in mine], dtype=np.float64)
+
+
+def spread(values: FloatArray) -> Spread:
+    """Mean and spread of a measure over samples."""
+    return Spread(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else math.nan, len(values))
