@@ -79,7 +79,7 @@ class Scripted:
 
     def slot(self, view: Snapshot, name: str) -> int:
         of, _, index = name.partition(":")
-        return view.nodes[of].first + int(index)
+        return view.nodes[of].places[int(index)]
 
 
 class Play:
@@ -125,7 +125,7 @@ class Play:
     def slots(self, slots: Slots) -> str:
         """Slots by node and their number there."""
         views = self.scheduler.state.slot_nodes
-        return ",".join(f"{views[slot].spec.name}:{slot - views[slot].first}" for slot in numbers(slots))
+        return ",".join(f"{views[slot].spec.name}:{views[slot].index_of(slot)}" for slot in numbers(slots))
 
     def said(self, action: Action) -> str:
         """An action as text."""

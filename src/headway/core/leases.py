@@ -23,8 +23,7 @@ def take_down(state: State, node: NodeView) -> None:
         node.heard_until = NEVER
         state.close_slots(node.slots)
         state.lose(node.slots)
-        if node.draining:
-            state.remove_node(node)
+        state.shed(node)
 
 
 def bring_up(state: State, node: NodeView) -> None:
@@ -32,7 +31,7 @@ def bring_up(state: State, node: NodeView) -> None:
     take_down(state, node)
     if not node.draining:
         node.up = True
-        state.open_slots(node.slots)
+        state.open_slots(node.slots & ~node.closing)
         heard(state, node)
 
 

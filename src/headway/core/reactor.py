@@ -12,12 +12,15 @@ from headway.model.events import (
     NodeDrained,
     NodeJoined,
     NodeLeft,
+    NodeMeasured,
+    NodeResized,
     NodesHeard,
     NodeUp,
     TaskEnded,
+    TaskSaved,
     TaskStarted,
 )
-from headway.model.snapshot import AttemptView, NodeView
+from headway.model.snapshot import AttemptView
 
 
 def on_job_submitted(state: State, event: JobSubmitted) -> bool:
@@ -61,7 +64,7 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
     return True
 
 
-def current(state: State, event: TaskStarted | TaskEnded) -> AttemptView | None:
+def current(state: State, event: TaskStarted | TaskSaved | TaskEnded) -> AttemptView | None:
     """The attempt an answer is about, unless the core no longer waits for it."""
     job = state.jobs.get(event.job)
     attempt = None if job is None else job.attempts.get(event.task)
@@ -77,15 +80,24 @@ def on_task_started(state: State, event: TaskStarted) -> bool:
     return True
 
 
+def on_task_saved(state: State, event: TaskSaved) -> bool:
+    """What the attempt did until now is kept."""
+    attempt = current(state, event)
+    if attempt is None or attempt.queued:
+        return False
+    attempt.saved = state.now
+    return True
+
+
 def on_task_ended(state: State, event: TaskEnded) -> bool:
-    """The attempt is over; its slots go to their owners, and nodes that were draining for it leave."""
+    """The attempt is over; its slots go to their owners, and what was to leave when it is idle leaves."""
     attempt = current(state, event)
     if attempt is None:
         return False
     state.end(attempt, event.outcome)
     if state.draining:
-        for node in [node for node in state.nodes.values() if node.draining]:
-            leave_if_idle(state, node)
+        for node in list(state.nodes.values()):
+            state.shed(node)
     return True
 
 
@@ -126,14 +138,26 @@ def on_node_drained(state: State, event: NodeDrained) -> bool:
         return False
     node.draining = state.draining = True
     state.close_slots(node.slots)
-    leave_if_idle(state, node)
+    state.shed(node)
     return True
 
 
-def leave_if_idle(state: State, node: NodeView) -> None:
-    """A draining node on which nothing runs leaves."""
-    if not state.busy & node.slots:
-        state.remove_node(node)
+def on_node_resized(state: State, event: NodeResized) -> bool:
+    """A node has more or fewer slots than before."""
+    node = state.nodes.get(event.name)
+    if node is None or event.slots < 1 or event.slots == node.spec.slots:
+        return False
+    state.resize_node(node, event.slots, at_once=event.at_once)
+    return True
+
+
+def on_node_measured(state: State, event: NodeMeasured) -> bool:
+    """Policies see it in their next round."""
+    node = state.nodes.get(event.name)
+    if node is None:
+        return False
+    node.measures.update(event.values)
+    return True
 
 
 def on_node_left(state: State, event: NodeLeft) -> bool:

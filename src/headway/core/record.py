@@ -1,4 +1,9 @@
-"""The whole state as plain frozen values: what a stored snapshot holds, and what two states are compared by."""
+"""The whole state as plain frozen values: what a stored snapshot holds, what a decider is told, and what two states are
+compared by.
+
+What can be left out has a default, so that a snapshot can be written by hand: a job that has just come is its `spec`
+alone, a node that is up its `spec`.
+"""
 
 from __future__ import annotations
 
@@ -6,63 +11,91 @@ from bisect import insort
 from dataclasses import dataclass
 from heapq import heappush
 
-from headway.core.state import State, followers
-from headway.model.instant import Duration, Instant
-from headway.model.job import JobId, JobSpec
+from headway.core.state import State
+from headway.model.instant import NEVER, Duration, Instant
+from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec
 from headway.model.node import NodeSpec
-from headway.model.slots import numbers, span
-from headway.model.snapshot import AttemptView, JobView, NodeView
+from headway.model.slots import numbers, of_numbers
+from headway.model.snapshot import AttemptView, JobView, NodeView, RunTimes
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """An attempt that holds slots; `slots` as slot numbers."""
+    """An attempt that was launched; `slots` as slot numbers, `saved` None where it has saved no checkpoint.
+
+    The other fields are those of `headway.model.snapshot.AttemptView`.
+    """
 
     task: int
-    number: int
     slots: tuple[int, ...]
     start: Instant
     expected_end: Instant
-    fed: bool
-    ending: bool
-    running: bool
-    queued: bool
+    number: int = 1
+    fed: bool = False
+    ending: bool = False
+    running: bool = True
+    queued: bool = False
+    saved: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimesRecord:
+    """Observed run times: of which class of nodes ("": brought to speed 1), how many, their mean and spread."""
+
+    node_class: str
+    count: int
+    mean: Duration
+    spread: Duration
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job in the system and how far it is; counts by task as pairs."""
+    """A job in the system and how far it is; slots as their numbers, counts by task as pairs.
+
+    The fields are those of `headway.model.snapshot.JobView`. What is None is as it was when the job was submitted.
+    """
 
     spec: JobSpec
-    estimate: Duration
-    priority: float
-    due: Instant
-    ready: int
-    fresh: int
-    again: tuple[int, ...]
-    unfinished: int
-    attempts: tuple[AttemptRecord, ...]
-    held: tuple[int, ...]
-    promise: Instant | None
-    missing: tuple[int, ...]
-    tries: tuple[tuple[int, int], ...]
-    failures: tuple[tuple[int, int], ...]
-    losses: tuple[tuple[int, int], ...]
-    ended: int
-    spent: Duration
-    failed: bool
-    cancelled: bool
+    estimate: Duration | None = None
+    priority: float | None = None
+    due: Instant | None = None
+    fresh: int | None = None
+    again: tuple[int, ...] | None = None
+    unfinished: int | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
+    held: tuple[int, ...] = ()
+    promise: Instant | None = None
+    missing: tuple[int, ...] | None = None
+    tries: tuple[tuple[int, int], ...] = ()
+    failures: tuple[tuple[int, int], ...] = ()
+    losses: tuple[tuple[int, int], ...] = ()
+    ended: int = 0
+    spent: Duration = 0
+    failed: bool = False
+    cancelled: bool = False
+    times: tuple[TimesRecord, ...] = ()
+    kept: tuple[tuple[int, Duration], ...] = ()
+    lost: Duration = 0
+    kills: int = 0
+    size_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node and the number of its first slot."""
+    """A node, the numbers of its slots, and what was measured on it last, as pairs.
+
+    Attributes:
+        places: slot number by index, also those it had before it was made smaller; None: the next ones in order.
+        closing: slots that it shall not have any more, still busy.
+    """
 
     spec: NodeSpec
-    first: int
-    up: bool
-    draining: bool
-    heard_until: Instant
+    places: tuple[int, ...] | None = None
+    up: bool = True
+    draining: bool = False
+    closing: tuple[int, ...] = ()
+    heard_until: Instant = NEVER
+    measures: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,43 +103,48 @@ class StateRecord:
     """Everything the core knows at an instant, between two events."""
 
     now: Instant
-    policy: str
-    estimate_default: Duration
-    period: Duration | None
-    wake_at: Instant
-    round_at: Instant
-    round_due: bool
-    arrived: tuple[JobId, ...] | None
-    jobs: tuple[JobRecord, ...]
     nodes: tuple[NodeRecord, ...]
-    departed: tuple[NodeRecord, ...]
-    rounds: int
-    ignored: int
-    refusals: tuple[tuple[str, int], ...]
+    jobs: tuple[JobRecord, ...]
+    policy: str = ""
+    estimate_default: Duration = ESTIMATE_DEFAULT
+    period: Duration | None = None
+    wake_at: Instant = NEVER
+    round_at: Instant = NEVER
+    round_due: bool = False
+    arrived: tuple[JobId, ...] | None = None
+    departed: tuple[NodeRecord, ...] = ()
+    rounds: int = 0
+    ignored: int = 0
+    refusals: tuple[tuple[str, int], ...] = ()
+    decider: str = ""
+    decider_failed: bool = False
+    questions: int = 0
+    question: int | None = None
 
 
 def job_record(job: JobView) -> JobRecord:
     """One job as plain values."""
+    observed = [] if job.observed is None else [("", job.observed)]
     return JobRecord(
         spec=job.spec,
         estimate=job.estimate,
         priority=job.priority,
         due=job.due,
-        ready=job.ready,
         fresh=job.fresh,
         again=tuple(sorted(job.again)),
         unfinished=job.unfinished,
         attempts=tuple(
             AttemptRecord(
-                attempt.task,
-                attempt.number,
-                tuple(numbers(attempt.slots)),
-                attempt.start,
-                attempt.expected_end,
-                attempt.fed,
-                attempt.ending,
-                attempt.running,
-                attempt.queued,
+                task=attempt.task,
+                slots=tuple(numbers(attempt.slots)),
+                start=attempt.start,
+                expected_end=attempt.expected_end,
+                number=attempt.number,
+                fed=attempt.fed,
+                ending=attempt.ending,
+                running=attempt.running,
+                queued=attempt.queued,
+                saved=attempt.saved if attempt.saved > attempt.start else None,
             )
             for _, attempt in sorted(job.attempts.items())
         ),
@@ -120,59 +158,106 @@ def job_record(job: JobView) -> JobRecord:
         spent=job.spent,
         failed=job.failed,
         cancelled=job.cancelled,
+        times=tuple(
+            TimesRecord(node_class, times.count, times.mean, times.spread)
+            for node_class, times in (*observed, *sorted(job.times.items()))
+        ),
+        kept=tuple(sorted(job.kept.items())),
+        lost=job.lost,
+        kills=job.kills,
+        size_left=job.size_left,
     )
 
 
 def node_record(node: NodeView) -> NodeRecord:
     """One node as plain values."""
-    return NodeRecord(node.spec, node.first, node.up, node.draining, node.heard_until)
+    return NodeRecord(
+        node.spec,
+        tuple(node.places),
+        node.up,
+        node.draining,
+        tuple(numbers(node.closing)),
+        node.heard_until,
+        tuple(sorted(node.measures.items())),
+    )
+
+
+def restore_state(record: StateRecord) -> State:
+    """The state that a record holds, with all its indexes."""
+    state = State(record.estimate_default)
+    state.now = record.now
+    restore_nodes(state, record)
+    for job in record.jobs:
+        restore_job(state, job)
+    state.free = state.up & ~state.busy & ~state.allocated
+    state.arrived = None if record.arrived is None else [state.jobs[job] for job in record.arrived]
+    state.round_due = record.round_due
+    return state
 
 
 def restore_nodes(state: State, record: StateRecord) -> None:
     """Lay the nodes anew into an empty state, each with the slot numbers it had."""
-    size = max((node.first + node.spec.slots for node in (*record.nodes, *record.departed)), default=0)
-    views = [
-        NodeView(kept.spec, kept.first, span(kept.first, kept.spec.slots)) for kept in (*record.departed, *record.nodes)
-    ]
-    filler = views[0] if views else None
-    state.slot_nodes = [filler] * size if filler is not None else []
-    state.speeds = [1.0] * size
-    for kept, node in zip((*record.departed, *record.nodes), views, strict=True):
+    views, next_place = [], 0
+    for kept in (*record.departed, *record.nodes):
+        places = range(next_place, next_place + kept.spec.slots) if kept.places is None else kept.places
+        node = NodeView(kept.spec, list(places))
+        next_place = max(next_place, *(place + 1 for place in places))
         node.up, node.draining, node.heard_until = kept.up, kept.draining, kept.heard_until
-        state.slot_nodes[kept.first : kept.first + kept.spec.slots] = [node] * kept.spec.slots
-        state.speeds[kept.first : kept.first + kept.spec.slots] = [kept.spec.speed] * kept.spec.slots
+        node.closing = of_numbers(kept.closing)
+        node.slots |= node.closing
+        node.measures = dict(kept.measures)
+        views.append(node)
+    state.slot_nodes = [views[0]] * next_place if views else []
+    state.speeds = [1.0] * next_place
+    for node in views:
+        for place in node.places:
+            state.slot_nodes[place], state.speeds[place] = node, node.spec.speed
     state.departed = views[: len(record.departed)]
     for node in views[len(record.departed) :]:
         state.nodes[node.spec.name] = node
         state.starts_reported = state.starts_reported or node.spec.reports_start
-        state.draining = state.draining or node.draining
+        state.draining = state.draining or node.draining or bool(node.closing)
         if node.up and not node.draining:
-            state.up |= node.slots
-    state.uniform = all(node.spec.speed == 1.0 for node in state.nodes.values())
+            state.up |= node.slots & ~node.closing
+    state.compare_nodes()
 
 
 def restore_job(state: State, record: JobRecord) -> None:
     """Put one job back, with what it holds and runs, into a state whose nodes are there."""
-    job = JobView(record.spec, record.estimate)
-    job.priority, job.due, job.promise = record.priority, record.due, record.promise
-    job.ready, job.fresh, job.again = record.ready, record.fresh, list(record.again)
-    job.ended, job.spent = record.ended, record.spent
-    job.unfinished, job.failed, job.cancelled = record.unfinished, record.failed, record.cancelled
-    job.missing = list(record.missing)
-    job.followers = followers(record.spec)
+    job = state.view_of(record.spec)
+    for name in ("estimate", "priority", "due", "fresh", "unfinished", "size_left"):
+        value = getattr(record, name)
+        if value is not None:
+            setattr(job, name, value)
+    if record.again is not None:
+        job.again = list(record.again)
+    if record.missing is not None:
+        job.missing = list(record.missing)
+    job.ready = 0 if record.cancelled else job.tasks - job.fresh + len(job.again)
+    job.promise, job.ended, job.spent = record.promise, record.ended, record.spent
+    job.failed, job.cancelled = record.failed, record.cancelled
     job.tries, job.failures, job.losses = dict(record.tries), dict(record.failures), dict(record.losses)
+    job.kept, job.lost, job.kills = dict(record.kept), record.lost, record.kills
+    for known in record.times:
+        times = RunTimes(known.mean, count=known.count, spread=known.spread)
+        if known.node_class:
+            job.times[known.node_class] = times
+        else:
+            job.observed = times
     for kept in record.attempts:
-        slots = sum(1 << slot for slot in kept.slots)
+        slots = of_numbers(kept.slots)
         attempt = AttemptView(job, kept.task, kept.number, slots, kept.start, kept.expected_end, kept.fed)
         attempt.ending, attempt.running, attempt.queued = kept.ending, kept.running, kept.queued
+        attempt.saved = kept.start if kept.saved is None else kept.saved
         job.attempts[kept.task] = attempt
+        job.tries.setdefault(kept.task, kept.number)
         if kept.queued:
             state.ahead.setdefault(kept.slots[0], []).append(attempt)
         else:
             insort(state.running, (kept.expected_end, job.id, kept.task, attempt))
             state.busy |= slots
     state.jobs[job.id] = job
-    state.own(job, sum(1 << slot for slot in record.held))
+    state.own(job, of_numbers(record.held))
     if job.release > state.now:
         heappush(state.release_queue, job.order)
     elif job.ready:

@@ -16,7 +16,7 @@ from headway.model.snapshot import JobView, Policy
 
 
 def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Plan, Exception | None]:
-    """Ask the policy and commit its plan.
+    """Ask the policy and carry out its plan.
 
     Returns:
         The plan, and what the policy raised instead of giving one: then the plan is empty, and what runs, runs on.
@@ -31,19 +31,24 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Pl
         plan, failure = Plan(), raised
     else:
         state.arrived = []
-        if state.refused:
-            state.refused.clear()
-        if plan.allocations:
-            commit(state, plan.allocations, refusals)
-        promised: dict[JobId, Instant] = {}
-        for promise in plan.promises:  # of a workflow's tasks the first to start counts
-            promised[promise.job] = min(promise.start, promised.get(promise.job, NEVER))
-        for promised_to, start in promised.items():
-            job = state.jobs.get(promised_to)
-            if job is not None and not job.attempts:
-                job.promise = start if start < NEVER else None
+        carry_out(state, plan, refusals)
     state.round_due = False
     return plan, failure
+
+
+def carry_out(state: State, plan: Plan, refusals: Counter[str]) -> None:
+    """Commit what a plan wants now and keep what it promises."""
+    if state.refused:
+        state.refused.clear()
+    if plan.allocations:
+        commit(state, plan.allocations, refusals)
+    promised: dict[JobId, Instant] = {}
+    for promise in plan.promises:  # of a workflow's tasks the first to start counts
+        promised[promise.job] = min(promise.start, promised.get(promise.job, NEVER))
+    for promised_to, start in promised.items():
+        job = state.jobs.get(promised_to)
+        if job is not None and not job.attempts:
+            job.promise = start if start < NEVER else None
 
 
 def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) -> None:
@@ -54,14 +59,14 @@ def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) 
             state.let_go(job, job.held if job.kind is Kind.RIGID else job.held & ~wanted.slots)
     for wanted in allocations:
         job = state.jobs.get(wanted.job)
-        rule = "job_unknown" if job is None else take(state, job, wanted)
+        rule = "job_unknown" if job is None else take(state, job, wanted, refusals)
         if rule is not None:
             refusals[rule] += 1
             state.refused.add(wanted.job)
             state.arrived = None  # the policy must not rely on having got all it wanted
 
 
-def take(state: State, job: JobView, wanted: Allocation) -> str | None:
+def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str]) -> str | None:
     """Give the job or task what the allocation adds; the rule that refuses it, or None."""
     slots = wanted.slots
     gained = slots & ~job.held
@@ -91,7 +96,7 @@ def take(state: State, job: JobView, wanted: Allocation) -> str | None:
             return "slot_allocated"
         if wanted.claim is Claim.FREE or wanted.task is not None:
             return "slot_busy"
-        claim(state, job, wanted, gained)
+        claim(state, job, wanted, gained, refusals)
         return None
     if wanted.task is not None:
         state.launch(job, state.take_task(job, wanted.task), slots, fed=False)
@@ -105,13 +110,17 @@ def take(state: State, job: JobView, wanted: Allocation) -> str | None:
     return None
 
 
-def claim(state: State, job: JobView, wanted: Allocation, gained: int) -> None:
-    """Allocate slots on some of which something runs: it ends first, or is killed."""
+def claim(state: State, job: JobView, wanted: Allocation, gained: int, refusals: Counter[str]) -> None:
+    """Allocate slots on some of which something runs: it ends first, or is killed unless it is not to be."""
     at_once = gained & ~state.busy
     state.own(job, gained)
     for attempt in state.attempts_on(gained):
-        if wanted.claim is Claim.KILL and attempt.job is not job:
+        if wanted.claim is not Claim.KILL or attempt.job is job:
+            continue
+        if attempt.job.spec.preemptible:
             state.ask_to_end(attempt)
+        else:
+            refusals["not_to_be_killed"] += 1
     for slot in numbers(at_once):
         if slot in state.owners:
             state.feed(job, slot)

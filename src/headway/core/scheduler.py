@@ -6,12 +6,17 @@ from collections import Counter
 from typing import assert_never
 
 from headway.core import leases, lifecycle, reactor
-from headway.core.record import StateRecord, job_record, node_record, restore_job, restore_nodes
-from headway.core.rounds import hold_round
+from headway.core.record import StateRecord, job_record, node_record, restore_state
+from headway.core.rounds import carry_out, hold_round
 from headway.core.state import State
-from headway.model.actions import Action, JobStatus, Wake
+from headway.model.actions import Action, Consult, JobStatus, Wake
 from headway.model.events import (
+    Advised,
+    DeciderBack,
+    DeciderChosen,
+    DeciderFailed,
     Event,
+    Incident,
     JobCancelled,
     JobChanged,
     JobSubmitted,
@@ -19,21 +24,26 @@ from headway.model.events import (
     NodeDrained,
     NodeJoined,
     NodeLeft,
+    NodeMeasured,
+    NodeResized,
     NodesHeard,
     NodeUp,
+    PeriodChosen,
     PolicyChosen,
     TaskEnded,
+    TaskSaved,
     TaskStarted,
     Woke,
 )
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
-from headway.model.plan import Reason, Waiting
+from headway.model.plan import Plan, Reason, Waiting
 from headway.model.snapshot import PolicySource
 
 _RareEvent = (
     Woke
     | TaskStarted
+    | TaskSaved
     | JobCancelled
     | JobChanged
     | PolicyChosen
@@ -42,6 +52,14 @@ _RareEvent = (
     | NodeUp
     | NodeDrained
     | NodeLeft
+    | NodeResized
+    | NodeMeasured
+    | PeriodChosen
+    | DeciderChosen
+    | Advised
+    | DeciderFailed
+    | DeciderBack
+    | Incident
 )
 """What is left of `Event` without what comes for every task and heartbeat."""
 
@@ -63,6 +81,9 @@ class Scheduler:
         refusals: parts of plans that were refused, by rule.
         ignored: answers and requests that came too late or twice.
         failure: what the policy raised in the last round; None if it gave a plan. A policy that raises changes nothing.
+        decider: where plans come from instead of from the policy; empty: nowhere.
+        decider_failed: whether the policy stands in for the decider.
+        question: the number of the question the decider has not answered yet.
     """
 
     def __init__(
@@ -82,6 +103,10 @@ class Scheduler:
         self.failure: Exception | None = None
         self._wake_at: Instant = NEVER
         self._round_at: Instant = NEVER
+        self.decider = ""
+        self.decider_failed = False
+        self.question: int | None = None
+        self._questions = 0
         self._choose(policy)
 
     def handle(self, event: Event) -> list[Action]:
@@ -113,8 +138,13 @@ class Scheduler:
         if not taken:
             self.ignored += 1
         if state.round_due:
-            if self._per_instant and not isinstance(event, Woke):
+            consults = bool(self.decider) and not self.decider_failed
+            if consults and self.question is not None:
+                pass  # with the answer the next question follows
+            elif (consults or self._per_instant) and not isinstance(event, Woke):
                 self._ask_to_wake(state.now)
+            elif consults:
+                self._consult()
             else:
                 self._round()
         self._ask_to_wake(min(state.next_release(), expiry, self._round_at))
@@ -154,17 +184,29 @@ class Scheduler:
         Raises:
             KeyError: no such job is in the system.
         """
+        known = self.known_reason(job)
+        if known is not None:
+            return known
         state = self.state
-        view = state.jobs[job]
-        if view.release > state.now:
-            return Waiting(job, Reason.NOT_RELEASED, view.release)
-        if not view.ready:
-            return Waiting(job, Reason.TASKS_DEPEND if any(view.missing) else Reason.RUNS)
         arrived, state.arrived, state.recording = state.arrived, None, True
         try:
             plan = self._policy(state)
         finally:
             state.arrived, state.recording = arrived, False
+        return self.reason_in(plan, job)
+
+    def known_reason(self, job: JobId) -> Waiting | None:
+        """Why a job waits where no policy is needed to say it; None where its plan says it."""
+        view = self.state.jobs[job]
+        if view.release > self.state.now:
+            return Waiting(job, Reason.NOT_RELEASED, view.release)
+        if not view.ready:
+            return Waiting(job, Reason.TASKS_DEPEND if any(view.missing) else Reason.RUNS)
+        return None
+
+    def reason_in(self, plan: Plan, job: JobId) -> Waiting:
+        """Why a job waits by a plan that was made for somebody who asks (`Plan.recording`)."""
+        state, view = self.state, self.state.jobs[job]
         starts = min((kept.start for kept in plan.promises if kept.job == job and kept.start < NEVER), default=None)
         for answer in plan.waiting:
             if answer.job == job:
@@ -193,6 +235,10 @@ class Scheduler:
             rounds=self.rounds,
             ignored=self.ignored,
             refusals=tuple(sorted(self.refusals.items())),
+            decider=self.decider,
+            decider_failed=self.decider_failed,
+            questions=self._questions,
+            question=self.question,
         )
 
     @classmethod
@@ -202,17 +248,14 @@ class Scheduler:
         The wake it had asked for must be arranged anew: the driver feeds `Woke` at `record.wake_at`.
         """
         scheduler = cls(policies, record.policy, estimate_default=record.estimate_default, period=record.period)
-        state = scheduler.state
-        state.now = record.now
-        restore_nodes(state, record)
-        for job in record.jobs:
-            restore_job(state, job)
-        state.free = state.up & ~state.busy & ~state.allocated
-        state.arrived = None if record.arrived is None else [state.jobs[job] for job in record.arrived]
-        state.round_due = record.round_due
+        task_rounds = scheduler.state.task_rounds
+        scheduler.state = restore_state(record)
+        scheduler.state.task_rounds = task_rounds
         scheduler._wake_at, scheduler._round_at = record.wake_at, record.round_at
         scheduler.rounds, scheduler.ignored = record.rounds, record.ignored
         scheduler.refusals = Counter(dict(record.refusals))
+        scheduler.decider, scheduler.decider_failed = record.decider, record.decider_failed
+        scheduler._questions, scheduler.question = record.questions, record.question
         return scheduler
 
     def check(self) -> None:
@@ -232,6 +275,8 @@ class Scheduler:
                 return True
             case TaskStarted():
                 return reactor.on_task_started(state, event)
+            case TaskSaved():
+                return reactor.on_task_saved(state, event)
             case JobCancelled():
                 return reactor.on_job_cancelled(state, event)
             case JobChanged():
@@ -249,6 +294,25 @@ class Scheduler:
                 return reactor.on_node_drained(state, event)
             case NodeLeft():
                 return reactor.on_node_left(state, event)
+            case NodeResized():
+                return reactor.on_node_resized(state, event)
+            case NodeMeasured():
+                return reactor.on_node_measured(state, event)
+            case PeriodChosen():
+                self._period = event.period
+                state.look_at_everything()
+                return True
+            case DeciderChosen():
+                self._decide_at(event.url)
+                return True
+            case Advised():
+                return self._advised(event)
+            case DeciderFailed():
+                return self._do_without(event)
+            case DeciderBack():
+                return self._welcome_back()
+            case Incident():
+                return True
             case _:
                 assert_never(event)
 
@@ -263,6 +327,7 @@ class Scheduler:
     def _choose(self, text: str) -> None:
         self._policy = self._policies(text)
         self.policy = text
+        self.question = None  # it was asked of another policy
         self._per_instant = self._policy.per_instant
         state = self.state
         state.task_rounds = self._policy.task_rounds
@@ -276,9 +341,50 @@ class Scheduler:
         self.rounds += 1
         state = self.state
         plan, self.failure = hold_round(state, self._policy, self.refusals)
+        self._set_next_round(plan)
+
+    def _set_next_round(self, plan: Plan) -> None:
+        state = self.state
         self._round_at = NEVER if plan.wake is None else max(plan.wake, state.now + 1)
         if self._period is not None and state.jobs:
             self._round_at = min(self._round_at, state.now + self._period)
+
+    # A decider instead of the policy
+
+    def _decide_at(self, url: str) -> None:
+        self.decider, self.decider_failed, self.question = url, False, None
+        self.state.look_at_everything()
+
+    def _consult(self) -> None:
+        self._questions += 1
+        self.question = self._questions
+        self.state.round_due = False
+        self._round_at = NEVER
+        self.state.actions.append(Consult(self.question))
+
+    def _advised(self, event: Advised) -> bool:
+        if event.question != self.question:
+            return False
+        self.question = None
+        self.rounds += 1
+        carry_out(self.state, event.plan, self.refusals)
+        self.state.arrived = None
+        self._set_next_round(event.plan)
+        return True
+
+    def _do_without(self, event: DeciderFailed) -> bool:
+        if event.question != self.question:
+            return False
+        self.question, self.decider_failed = None, True
+        self.state.look_at_everything()
+        return True
+
+    def _welcome_back(self) -> bool:
+        if not self.decider_failed:
+            return False
+        self.decider_failed = False
+        self.state.look_at_everything()
+        return True
 
     def _ask_to_wake(self, at: Instant) -> None:
         if at < self._wake_at:

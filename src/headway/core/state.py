@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
+from typing import Any
 
 from headway.core import lifecycle
 from headway.model.actions import Action, Conclude, Kill, Launch, Settle
@@ -12,8 +15,8 @@ from headway.model.events import Outcome
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import NodeSpec, SlotStatus
-from headway.model.slots import NO_SLOTS, Slots, numbers, span
-from headway.model.snapshot import AttemptView, JobView, NodeView, Snapshot
+from headway.model.slots import NO_SLOTS, Slots, count, numbers, of_numbers
+from headway.model.snapshot import AttemptView, JobView, NodeView, RunTimes, Snapshot
 
 _by_order = attrgetter("order")
 _by_task = attrgetter("task")
@@ -36,7 +39,7 @@ class State(Snapshot):
         starts_reported: whether a node may report starts, so that launched is not yet running.
         touched: jobs whose holdings may have changed, if somebody wants to know (then a list, emptied by its reader).
         round_due: whether something has happened that a policy should answer.
-        draining: whether a node may be draining.
+        draining: whether a node, or a slot of one, may be about to leave.
         ahead: attempts launched ahead of their turn, by slot, in order of task; no entry where there are none.
         departed: nodes that left, whose slot numbers a new node of the same size may take over.
         refused: jobs for which something was refused in the last round.
@@ -75,17 +78,28 @@ class State(Snapshot):
 
     # Jobs
 
-    def enter(self, spec: JobSpec) -> None:
-        """Take a submitted job into the system; it waits from its release date on."""
+    def view_of(self, spec: JobSpec) -> JobView:
+        """A job as it is when it has just been submitted."""
         estimate = spec.estimate
         if estimate is None and spec.plan:
             estimate = sum(task.estimate for task in spec.plan) // len(spec.plan)
-        job = self.jobs[spec.id] = JobView(spec, self.estimate_default if estimate is None else estimate)
+        if estimate is None and spec.profile:
+            estimate = sum(run_time for _, run_time in spec.profile) // len(spec.profile)
+        job = JobView(spec, self.estimate_default if estimate is None else estimate)
         if spec.kind is Kind.WORKFLOW:
             job.missing = [len(set(task.after)) for task in spec.plan]
             job.followers = followers(spec)
             job.again = [number for number, missing in enumerate(job.missing) if not missing]
             job.ready, job.fresh = len(job.again), job.tasks
+        elif spec.kind is Kind.BAG:
+            job.observed = RunTimes(job.estimate, count=int(estimate is not None))
+        if spec.profile:
+            job.times = {node_class: RunTimes(run_time, count=1) for node_class, run_time in spec.profile}
+        return job
+
+    def enter(self, spec: JobSpec) -> None:
+        """Take a submitted job into the system; it waits from its release date on."""
+        job = self.jobs[spec.id] = self.view_of(spec)
         if job.release > self.now:
             heappush(self.release_queue, job.order)
         else:
@@ -189,8 +203,7 @@ class State(Snapshot):
     def launch(self, job: JobView, task: int, slots: Slots, fed: bool) -> None:
         """Start an attempt at a task that was taken, on slots that run nothing."""
         job.tries[task] = number = job.tries.get(task, 0) + 1
-        estimate = job.spec.plan[task].estimate if job.kind is Kind.WORKFLOW else job.estimate
-        expected_end = self.now + (estimate if self.uniform else self.run_time(estimate, slots))
+        expected_end = self._expected_end(job, task, slots)
         attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed)
         job.attempts[task] = attempt
         job.promise = None
@@ -199,9 +212,15 @@ class State(Snapshot):
         self.free &= ~slots
         if self.touched is not None:
             self.touched.append(job)
-        if self.starts_reported:
-            attempt.running = not any(self.slot_nodes[slot].spec.reports_start for slot in numbers(slots))
+        if self.starts_reported or job.spec.fetches:
+            reporting = any(self.slot_nodes[slot].spec.reports_start for slot in numbers(slots))
+            attempt.running = not (reporting or job.spec.fetches)
         self.actions.append(Launch(job.id, task, number, slots))
+
+    def _expected_end(self, job: JobView, task: int, slots: Slots) -> Instant:
+        """When an attempt that starts now is expected to end, from its last checkpoint if it has one."""
+        run_time = job.estimate if job.kind is Kind.RIGID and self.uniform else self.time_of(job, task, slots)
+        return self.now + (max(0, run_time - job.kept.get(task, 0)) if job.kept else run_time)
 
     def end(self, attempt: AttemptView, outcome: Outcome) -> None:
         """An attempt has ended: decide what becomes of its task, then pass its slots on."""
@@ -221,6 +240,8 @@ class State(Snapshot):
         if succeeded or lifecycle.verdict(job, task, outcome) is lifecycle.Verdict.SETTLE:
             self._settle(job, attempt, outcome)
         else:
+            if not attempt.queued:
+                self._lose_work(attempt, outcome)
             self.give_back(job, task)
         if not attempt.queued:
             self._vacate(attempt.slots)
@@ -231,8 +252,14 @@ class State(Snapshot):
 
     def _settle(self, job: JobView, attempt: AttemptView, outcome: Outcome) -> None:
         job.unfinished -= 1
+        if job.observed is not None and outcome is Outcome.SUCCEEDED and not attempt.queued:
+            self._observe(job, attempt)
         for counts in (job.tries, job.failures, job.losses):
             counts.pop(attempt.task, None)
+        if job.kept:
+            job.kept.pop(attempt.task, None)
+        if job.mean_size:
+            job.size_left -= job.spec.sizes[attempt.task]
         self.actions.append(Settle(job.id, attempt.task, attempt.number, outcome))
         if outcome is not Outcome.SUCCEEDED:
             job.failed = True
@@ -244,6 +271,39 @@ class State(Snapshot):
                 job.missing[follower] -= 1
                 if not job.missing[follower]:
                     self.give_back(job, follower)
+
+    def _observe(self, job: JobView, attempt: AttemptView) -> None:
+        """Correct what is believed of a bag's tasks by how long this one took."""
+        assert job.observed is not None
+        node = self.slot_nodes[attempt.slots.bit_length() - 1].spec
+        took = self.now - attempt.start + job.kept.get(attempt.task, 0)
+        if job.mean_size:
+            took = round(took * job.mean_size / job.spec.sizes[attempt.task])
+        here = job.times.get(node.node_class)
+        if here is None:
+            here = job.times[node.node_class] = RunTimes(took)
+        here.add(took)
+        job.observed.add(took if node.speed == 1.0 else round(took * node.speed))
+        if job.observed.mean == job.estimate:
+            return
+        before = [] if job.cancelled else [(key, key(job)) for key in self.orders]
+        job.estimate = job.observed.mean
+        for key, was in before:
+            if key(job) != was:
+                self._move(self.orders[key], job, key, was)
+
+    def _move(self, ranked: list[JobView], job: JobView, key: Callable[[JobView], Any], was: Any) -> None:
+        """Bring a job to its new place in an order in which it still stands by the key it had."""
+        del ranked[bisect_left(ranked, was, key=lambda other: was if other is job else key(other))]
+        insort(ranked, job, key=key)
+
+    def _lose_work(self, attempt: AttemptView, outcome: Outcome) -> None:
+        """Count the work of an attempt that is to be redone, and keep what is in its last checkpoint."""
+        job = attempt.job
+        job.kills += outcome is Outcome.KILLED
+        job.lost += (self.now - attempt.saved) * count(attempt.slots)
+        if attempt.saved > attempt.start:
+            job.kept[attempt.task] = job.kept.get(attempt.task, 0) + attempt.saved - attempt.start
 
     def _vacate(self, slots: Slots) -> None:
         """Slots on which an attempt has ended go to what is queued there, to their owners, or are free."""
@@ -283,7 +343,8 @@ class State(Snapshot):
         while len(queue) < depth and job.ready > job.held.bit_count():
             task = self.take_task(job)
             job.tries[task] = number = job.tries.get(task, 0) + 1
-            attempt = AttemptView(job, task, number, 1 << slot, self.now, self.now + job.estimate, True)
+            expected_end = self._expected_end(job, task, 1 << slot)
+            attempt = AttemptView(job, task, number, 1 << slot, self.now, expected_end, True)
             attempt.queued = True
             job.attempts[task] = attempt
             insort(queue, attempt, key=_by_task)
@@ -303,8 +364,8 @@ class State(Snapshot):
         self._leave_queue(attempt)
         job = attempt.job
         attempt.queued = False
-        attempt.start = self.now
-        attempt.expected_end = self.now + self.run_time(job.estimate, attempt.slots)
+        attempt.start = attempt.saved = self.now
+        attempt.expected_end = self._expected_end(job, attempt.task, attempt.slots)
         insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))
         if self.owners.get(slot) is job:
             self._read_ahead(job, slot)
@@ -363,20 +424,62 @@ class State(Snapshot):
 
     def add_node(self, spec: NodeSpec) -> NodeView:
         """Take a node in: its slots get the numbers of a departed node of the same size, else the next ones."""
-        heir = next((old for old in self.departed if old.spec.slots == spec.slots), None)
+        heir = next((old for old in self.departed if len(old.places) == spec.slots), None)
         if heir is not None:
             self.departed.remove(heir)
-        first = len(self.slot_nodes) if heir is None else heir.first
-        node = NodeView(spec, first, span(first, spec.slots))
+        node = NodeView(spec, [] if heir is None else heir.places)
         self.starts_reported = self.starts_reported or spec.reports_start
-        self.slot_nodes[first : first + spec.slots] = [node] * spec.slots
-        self.speeds[first : first + spec.slots] = [spec.speed] * spec.slots
+        for slot in node.places:
+            self.slot_nodes[slot], self.speeds[slot] = node, spec.speed
+        self._give_places(node)
         self.nodes[spec.name] = node
-        self.uniform = all(known.spec.speed == 1.0 for known in self.nodes.values())
+        self.compare_nodes()
         if spec.lease is not None:
             node.heard_until = self.now + spec.lease
         self.open_slots(node.slots)
         return node
+
+    def _give_places(self, node: NodeView) -> None:
+        """Give the node as many slots as it shall have: the numbers it has or had, then new ones."""
+        while len(node.places) < node.spec.slots:
+            node.places.append(len(self.slot_nodes))
+            self.slot_nodes.append(node)
+            self.speeds.append(node.spec.speed)
+        node.slots |= of_numbers(node.places[: node.spec.slots])
+
+    def compare_nodes(self) -> None:
+        """See whether all nodes are alike."""
+        self.uniform = (
+            all(known.spec.speed == 1.0 for known in self.nodes.values())
+            and len({known.spec.kind for known in self.nodes.values()}) <= 1
+        )
+
+    def resize_node(self, node: NodeView, slots: int, *, at_once: bool) -> None:
+        """Give a node more or fewer slots; those beyond go when they are idle, or at once with what runs there."""
+        node.spec = replace(node.spec, slots=slots)
+        wanted = of_numbers(node.places[:slots])
+        surplus = node.slots & ~wanted
+        node.closing = surplus
+        if surplus:
+            self.close_slots(surplus)
+            if at_once:
+                self.lose(surplus)
+            self.draining = True
+            self.shed(node)
+        self._give_places(node)
+        gained = node.slots & ~node.closing & ~self.up
+        if gained and node.up and not node.draining:
+            self.open_slots(gained)
+
+    def shed(self, node: NodeView) -> None:
+        """Let go of idle slots that the node shall not have any more; of the node, if it drains and is idle."""
+        if node.draining:
+            if not self.busy & node.slots:
+                self.remove_node(node)
+        elif node.closing:
+            idle = node.closing & ~self.busy
+            node.slots &= ~idle
+            node.closing &= ~idle
 
     def open_slots(self, slots: Slots) -> None:
         """Slots can be allocated from now on."""
@@ -410,9 +513,9 @@ class State(Snapshot):
     def remove_node(self, node: NodeView) -> None:
         """Forget a node on which nothing runs and whose slots nobody holds."""
         del self.nodes[node.spec.name]
-        self.draining = any(known.draining for known in self.nodes.values())
+        self.draining = any(known.draining or known.closing for known in self.nodes.values())
         self.departed.append(node)
-        self.uniform = all(known.spec.speed == 1.0 for known in self.nodes.values())
+        self.compare_nodes()
 
     def slot_statuses(self) -> list[SlotStatus]:
         """What each slot is doing, by slot number."""
@@ -480,8 +583,12 @@ class State(Snapshot):
         for node in self.nodes.values():
             assert not exists & node.slots, f"slots of node {node.spec.name}"
             exists |= node.slots
-            up |= node.slots if node.up and not node.draining else NO_SLOTS
+            up |= node.slots & ~node.closing if node.up and not node.draining else NO_SLOTS
             assert not node.draining or self.busy & node.slots, f"node {node.spec.name} drains and is still here"
+            assert not node.closing & ~(self.busy & node.slots), f"idle slots of node {node.spec.name} are still here"
+            kept = of_numbers(node.places[: node.spec.slots])
+            assert node.slots ^ node.closing == kept, f"slots of node {node.spec.name}"
+            assert all(self.slot_nodes[slot] is node for slot in node.places), f"places of node {node.spec.name}"
         assert up == self.up, "up"
         assert not self.allocated & ~self.up, "allocated slots that are not up"
         assert not self.busy & ~exists, "busy slots of no node"

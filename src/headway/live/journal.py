@@ -25,7 +25,7 @@ from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
 from headway.wire import TaskRange, TaskResult, Work
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the data directory. It changes whenever an older Headway could not read what a newer one wrote."""
 
 FILE: Final = "journal.sqlite"

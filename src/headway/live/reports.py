@@ -105,7 +105,7 @@ def job_detail(driver: Driver, job: JobId) -> wire.JobDetail:
 def slot_names(driver: Driver, slots: Slots) -> tuple[str, ...]:
     """Slots as `NODE/SLOT`, counted from 0 on each node."""
     nodes = driver.core.state.slot_nodes
-    return tuple(f"{nodes[slot].spec.name}/{slot - nodes[slot].first}" for slot in numbers(slots))
+    return tuple(f"{nodes[slot].spec.name}/{nodes[slot].index_of(slot)}" for slot in numbers(slots))
 
 
 def attempt_report(driver: Driver, attempt: AttemptView) -> wire.AttemptReport:
@@ -141,7 +141,7 @@ def node_list(driver: Driver) -> wire.NodeList:
             cores=node.spec.cores,
             up=node.up,
             draining=node.draining,
-            slots=tuple(words[node.first : node.first + node.spec.slots]),
+            slots=tuple(words[slot] for slot in node.places[: node.spec.slots]),
             attempts=tuple(attempt_report(driver, attempt) for attempt in state.attempts_on(node.slots)),
         )
 

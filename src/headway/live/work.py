@@ -31,7 +31,7 @@ def assignment(
         function: finds a function by its name.
         result_max: bytes that a result may have.
     """
-    places = [(nodes[slot], slot - nodes[slot].first) for slot in numbers(launch.slots)]
+    places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in numbers(launch.slots)]
     if spec.kind is Kind.RIGID:
         members = tuple(
             base.Member(node.spec.name, (slot,), task_work(work, rank, function))

@@ -85,4 +85,14 @@ class Wake:
     at: Instant
 
 
-Action = Launch | Kill | Settle | Conclude | Wake
+@dataclass(frozen=True, slots=True)
+class Consult:
+    """Ask the decider for a plan. Owed in reply: `Advised` or `DeciderFailed` with this number.
+
+    At most one question is open. Until it is answered what runs, runs on.
+    """
+
+    question: int
+
+
+Action = Launch | Kill | Settle | Conclude | Consult | Wake

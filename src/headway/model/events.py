@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from headway.model.instant import Instant
+from headway.model.instant import Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.node import NodeSpec
+from headway.model.plan import Plan
 
 
 class Outcome(Enum):
@@ -92,6 +93,16 @@ class TaskEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskSaved:
+    """An attempt has saved a checkpoint: what it did until now is not lost if it ends before its time."""
+
+    at: Instant
+    job: JobId
+    task: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeJoined:
     """A node offers its slots, for the first time or again under its old name after it left."""
 
@@ -132,6 +143,28 @@ class NodeLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeResized:
+    """A node has so many slots from now on.
+
+    Slots beyond start nothing more and go when they are idle; with `at_once` what runs there is lost.
+    """
+
+    at: Instant
+    name: str
+    slots: int
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMeasured:
+    """What collectors measured on a node, by name; earlier values of other names stay."""
+
+    at: Instant
+    name: str
+    values: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodesHeard:
     """Signs of life of nodes that hold leases: each lease runs anew from now."""
 
@@ -148,6 +181,63 @@ class PolicyChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class PeriodChosen:
+    """From now on a round is held at least this often while jobs are in the system; None: only when things happen."""
+
+    at: Instant
+    period: Duration | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeciderChosen:
+    """From now on plans come from the decider at this URL, and the policy stands in for it; empty: from the policy."""
+
+    at: Instant
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """The decider's answer to a question. An answer to another question than the open one is ignored."""
+
+    at: Instant
+    question: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class DeciderFailed:
+    """The decider gave no usable answer to the open question: the policy decides until it is back."""
+
+    at: Instant
+    question: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeciderBack:
+    """The decider answers again."""
+
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something an operator should know of; it changes nothing.
+
+    Attributes:
+        kind: a word such as `collector_failed`.
+        subject: what it is about: a node, a collector, a job, a URL.
+        detail: for people.
+    """
+
+    at: Instant
+    kind: str
+    subject: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Woke:
     """An instant has come that the core asked to be woken at."""
 
@@ -160,12 +250,21 @@ Event = (
     | JobChanged
     | TaskStarted
     | TaskEnded
+    | TaskSaved
     | NodeJoined
     | NodeDown
     | NodeUp
     | NodeDrained
     | NodeLeft
+    | NodeResized
+    | NodeMeasured
     | NodesHeard
     | PolicyChosen
+    | PeriodChosen
+    | DeciderChosen
+    | Advised
+    | DeciderFailed
+    | DeciderBack
+    | Incident
     | Woke
 )

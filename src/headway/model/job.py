@@ -91,6 +91,11 @@ class JobSpec:
         time_limit: a task that runs longer is ended by its engine; None: no limit.
         memory_limit: bytes of memory of a task's process; None: no limit.
         plan: the tasks of a workflow, in order of their numbers; empty for the other kinds.
+        sizes: the work of each task of a bag in the user's own unit, each > 0; empty: all alike.
+        profile: expected run time of a task (of mean size) by class of nodes, see `NodeSpec.node_class`; on classes
+            that it does not name, `estimate` and the node's speed count.
+        preemptible: whether its running tasks may be killed to make room for another job.
+        fetches: whether its tasks first wait for input that is fetched: until they start, their slots are occupied.
     """
 
     id: JobId
@@ -110,6 +115,10 @@ class JobSpec:
     time_limit: Duration | None = None
     memory_limit: int | None = None
     plan: tuple[TaskSpec, ...] = ()
+    sizes: tuple[float, ...] = ()
+    profile: tuple[tuple[str, Duration], ...] = ()
+    preemptible: bool = True
+    fetches: bool = False
 
 
 def flaw(job: JobSpec) -> str | None:
@@ -154,10 +163,22 @@ def flaw(job: JobSpec) -> str | None:
             len(job.plan),
             "one entry a task of a workflow, none for the other kinds",
         ),
+        (
+            not job.sizes or (job.kind is Kind.BAG and len(job.sizes) == job.tasks),
+            "sizes",
+            len(job.sizes),
+            "one a task of a bag, or none",
+        ),
     )
     for right, field, value, allowed in checks:
         if not right:
             return f"{field} is {value!r}; allowed: {allowed}"
+    for number, size in enumerate(job.sizes):
+        if not 0 < size < math.inf:
+            return f"sizes[{number}] is {size!r}; allowed: a finite number, more than 0"
+    for node_class, time in job.profile:
+        if not 0 <= time < NEVER:
+            return f"profile[{node_class}] is {time!r}; allowed: 0 or more, {_TIME}"
     for number, task in enumerate(job.plan):
         if task.cores < 1:
             return f"plan[{number}].cores is {task.cores!r}; allowed: 1 or more"

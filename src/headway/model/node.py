@@ -31,6 +31,7 @@ class NodeSpec:
         lease: silence of the node longer than this means it is down; None: its engine tells of every loss itself.
         read_ahead: how many short tasks of a bag may be launched on a slot ahead of their turn, so that it need not
             wait for its driver between two of them; 0: none.
+        kind: its class of machines, such as "xeon-2014"; on nodes of one kind a task is expected to run alike.
         reports_start: whether its engine reports `TaskStarted`; otherwise a launched task counts as running at once.
     """
 
@@ -42,6 +43,16 @@ class NodeSpec:
     lease: Duration | None = None
     reports_start: bool = False
     read_ahead: int = 0
+    kind: str = ""
+
+    @property
+    def node_class(self) -> str:
+        """The class by which run times are kept: its kind, where none is given its speed.
+
+        >>> NodeSpec("a", speed=1.5).node_class
+        'speed=1.5'
+        """
+        return self.kind or f"speed={self.speed:g}"
 
     def slots_for(self, cores: int) -> int:
         """How many slots of this node a task holds that wants `cores` cores; may exceed `slots`: it never fits."""

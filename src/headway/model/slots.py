@@ -6,7 +6,7 @@ compared and written down.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 Slots = int
@@ -22,6 +22,18 @@ def span(first: int, count: int) -> Slots:
     '0b11100'
     """
     return ((1 << count) - 1) << first
+
+
+def of_numbers(numbers: Iterable[int]) -> Slots:
+    """The set of the slots with these numbers.
+
+    >>> bin(of_numbers([1, 4]))
+    '0b10010'
+    """
+    slots = NO_SLOTS
+    for number in numbers:
+        slots |= 1 << number
+    return slots
 
 
 def count(slots: Slots) -> int:

@@ -6,14 +6,50 @@ compare the whole state before and after each policy).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant
-from headway.model.job import JobId, JobSpec
+from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
-from headway.model.slots import NO_SLOTS, Slots, numbers
+from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
+
+RECENT: Final = 8
+"""So many run times count alike; each later one weighs 1/8, so that what was long ago is forgotten."""
+
+
+class RunTimes:
+    """Run times observed of a job's tasks, in microseconds for a task of mean size: recency-weighted mean and spread.
+
+    What was expected before any was observed counts as one of them, if somebody said it.
+
+    Attributes:
+        count: how many, with what was expected.
+        mean: their mean.
+        spread: their mean absolute deviation from the mean of their time; half the mean where there is only one.
+
+    Source: Lin14 4.4; the spread as V. Jacobson, "Congestion avoidance and control", SIGCOMM 1988.
+    """
+
+    __slots__ = ("count", "mean", "spread")
+
+    def __init__(self, mean: Duration, *, count: int = 0, spread: Duration | None = None) -> None:
+        self.count = count
+        self.mean = mean
+        self.spread = mean // 2 if spread is None else spread
+
+    def add(self, run_time: Duration) -> None:
+        """Take one more in."""
+        self.count += 1
+        if self.count == 1:
+            self.mean, self.spread = run_time, run_time // 2
+            return
+        weight = min(self.count, RECENT)
+        error = run_time - self.mean
+        self.mean += error // weight
+        self.spread += (abs(error) - self.spread) // weight
 
 
 class AttemptView:
@@ -29,9 +65,12 @@ class AttemptView:
         running: whether it is known to run (nodes that report starts).
         queued: whether it was launched ahead of its turn and waits behind another one on its slot; then `start` is its
             launch, and it is not among `Snapshot.running`.
+        saved: what it did until then is in its last checkpoint; `start` where it has saved none.
     """
 
-    __slots__ = ("ending", "expected_end", "fed", "job", "number", "queued", "running", "slots", "start", "task")
+    __slots__ = (
+        *("ending", "expected_end", "fed", "job", "number", "queued", "running", "saved", "slots", "start", "task"),
+    )
 
     def __init__(
         self,
@@ -53,6 +92,7 @@ class AttemptView:
         self.ending = False
         self.running = True
         self.queued = False
+        self.saved = start
 
 
 class JobView:
@@ -60,8 +100,10 @@ class JobView:
 
     Attributes:
         id, spec, kind, width, release: as submitted.
-        estimate: expected run time of a task on a node of speed factor 1; where nobody gave one, the mean of a
-            workflow's tasks, else the core's default.
+        estimate: expected run time of a task (of mean size) on a node of speed factor 1: what the user gave, else the
+            mean of a workflow's tasks, else the core's default; of a bag corrected by what was observed.
+        observed: run times of a bag's tasks on whatever nodes, brought to speed factor 1.
+        times: the same by class of nodes, as they were there; what the job's profile says at first.
         priority, due: as submitted or changed since; `due` is `NEVER` where there is none.
         order: `(release, id)`, the key by which every tie ends.
         tasks: number of tasks.
@@ -79,6 +121,10 @@ class JobView:
             lost with their nodes; absent means none.
         ended, spent: tasks that succeeded, and how long these ran in all.
         failed, cancelled: whether a task failed for good; whether its end was asked for.
+        kept: per task not settled, how much of its run time its last checkpoint keeps; absent means none.
+        lost: slot time of attempts that are redone because they were killed or lost, less what checkpoints keep.
+        kills: how many were killed for other jobs.
+        mean_size, size_left: of its tasks; of those not settled, in all. 0 where they have no sizes.
     """
 
     __slots__ = (
@@ -94,17 +140,24 @@ class JobView:
         "fresh",
         "held",
         "id",
+        "kept",
+        "kills",
         "kind",
         "losses",
+        "lost",
+        "mean_size",
         "missing",
+        "observed",
         "order",
         "priority",
         "promise",
         "ready",
         "release",
+        "size_left",
         "spec",
         "spent",
         "tasks",
+        "times",
         "tries",
         "unfinished",
         "width",
@@ -137,6 +190,13 @@ class JobView:
         self.spent: Duration = 0
         self.failed = False
         self.cancelled = False
+        self.observed: RunTimes | None = None
+        self.times: dict[str, RunTimes] = {}
+        self.kept: dict[int, Duration] = {}
+        self.lost: Duration = 0
+        self.kills = 0
+        self.size_left = math.fsum(spec.sizes) if spec.sizes else 0.0
+        self.mean_size = self.size_left / spec.tasks
 
     @property
     def holds(self) -> bool:
@@ -153,27 +213,63 @@ class JobView:
 
     @property
     def workload(self) -> float:
-        """Work not finished yet: the user's own amount in proportion to the tasks left, else seconds at speed 1.
+        """Work not finished yet: the user's own amount in proportion to what is left, else seconds at speed 1.
 
         Source: Lin14 3.1 (counting unprocessed tasks or summing their workloads).
         """
         if self.spec.workload is not None:
-            return self.spec.workload * self.unfinished / self.tasks
-        return self.unfinished * self.estimate / SECOND
+            return self.spec.workload * self.left / self.tasks
+        return self.left * self.estimate / SECOND
+
+    @property
+    def left(self) -> float:
+        """Unfinished tasks; where tasks have sizes, counted by them: in tasks of mean size."""
+        return max(0.0, self.size_left / self.mean_size) if self.mean_size else self.unfinished
+
+    def estimate_of(self, task: int) -> Duration:
+        """Expected run time of one task on a node of speed factor 1."""
+        return self.spec.plan[task].estimate if self.kind is Kind.WORKFLOW else self.sized(self.estimate, task)
+
+    def sized(self, run_time: Duration, task: int) -> Duration:
+        """What is said of a task of mean size, for a task of its size."""
+        return round(run_time * self.spec.sizes[task] / self.mean_size) if self.mean_size else run_time
+
+    def time_on(self, node: NodeSpec) -> Duration:
+        """Expected run time of a task of mean size on a slot of this node."""
+        known = self.times.get(node.node_class)
+        if known is not None:
+            return known.mean
+        return self.estimate if node.speed == 1.0 else -int(-self.estimate // node.speed)
 
 
 class NodeView:
-    """A node of the cluster: what it is, its slots and whether it can be used."""
+    """A node of the cluster: what it is, its slots and whether it can be used.
 
-    __slots__ = ("draining", "first", "heard_until", "slots", "spec", "up")
+    Attributes:
+        places: slot number by index on the node; an index it once had keeps its number.
+        slots: the slots it has.
+        closing: those of them that it shall not have any more and that are still busy.
+        up: whether it answers.
+        draining: whether nothing more starts on it, and it leaves when it is idle.
+        heard_until: when its lease runs out.
+        measures: what collectors measured on it last, by name.
+    """
 
-    def __init__(self, spec: NodeSpec, first: int, slots: Slots) -> None:
+    __slots__ = ("closing", "draining", "heard_until", "measures", "places", "slots", "spec", "up")
+
+    def __init__(self, spec: NodeSpec, places: list[int]) -> None:
         self.spec = spec
-        self.first = first
-        self.slots = slots
+        self.places = places
+        self.slots: Slots = of_numbers(places[: spec.slots])
+        self.closing: Slots = NO_SLOTS
         self.up = True
         self.draining = False
         self.heard_until: Instant = NEVER
+        self.measures: dict[str, float] = {}
+
+    def index_of(self, slot: int) -> int:
+        """Where a slot is on the node, counted from 0."""
+        return self.places.index(slot)
 
 
 class Snapshot:
@@ -193,7 +289,7 @@ class Snapshot:
         nodes: the nodes by name, in order of joining.
         speeds: speed factor by slot number.
         slot_nodes: node by slot number.
-        uniform: whether all nodes have speed factor 1.
+        uniform: whether all nodes have speed factor 1 and are of one class.
         arrived: what is new since this policy's last round: None means look at everything; otherwise nothing has
             happened but that these jobs came, in order and behind all others, so that what could not start then still
             cannot.
@@ -243,7 +339,7 @@ class Snapshot:
 
         Sorted when it is first asked for, and from then on an index like the others, so that a round does not pay for
         jobs it does not look at. Keys are named functions of a job's id, release and terms (those that are submitted
-        or changed), and end in `order`.
+        or changed, and the estimate), and end in `order`.
         """
         ranked = self.orders.get(key)
         if ranked is None:
@@ -259,6 +355,13 @@ class Snapshot:
     def plan(self) -> Plan:
         """An empty plan for this round; it records reasons if somebody asked for them."""
         return Plan(self.recording)
+
+    def time_of(self, job: JobView, task: int, slots: Slots) -> Duration:
+        """Expected run time of a job's task on these slots: as long as on the slowest of them for this job."""
+        if self.uniform or not job.times:
+            return self.run_time(job.estimate_of(task), slots)
+        nodes = {id(node): node.spec for node in (self.slot_nodes[slot] for slot in numbers(slots))}
+        return job.sized(max(job.time_on(spec) for spec in nodes.values()), task)
 
     def run_time(self, estimate: Duration, slots: Slots) -> Duration:
         """How long work of this estimate takes on these slots: as long as on the slowest of them, rounded up."""

@@ -15,7 +15,7 @@ from headway.model.plan import Plan, Reason
 from headway.model.slots import Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
 from headway.policies.order import ordered, require_order
-from headway.policies.place import ready_tasks, room_for, task_estimate
+from headway.policies.place import ready_tasks, room_for
 from headway.policies.profile import Profile
 
 
@@ -93,9 +93,7 @@ class Easy:
                 free, extra = self._backfill_tasks(view, plan, job, free, extra, limit)
                 room = count(free)
             else:
-                estimate = job.estimate
-                if not uniform:
-                    estimate = view.run_time(estimate, lowest(free, width))
+                estimate = job.estimate if uniform else view.time_of(job, 0, lowest(free, width))
                 if estimate > limit:
                     if width > extra:
                         if recording:
@@ -113,10 +111,10 @@ class Easy:
         self, view: Snapshot, plan: Plan, job: JobView, free: Slots, extra: int, limit: Duration
     ) -> tuple[Slots, int]:
         """Start ready tasks of a bag or workflow beside a promise; what stays free, and what stays extra."""
-        placed, alike = False, job.kind is Kind.BAG
+        placed, alike = False, job.kind is Kind.BAG and not job.mean_size
         for task in ready_tasks(job, count(free) if alike else job.ready):
             slots = room_for(view, job, task, free)
-            late = slots and view.run_time(task_estimate(job, task), slots) > limit
+            late = slots and view.time_of(job, task, slots) > limit
             if not slots or (late and count(slots) > extra):
                 if alike:
                     break
@@ -221,10 +219,10 @@ class Conservative:
 
     def _start_tasks(self, view: Snapshot, plan: Plan, job: JobView, free: Slots, profile: Profile) -> Slots:
         """Start the ready tasks of a bag or workflow that fit now beside every promise; they get no promises."""
-        placed, alike = False, job.kind is Kind.BAG
+        placed, alike = False, job.kind is Kind.BAG and not job.mean_size
         for task in ready_tasks(job, count(free) if alike else job.ready):
             slots = room_for(view, job, task, free)
-            duration = max(1, view.run_time(task_estimate(job, task), slots)) if slots else 1
+            duration = max(1, view.time_of(job, task, slots)) if slots else 1
             if not slots or profile.earliest(count(slots), duration, view.now) != view.now:
                 if alike:
                     break
@@ -255,7 +253,7 @@ def _future(view: Snapshot, promised: list[JobView]) -> list[tuple[Instant, int]
 
 def _length(view: Snapshot, job: JobView) -> Duration:
     """How long a promise to a rigid job keeps its slots: its estimate where it runs slowest."""
-    return max(1, job.estimate if view.uniform or not view.up else view.run_time(job.estimate, view.up))
+    return max(1, job.estimate if view.uniform or not view.up else view.time_of(job, 0, view.up))
 
 
 def start(
@@ -272,9 +270,9 @@ def start(
             return free, width
         slots = lowest(free, width)
         plan.hold(job.id, slots)
-        started.append((view.now + view.run_time(job.estimate, slots), width))
+        started.append((view.now + view.time_of(job, 0, slots), width))
         return free ^ slots, 0
-    alike, needed = job.kind is Kind.BAG, 0
+    alike, needed = job.kind is Kind.BAG and not job.mean_size, 0
     for task in ready_tasks(job, count(free) + 1 if alike else job.ready):
         slots = room_for(view, job, task, free)
         if not slots:
@@ -283,7 +281,7 @@ def start(
                 break
             continue
         plan.place(job.id, task, slots)
-        started.append((view.now + view.run_time(task_estimate(job, task), slots), count(slots)))
+        started.append((view.now + view.time_of(job, task, slots), count(slots)))
         free &= ~slots
     return free, needed
 

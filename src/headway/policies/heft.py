@@ -56,7 +56,7 @@ class Heft:
                 for node, profile in zip(nodes, profiles, strict=True):
                     taken = count(before & ~free & node.slots)
                     if taken:
-                        profile.take(view.now, max(1, view.run_time(job.estimate, node.slots)), taken)
+                        profile.take(view.now, max(1, view.time_of(job, 0, node.slots)), taken)
                 if needed:
                     plan.pass_over(job.id, Reason.NO_ROOM_NOW)
         return plan
@@ -88,7 +88,9 @@ class Heft:
             best: tuple[Instant, Instant, int] | None = None
             for position, node in enumerate(nodes):
                 slots = node.spec.slots_for(tasks[task].cores)
-                length = max(1, view.run_time(tasks[task].estimate, 1 << node.first))  # its slots are all alike
+                length = max(
+                    1, view.run_time(tasks[task].estimate, node.slots & -node.slots)
+                )  # its slots are all alike
                 begin = profiles[position].earliest(slots, length, ready) if ready < NEVER else NEVER
                 if begin < NEVER and (best is None or begin + length < best[0]):
                     best = begin + length, begin, position

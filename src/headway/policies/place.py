@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import nsmallest
 
-from headway.model.instant import Duration
 from headway.model.job import Kind
 from headway.model.plan import Claim, Plan
 from headway.model.slots import NO_SLOTS, Slots, count, lowest
@@ -16,11 +15,6 @@ def ready_tasks(job: JobView, most: int) -> list[int]:
     """The numbers of up to `most` ready tasks, lowest first among those to be redone, then the fresh ones."""
     again = nsmallest(most, job.again)
     return again + list(range(job.fresh, min(job.tasks, job.fresh + most - len(again))))
-
-
-def task_estimate(job: JobView, task: int) -> Duration:
-    """Expected run time of one task of the job on a node of speed factor 1."""
-    return job.spec.plan[task].estimate if job.kind is Kind.WORKFLOW else job.estimate
 
 
 def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:

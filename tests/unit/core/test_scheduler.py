@@ -363,7 +363,7 @@ class TestNodes:
         scheduler.handle(NodeJoined(3, node("e", slots=1)))
         scheduler.check()
         state = scheduler.state
-        assert {name: view.first for name, view in state.nodes.items()} == {"c": 5, "d": 2, "e": 7}
+        assert {name: view.places[0] for name, view in state.nodes.items()} == {"c": 5, "d": 2, "e": 7}
         assert state.up == 0b11111100
         assert (state.speeds[2:], state.uniform) == ([2.0] * 3 + [1.0] * 3, False)
         scheduler.handle(NodeLeft(4, "d"))
