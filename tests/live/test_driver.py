@@ -23,7 +23,17 @@ from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import FILE, Journal, JournalFull
 from headway.live.listeners import GATHER_SECONDS
 from headway.model.actions import JobStatus
-from headway.model.events import Event, JobSubmitted, NodesHeard, NodeUp, Outcome, PolicyChosen, TaskEnded, Woke
+from headway.model.events import (
+    Event,
+    Incident,
+    JobSubmitted,
+    NodesHeard,
+    NodeUp,
+    Outcome,
+    PolicyChosen,
+    TaskEnded,
+    Woke,
+)
 from headway.model.instant import SECOND, to_seconds
 from headway.model.snapshot import Plan, Policy, Snapshot
 from headway.policies.registry import find
@@ -815,5 +825,22 @@ def test_held_jobs_start_when_their_release_comes(tmp_path: Path) -> None:
             assert live.running == []
             await live.advance(1)
             assert live.running == [(1, 0, 1)]
+
+    run(scenario)
+
+
+def test_an_incident_is_recorded_once_also_when_the_disk_is_full(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, at=10) as live:
+            live.driver.incident("collector_failed", "disk", "it raised OSError")
+            await live.settle()
+            assert live.events(Incident) == [Incident(10 * SECOND, "collector_failed", "disk", "it raised OSError")]
+            fill(live.journal)
+            live.driver.incident("decider_failed", "http://there", "no answer " * 10_000)
+            await live.settle()
+            assert live.driver.full is not None
+            make_room(live.journal)
+            await live.advance(to_seconds(RETRY_AFTER))
+            assert [event.subject for event in live.events(Incident)] == ["disk", "http://there"]
 
     run(scenario)

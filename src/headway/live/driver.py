@@ -33,6 +33,7 @@ from headway.live.listeners import GATHER_SECONDS, Listeners
 from headway.model.actions import Kill, Launch
 from headway.model.events import (
     Event,
+    Incident,
     JobCancelled,
     JobChanged,
     NodeDown,
@@ -64,6 +65,14 @@ T = TypeVar("T")
 
 class Unavailable(HeadwayError):
     """The server is about to end and takes nothing on."""
+
+
+class _Noticed(NamedTuple):
+    """Something an operator should know, to become an `Incident`."""
+
+    kind: str
+    subject: str
+    detail: str
 
 
 class _Request(NamedTuple):
@@ -130,7 +139,7 @@ class Driver:
         self._serving = False
         self._stopping = False
         self._turn_due = False
-        self._reports: list[base.Report] = []
+        self._reports: list[base.Report | _Noticed] = []
         self._requests: list[_Request] = []
         self._offers: list[Offer] = []
         self._taken: tuple[_Request | Offer, ...] = ()
@@ -237,6 +246,12 @@ class Driver:
 
     def _report(self, report: base.Report) -> None:
         self._reports.append(report)
+        self._ask_for_turn()
+
+    def incident(self, kind: str, subject: str, detail: str) -> None:
+        """Log what an operator should know and have it recorded as an `Incident`; a full disk only delays that."""
+        log.warning("%s: %s: %s", kind, subject, detail)
+        self._reports.append(_Noticed(kind, subject, detail))
         self._ask_for_turn()
 
     async def request(self, events: Callable[[Instant], Sequence[Event]]) -> int:
@@ -382,7 +397,7 @@ class Driver:
         if self._reports:
             self._ask_for_turn()
 
-    def _digest(self, reports: list[base.Report], requests: list[_Request], offers: list[Offer]) -> _Turn:
+    def _digest(self, reports: list[base.Report | _Noticed], requests: list[_Request], offers: list[Offer]) -> _Turn:
         """Let the core handle everything that came, as of now."""
         turn = _Turn(self._now())
         for report in reports:
@@ -407,7 +422,9 @@ class Driver:
         turn.acknowledged.append(ended.key)
         turn.spent += work.spent_files(ended, kept=kept)
 
-    def _take_rare(self, turn: _Turn, report: base.Started | base.NodeLost | base.NodeBack | base.Heard) -> None:
+    def _take_rare(
+        self, turn: _Turn, report: base.Started | base.NodeLost | base.NodeBack | base.Heard | _Noticed
+    ) -> None:
         now = turn.now
         match report:
             case base.Started():
@@ -423,6 +440,8 @@ class Driver:
                 self._ledger.feed(turn, NodeUp(now, report.node))
             case base.Heard():
                 self._take_heard(turn, report.nodes)
+            case _Noticed():
+                self._ledger.feed(turn, Incident(now, *report))
 
     def _take_heard(self, turn: _Turn, names: tuple[str, ...]) -> None:
         """Renew leases, each at most every quarter of it; a node whose lease ended while it lived on is back."""
