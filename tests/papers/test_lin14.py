@@ -9,7 +9,7 @@ import pytest
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
 from headway.model.actions import Action, Launch
-from headway.model.events import JobSubmitted, NodeDown, NodeJoined, NodeUp, TaskEnded, Woke
+from headway.model.events import JobChanged, JobSubmitted, NodeDown, NodeJoined, NodeUp, TaskEnded, Woke
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec
 from headway.model.node import NodeSpec
@@ -65,7 +65,7 @@ class Cluster:
         return {number: list(numbers(view.held)) for number, view in self.scheduler.state.jobs.items()}
 
 
-def bag(number: int, tasks: int, estimate: float = 10, **terms: Any) -> JobSpec:
+def bag(number: int, tasks: int, estimate: float | None = 10, **terms: Any) -> JobSpec:
     return job(number, tasks=tasks, estimate=estimate, **terms)
 
 
@@ -269,14 +269,33 @@ class TestDeadline:
         """5.4: "the closer the deadline is, the more worker a job should get"; tasks take twice what was said."""
         cluster = Cluster("deadline:spare=none", 16, bag(1, 8, due=50))
         assert cluster.counts == [2]
-        cluster.end(1, 0, 1, at=20)  # 60 s of work, 30 s left
+        cluster.end(1, 0, 1, at=20)  # believed: the mean of 10, 20 and 20 s; 6 tasks of it are left, and 30 s
         cluster.submit(bag(2, 1, due=999))
-        assert cluster.counts == [2, 1]
-        cluster.end(2, 0, at=31)  # still 60 s of work, 19 s left
-        assert cluster.counts == [4]
-        cluster.end(1, 2, at=40)  # 50 s of work, 10 s left
-        cluster.submit(bag(3, 1, due=999))
-        assert cluster.counts == [5, 1]
+        assert cluster.counts == [4, 1]
+        cluster.end(2, 0, at=31)  # still 100 s of work, 19 s left
+        assert cluster.counts == [6]
+
+    def test_fewer_slots_when_tasks_are_light(self) -> None:
+        """6.2: "each task execution progress is going faster than expected, so the system decided to decrease"."""
+        cluster = Cluster("deadline:spare=none", 8, bag(1, 24, None, due=3600))
+        assert cluster.counts == [4]  # 24 tasks of the default, 600 s, in an hour
+        cluster.end(1, 0, 1, 2, 3, at=60)  # a default is no observation: 20 tasks of 60 s are left
+        cluster.submit(bag(2, 1, due=9999))
+        assert cluster.counts == [1, 1]
+
+    def test_a_spread_of_run_times_is_met_with_caution(self) -> None:
+        """4.4: run-time statistics correct what is believed; `caution` adds spreads to the mean. Seen: 10 and 30 s."""
+        counts = []
+        for policy in ("deadline:spare=none", "deadline:spare=none,caution=1"):
+            cluster = Cluster(policy, 16, bag(1, 12, None, due=6000))
+            cluster.end(1, 0, at=10)
+            cluster.end(1, 1, at=30)
+            view = cluster.scheduler.state.jobs[1]
+            assert (view.estimate, view.observed.spread) == (20 * SECOND, 12_500_000)  # 5, then 20
+            cluster.scheduler.handle(JobChanged(cluster.now, 1, due=80 * SECOND))
+            cluster.plan()
+            counts += cluster.counts
+        assert counts == [4, 7]  # 10 tasks in 50 s, of 20 s and of 32.5 s
 
     def test_a_job_that_lost_workers_catches_up(self) -> None:
         """6.2: eight workers, one job due after 4 minutes, six of them down from 0:55 to 1:55."""

@@ -365,14 +365,18 @@ class Scheduler:
     def _advised(self, event: Advised) -> bool:
         if event.question != self.question:
             return False
+        if event.plan.flaw(len(self.state.slot_nodes)) is not None:
+            self.refusals["slot_unknown"] += 1
+            return self._do_without(event)
+        plan = event.plan.plan()
         self.question = None
         self.rounds += 1
-        carry_out(self.state, event.plan, self.refusals)
+        carry_out(self.state, plan, self.refusals)
         self.state.arrived = None
-        self._set_next_round(event.plan)
+        self._set_next_round(plan)
         return True
 
-    def _do_without(self, event: DeciderFailed) -> bool:
+    def _do_without(self, event: Advised | DeciderFailed) -> bool:
         if event.question != self.question:
             return False
         self.question, self.decider_failed = None, True

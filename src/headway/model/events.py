@@ -12,7 +12,7 @@ from enum import Enum
 from headway.model.instant import Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.node import NodeSpec
-from headway.model.plan import Plan
+from headway.model.plan import PlanRecord
 
 
 class Outcome(Enum):
@@ -202,7 +202,7 @@ class Advised:
 
     at: Instant
     question: int
-    plan: Plan
+    plan: PlanRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import Final, Literal
 
 from headway.model.instant import Instant
 from headway.model.job import JobId
-from headway.model.slots import Slots
+from headway.model.slots import Slots, numbers, of_numbers
 
 
 class Claim(IntEnum):
@@ -121,3 +122,58 @@ class Plan:
         """Say why a job does not start now; costs nothing unless somebody asked."""
         if self.recording:
             self.waiting.append(Waiting(job, reason, start))
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRecord:
+    """An `Allocation` with its slots as their numbers and its claim as a word."""
+
+    job: JobId
+    slots: tuple[int, ...]
+    task: int | None = None
+    claim: Literal["free", "after", "kill"] = "free"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """A plan as plain values: what a decider answers, and what the journal keeps of it."""
+
+    allocations: tuple[AllocationRecord, ...] = ()
+    promises: tuple[Promise, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    wake: Instant | None = None
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanRecord:
+        """Write a plan down."""
+        allocations = (
+            AllocationRecord(wanted.job, tuple(numbers(wanted.slots)), wanted.task, _WORDS[wanted.claim])
+            for wanted in plan.allocations
+        )
+        return cls(tuple(allocations), tuple(plan.promises), tuple(plan.waiting), plan.wake)
+
+    def flaw(self, slots: int) -> str | None:
+        """What is wrong with it where there are so many slots, as `field is value; allowed: ...`; None: nothing."""
+        for position, wanted in enumerate(self.allocations):
+            for slot in wanted.slots:
+                if not 0 <= slot < slots:
+                    return f"allocations[{position}].slots holds {slot}; allowed: 0 to {slots - 1}"
+        return None
+
+    def plan(self) -> Plan:
+        """The plan that was written down; it must have no flaw."""
+        plan = Plan(wake=self.wake)
+        plan.allocations.extend(
+            Allocation(wanted.job, of_numbers(wanted.slots), wanted.task, Claim[wanted.claim.upper()])
+            for wanted in self.allocations
+        )
+        plan.promises.extend(self.promises)
+        plan.waiting.extend(self.waiting)
+        return plan
+
+
+_WORDS: Final[dict[Claim, Literal["free", "after", "kill"]]] = {
+    Claim.FREE: "free",
+    Claim.AFTER: "after",
+    Claim.KILL: "kill",
+}

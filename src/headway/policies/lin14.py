@@ -42,9 +42,11 @@ def deal_spare(dealing: Dealing, rule: str) -> None:
             dealing.deal(job, dealing.size)
 
 
-def finish(view: Snapshot, dealing: Dealing, jobs: Iterable[JobView], short: Reason) -> Plan:
+def finish(
+    view: Snapshot, dealing: Dealing, jobs: Iterable[JobView], short: Reason, emergency: float = math.inf
+) -> Plan:
     """The plan of what was dealt; with a reason for every job that got nothing, if somebody asked."""
-    plan = dealing.write(view.plan())
+    plan = dealing.write(view.plan(), emergency)
     if plan.recording:
         for job in jobs:
             if job.ready and not dealing.dealt.get(job.id):
@@ -90,6 +92,8 @@ class Priority:
     Args:
         reserve: share of the slots kept for jobs behind the first, 0 to 1.
         spare: none, priority or due.
+        emergency: priority from which on a job does not wait for running tasks of others to end: they are killed and
+            redone (Lin14 4.4), unless they are not to be killed.
         per_instant: one round for all events of an instant, instead of one after each event.
 
     Source: Lin14 algorithm 1; reading: line 3 as the text has it, `floor((1 - r) m)`.
@@ -97,6 +101,7 @@ class Priority:
 
     reserve: float = 0.0
     spare: str = "none"
+    emergency: float = math.inf
     per_instant: bool = True
     task_rounds: ClassVar[bool] = False
 
@@ -115,7 +120,7 @@ class Priority:
             for position, job in enumerate(dealing.while_slots_are_left(jobs)):
                 dealing.deal(job, share if position == 0 else 1)
             deal_spare(dealing, self.spare)
-        return finish(view, dealing, jobs, Reason.NO_SHARE)
+        return finish(view, dealing, jobs, Reason.NO_SHARE, self.emergency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +154,31 @@ class Proportion:
         return finish(view, dealing, jobs, Reason.NO_SHARE)
 
 
-def deal_pace(dealing: Dealing, job: JobView, within: Duration) -> None:
+def deal_pace(dealing: Dealing, job: JobView, within: Duration, caution: float = 0.0) -> None:
     """Deal the fastest slots until together they finish the job's unfinished tasks within so many microseconds.
 
-    Slot k alone needs `T = work / speed` for them, so this is the paper's condition that the sum of `1 / T` reach
-    `1 / within`. With no time left the job wants a slot for each of its tasks.
+    Slot k alone needs `T_k` for all of them, its expected run time of one task times the tasks that are left, so this
+    is the paper's condition that the sum of `1 / T_k` reach `1 / within`. With no time left the job wants a slot for
+    each of its tasks.
+
+    Args:
+        caution: spreads of the observed run times that are added to their means.
     """
-    work = max(1, job.unfinished * job.estimate)
+    wanted = 0
+    left: float | Fraction = job.left
+    slower = round(caution * job.observed.spread) if caution and job.observed is not None else 0
     if within <= 0:
-        wanted = dealing.size
-    elif dealing.view.uniform:
-        wanted = -(-work // within)
-    else:
-        pace, wanted = 0.0, 0
-        for (speed, _), offered in zip(dealing.classes, dealing.offers(job), strict=True):
-            while offered and pace * within < work:
-                pace, wanted, offered = pace + speed, wanted + 1, offered - 1
+        left, wanted = 0, dealing.size
+    offers = dealing.offers(job) if len(dealing.classes) > 1 else [dealing.size]
+    for position in dealing.ranking(job) if left else ():
+        spec, _ = dealing.classes[position]
+        run_time = max(1, (job.estimate if dealing.view.uniform else job.time_on(spec)) + slower)
+        needed = -int(-left * run_time // within)
+        takes = min(offers[position], needed)
+        wanted += takes
+        if takes == needed:
+            break
+        left = Fraction(left) - Fraction(takes * within, run_time)
     dealing.deal(job, wanted)
 
 
@@ -175,6 +189,8 @@ class Workload:
     Args:
         period: seconds, > 0, in which the workload that is left of a job is to be done.
         spare: none, priority or due: who gets the slots that nobody needs by that rule.
+        emergency: priority from which on a job does not wait for running tasks of others to end: they are killed and
+            redone (Lin14 4.4), unless they are not to be killed.
         per_instant: one round for all events of an instant, instead of one after each event.
 
     Source: Lin14 algorithm 3; reading: its throughputs are compared with the workload of one planning period.
@@ -182,6 +198,7 @@ class Workload:
 
     period: float = 60.0
     spare: str = "priority"
+    emergency: float = math.inf
     per_instant: bool = True
     task_rounds: ClassVar[bool] = False
 
@@ -195,7 +212,7 @@ class Workload:
         for job in dealing.while_slots_are_left(jobs):
             deal_pace(dealing, job, from_seconds(self.period))
         deal_spare(dealing, self.spare)
-        return finish(view, dealing, jobs, Reason.NO_SHARE)
+        return finish(view, dealing, jobs, Reason.NO_SHARE, self.emergency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,23 +223,31 @@ class Deadline:
 
     Args:
         spare: none, priority or due: who gets the slots that no due date needs (Lin14 5.5). The thesis recommends due.
+        caution: spreads of the run times observed of a job that are added to their mean before slots are counted, >= 0.
+        emergency: priority from which on a job does not wait for running tasks of others to end: they are killed and
+            redone (Lin14 4.4), unless they are not to be killed.
         per_instant: one round for all events of an instant, instead of one after each event.
 
     Source: Lin14 algorithm 4; reading: its condition is `th < 1 / d` with d the time left until the due date.
     """
 
     spare: str = "due"
+    caution: float = 0.0
+    emergency: float = math.inf
     per_instant: bool = True
     task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_spare(self.spare)
+        if not 0 <= self.caution < math.inf:
+            raise InvalidInput("caution", self.caution, "a number, 0 or more")
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view), view.in_order(by_priority)
         for job in dealing.while_slots_are_left(view.in_order(with_due_date_by_priority)):
             if job.due == NEVER:
                 break
-            deal_pace(dealing, job, job.due - view.now)
+            deal_pace(dealing, job, job.due - view.now, self.caution)
         deal_spare(dealing, self.spare)
-        return finish(view, dealing, jobs, Reason.NOT_NEEDED_YET if self.spare == "none" else Reason.NO_SHARE)
+        short = Reason.NOT_NEEDED_YET if self.spare == "none" else Reason.NO_SHARE
+        return finish(view, dealing, jobs, short, self.emergency)

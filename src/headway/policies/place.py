@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
 
 from headway.model.job import Kind
+from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan
 from headway.model.slots import NO_SLOTS, Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
@@ -35,16 +37,16 @@ def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
 class Dealing:
     """Slots being dealt to jobs in one round, the jobs in the policy's order, each up to what it can use.
 
-    Dealt are the slots that are up and on which no rigid job and no single task runs. Where speeds differ the fastest
-    go first. How many of each speed a job gets is settled at once, which ones only when all have got theirs: so each
-    keeps what it holds and where it runs, and only what it gives up passes to another. There the running task ends
-    first (claim `AFTER`, Lin14 figure 3.2).
+    Dealt are the slots that are up and on which no rigid job and no single task runs. Where nodes differ, those go
+    first on which the job runs fastest. How many of each class a job gets is settled at once, which ones only when all
+    have got theirs: so each keeps what it holds and where it runs, and only what it gives up passes to another. There
+    the running task ends first (claim `AFTER`, Lin14 figure 3.2), unless the job is an emergency.
 
     Attributes:
         size: how many slots can be dealt.
         dealt: the slots of each job that got some, by job id; complete once the plan is written.
-        shares: by job id, how many slots of each speed it got that are not chosen yet.
-        classes: speeds and their slots, fastest first.
+        shares: by job id, how many slots of each class it got that are not chosen yet.
+        classes: a node of each class and the slots of all its nodes, fastest first.
         room: how many slots of each class are not dealt yet.
         left: slots not chosen yet.
         last: by job id, the slots on which run the last tasks of bags with nothing more to start. They are dealt to
@@ -68,7 +70,7 @@ class Dealing:
         self.size = count(self.left)
         for slots in self.last.values():
             self.left &= ~slots
-        self.classes = [(1.0, view.up)] if view.uniform else classes_of(view)
+        self.classes = classes_of(view)
         self.room = [count(self.left & slots) for _, slots in self.classes]
         self.shares: dict[int, list[int]] = {}
         self.dealt: dict[int, Slots] = {}
@@ -89,6 +91,13 @@ class Dealing:
         """How many slots the job was dealt."""
         return count(self.dealt.get(job.id, NO_SLOTS)) + sum(self.shares.get(job.id, ()))
 
+    def ranking(self, job: JobView) -> Sequence[int]:
+        """The classes by how fast the job runs there, fastest first."""
+        positions = range(len(self.classes))
+        if len(positions) < 2 or not job.times:
+            return positions
+        return sorted(positions, key=lambda position: (job.time_on(self.classes[position][0]), position))
+
     def offers(self, job: JobView) -> list[int]:
         """How many more slots of each class a bag could use: where it runs, and one for each of its ready tasks."""
         if job.id in self.last:
@@ -97,12 +106,11 @@ class Dealing:
         own = [count(running & slots) for _, slots in self.classes] if running else [0] * len(self.classes)
         has = self.shares.get(job.id) or [0] * len(self.classes)
         addable = job.ready - sum(max(0, got - mine) for got, mine in zip(has, own, strict=True))
-        found = []
-        for room, mine, got in zip(self.room, own, has, strict=True):
-            stays = max(0, mine - got)
-            offered = min(room, stays + addable)
+        found = [0] * len(self.classes)
+        for position in self.ranking(job):
+            stays = max(0, own[position] - has[position])
+            found[position] = offered = min(self.room[position], stays + addable)
             addable -= max(0, offered - stays)
-            found.append(offered)
         return found
 
     def deal(self, job: JobView, most: int) -> int:
@@ -124,10 +132,10 @@ class Dealing:
         else:
             spare, offers = self.last.get(job.id, NO_SLOTS), [] if job.id in self.last else self.offers(job)
         share, gained = self.shares.setdefault(job.id, [0] * len(self.classes)), 0
-        for speed, offered in enumerate(offers):
-            gets = min(offered, wanted - gained)
-            share[speed] += gets
-            self.room[speed] -= gets
+        for position in self.ranking(job) if offers else ():
+            gets = min(offers[position], wanted - gained)
+            share[position] += gets
+            self.room[position] -= gets
             gained += gets
         gained += self._deal_last(job, lowest(spare, wanted - gained))
         return gained
@@ -157,7 +165,7 @@ class Dealing:
             if slots:
                 self.kept.add((job.id, task))
                 self._give(job.id, slots)
-                self.room = [count(self.left & of_speed) for _, of_speed in self.classes]
+                self.room = [count(self.left & of_class) for _, of_class in self.classes]
                 gained += count(slots)
         return gained
 
@@ -172,10 +180,10 @@ class Dealing:
             for job, share in self.shares.items():
                 running, held = self.running.get(job, NO_SLOTS), view.jobs[job].held
                 preferred = (held & running, held, running, ~busy, -1)[kind] & self.left
-                for speed, lacking in enumerate(share):
+                for position, lacking in enumerate(share):
                     if lacking and preferred:
-                        slots = lowest(preferred & self.classes[speed][1], lacking)
-                        share[speed] -= count(slots)
+                        slots = lowest(preferred & self.classes[position][1], lacking)
+                        share[position] -= count(slots)
                         self._give(job, slots)
         self.shares.clear()
 
@@ -186,23 +194,29 @@ class Dealing:
                 return
             yield job
 
-    def write(self, plan: Plan) -> Plan:
-        """Put what was dealt into the plan: only the jobs for which it is a change."""
+    def write(self, plan: Plan, emergency: float = math.inf) -> Plan:
+        """Put what was dealt into the plan: only the jobs for which it is a change.
+
+        Args:
+            emergency: jobs of this priority or a higher one do not wait for the tasks that run on their slots.
+        """
         self._choose()
         for holder in set(self.view.owners.values()):
             self.dealt.setdefault(holder.id, NO_SLOTS)
         for dealt, slots in sorted(self.dealt.items()):
             job = self.view.jobs[dealt]
             if job.kind is not Kind.WORKFLOW and slots != job.held:
-                plan.hold(job.id, slots, Claim.AFTER)
+                plan.hold(job.id, slots, Claim.KILL if job.priority >= emergency else Claim.AFTER)
         for placed, task, slots in self.placed:
             plan.place(placed, task, slots)
         return plan
 
 
-def classes_of(view: Snapshot) -> list[tuple[float, Slots]]:
-    """The speeds there are and the slots of each, fastest first."""
-    found: dict[float, Slots] = {}
+def classes_of(view: Snapshot) -> list[tuple[NodeSpec, Slots]]:
+    """A node of each class and the slots of all its nodes, fastest class first, then in order of joining."""
+    found: dict[tuple[float, str], tuple[NodeSpec, Slots]] = {}
     for node in view.nodes.values():
-        found[node.spec.speed] = found.get(node.spec.speed, NO_SLOTS) | node.slots
-    return sorted(found.items(), reverse=True)
+        spec = node.spec
+        first, slots = found.get((spec.speed, spec.kind), (spec, NO_SLOTS))
+        found[spec.speed, spec.kind] = first, slots | node.slots
+    return sorted(found.values(), key=lambda known: -known[0].speed)

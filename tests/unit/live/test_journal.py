@@ -21,7 +21,12 @@ from headway.errors import HeadwayError
 from headway.live.journal import FILE, FORMAT, Batch, Journal, JournalFull, encode, event_row
 from headway.model.actions import JobStatus
 from headway.model.events import (
+    Advised,
+    DeciderBack,
+    DeciderChosen,
+    DeciderFailed,
     Event,
+    Incident,
     JobCancelled,
     JobChanged,
     JobSubmitted,
@@ -29,17 +34,32 @@ from headway.model.events import (
     NodeDrained,
     NodeJoined,
     NodeLeft,
+    NodeMeasured,
+    NodeResized,
     NodesHeard,
     NodeUp,
     Outcome,
+    PeriodChosen,
     PolicyChosen,
     TaskEnded,
+    TaskSaved,
     TaskStarted,
     Woke,
 )
 from headway.model.job import PenaltyShape, TaskSpec
+from headway.model.plan import Claim, Plan, PlanRecord
 from headway.policies.registry import find
 from headway.testing import job, node
+
+
+def a_plan() -> PlanRecord:
+    plan = Plan()
+    plan.hold(1, 1 << 99, Claim.AFTER)
+    plan.place(2, 3, 1)
+    plan.promise(4, 5, 6)
+    plan.wake = 7
+    return PlanRecord.of(plan)
+
 
 ALL_EVENTS: list[Event] = [
     JobSubmitted(1, job(1, plan=(TaskSpec(5), TaskSpec(6, 2, (0,))), due=9, shape=PenaltyShape.SQUARE, user="é\0")),
@@ -55,6 +75,15 @@ ALL_EVENTS: list[Event] = [
     NodesHeard(11, ("n", "m")),
     PolicyChosen(12, "easy:depth=3"),
     Woke(13),
+    TaskSaved(14, 1, 0, 1),
+    NodeResized(15, "n", 3, at_once=True),
+    NodeMeasured(16, "n", (("load", 0.5), ("disk_read_bytes", 1e9))),
+    PeriodChosen(17, None),
+    DeciderChosen(18, "http://127.0.0.1:1"),
+    Advised(19, 7, a_plan()),
+    DeciderFailed(20, 8, "no answer within 2 s"),
+    DeciderBack(21),
+    Incident(22, "collector_failed", "disk", "it raised"),
 ]
 
 
@@ -85,8 +114,8 @@ def test_every_event_is_read_as_it_was_written(journal: Journal) -> None:
     assert {type(event) for event in ALL_EVENTS} == set(get_args(Event))
     journal.write(Batch(events=[event_row(seq, event.at, event) for seq, event in enumerate(ALL_EVENTS, 1)]))
     assert list(journal.events()) == list(enumerate(ALL_EVENTS, 1))
-    assert list(journal.events(after=12)) == [(13, Woke(13))]
-    assert journal.last() == (13, 0, 0)
+    assert list(journal.events(after=21)) == [(22, ALL_EVENTS[-1])]
+    assert journal.last() == (22, 0, 0)
 
 
 def test_a_state_is_read_as_it_was_stored(journal: Journal) -> None:

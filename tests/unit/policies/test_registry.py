@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -75,15 +76,15 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
     assert [name for name in offers if name in NAMES] == NAMES == sorted(registry.BUILT_IN)
     assert {name: [(known.name, known.default) for known in offers[name].parameters] for name in NAMES} == {
         "conservative": [("per_instant", False)],
-        "deadline": [("spare", "due"), ("per_instant", True)],
+        "deadline": [("spare", "due"), ("caution", 0.0), ("emergency", math.inf), ("per_instant", True)],
         "easy": [("order", "release"), ("per_instant", False)],
         "edf": [("per_instant", True)],
         "fcfs": [("per_instant", False)],
         "heft": [("per_instant", True)],
-        "priority": [("reserve", 0.0), ("spare", "none"), ("per_instant", True)],
+        "priority": [("reserve", 0.0), ("spare", "none"), ("emergency", math.inf), ("per_instant", True)],
         "proportion": [("spare", "none"), ("per_instant", True)],
         "sjf": [("per_instant", False)],
-        "workload": [("period", 60.0), ("spare", "priority"), ("per_instant", True)],
+        "workload": [("period", 60.0), ("spare", "priority"), ("emergency", math.inf), ("per_instant", True)],
     }
     assert all(offers[name].summary.endswith(".") for name in NAMES)
     assert offers["sjf"].summary.endswith("Order: shortest.")
