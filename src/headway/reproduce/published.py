@@ -1,0 +1,133 @@
+"""What Lin14 6.3.2 says of its figures 6.2 to 6.5, claim by claim, and how our numbers are held to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from headway.model.workload import FloatArray
+from headway.reproduce.sweep import Row, column
+
+VIOLATION: Final = "priority_violation_rate"
+PENALTY: Final = "deadline_miss_penalty"
+
+FIGURES: Final = {
+    "fig6.2": (VIOLATION, False),
+    "fig6.3": (VIOLATION, True),
+    "fig6.4": (PENALTY, False),
+    "fig6.5": (PENALTY, True),
+}
+"""The measure of each figure, and whether the workers differ in speed."""
+
+SPARE_PRIORITY: Final = "deadline:spare=priority"
+SPARE_DUE: Final = "deadline:spare=due"
+
+INTERVAL: Final = (5, 95)
+_RESAMPLED: Final = 2000
+
+Verdict = Literal["holds", "holds in part", "does not hold"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One thing that the thesis says of a figure, as a number that can be held to ours.
+
+    Attributes:
+        figure: a key of `FIGURES`.
+        policy, against: the number is the mean of the first, or its ratio to the mean of the second.
+        published: the number of the thesis, as near as its words have it.
+        within: the factor within which ours is taken to be the same.
+        words: what the thesis says.
+    """
+
+    figure: str
+    policy: str
+    against: str | None
+    published: float
+    within: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Our number for a claim.
+
+    Attributes:
+        value: from the means over all samples; not a number where there is nothing to divide by.
+        low, high: within which 90 % of the values lie that samples drawn anew from ours give.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+def _claims(figure: str, spare: float) -> tuple[Claim, ...]:
+    if FIGURES[figure][0] == VIOLATION:
+        return (
+            Claim(figure, "priority", None, 0, 1, "priority never violates priorities"),
+            Claim(figure, SPARE_PRIORITY, None, 0, 1, "nor does deadline with spare slots by priority"),
+            Claim(figure, SPARE_DUE, "edf", 0.25, 2, "with spare slots by due date a quarter of the rate of EDF"),
+        )
+    magnitude = math.sqrt(10)
+    return (
+        Claim(figure, "priority", "edf", 1000, magnitude, "priority is 3 magnitudes above EDF"),
+        Claim(figure, SPARE_PRIORITY, "edf", 1000, magnitude, "deadline with spare slots by priority is as well"),
+        Claim(figure, SPARE_DUE, SPARE_PRIORITY, spare, 2, f"spare slots by due date: {spare:g} of those by priority"),
+        Claim(figure, SPARE_DUE, "edf", 1, 2, "spare slots by due date are close to EDF"),
+    )
+
+
+CLAIMS: Final = (*_claims("fig6.2", 0), *_claims("fig6.3", 0), *_claims("fig6.4", 0.004), *_claims("fig6.5", 0.002))
+"""All claims, in order of the figures. What the thesis draws but does not say in numbers is not among them."""
+
+
+def found(claim: Claim, rows: Iterable[Row], load: float | None = None) -> Found:
+    """Our number for a claim, from runs at a load."""
+    measure, heterogeneous = FIGURES[claim.figure]
+    rows = list(rows)
+    values = column(rows, measure, claim.policy, load, heterogeneous)
+    base = None if claim.against is None else column(rows, measure, claim.against, load, heterogeneous)
+    again = np.random.default_rng(0).integers(0, len(values), (_RESAMPLED, len(values)))
+    many = _number(values[again], None if base is None else base[again])
+    many = many[np.isfinite(many)]
+    low, high = np.percentile(many, INTERVAL).tolist() if len(many) else (math.nan, math.nan)
+    (value,) = _number(values[None], None if base is None else base[None]).tolist()
+    return Found(value, low, high)
+
+
+def _number(values: FloatArray, base: FloatArray | None) -> FloatArray:
+    """Means over the last axis, or their ratios; not a number where there is nothing to divide by."""
+    means: FloatArray = values.mean(axis=-1)
+    if base is None:
+        return means
+    below = base.mean(axis=-1)
+    return np.divide(means, below, out=np.full_like(means, np.nan), where=below > 0)
+
+
+def verdict(claim: Claim, ours: Found) -> Verdict:
+    """Whether our number bears a claim out.
+
+    A number that is published as 0 holds if ours is 0, and in part up to 1 %. Another holds if ours is within the
+    claim's factor of it; in part, if ours and 90 % of its resampled values lie on the same side of 1, so that the
+    thesis is right about which of the two is better. That two are alike holds in part if ours is even better.
+
+    >>> [verdict(CLAIMS[2], Found(*numbers)) for numbers in ((0.2, 0.1, 0.3), (0.01, 0, 0.02), (0.9, 0.8, 1.1))]
+    ['holds', 'holds in part', 'does not hold']
+    """
+    if claim.published == 0:
+        return "holds" if ours.value == 0 else "holds in part" if ours.value < 0.01 else "does not hold"
+    if claim.published / claim.within <= ours.value <= claim.published * claim.within:
+        return "holds"
+    same_side = max(ours.value, ours.high) < 1 if claim.published <= 1 else min(ours.value, ours.low) > 1
+    return "holds in part" if same_side else "does not hold"
+
+
+def told(figures: Iterable[str]) -> list[Claim]:
+    """The claims about these figures."""
+    wanted = set(figures)
+    return [claim for claim in CLAIMS if claim.figure in wanted]
