@@ -37,8 +37,8 @@ def summarise(schedule: Schedule) -> Metrics:
       and `total_penalty` (rate times the shape of tardiness) over them. A job that did not succeed is as late as the
       end of the run is after its due date; one that was cancelled is not late.
     - `priority_violation_rate` over time and `priority_violation_rate_rounds` over planning rounds (Lin14).
-    - `utilisation`, `makespan`; `decisions`, `decision_seconds_total`, `decision_ms_mean`; `refusals`, of parts of
-      plans.
+    - `utilisation`; `work_lost`, slot-seconds of attempts that had to be redone, and how many of them were `kills`;
+      `makespan`; `decisions`, `decision_seconds_total`, `decision_ms_mean`; `refusals`, of parts of plans.
     """
     succeeded = schedule.has(JobStatus.SUCCEEDED)
     failed, cancelled = schedule.has(JobStatus.FAILED), schedule.has(JobStatus.CANCELLED)
@@ -67,6 +67,8 @@ def summarise(schedule: Schedule) -> Metrics:
         "priority_violation_rate": over_time,
         "priority_violation_rate_rounds": over_rounds,
         "utilisation": measures.utilisation(schedule.busy, schedule.offered),
+        "work_lost": schedule.lost / SECOND,
+        "kills": schedule.kills,
         "makespan": measures.makespan(schedule.release, schedule.end[ended]) / SECOND,
         "decisions": schedule.decisions,
         "decision_seconds_total": schedule.decision_seconds,

@@ -78,6 +78,8 @@ class Schedule:
         rounds: microseconds, the instants of the planning rounds, never falling; one entry a round.
         begin, until: microseconds, first and last instant of the run.
         busy: slot-microseconds in which attempts ran, those whose work was lost included.
+        lost: those of them whose work was lost.
+        kills: attempts that were killed, to be redone.
         offered: slot-microseconds that were there to be used from `begin` to `until`.
         decisions: how often the policy was asked.
         decision_seconds: what that took in all.
@@ -109,6 +111,8 @@ class Schedule:
     attempts: Attempts | None = None
     refused: Mapping[str, int] = field(default_factory=dict)
     shape: PenaltyShape = PenaltyShape.LINEAR
+    lost: int = 0
+    kills: int = 0
 
     def __len__(self) -> int:
         return len(self.release)
@@ -139,6 +143,8 @@ def schedule_of(
     begin: int | None = None,
     until: int | None = None,
     busy: int | None = None,
+    lost: int = 0,
+    kills: int = 0,
     offered: int | None = None,
     decisions: int = 0,
     decision_seconds: float = 0.0,
@@ -200,6 +206,8 @@ def schedule_of(
         attempts=attempts,
         shape=workload.shape,
         refused=dict(refused or {}),
+        lost=lost,
+        kills=kills,
     )
 
 

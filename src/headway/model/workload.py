@@ -9,11 +9,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.model.instant import NEVER
+from headway.model.instant import NEVER, Duration
 from headway.model.job import Kind, PenaltyShape, TaskSpec
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class BagTimes:
+    """How long the tasks of one bag really run where one figure does not say it, and what the scheduler is told of it.
+
+    Attributes:
+        tasks: microseconds that each task really runs on a node of speed factor 1; empty: all as `Workload.runtime`.
+        classes: microseconds that a task of run time `Workload.runtime` really takes on nodes of a class, by
+            `NodeSpec.node_class`; on others its run time and their speed count.
+        sizes, profile: told to the scheduler with the job, as in `JobSpec`.
+    """
+
+    tasks: tuple[Duration, ...] = ()
+    classes: tuple[tuple[str, Duration], ...] = ()
+    sizes: tuple[float, ...] = ()
+    profile: tuple[tuple[str, Duration], ...] = ()
+
+    def times(self, factor: float) -> BagTimes:
+        """All times multiplied."""
+        return BagTimes(
+            tuple(round(run_time * factor) for run_time in self.tasks),
+            tuple((node_class, round(run_time * factor)) for node_class, run_time in self.classes),
+            self.sizes,
+            tuple((node_class, round(run_time * factor)) for node_class, run_time in self.profile),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +60,7 @@ class Workload:
         user: the user's name or number as in the file; "" where unknown.
         kind: one of `Kind`, as numbers.
         workflows: the tasks of each job that is a workflow, by position; their estimates are their run times.
+        bags: by position, bags whose tasks or nodes are not alike.
         shape: how the penalty of a late job grows with its tardiness, the same for all jobs.
         dropped: how many records a reader left out, by reason.
         notes: what a reader or transform did that a person should know, one sentence each.
@@ -51,6 +78,7 @@ class Workload:
     user: NDArray[Any]
     kind: NDArray[np.int8]
     workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
+    bags: Mapping[int, BagTimes] = field(default_factory=dict)
     shape: PenaltyShape = PenaltyShape.LINEAR
     dropped: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -62,8 +90,10 @@ class Workload:
         """The jobs at these positions, in this order; `rows` must leave releases in order."""
         positions = np.arange(len(self), dtype=np.int64)[rows]
         columns = {name: getattr(self, name)[positions] for name in COLUMNS}
-        workflows = {new: self.workflows[old] for new, old in enumerate(positions.tolist()) if old in self.workflows}
-        return replace(self, workflows=workflows, **columns)
+        moved = dict(enumerate(positions.tolist()))
+        workflows = {new: self.workflows[old] for new, old in moved.items() if old in self.workflows}
+        bags = {new: self.bags[old] for new, old in moved.items() if old in self.bags}
+        return replace(self, workflows=workflows, bags=bags, **columns)
 
     def with_columns(self, **columns: NDArray[Any]) -> Workload:
         """The same jobs with some columns replaced; brought back into order of release (stable).
@@ -110,6 +140,7 @@ def workload_of(
     kind: Sequence[int] | NDArray[np.int8] | int | None = None,
     label: Sequence[Any] | NDArray[Any] | None = None,
     workflows: Mapping[int, tuple[TaskSpec, ...]] | None = None,
+    bags: Mapping[int, BagTimes] | None = None,
     dropped: Mapping[str, int] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Workload:
@@ -144,6 +175,7 @@ def workload_of(
         user=column(user, object if not isinstance(user, str) else None),
         kind=column(kinds, np.int8),
         workflows=dict(workflows or {}),
+        bags=dict(bags or {}),
         dropped=dict(dropped or {}),
         notes=notes,
     )

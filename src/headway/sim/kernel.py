@@ -125,7 +125,7 @@ class Simulation:
         self._concluded = 0
         self._heap: list[tuple[Instant, int, int, int, int, Event | None]] = []
         self._running: dict[tuple[int, int], Running] = {}
-        self._busy = 0
+        self._busy = self._work_lost = self._kills = 0
         self._stopwatch = Stopwatch(self.world, workload)
         self._runs: list[tuple[int, Slots, int, int, bool]] | None = [] if record else None
         self._rounds: list[Instant] = []
@@ -259,7 +259,9 @@ class Simulation:
             if type(action) is Launch:
                 job, task, number, slots = action.job, action.task, action.attempt, action.slots
                 lasts = (
-                    self._stopwatch.run_time(job, task, number, slots, state.speeds) if plain is None else plain[job]
+                    plain[job]
+                    if plain is not None
+                    else self._stopwatch.run_time(job, task, number, slots, state.slot_nodes)
                 )
                 if self.start[job] < 0:
                     self.start[job] = start
@@ -281,6 +283,7 @@ class Simulation:
     def _ended(self, event: TaskEnded) -> None:
         running = self._running.get((event.job, event.task))
         if running is not None and running.number == event.attempt:
+            self._kills += event.outcome is Outcome.KILLED
             self._stop(event.job, event.task, event.at, wasted=event.outcome is not Outcome.SUCCEEDED)
 
     def _lost(self, event: NodeDown) -> None:
@@ -294,7 +297,9 @@ class Simulation:
 
     def _stop(self, job: int, task: int, at: Instant, *, wasted: bool) -> None:
         running = self._running.pop((job, task))
-        self._busy += running.slots.bit_count() * max(0, at - running.start)
+        spent = running.slots.bit_count() * max(0, at - running.start)
+        self._busy += spent
+        self._work_lost += spent if wasted else 0
         if self._runs is not None:
             self._runs.append((job, running.slots, running.start, max(at, running.start), wasted))
 
@@ -338,6 +343,8 @@ class Simulation:
             begin=begin,
             until=until,
             busy=self._busy,
+            lost=self._work_lost,
+            kills=self._kills,
             offered=self._offered(begin, until),
             decisions=self.scheduler.rounds,
             decision_seconds=sum(timed.seconds for timed in self._timed),
@@ -357,7 +364,7 @@ class Simulation:
 
 def specs(workload: Workload, chunk: int = 4096) -> Iterator[JobSpec]:
     """The jobs of a workload one after the other, made when they are asked for and in the order of their positions."""
-    kinds = tuple(Kind)
+    kinds, bags = tuple(Kind), workload.bags
     for first in range(0, len(workload), chunk):
         rows = slice(first, first + chunk)
         columns = (
@@ -386,4 +393,6 @@ def specs(workload: Workload, chunk: int = 4096) -> Iterator[JobSpec]:
                 shape=workload.shape,
                 user=user,
                 plan=workload.workflows.get(position, ()),
+                sizes=bags[position].sizes if position in bags else (),
+                profile=bags[position].profile if position in bags else (),
             )

@@ -9,8 +9,10 @@ import numpy as np
 
 from headway.errors import InvalidInput
 from headway.model.instant import Duration
+from headway.model.node import NodeSpec
 from headway.model.slots import Slots, numbers
-from headway.model.workload import Workload
+from headway.model.snapshot import NodeView
+from headway.model.workload import BagTimes, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +53,31 @@ class Stopwatch:
         self._world = world
         self._work: list[int] = workload.runtime.tolist()
         self._workflows = workload.workflows
+        self._bags = workload.bags
 
-    def run_time(self, job: int, task: int, attempt: int, slots: Slots, speeds: Sequence[float]) -> Duration:
-        """How long the attempt runs: its work at the speed of its slowest slot, times its noise."""
-        workflow = self._workflows.get(job)
-        work = self._work[job] if workflow is None else workflow[task].estimate
-        slowest = min(speeds[slot] for slot in numbers(slots))
-        return round(work / slowest * self._world.factor(job, task, attempt))
+    def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> Duration:
+        """How long the attempt runs: its work at the speed of its slowest slot, times its noise.
+
+        Args:
+            nodes: node by slot number.
+        """
+        if job in self._bags:
+            run_time = self._bag_time(self._bags[job], job, task, nodes[slots.bit_length() - 1].spec)
+        else:
+            workflow = self._workflows.get(job)
+            work = self._work[job] if workflow is None else workflow[task].estimate
+            run_time = work / min(nodes[slot].spec.speed for slot in numbers(slots))
+        return round(run_time * self._world.factor(job, task, attempt))
+
+    def _bag_time(self, times: BagTimes, job: int, task: int, node: NodeSpec) -> float:
+        usual = self._work[job]
+        work = times.tasks[task] if times.tasks else usual
+        here = dict(times.classes).get(node.node_class)
+        if here is None:
+            return work / node.speed
+        return here * work / usual if usual else here
 
     @property
     def plain(self) -> list[int] | None:
-        """The run time of every job where that is all there is to know: no noise and no workflows."""
-        return None if self._world.noise or self._workflows else self._work
+        """The run time of every job where that is all there is to know: no noise, no workflows, no unequal bags."""
+        return None if self._world.noise or self._workflows or self._bags else self._work

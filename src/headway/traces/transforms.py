@@ -74,7 +74,8 @@ def scale_runtimes(workload: Workload, factor: float) -> Workload:
         for position, plan in workload.workflows.items()
     }
     estimate = np.where(workload.estimate < 0, workload.estimate, _times(workload.estimate, factor))
-    return replace(workload, runtime=_times(workload.runtime, factor), estimate=estimate, workflows=plans)
+    bags = {position: times.times(factor) for position, times in workload.bags.items()}
+    return replace(workload, runtime=_times(workload.runtime, factor), estimate=estimate, workflows=plans, bags=bags)
 
 
 def scale_gaps(workload: Workload, factor: float) -> Workload:
@@ -171,6 +172,9 @@ def work(workload: Workload) -> FloatArray:
     amounts = (workload.tasks * workload.width * (workload.runtime / SECOND)).astype(np.float64)
     for position, plan in workload.workflows.items():
         amounts[position] = sum(task.cores * task.estimate for task in plan) / SECOND
+    for position, times in workload.bags.items():
+        if times.tasks:
+            amounts[position] = sum(times.tasks) / SECOND
     return amounts
 
 
