@@ -8,6 +8,7 @@ base64 in JSON. Instants are integer microseconds since the Unix epoch, duration
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -21,6 +22,7 @@ from headway.model.job import JobId, JobSpec, Kind, PenaltyShape, TaskSpec
 API: Final = "/v1"
 MSGPACK: Final = "application/msgpack"
 JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """Of a job, a task or a message, as a caller names it: what the journal can look for."""
@@ -41,21 +43,27 @@ class Calls(Request, frozen=True, tag="calls"):
         functions: names (`blob_name`) of the blobs that hold the functions, made by cloudpickle.
         args: per call, `(args, kwargs)` made by cloudpickle.
         chosen: per call, which of `functions` it is; empty: always the first.
+        inputs, outputs: URLs that the arguments name, as `headway.Input` and `headway.Output`, each once.
     """
 
     functions: tuple[str, ...]
     args: tuple[bytes, ...]
     chosen: tuple[int, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
 
 
 class Command(Request, frozen=True):
-    """A program to be run. In `argv` and the paths `{i}` stands for the task's number, of a rigid job for the rank.
+    """A program to be run. In `argv`, paths and URLs `{i}` stands for the task's number, of a rigid job for the rank.
 
     Attributes:
         argv: program and arguments; no shell is involved.
-        cwd: folder it runs in; empty: the one the server was started in.
+        cwd: folder it runs in; empty: the one the server was started in, or, where it has inputs or outputs, a folder
+            of the attempt's own (which HEADWAY_SCRATCH names in any case).
         env: variables added to the node's environment.
         stdin, stdout, stderr: paths of files; empty: nothing to read, output kept (its last part) with the result.
+        inputs: files that are fetched before it starts: the URL of each by its path within the attempt's folder.
+        outputs: files of the attempt's folder that are put somewhere when it has succeeded: URLs by path.
     """
 
     argv: tuple[str, ...]
@@ -64,6 +72,8 @@ class Command(Request, frozen=True):
     stdin: str = ""
     stdout: str = ""
     stderr: str = ""
+    inputs: dict[str, str] = {}
+    outputs: dict[str, str] = {}
 
 
 class Commands(Request, frozen=True, tag="commands"):
@@ -119,6 +129,7 @@ class NewJob(Request, frozen=True):
             time_limit=self.time_limit,
             memory_limit=self.memory_limit,
             plan=self.plan,
+            fetches=bool(urls_of(self.work)[0]),
         )
 
 
@@ -265,6 +276,7 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
         stdout, stderr: the last part of what it wrote.
         stdout_path, stderr_path: files on the server's machine that have all of it, where that is more.
         seconds, cpu_seconds: from start to end, and of processor time.
+        outputs: where each output was put: its URL, by its path for a program, by the URL it was asked for otherwise.
     """
 
     outcome: Outcome
@@ -277,6 +289,7 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
     stderr_path: str = ""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    outputs: dict[str, str] = {}
 
 
 class TaskResult(Answer, frozen=True, omit_defaults=True):
@@ -314,6 +327,24 @@ class Results(Answer, frozen=True):
 
     results: tuple[TaskResult, ...]
     more: bool = False
+
+
+class Acknowledgement(Request, frozen=True):
+    """A client has the results of these tasks, and they need not be kept for it any longer.
+
+    Attributes:
+        client: the text with which their jobs were submitted.
+    """
+
+    client: str
+    results: tuple[TaskRange, ...]
+
+
+class Upload(Answer, frozen=True):
+    """A file that the server keeps; `name` is the SHA-256 of its bytes, in hexadecimal."""
+
+    name: str
+    size: int
 
 
 class Message(Answer, frozen=True, omit_defaults=True):
@@ -396,9 +427,9 @@ class Route(msgspec.Struct, frozen=True):
 
     Attributes:
         name: what it is called in `/openapi.json`.
-        path: with `{job}` where a job's id stands.
+        path: with `{job}` where a job's id stands, `{upload}` where the name of an upload does.
         query: parameters of the query string: name, type, what it means; those of a list may come many times.
-        body, answer: types of what is sent and of what comes back.
+        body, answer: types of what is sent and of what comes back; `bytes`: a file as it is (`OCTETS`).
     """
 
     name: str
@@ -431,6 +462,18 @@ EXPLAIN: Final = Route("explain", "GET", f"{API}/jobs/{{job}}/explain", Explanat
 RESULTS: Final = Route("results", "POST", f"{API}/results", Results, ResultsWanted, summary="Fetch results.")
 CLEAR: Final = Route(
     "clear", "POST", f"{API}/clear", Done, JobsNamed, summary="Let go of the results of ended jobs for good."
+)
+ACKNOWLEDGE: Final = Route(
+    "acknowledge", "POST", f"{API}/acknowledge", Done, Acknowledgement, summary="Say that results have been received."
+)
+UPLOAD: Final = Route(
+    "upload", "PUT", f"{API}/uploads/{{upload}}", Upload, bytes, summary="Have the server keep a file for tasks."
+)
+UPLOADED: Final = Route(
+    "uploaded", "GET", f"{API}/uploads/{{upload}}", Upload, summary="Whether the server keeps a file."
+)
+DOWNLOAD: Final = Route(
+    "download", "GET", f"{API}/uploads/{{upload}}/content", bytes, summary="Get a file that the server keeps."
 )
 MESSAGES: Final = Route(
     "messages",
@@ -468,6 +511,14 @@ def blob_name(blob: bytes) -> str:
     return hashlib.sha256(blob).hexdigest()
 
 
+def urls_of(work: Work) -> tuple[Collection[str], Collection[str]]:
+    """URLs that work names: of inputs, of outputs. Those of commands may have `{i}` in them."""
+    if isinstance(work, Calls):
+        return work.inputs, work.outputs
+    inputs = {url for command in work.commands for url in command.inputs.values()}
+    return inputs, {url for command in work.commands for url in command.outputs.values()}
+
+
 def check_work(job: NewJob, *, field: str = "work") -> None:
     """See that there is work for each task of a job, or for each slot of a rigid one.
 
@@ -483,6 +534,11 @@ def check_work(job: NewJob, *, field: str = "work") -> None:
         for number, command in enumerate(work.commands):
             if not command.argv or not command.argv[0]:
                 raise InvalidInput(f"{field}.commands[{number}].argv", command.argv, "a program and its arguments")
+            for name, paths in (("inputs", command.inputs), ("outputs", command.outputs)):
+                for path in paths:
+                    if not path or path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")):
+                        allowed = "a path within the attempt's folder, such as data/one.csv"
+                        raise InvalidInput(f"{field}.commands[{number}].{name}", path, allowed)
         return
     if len(work.args) != count and not (rigid and len(work.args) == 1):
         raise InvalidInput(f"{field}.args", len(work.args), f"one a {each} ({count})")

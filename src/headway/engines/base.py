@@ -12,6 +12,7 @@ nobody waits for any more (attempts are numbered, late answers are fenced by the
 - An end is kept until the driver acknowledges it, so that a driver that dies before the result is durable is told
   again.
 - A node that is back (`NodeBack`) runs nothing of what it ran before.
+- There are never two of a name: a node that another engine's process serves already is not taken into service.
 
 All methods are called, and all reports made, in the thread of the driver's event loop. `report` is never called from
 within `launch`, `kill` or `acknowledge`.
@@ -42,6 +43,10 @@ TAIL_MAX = 8192
 
 class EngineError(HeadwayError):
     """An engine cannot do its work at all: its nodes do not start, its directory is not usable."""
+
+
+class NameTaken(EngineError):
+    """A node cannot be taken into service because another one lives under its name."""
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -82,9 +87,12 @@ class Command(msgspec.Struct, frozen=True):
         argv: program, looked for on PATH, and its arguments; at least one text.
         cwd: folder it runs in; empty: the one the driver was started in.
         env: variables added to the node's environment, which also has HEADWAY_JOB, HEADWAY_TASK, HEADWAY_ATTEMPT,
-            HEADWAY_RANK and HEADWAY_WIDTH (of a rigid job) and HEADWAY_NODE.
+            HEADWAY_RANK and HEADWAY_WIDTH (of a rigid job), HEADWAY_NODE and, with inputs or outputs, HEADWAY_SCRATCH.
         stdin, stdout, stderr: paths of files, relative ones from `cwd`. Empty: nothing to read; output kept by the
             engine, see `Ending`.
+        inputs: files to be fetched before it starts into a folder of the attempt's own: URLs by path there.
+        outputs: files of that folder to be put somewhere when it has succeeded: URLs by path. With inputs or outputs
+            the folder is where it runs if `cwd` is empty.
     """
 
     argv: tuple[str, ...]
@@ -93,6 +101,8 @@ class Command(msgspec.Struct, frozen=True):
     stdin: str = ""
     stdout: str = ""
     stderr: str = ""
+    inputs: dict[str, str] = {}
+    outputs: dict[str, str] = {}
 
 
 Work = Call | Command
@@ -123,6 +133,9 @@ class Assignment(msgspec.Struct, frozen=True):
         time_limit: of each member, from its start.
         memory_limit: bytes of memory of each member with all its processes.
         result_max: bytes that a pickled result may have.
+        uploads: folder of the files that the server keeps, each under its SHA-256; empty where the work names no files
+            (`headway.files`), neither in a command nor in the arguments of a call.
+        fetches: whether it has inputs: then `Started` is reported when they have been fetched, on every node.
     """
 
     job: JobId
@@ -132,6 +145,8 @@ class Assignment(msgspec.Struct, frozen=True):
     time_limit: Duration | None = None
     memory_limit: int | None = None
     result_max: int = RESULT_MAX
+    uploads: str = ""
+    fetches: bool = False
 
     @property
     def key(self) -> AttemptKey:
@@ -165,6 +180,7 @@ class Ending(msgspec.Struct, frozen=True, array_like=True):
         stdout, stderr: None where nothing was written.
         seconds: from start to end, >= 0.
         cpu_seconds: of processor time; 0 where it is not known.
+        outputs: where each output was put: its URL, by its path for a command, by the URL it was asked for for a call.
     """
 
     outcome: Outcome
@@ -175,10 +191,11 @@ class Ending(msgspec.Struct, frozen=True, array_like=True):
     stderr: Output | None = None
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    outputs: dict[str, str] = {}
 
 
 class Started(msgspec.Struct, frozen=True):
-    """An attempt runs. Only where one of its nodes reports starts (`NodeSpec.reports_start`)."""
+    """An attempt runs. Only where one of its nodes reports starts (`NodeSpec.reports_start`), or it fetches input."""
 
     job: JobId
     task: int
@@ -225,7 +242,15 @@ class Heard(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]
 
 
-Report = Started | Ended | NodeLost | NodeBack | Heard
+class Noticed(msgspec.Struct, frozen=True):
+    """Something an operator should know, see `headway.model.events.Incident`."""
+
+    kind: str
+    subject: str
+    detail: str
+
+
+Report = Started | Ended | NodeLost | NodeBack | Heard | Noticed
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -245,17 +270,43 @@ class Engine(Protocol):
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None]) -> Found:
         """Take the nodes into service and tell what still runs, or has ended unacknowledged, of an earlier driver's.
 
-        Returns when all nodes can be launched on. `report` is called from then on.
+        Returns when all nodes can be launched on. `report` is called from then on. A node that an earlier driver had
+        with more slots or fewer is resized as by `resize`, one that is not named leaves.
 
         Raises:
             EngineError: a node cannot be taken into service.
         """
         ...
 
+    async def join(self, node: NodeSpec) -> None:
+        """Take one more node into service, of a name that this engine does not serve; nothing runs there.
+
+        Returns when it can be launched on.
+
+        Raises:
+            EngineError: it cannot be taken into service; nothing of it is left.
+        """
+        ...
+
+    async def leave(self, name: str) -> None:
+        """End a node with everything that runs there, and report none of it; one that is unknown is let be.
+
+        From the call on it is unknown. Returns when nothing of it is left, so that its name can be used again.
+        """
+        ...
+
+    def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
+        """Give a node more or fewer slots, without waiting; what is launched from now on may use those it gains.
+
+        A slot beyond goes when what runs on it or waits for it has ended; with `at_once` that is killed: its `Ended`
+        says KILLED. A node that is lost comes back with so many slots.
+        """
+        ...
+
     def launch(self, assignment: Assignment) -> None:
         """Start an attempt, without waiting. Slots that still run another one are waited for.
 
-        A node that is unknown or lost is no error: the attempt's `Ended` says LOST.
+        A node that is unknown or lost, or a slot that it does not have, is no error: the attempt's `Ended` says LOST.
         """
         ...
 

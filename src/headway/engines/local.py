@@ -8,8 +8,9 @@ An agent is no part of the driver: it listens on a socket in the engine's folder
 driver connects to it (`local_agent`). The folder belongs to its owner alone (mode 0700), and the agent listens only to
 who knows the secret in it. A lock, held by guard and agent, allows one agent a node.
 
-What is in the folder: `secret`; `nodes/NODE/` with `lock`, `socket`, `log` and the slots' output; `output/JOB/` with
-the output of attempts (`local_output`).
+What is in the folder: `secret`; `nodes/NODE/` with `lock`, `socket`, `log`, the slots' output and the files of what
+they run (`local_files`); `output/JOB/` with the output of attempts (`local_output`); `fences/` of tasks that put
+outputs.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ from headway.engines.base import (
     EngineError,
     Found,
     Heard,
+    NameTaken,
     NodeBack,
     NodeLost,
+    Noticed,
     Report,
     Started,
 )
@@ -86,10 +89,12 @@ class LocalEngine:
         self._orphaned_after = orphaned_after
         self._nodes: dict[str, LocalNode] = {}
         self._attempts: dict[AttemptKey, LocalNode | _Gang] = {}
-        self._tending: list[asyncio.Task[None]] = []
+        self._tending: dict[str, asyncio.Task[None]] = {}
+        self._listening: asyncio.Task[None] | None = None
         self._early: list[Report] | None = []
         self._report: Callable[[Report], None]
         self._loop: asyncio.AbstractEventLoop
+        self._secret: bytes
 
     # What the driver asks
 
@@ -98,14 +103,11 @@ class LocalEngine:
         self._loop = asyncio.get_running_loop()
         self._report = report
         try:
-            secret = self._prepare()
+            self._secret = self._prepare()
         except OSError as error:
             raise EngineError(f"the folder {self._root} cannot be used: {error}") from error
         for spec in nodes:
-            lease = self._lease if spec.lease is None else min(self._lease, to_seconds(spec.lease))
-            self._nodes[spec.name] = LocalNode(
-                spec, self._root, self, secret=secret, lease=lease, orphaned_after=self._orphaned_after
-            )
+            self._nodes[spec.name] = self._node(spec)
         try:
             async with asyncio.TaskGroup() as group:
                 attaching = {node: group.create_task(node.attach()) for node in self._nodes.values()}
@@ -116,12 +118,50 @@ class LocalEngine:
             raise first if isinstance(first, EngineError) else EngineError(str(first)) from first
         self._retire()
         found = self._adopt({node: task.result() for node, task in attaching.items()})
-        self._tending = [self._loop.create_task(self._tend(node)) for node in self._nodes.values()]
-        self._tending.append(self._loop.create_task(self._listen()))
+        self._tending = {name: self._loop.create_task(self._tend(node)) for name, node in self._nodes.items()}
+        self._listening = self._loop.create_task(self._listen())
         early, self._early = self._early or [], None
         for told in early:
             self._loop.call_soon(self._tell, told)
         return found
+
+    async def join(self, node: NodeSpec) -> None:
+        """Start an agent for it; one that an earlier driver may have left under its name is put down first."""
+        if node.name in self._nodes:
+            raise NameTaken(f"the name {node.name!r} is taken: this engine serves a node of that name")
+        joining = self._nodes[node.name] = self._node(node)
+        try:
+            welcome = await joining.attach()
+        except BaseException as error:
+            del self._nodes[node.name]
+            await joining.let_go()
+            if isinstance(error, OSError):
+                raise EngineError(f"node {node.name!r} does not start: {error}") from error
+            raise
+        for member in welcome.standing:
+            joining.send(frame(Kill(member.job, member.task, member.attempt)))
+        for ended in welcome.ended:
+            joining.acknowledge((ended.job, ended.task, ended.attempt))
+        self._tending[node.name] = self._loop.create_task(self._tend(joining))
+        if node.lease is not None and self._listening is not None:  # it may have to be heard more often
+            await _ended(self._listening)
+            self._listening = self._loop.create_task(self._listen())
+
+    async def leave(self, name: str) -> None:
+        """Stop its agent; members of its gangs on other nodes are killed and nothing is told of them."""
+        node = self._nodes.pop(name, None)
+        if node is None:
+            return
+        self._drop(node)
+        if (tending := self._tending.pop(name, None)) is not None:
+            await _ended(tending)
+        await node.stop()
+
+    def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
+        """Have the agent fork more slots' processes, or let those go that are idle."""
+        node = self._nodes.get(name)
+        if node is not None:
+            node.resize(slots, at_once=at_once)
 
     def launch(self, assignment: Assignment) -> None:
         """Send each member to its node."""
@@ -158,12 +198,9 @@ class LocalEngine:
 
     async def stop(self) -> None:
         """End every node with all its processes."""
-        for task in self._tending:
-            task.cancel()
-        for task in self._tending:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        self._tending = []
+        for task in (*self._tending.values(), *((self._listening,) if self._listening else ())):
+            await _ended(task)
+        self._tending, self._listening = {}, None
         self._early = []
         await asyncio.gather(*(node.stop() for node in self._nodes.values()))
         self._nodes.clear()
@@ -190,13 +227,13 @@ class LocalEngine:
             self._tell(Ended(*key, decode_ending(message.ending)))
 
     def on_started(self, node: LocalNode, message: MemberStarted) -> None:
-        """A member runs; of a gang the first tells."""
+        """A member runs; a gang does when all its members do."""
         key = (message.job, message.task, message.attempt)
         held = self._attempts.get(key)
         if isinstance(held, _Gang):
-            if held.started:
+            held.started.add(message.rank)
+            if len(held.started) < len(held.parts):
                 return
-            held.started = True
         if held is not None:
             self._tell(Started(*key))
 
@@ -209,6 +246,21 @@ class LocalEngine:
 
     def on_lost(self, node: LocalNode, detail: str) -> None:
         """A node is lost, and with it every attempt that had a member there."""
+        self._drop(node)
+        if self._nodes.get(node.spec.name) is node:
+            log.warning("node %s is lost: %s", node.spec.name, detail)
+            self._tell(NodeLost(node.spec.name, detail))
+
+    # Ours
+
+    def _node(self, spec: NodeSpec) -> LocalNode:
+        lease = self._lease if spec.lease is None else min(self._lease, to_seconds(spec.lease))
+        return LocalNode(
+            spec, self._root, self, secret=self._secret, lease=lease, orphaned_after=self._orphaned_after
+        )
+
+    def _drop(self, node: LocalNode) -> None:
+        """Forget every attempt that has a member on a node, and kill the other members."""
         for key, held in tuple(self._attempts.items()):
             if isinstance(held, _Gang):
                 if node in held.nodes:
@@ -217,10 +269,6 @@ class LocalEngine:
                     self._forget(key, held)
             elif held is node:
                 del self._attempts[key]
-        log.warning("node %s is lost: %s", node.spec.name, detail)
-        self._tell(NodeLost(node.spec.name, detail))
-
-    # Ours
 
     def _tell(self, report: Report) -> None:
         if self._early is None:
@@ -241,7 +289,8 @@ class LocalEngine:
             raw = encode(CallFrame(work.arguments, assignment.result_max))
         else:
             name, pickled = "", None
-            raw = encode(CommandFrame(work.argv, work.cwd, work.env, work.stdin, work.stdout, work.stderr))
+            paths = (work.stdin, work.stdout, work.stderr)
+            raw = encode(CommandFrame(work.argv, work.cwd, work.env, *paths, work.inputs, work.outputs))
         limit = assignment.time_limit
         launch = Launch(
             assignment.job,
@@ -255,6 +304,8 @@ class LocalEngine:
             name,
             pickled,
             Raw(raw),
+            assignment.uploads,
+            assignment.fetches,
         )
         node.send(frame(launch))
 
@@ -276,7 +327,8 @@ class LocalEngine:
         """The folder, for nobody else, and the secret in it."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)
-        (self._root / "nodes").mkdir(mode=0o700, exist_ok=True)
+        for name in ("nodes", "fences"):
+            (self._root / name).mkdir(mode=0o700, exist_ok=True)
         path = self._root / "secret"
         if not path.exists():
             draft = path.with_suffix(".draft")
@@ -309,6 +361,8 @@ class LocalEngine:
                     ended.append(Ended(*key, decode_ending(member.ending)))
                 else:
                     running.append(key)
+                    if member.started:
+                        self._tell(Started(*key))
                 continue
             gang = _Gang(key, [parts[rank][0] for rank in sorted(parts)])
             if len(parts) < member.width:  # a node is gone, and the gang with it
@@ -321,17 +375,26 @@ class LocalEngine:
             for rank, (_, part) in parts.items():
                 if isinstance(part, MemberEnded):
                     gang.take(rank, decode_ending(part.ending))
-                elif part.ready or part.begun:
+                    continue
+                if part.ready or part.begun:
                     gang.ready.add(rank)
+                if part.started:
+                    gang.started.add(rank)
             gang.ready.update(gang.endings)
+            gang.started.update(gang.endings)
             if whole := gang.whole():
                 ended.append(whole)
                 continue
             running.append(key)
+            if len(gang.started) == len(gang.parts):
+                self._tell(Started(*key))
             if gang.failed is not None:
                 self._kill(key, gang)
             else:
                 self._go(gang)
+        for fence in (self._root / "fences").iterdir():  # of tasks that were ended when nobody could take it down
+            if not any(fence.name.startswith(f"{job}.{task}.") for job, task, _ in running):
+                fence.unlink()
         return Found(frozenset(running), tuple(ended))
 
     async def _tend(self, node: LocalNode) -> None:
@@ -343,6 +406,7 @@ class LocalEngine:
             await node.lost.wait()
             pause = least if self._loop.time() - since > _SETTLED_SECONDS else min(2 * pause, most)
             await node.gone()
+            told = False
             while True:
                 await asyncio.sleep(pause)
                 try:
@@ -350,14 +414,17 @@ class LocalEngine:
                     break
                 except (EngineError, OSError) as error:
                     log.warning("node %s is not back: %s", node.spec.name, error)
+                    if isinstance(error, NameTaken) and not told:
+                        told = True
+                        self._tell(Noticed("name_taken", node.spec.name, str(error.args[0])))
                     pause = min(2 * pause, most)
             self._tell(NodeBack(node.spec.name))
 
     async def _listen(self) -> None:
         """Ask each node for signs of life, and give up those that gave none."""
-        leases = [self._lease, *(to_seconds(node.spec.lease) for node in self._nodes.values() if node.spec.lease)]
         while True:
-            await asyncio.sleep(min(leases) / _PINGS_A_LEASE)
+            leases = [to_seconds(node.spec.lease) for node in self._nodes.values() if node.spec.lease]
+            await asyncio.sleep(min([self._lease, *leases]) / _PINGS_A_LEASE)
             heard = []
             for node in self._nodes.values():
                 if not node.up:
@@ -381,6 +448,7 @@ class _Gang:
         parts: the node of each member, by rank.
         nodes: each of them once.
         ready: ranks that have their slots.
+        started: ranks that run.
         endings: of members that have ended.
         failed: the first rank that ended without success.
     """
@@ -390,7 +458,7 @@ class _Gang:
         self.parts = parts
         self.nodes = tuple(dict.fromkeys(parts))
         self.ready: set[int] = set()
-        self.started = False
+        self.started: set[int] = set()
         self.endings: dict[int, Ending] = {}
         self.failed: int | None = None
 
@@ -417,6 +485,12 @@ class _Gang:
             first = members[self.failed]
             ending = msgspec.structs.replace(first, detail=f"member {self.failed}: {first.detail}".rstrip(": "))
         return Ended(*self.key, ending, members)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task of ours and wait until it has ended."""
+    task.cancel()
+    await asyncio.wait((task,))
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -33,6 +33,8 @@ from headway.engines.base import Ending
 from headway.engines.local_frames import (
     VERSION,
     Acknowledge,
+    Done,
+    Fetched,
     Go,
     Hello,
     Kill,
@@ -42,6 +44,7 @@ from headway.engines.local_frames import (
     Ping,
     Pong,
     Ready,
+    Resize,
     Shelf,
     Standing,
     Stop,
@@ -49,7 +52,7 @@ from headway.engines.local_frames import (
     ToAgent,
     Welcome,
     decode_command,
-    decode_done,
+    decode_from_slot,
     encode,
     frame,
     framed,
@@ -146,12 +149,13 @@ class _Agent:
         self.limited: set[Run] = set()
         self.fork_again: float | None = None
 
-        self.slots = [Slot(number, os.path.join(folder, f"slot-{number}")) for number in range(slots)]
+        self.folder = folder
+        self.count = 0
+        self.slots: list[Slot] = []  # also those beyond `count`, idle ones without a process
         self.by_pid: dict[int, Slot] = {}
         gc.collect()
         gc.freeze()
-        for slot in self.slots:
-            self.fork(slot)
+        self.resize(slots)
 
     def serve(self) -> None:
         """Work until there is a reason to stop; then end everything."""
@@ -234,12 +238,19 @@ class _Agent:
         self.functions = Shelf()
         self.outbox.clear()
         standing = [
-            Standing(*run.key, run.launch.rank, run.launch.width, run.ready, run.since is not None)
+            Standing(
+                *run.key,
+                run.launch.rank,
+                run.launch.width,
+                run.ready,
+                run.since is not None,
+                run.started and (self.starts or run.launch.fetches),
+            )
             for runs in self.runs.values()
             for run in runs
         ]
         ended = [member for members in self.ended.values() for member in members]
-        driver.send(frame(Welcome(VERSION, self.pid, self.guard, len(self.slots), standing, ended)))
+        driver.send(frame(Welcome(VERSION, self.pid, self.guard, self.count, standing, ended)))
 
     def on_driver(self, mask: int) -> None:
         """The driver has sent something, or is gone: then what runs goes on."""
@@ -273,6 +284,10 @@ class _Agent:
                 self.outbox.append(frame(Pong()))
             case Stop():
                 self.stopping = True
+            case Resize():
+                self.resize(message.slots)
+                if message.at_once:
+                    self.clear(self.slots[self.count :])
             case Hello():
                 pass  # said already
 
@@ -287,8 +302,12 @@ class _Agent:
                 assert launch.pickled is not None, "the driver knows what this agent holds"
                 pickled = launch.pickled
                 self.functions.put(launch.function, len(pickled), pickled)
-        run = Run(launch, body, [self.slots[number] for number in launch.slots], pickled)
+        there = [self.slots[number] for number in launch.slots if number < self.count]
+        run = Run(launch, body, there, pickled)
         self.runs.setdefault(run.key, []).append(run)
+        if len(there) < len(launch.slots):
+            self.finish(run, Raw(encode(Ending(Outcome.LOST, detail="its node does not have this slot any more"))))
+            return
         if not self.waiting and all(slot.run is None and not slot.dying for slot in run.slots):
             self.hold(run)
         else:
@@ -347,8 +366,17 @@ class _Agent:
             self.timed.add(run)
         if limit is not None:
             self.limited.add(run)
-        if self.starts:
-            self.outbox.append(frame(MemberStarted(*run.key)))
+        if not launch.fetches:
+            run.started = True
+            if self.starts:
+                self.outbox.append(frame(MemberStarted(*run.key, launch.rank)))
+
+    def on_fetched(self, run: Run) -> None:
+        """A run has its inputs; only now its time counts."""
+        run.started = True
+        if run.launch.time_limit is not None:
+            run.until = time.monotonic() + run.launch.time_limit
+        self.outbox.append(frame(MemberStarted(*run.key, run.launch.rank)))
 
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
         """End a run, whatever it is doing; its end is told when its process is buried."""
@@ -379,13 +407,15 @@ class _Agent:
         self.outbox.append(frame(member))
         if self.waiting:
             self.advance()
+        self.retire()
 
     def on_time(self) -> None:
         """See to limits of time and memory, and to processes that could not be forked."""
         now = time.monotonic()
         for run in [run for run in self.timed if run.until is not None and run.until <= now]:
             self.timed.discard(run)
-            self.kill(run, Outcome.OUT_OF_TIME, f"ran longer than {run.launch.time_limit:g} s")
+            did = "ran" if run.started else "fetched its inputs for"
+            self.kill(run, Outcome.OUT_OF_TIME, f"{did} longer than {run.launch.time_limit:g} s")
         for run in tuple(self.limited):
             limit = run.launch.memory_limit
             assert limit is not None
@@ -396,10 +426,38 @@ class _Agent:
         if self.fork_again is not None and self.fork_again <= now:
             self.fork_again = None
             for slot in self.slots:
-                if slot.pid == 0:
+                if slot.pid == 0 and self.is_wanted(slot):
                     self.fork(slot)
 
     # The slots' processes
+
+    def resize(self, count: int) -> None:
+        """Have so many slots: the first ones at once, those beyond as long as something runs there or waits for them."""
+        self.count = count
+        while len(self.slots) < count:
+            number = len(self.slots)
+            self.slots.append(Slot(number, os.path.join(self.folder, f"slot-{number}")))
+        for slot in self.slots[:count]:
+            if slot.pid == 0:
+                self.fork(slot)
+        self.retire()
+
+    def clear(self, slots: list[Slot]) -> None:
+        """Kill whatever runs on these slots or waits for one of them."""
+        gone = set(slots)
+        for run in [run for runs in self.runs.values() for run in runs if not gone.isdisjoint(run.slots)]:
+            self.kill(run, Outcome.KILLED, "")
+
+    def is_wanted(self, slot: Slot) -> bool:
+        """Whether a slot needs a process."""
+        beyond = slot.number >= self.count
+        return not beyond or slot.run is not None or any(slot in run.slots for run in self.waiting)
+
+    def retire(self) -> None:
+        """Let the processes of slots go that the node does not have any more."""
+        for slot in self.slots[self.count :]:
+            if slot.pid and not slot.dying and not self.is_wanted(slot):
+                self.replace(slot)
 
     def fork(self, slot: Slot) -> None:
         """Give a slot a new process, warm at once: it is a copy of this one. What waited for it goes on."""
@@ -453,13 +511,16 @@ class _Agent:
             if run is None or run.since is None:
                 continue
             try:
-                done = decode_done(body)
+                said = decode_from_slot(body)
             except msgspec.DecodeError:
                 self.kill(run, Outcome.EXITED, "wrote to a file descriptor that was not its own")
                 continue
-            if done.spent:
+            if isinstance(said, Fetched):
+                self.on_fetched(run)
+                continue
+            if said.spent:
                 self.replace(slot)
-            self.finish(run, done.ending)
+            self.finish(run, said.ending)
         if channel.closed:
             self.hang_up(channel)
 
@@ -500,14 +561,17 @@ class _Agent:
             for body in channel.receive():
                 if slot.run is not None and slot.run.since is not None:
                     with contextlib.suppress(msgspec.DecodeError):  # the run wrote that; its process's end counts
-                        self.finish(slot.run, decode_done(body).ending)
+                        if isinstance(said := decode_from_slot(body), Done):
+                            self.finish(slot.run, said.ending)
         self.hang_up(channel)
-        used = slot.used
+        well = slot.used or slot.dying
         slot.renew(0, None)
         run = slot.run
         if run is not None and run.since is not None and run.slots[0] is slot:
             self.finish(run, Raw(encode(self.died(run, run.since, os.waitstatus_to_exitcode(status)))))
-        if used:
+        if not self.is_wanted(slot):
+            return
+        if well:
             self.fork(slot)
         elif self.fork_again is None:  # it cannot even begin: try less often
             self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
@@ -515,7 +579,8 @@ class _Agent:
     def died(self, run: Run, since: float, code: int) -> Ending:
         """The ending of a run whose process died, by our hand or otherwise."""
         slot, launch = run.slots[0], run.launch
-        paths = ("", "") if launch.function else output.streams(decode_command(launch.work))
+        home = local_slot.scratch(slot.stem) if launch.uploads else ""
+        paths = ("", "") if launch.function else output.streams(decode_command(launch.work), home)
         stdout, stderr = (
             output.named(path)
             if path

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from headway.engines.base import Ending
 
-VERSION = 1
+VERSION = 2
 """Of these frames. A driver does not talk to an agent of another version."""
 
 
@@ -44,6 +44,7 @@ class Launch(Frame, frozen=True, tag=2):
         function: name of the function to be called; empty for a command.
         pickled: the function, if the receiver does not have it yet (`Shelf`).
         work: a `CallFrame` or a `CommandFrame`.
+        uploads, fetches: see `headway.engines.base.Assignment`.
     """
 
     job: int
@@ -57,6 +58,8 @@ class Launch(Frame, frozen=True, tag=2):
     function: str
     pickled: bytes | None
     work: Raw
+    uploads: str = ""
+    fetches: bool = False
 
 
 class CallFrame(Frame, frozen=True):
@@ -75,6 +78,8 @@ class CommandFrame(Frame, frozen=True):
     stdin: str
     stdout: str
     stderr: str
+    inputs: dict[str, str] = {}
+    outputs: dict[str, str] = {}
 
 
 class Go(Frame, frozen=True, tag=3):
@@ -107,11 +112,22 @@ class Stop(Frame, frozen=True, tag=7):
     """Driver to agent: end everything and exit."""
 
 
-ToAgent = Hello | Launch | Go | Kill | Acknowledge | Ping | Stop
+class Resize(Frame, frozen=True, tag=8):
+    """Driver to agent: have so many slots; those beyond go when they are idle, or at once with what runs there."""
+
+    slots: int
+    at_once: bool
+
+
+ToAgent = Hello | Launch | Go | Kill | Acknowledge | Ping | Stop | Resize
 
 
 class Standing(Frame, frozen=True):
-    """A member that an agent has not seen the end of: it runs (`begun`), has its slots (`ready`), or waits for them."""
+    """A member that an agent has not seen the end of: it runs (`begun`), has its slots (`ready`), or waits for them.
+
+    Attributes:
+        started: its start was reported; a driver that has gone may not have heard it.
+    """
 
     job: int
     task: int
@@ -120,6 +136,7 @@ class Standing(Frame, frozen=True):
     width: int
     ready: bool
     begun: bool
+    started: bool
 
 
 class Welcome(Frame, frozen=True, tag=11):
@@ -153,6 +170,7 @@ class MemberStarted(Frame, frozen=True, tag=13):
     job: int
     task: int
     attempt: int
+    rank: int
 
 
 class MemberEnded(Frame, frozen=True, tag=14):
@@ -177,7 +195,11 @@ class Taken(Frame, frozen=True, tag=16):
 ToDriver = Welcome | Taken | Ready | MemberStarted | MemberEnded | Pong
 
 
-class Done(Frame, frozen=True):
+class Fetched(Frame, frozen=True, tag=21):
+    """Slot to agent: the inputs are here, now it runs."""
+
+
+class Done(Frame, frozen=True, tag=22):
     """Slot to agent: what I was given to run has ended.
 
     Attributes:
@@ -193,7 +215,7 @@ decode_ending = msgspec.msgpack.Decoder(Ending).decode
 decode_launch = msgspec.msgpack.Decoder(Launch).decode
 decode_call = msgspec.msgpack.Decoder(CallFrame).decode
 decode_command = msgspec.msgpack.Decoder(CommandFrame).decode
-decode_done = msgspec.msgpack.Decoder(Done).decode
+decode_from_slot = msgspec.msgpack.Decoder(Fetched | Done).decode
 
 
 def to_agent_decoder() -> msgspec.msgpack.Decoder[ToAgent]:

@@ -13,10 +13,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
 
-from headway.engines.base import AttemptKey, EngineError
+from headway.engines.base import AttemptKey, EngineError, NameTaken
 from headway.engines.local_frames import (
     VERSION,
     Acknowledge,
@@ -25,6 +26,7 @@ from headway.engines.local_frames import (
     MemberStarted,
     Pong,
     Ready,
+    Resize,
     Shelf,
     Splitter,
     Stop,
@@ -116,10 +118,11 @@ class LocalNode:
         self._silent = False
 
     async def attach(self) -> Welcome:
-        """Find the node's agent, or start one, and be its driver.
+        """Find the node's agent, or start one, and be its driver; one of another size is resized.
 
         Raises:
-            EngineError: there is no agent and none can be started, or it has another driver.
+            NameTaken: there is an agent, and it has another driver.
+            EngineError: there is no agent and none can be started.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         start = self._loop.time()
@@ -128,14 +131,14 @@ class LocalNode:
             connected = self._connect()
             if connected:
                 welcome = await self._greet(connected, _ATTACH_SECONDS if fresh else self._lease)
-                if welcome and (welcome.version, welcome.slots) == (VERSION, self.spec.slots):
+                if welcome and welcome.version == VERSION:
                     self._admit(welcome)
                     return welcome
             if fresh:
                 await self.gone()
                 raise EngineError(f"node {self.spec.name!r} does not start", self._log_tail())
             if connected or self._loop.time() > start + _ATTACH_SECONDS / 2:
-                put_down(self.folder)  # it hangs, is of another version or size, or does not listen
+                put_down(self.folder)  # it hangs, is of another version, or does not listen
             if self._loop.time() > start + _ATTACH_SECONDS:
                 raise EngineError(f"node {self.spec.name!r} does not start: a process holds {self.folder / 'lock'}")
             await asyncio.sleep(_AGAIN_SECONDS)
@@ -215,6 +218,14 @@ class LocalNode:
         self._silent = False
         self.lost.clear()
         self.up = True
+        if welcome.slots != self.spec.slots:
+            self.send(frame(Resize(self.spec.slots, False)))
+
+    def resize(self, slots: int, *, at_once: bool) -> None:
+        """Have more or fewer slots, from now on or from when it is attached."""
+        self.spec = replace(self.spec, slots=slots)
+        if self.up:
+            self.send(frame(Resize(slots, at_once)))
 
     def close(self) -> None:
         """Its line is closed: the agent is dead, or as good as dead."""
@@ -336,7 +347,8 @@ class _Line(asyncio.Protocol):
                 case Welcome() as message:
                     self.welcome.set_result(message)
                 case Taken():
-                    self.welcome.set_exception(EngineError(f"node {node.spec.name!r} has another driver"))
+                    taken = f"the name {node.spec.name!r} is taken: a node that runs under it belongs to another server"
+                    self.welcome.set_exception(NameTaken(taken, "Choose another name, or end that server first."))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.welcome.done():

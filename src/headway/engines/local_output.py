@@ -68,9 +68,7 @@ def resolved(path: str, cwd: str) -> str:
     return os.path.join(os.path.abspath(cwd), path)
 
 
-def streams(command: CommandFrame) -> tuple[str, str]:
-    """The files a command writes its two streams to; empty where the engine keeps them."""
-    return (
-        command.stdout and resolved(command.stdout, command.cwd),
-        command.stderr and resolved(command.stderr, command.cwd),
-    )
+def streams(command: CommandFrame, home: str) -> tuple[str, str]:
+    """The files a command, run in `home` by default, writes its streams to; empty where the engine keeps them."""
+    cwd = command.cwd or home
+    return (command.stdout and resolved(command.stdout, cwd), command.stderr and resolved(command.stderr, cwd))

@@ -112,12 +112,13 @@ class Run:
         pickled: the function it calls.
         body: its `Launch` as it came.
         ready: has its slots, waits for `Go` (gangs).
-        since: when it started; None until then.
+        since: when it was handed to its slot's process; None until then.
+        started: it runs, and does not fetch its inputs any more.
         until: when its time is over; None: never.
         verdict: why it is being killed.
     """
 
-    __slots__ = ("body", "key", "launch", "pickled", "ready", "since", "slots", "until", "verdict")
+    __slots__ = ("body", "key", "launch", "pickled", "ready", "since", "slots", "started", "until", "verdict")
 
     def __init__(self, launch: Launch, body: bytes, slots: list[Slot], pickled: bytes | None) -> None:
         self.key = (launch.job, launch.task, launch.attempt)
@@ -127,5 +128,6 @@ class Run:
         self.pickled = pickled
         self.ready = False
         self.since: float | None = None
+        self.started = False
         self.until: float | None = None
         self.verdict: tuple[Outcome, str] | None = None

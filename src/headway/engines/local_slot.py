@@ -19,9 +19,10 @@ import time
 import traceback
 from collections.abc import Callable
 from io import TextIOWrapper
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import cloudpickle
+import msgspec
 from msgspec import Raw
 
 from headway.engines import local_output as output
@@ -30,6 +31,7 @@ from headway.engines.local_frames import (
     CallFrame,
     CommandFrame,
     Done,
+    Fetched,
     Launch,
     Shelf,
     Splitter,
@@ -40,12 +42,17 @@ from headway.engines.local_frames import (
     frame,
 )
 from headway.engines.local_processes import adopt_orphans, die_with_parent, flush_c_streams
+from headway.files import FileTrouble, answering
 from headway.model.events import Outcome
+
+if TYPE_CHECKING:
+    from headway.engines.local_files import AttemptFiles
 
 DETAIL_MAX = 1 << 16
 """Characters of a traceback that are sent; of a longer one the middle is left out."""
 
 _CHUNK = 1 << 16
+_NO_FILES = contextlib.nullcontext()
 _NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
 
 
@@ -67,12 +74,26 @@ def serve(channel: socket.socket, agent: int, stem: str, kept: str, node: str) -
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.set_wakeup_fd(-1)
     _prefer_for_the_oom_killer()
+    if os.path.exists(scratch(stem)):
+        _remove(scratch(stem))
     slot = _Slot(channel, stem, kept, node)
     splitter = Splitter()
     while chunk := channel.recv(_CHUNK):
         for body in splitter.feed(chunk):
             slot.run(decode_launch(body))
     os._exit(0)
+
+
+def scratch(stem: str) -> str:
+    """The folder of the files that what a slot runs is given and gives."""
+    return f"{stem}.files"
+
+
+def _remove(folder: str) -> None:
+    """Remove what was left by an attempt that was killed."""
+    import shutil  # large, and rarely needed
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _prefer_for_the_oom_killer() -> None:
@@ -130,11 +151,30 @@ class _Slot:
 
     def run(self, launch: Launch) -> None:
         """Run one member and say how it ended."""
-        if launch.function:
-            ending = self.call(launch, decode_call(launch.work))
-        else:
-            ending = self.command(launch, decode_command(launch.work))
+        files = None
+        try:
+            if launch.uploads:
+                files = self.files(launch)
+            if launch.function:
+                ending = self.call(launch, decode_call(launch.work), files)
+            else:
+                ending = self.command(launch, decode_command(launch.work), files)
+        except FileTrouble as trouble:
+            ending = Ending(Outcome.REFUSED, detail=str(trouble))
+        if files:
+            files.remove()
         self.channel.sendall(frame(Done(self.spent or self.has_children(), Raw(encode(ending)))))
+
+    def files(self, launch: Launch) -> AttemptFiles:
+        """The files that a member names."""
+        from headway.engines.local_files import AttemptFiles  # most that runs names none
+
+        return AttemptFiles(scratch(self.stem), os.path.join(os.path.dirname(self.kept), "fences"), launch)
+
+    def begin(self, launch: Launch) -> None:
+        """Its inputs are here: now it runs."""
+        if launch.fetches:
+            self.channel.sendall(frame(Fetched()))
 
     def has_children(self) -> bool:
         """Whether processes are left of what ran; those that ended are buried."""
@@ -145,20 +185,26 @@ class _Slot:
             return False
         return True
 
-    def call(self, launch: Launch, call: CallFrame) -> Ending:
+    def call(self, launch: Launch, call: CallFrame, files: AttemptFiles | None) -> Ending:
         """Call a function."""
         function = self.functions.get(launch.function)
         if function is None:
             assert launch.pickled is not None, "the agent knows what this process holds"
             function = _Function(launch.pickled)
             self.functions.put(launch.function, len(launch.pickled), function)
+        loaded = _loaded(function, call, files)
         wall, cpu = time.perf_counter(), time.process_time()
-        outcome, result, detail, code = _called(function, call)
+        if isinstance(loaded, str):
+            outcome, result, detail, code = Outcome.REFUSED, None, loaded, None
+        else:
+            self.begin(launch)
+            outcome, result, detail, code = _called(*loaded, call.result_max)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         if os.getpid() != self.pid:  # a child that the function forked and did not end
             os._exit(0)
         stdout, stderr = self.captured(launch)
-        return Ending(outcome, result, detail, code, stdout, stderr, wall, cpu)
+        ending = Ending(outcome, result, detail, code, stdout, stderr, wall, cpu)
+        return _put(files, ending) if files else ending
 
     def captured(self, launch: Launch) -> tuple[Output | None, Output | None]:
         """Take what a function has written, and set the process to rights for the next one."""
@@ -190,13 +236,25 @@ class _Slot:
             self.spent = True
         return kept
 
-    def command(self, launch: Launch, command: CommandFrame) -> Ending:
-        """Run a program and wait for its end."""
+    def command(self, launch: Launch, command: CommandFrame, files: AttemptFiles | None) -> Ending:
+        """Run a program and wait for its end.
+
+        Raises:
+            FileTrouble: an input cannot be had.
+        """
+        home = files.folder if files else ""
+        if files:
+            for path, url in command.inputs.items():
+                files.fetch(url, path, f"inputs[{path!r}]")
+            for path, url in command.outputs.items():
+                files.expect(path, path, url, f"outputs[{path!r}]")
+        self.begin(launch)
         wall = time.perf_counter()
-        paths = output.streams(command)
+        cwd = command.cwd or home
+        paths = output.streams(command, home)
         opened = []
         try:
-            stdin = os.open(output.resolved(command.stdin, command.cwd) if command.stdin else os.devnull, os.O_RDONLY)
+            stdin = os.open(output.resolved(command.stdin, cwd) if command.stdin else os.devnull, os.O_RDONLY)
             opened.append(stdin)
             for number, path in enumerate(paths, 1):
                 opened.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) if path else os.dup(number))
@@ -205,7 +263,7 @@ class _Slot:
                 stdin=stdin,
                 stdout=opened[1],
                 stderr=opened[2],
-                cwd=command.cwd or None,
+                cwd=cwd or None,
                 env={
                     **self.environment,
                     "HEADWAY_JOB": str(launch.job),
@@ -213,6 +271,7 @@ class _Slot:
                     "HEADWAY_ATTEMPT": str(launch.attempt),
                     "HEADWAY_RANK": str(launch.rank),
                     "HEADWAY_WIDTH": str(launch.width),
+                    **({"HEADWAY_SCRATCH": home} if home else {}),
                     **command.env,
                 },
                 start_new_session=True,
@@ -229,7 +288,7 @@ class _Slot:
         stdout, stderr = (
             output.named(path) if path else self.taken(launch, number) for number, path in enumerate(paths, 1)
         )
-        return Ending(
+        ending = Ending(
             Outcome.SUCCEEDED if code == 0 else Outcome.EXITED if code > 0 else Outcome.SIGNALLED,
             detail=ended_with(code),
             exit_code=code,
@@ -238,6 +297,17 @@ class _Slot:
             seconds=time.perf_counter() - wall,
             cpu_seconds=usage.ru_utime + usage.ru_stime,
         )
+        return _put(files, ending) if files else ending
+
+
+def _put(files: AttemptFiles, ending: Ending) -> Ending:
+    """Put the outputs of what has succeeded; if that cannot be done, it has not succeeded."""
+    if ending.outcome is not Outcome.SUCCEEDED:
+        return ending
+    try:
+        return msgspec.structs.replace(ending, outputs=files.put())
+    except FileTrouble as trouble:
+        return msgspec.structs.replace(ending, outcome=Outcome.REFUSED, result=None, detail=str(trouble))
 
 
 def _text(number: int) -> TextIOWrapper:
@@ -255,29 +325,37 @@ def ended_with(code: int) -> str:
         return f"signal {-code}"
 
 
-def _called(function: _Function, call: CallFrame) -> tuple[Outcome, bytes | None, str, int | None]:
-    """Outcome, result, detail and exit code of a call."""
+def _loaded(function: _Function, call: CallFrame, files: AttemptFiles | None) -> tuple[Any, Any, Any] | str:
+    """Function, arguments and keyword arguments of a call, its inputs fetched; or why they cannot be had."""
     try:
         callee = function.read()
-        args, kwargs = pickle.loads(call.arguments)
+        with answering(files.answer) if files else _NO_FILES:
+            args, kwargs = pickle.loads(call.arguments)
+    except FileTrouble as trouble:
+        return str(trouble)
     except BaseException as error:  # noqa: BLE001 - reading runs code of others
-        return Outcome.REFUSED, None, f"the task cannot be read here:\n{_told(error)}", None
+        return f"the task cannot be read here:\n{_told(error)}"
+    return callee, args, kwargs
+
+
+def _called(callee: Any, args: Any, kwargs: Any, result_max: int) -> tuple[Outcome, bytes | None, str, int | None]:
+    """Outcome, result, detail and exit code of a call."""
     try:
         value = callee(*args, **kwargs)
     except SystemExit as error:
         code = _exit_code(error)
         return Outcome.EXITED, None, f"{ended_with(code) or 'exit status 0, before it returned'}\n{_told(error)}", code
     except BaseException as error:  # noqa: BLE001 - a task may raise what it likes
-        return _failed(error, call.result_max)
+        return _failed(error, result_max)
     if value is None:
         return Outcome.SUCCEEDED, _NONE, "", None
     try:
         result = _pickled(value)
     except BaseException as error:  # noqa: BLE001 - pickling runs code of others
         error.add_note(f"The function returned a {type(value).__qualname__}, which cannot be pickled.")
-        return _failed(error, call.result_max)
-    if len(result) > call.result_max:
-        said = f"the result is {len(result)} bytes; allowed: {call.result_max}. Write it to a file and return its path."
+        return _failed(error, result_max)
+    if len(result) > result_max:
+        said = f"the result is {len(result)} bytes; allowed: {result_max}. Write it to a file: take a headway.Output."
         return Outcome.TOO_LARGE, None, said, None
     return Outcome.SUCCEEDED, result, "", None
 

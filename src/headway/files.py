@@ -1,0 +1,192 @@
+"""Files that tasks are given and give, by URL: what a user writes, and which URLs there are.
+
+A URL is a path, `file:///PATH`, `headway:...` (a file that the server keeps: what a client uploaded or a task gave), or
+any that fsspec (https://filesystem-spec.readthedocs.io) can open where tasks run. Only the last needs fsspec, which is
+imported when one is met.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from headway.errors import HeadwayError, InvalidInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEPT: Final = "headway:"
+"""What the URL of a file begins with that the server keeps."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_UPLOAD = re.compile(r"headway:([0-9a-f]{64})(?:/([^/\0]+))?")
+_OUTPUT = re.compile(r"headway:([^/\0]*)")
+
+
+class FileTrouble(HeadwayError):
+    """An input cannot be had, or an output cannot be put."""
+
+
+class File:
+    """A URL in the arguments of a task. It is pickled as a question that is answered where the task runs."""
+
+    __slots__ = ("url",)
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        text = os.fspath(url)
+        self.url = text if scheme(text) else os.path.abspath(text)
+        wrong = flaw(self.url, output=isinstance(self, Output), known_here=False)
+        if wrong is not None:
+            raise InvalidInput("url", text, wrong)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, File) and type(other) is type(self) and other.url == self.url
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.url))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        named = _named.get()
+        if named is not None:
+            named.append(self)
+        return _found, (type(self), self.url)
+
+
+class Input(File):
+    """A file that a task is given, anywhere in its arguments: `Task(function, Input("s3://bucket/data.csv"))`.
+
+    Before the function is called the file is fetched into a folder of the attempt's own, and the function gets its
+    `pathlib.Path` there: a copy, which it may change. `Client.upload` makes one of a file that only the client has.
+
+    Attributes:
+        url: a path (a relative one is taken from the current folder), or a URL.
+
+    Raises:
+        InvalidInput: no URL can be like this.
+    """
+
+    __slots__ = ()
+
+
+class Output(File):
+    """A file that a task gives, anywhere in its arguments: `Task(function, Output("results/one.csv"))`.
+
+    The function gets a `pathlib.Path` to write to. When it has returned, the file is put to the URL, whole or not at
+    all; an attempt that failed, was killed or was overtaken by a later one puts nothing.
+
+    Attributes:
+        url: a path (a relative one is taken from the current folder) or a URL; `headway:NAME` for a file that the
+            server shall keep with the result, see `Client.download`.
+
+    Raises:
+        InvalidInput: no URL can be like this.
+    """
+
+    __slots__ = ()
+
+
+Answer = Callable[[File], "Path"]
+
+_named: ContextVar[list[File] | None] = ContextVar("named", default=None)
+_answer: ContextVar[Answer | None] = ContextVar("answer", default=None)
+
+
+@contextmanager
+def naming() -> Iterator[list[File]]:
+    """The inputs and outputs that are pickled meanwhile in this thread."""
+    named: list[File] = []
+    token = _named.set(named)
+    try:
+        yield named
+    finally:
+        _named.reset(token)
+
+
+@contextmanager
+def answering(answer: Answer) -> Iterator[None]:
+    """What is unpickled meanwhile in this thread has paths in the places of inputs and outputs."""
+    token = _answer.set(answer)
+    try:
+        yield
+    finally:
+        _answer.reset(token)
+
+
+def _found(kind: type[File], url: str) -> File | Path:
+    """What stands in the place of an input or output: its path where a task's arguments are read, else itself."""
+    file = object.__new__(kind)
+    file.url = url
+    answer = _answer.get()
+    return file if answer is None else answer(file)
+
+
+def scheme(url: str) -> str:
+    """The word before the first colon, in small letters; empty for a path."""
+    match = _SCHEME.match(url)
+    return match[1].lower() if match else ""
+
+
+def local_path(url: str) -> str | None:
+    """The path that a path or a `file:` URL stands for; None for every other URL."""
+    match scheme(url):
+        case "":
+            return url
+        case "file":
+            from urllib.parse import unquote  # this module is in every process of a slot
+
+            return unquote(re.sub(r"^file:(//(localhost)?(?=/))?", "", url, flags=re.IGNORECASE))
+        case _:
+            return None
+
+
+def upload_of(url: str) -> tuple[str, str] | None:
+    """Name (the SHA-256 of its bytes) and file name of what the server keeps; None for every other URL."""
+    match = _UPLOAD.fullmatch(url)
+    return match and (match[1], match[2] or "file")
+
+
+def flaw(url: str, *, output: bool, known_here: bool = True) -> str | None:
+    """What would be allowed instead of this URL; None where it is right as far as can be known.
+
+    Args:
+        output: whether something is put there.
+        known_here: whether tasks run with what is installed here, so that schemes unknown here are wrong.
+    """
+    path = local_path(url)
+    if path is not None:
+        return None if path.startswith("/") and "\0" not in path else "an absolute path, or a URL"
+    if url.startswith(KEPT):
+        if output:
+            return None if _OUTPUT.fullmatch(url) else f"{KEPT}NAME, a name without a slash"
+        return None if _UPLOAD.fullmatch(url) else f"{KEPT}SHA256, as Client.upload returns it"
+    return _unknown(url) if known_here else None
+
+
+def _unknown(url: str) -> str | None:
+    """Which schemes there are, if one that the URL is made of is not; URLs may be chained (`zip://a.csv::s3://...`)."""
+    from fsspec.registry import available_protocols
+
+    if all(
+        (scheme(part) or part) in available_protocols() and _is_installed(scheme(part) or part)
+        for part in url.split("::")
+    ):
+        return None
+    known = sorted({"file", "headway", *filter(_is_installed, available_protocols())})
+    return f"a path, or a URL of a file system that is installed: {', '.join(known)}"
+
+
+def _is_installed(protocol: str) -> bool:
+    """Whether the package is there that has this file system; what else it needs shows when it is used."""
+    from importlib.util import find_spec
+
+    from fsspec.registry import known_implementations, registry
+
+    place = known_implementations.get(protocol)
+    return protocol in registry or (place is not None and find_spec(place["class"].partition(".")[0]) is not None)
