@@ -36,6 +36,15 @@ nodes that allow it (`read_ahead`), short tasks of a bag are launched behind the
 attempt is *queued*: it holds no slot of its own and begins to run when the one before it ends. It is asked to end when
 its job loses the slot.
 
+**Deciders.** Plans may come from a decider somewhere else instead of from the policy. Where a round is due, the core
+then asks for a wake at the same instant and, woken, asks a numbered question (`Consult`): once an instant, like a
+policy with `per_instant`. At most one question is open. Until it is answered no round is held: what is allocated stays
+so, its tasks go on, and a round that falls due waits. The answer (`Advised`) is checked and committed like a policy's
+plan, though the state may have moved on: what contradicts it by now is refused in part, and if anything has happened
+since the question, the next one follows. An answer to any other question than the open one is ignored and counted:
+late ones, and those to questions that a new policy or decider has made void. `DeciderFailed` ends the open question;
+from then on the policy decides, until `DeciderBack` or until a decider is chosen anew.
+
 **Ties.** Events of one instant are handled in the order given: a driver feeds ends before nodes' coming and going
 before submissions, and `Woke` last. Everything else ends in the job id, then the task number.
 

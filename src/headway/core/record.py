@@ -13,7 +13,7 @@ from heapq import heappush
 
 from headway.core.state import State
 from headway.model.instant import NEVER, Duration, Instant
-from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec
+from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView, RunTimes
@@ -52,7 +52,8 @@ class TimesRecord:
 class JobRecord:
     """A job in the system and how far it is; slots as their numbers, counts by task as pairs.
 
-    The fields are those of `headway.model.snapshot.JobView`. What is None is as it was when the job was submitted.
+    The fields are those of `headway.model.snapshot.JobView`. What is None follows from the others: terms are those of
+    `spec`, tasks with attempts are no longer ready, all others are as they were when the job was submitted.
     """
 
     spec: JobSpec
@@ -229,11 +230,15 @@ def restore_job(state: State, record: JobRecord) -> None:
         value = getattr(record, name)
         if value is not None:
             setattr(job, name, value)
-    if record.again is not None:
-        job.again = list(record.again)
+    attempted = {kept.task for kept in record.attempts}
+    if record.fresh is None and job.kind is not Kind.WORKFLOW:
+        job.fresh = max(attempted, default=-1) + 1
+    job.again = [task for task in job.again if task not in attempted] if record.again is None else sorted(record.again)
     if record.missing is not None:
         job.missing = list(record.missing)
     job.ready = 0 if record.cancelled else job.tasks - job.fresh + len(job.again)
+    if record.unfinished is None:
+        job.unfinished = job.ready + len(attempted) + sum(1 for missing in job.missing if missing)
     job.promise, job.ended, job.spent = record.promise, record.ended, record.spent
     job.failed, job.cancelled = record.failed, record.cancelled
     job.tries, job.failures, job.losses = dict(record.tries), dict(record.failures), dict(record.losses)

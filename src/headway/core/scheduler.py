@@ -81,6 +81,7 @@ class Scheduler:
         refusals: parts of plans that were refused, by rule.
         ignored: answers and requests that came too late or twice.
         failure: what the policy raised in the last round; None if it gave a plan. A policy that raises changes nothing.
+        period: as given, or chosen since.
         decider: where plans come from instead of from the policy; empty: nowhere.
         decider_failed: whether the policy stands in for the decider.
         question: the number of the question the decider has not answered yet.
@@ -99,7 +100,7 @@ class Scheduler:
         self.refusals: Counter[str] = Counter()
         self.ignored = 0
         self._policies = policies
-        self._period = period
+        self.period = period
         self.failure: Exception | None = None
         self._wake_at: Instant = NEVER
         self._round_at: Instant = NEVER
@@ -160,14 +161,20 @@ class Scheduler:
             return wrong
         if job.id in self.state.jobs:
             return f"id is {job.id}; allowed: one that no other job has"
-        slots = sum(node.spec.slots for node in self.state.nodes.values() if not node.draining)
+        return self.misfit(job)
+
+    def misfit(self, job: JobSpec) -> str | None:
+        """Why the cluster can never run a job, as it is now; None if it can. Nodes that drain do not count."""
+        if job.kind is Kind.BAG:
+            return None
+        nodes = [node.spec for node in self.state.nodes.values() if not node.draining]
+        slots = sum(node.slots for node in nodes)
         if job.kind is Kind.RIGID and job.width > slots:
             return f"width is {job.width}; allowed: at most {slots}, the slots of the whole cluster"
-        if job.kind is Kind.WORKFLOW:
-            for number, task in enumerate(job.plan):
-                if not any(node.spec.slots_for(task.cores) <= node.spec.slots for node in self.state.nodes.values()):
-                    widest = max((node.spec.cores or node.spec.slots for node in self.state.nodes.values()), default=0)
-                    return f"plan[{number}].cores is {task.cores}; allowed: at most {widest}, those of the largest node"
+        for number, task in enumerate(job.plan):
+            if not any(node.slots_for(task.cores) <= node.slots for node in nodes):
+                widest = max((node.cores or node.slots for node in nodes), default=0)
+                return f"plan[{number}].cores is {task.cores}; allowed: at most {widest}, those of the largest node"
         return None
 
     def status(self, job: JobId) -> JobStatus:
@@ -202,6 +209,8 @@ class Scheduler:
             return Waiting(job, Reason.NOT_RELEASED, view.release)
         if not view.ready:
             return Waiting(job, Reason.TASKS_DEPEND if any(view.missing) else Reason.RUNS)
+        if self.misfit(view.spec) is not None:  # a node it needs has left since it was accepted
+            return Waiting(job, Reason.NEVER_FITS)
         return None
 
     def reason_in(self, plan: Plan, job: JobId) -> Waiting:
@@ -224,7 +233,7 @@ class Scheduler:
             now=state.now,
             policy=self.policy,
             estimate_default=state.estimate_default,
-            period=self._period,
+            period=self.period,
             wake_at=self._wake_at,
             round_at=self._round_at,
             round_due=state.round_due,
@@ -299,7 +308,7 @@ class Scheduler:
             case NodeMeasured():
                 return reactor.on_node_measured(state, event)
             case PeriodChosen():
-                self._period = event.period
+                self.period = event.period
                 state.look_at_everything()
                 return True
             case DeciderChosen():
@@ -346,8 +355,8 @@ class Scheduler:
     def _set_next_round(self, plan: Plan) -> None:
         state = self.state
         self._round_at = NEVER if plan.wake is None else max(plan.wake, state.now + 1)
-        if self._period is not None and state.jobs:
-            self._round_at = min(self._round_at, state.now + self._period)
+        if self.period is not None and state.jobs:
+            self._round_at = min(self._round_at, state.now + self.period)
 
     # A decider instead of the policy
 
