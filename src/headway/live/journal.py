@@ -19,8 +19,10 @@ import msgspec
 
 from headway.core.record import StateRecord
 from headway.errors import HeadwayError
+from headway.live import checks
+from headway.live.checks import Checks, LossRow, StatisticsRow
 from headway.model.actions import JobStatus
-from headway.model.events import Event, Outcome
+from headway.model.events import Event, Incident, Outcome
 from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
 from headway.wire import TaskRange, TaskResult, Work
@@ -56,6 +58,11 @@ CREATE UNIQUE INDEX messages_once ON messages (job, task);
 CREATE INDEX messages_client ON messages (client, number);
 """
 """The tables; docs/reference/journal.md says what is in them."""
+
+ADDED: Final = f"""{checks.SCHEMA}
+CREATE INDEX IF NOT EXISTS events_incidents ON events (seq) WHERE kind = 'Incident';
+"""
+"""What files of this format may lack that an earlier Headway made."""
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
     kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
@@ -115,6 +122,8 @@ class Batch:
     submissions: list[tuple[str, str, bytes, JobId, int, int]] = field(default_factory=list)
     ended: list[tuple[str, Instant | None, Instant, int, int, JobId]] = field(default_factory=list)
     terms: list[tuple[bytes, JobId]] = field(default_factory=list)
+    statistics: list[StatisticsRow] = field(default_factory=list)
+    losses: list[LossRow] = field(default_factory=list)
 
 
 _STATEMENTS: Final = {
@@ -127,6 +136,8 @@ _STATEMENTS: Final = {
     "ended": """UPDATE jobs SET status = ?, started = ?, ended = ?, done = ?, failed = ?, functions = NULL, work = NULL
         WHERE id = ?""",
     "terms": "UPDATE jobs SET spec = ? WHERE id = ?",
+    "statistics": checks.STATISTICS,
+    "losses": checks.LOSSES,
 }
 
 _NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
@@ -140,7 +151,10 @@ class Journal:
     Args:
         folder: the data directory; made if it is not there.
         keep_events: keep events that a snapshot has made unnecessary, so that the journal can be replayed from its
-            beginning as a trace; otherwise they are dropped.
+            beginning as a trace; otherwise they are dropped, but for incidents.
+
+    Attributes:
+        checks: the tables of the status checker.
 
     Raises:
         HeadwayError: the directory cannot be made or written to, another process uses it, or its format is another one.
@@ -161,6 +175,7 @@ class Journal:
             raise HeadwayError(
                 f"{folder} cannot be used: {error.strerror or error}", "Choose another data directory (--data)."
             ) from error
+        self.checks = Checks(self._db, self._transaction)
         self._clients: dict[str, int] = {
             name: number for number, name in self._db.execute("SELECT id, name FROM clients")
         }
@@ -177,9 +192,22 @@ class Journal:
             JournalFull: the disk takes no more now.
         """
         before = self._number("clean")
-        with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO meta VALUES ('clean', ?)", (int(clean),))
+        self.note("clean", int(clean))
         return bool(before)
+
+    def note(self, name: str, value: int) -> None:
+        """Keep a number under a name.
+
+        Raises:
+            JournalFull: the disk takes no more now.
+        """
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def noted(self, name: str) -> int | None:
+        """The number that was kept under a name; None if there is none."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else int(row[0])
 
     def limit_pages(self, pages_max: int) -> None:
         """Say how far the file may grow, in pages of 4 KiB."""
@@ -251,7 +279,7 @@ class Journal:
                 db.execute("DELETE FROM snapshots WHERE seq < ? AND seq > (SELECT min(seq) FROM snapshots)", (kept,))
             else:
                 db.execute("DELETE FROM snapshots WHERE seq < ?", (kept,))
-                db.execute("DELETE FROM events WHERE seq <= ?", (kept,))
+                db.execute("DELETE FROM events WHERE seq <= ? AND kind <> 'Incident'", (kept,))
             old = [row[0] for row in db.execute("SELECT name FROM blobs WHERE used < ?", (unused_since,))]
             if old:
                 needed = {
@@ -285,7 +313,15 @@ class Journal:
     def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """The events with greater numbers, in order."""
         rows = self._db.execute("SELECT seq, kind, body FROM events WHERE seq > ? ORDER BY seq", (after,))
-        return ((seq, _DECODERS[kind].decode(body)) for seq, kind, body in rows)
+        return ((seq, event_of(kind, body)) for seq, kind, body in rows)
+
+    def incidents(self, limit: int, after: int = 0) -> list[tuple[int, Incident]]:
+        """The latest incidents, at most so many, of those with greater event numbers; in order."""
+        rows = self._db.execute(
+            "SELECT seq, body FROM events WHERE kind = 'Incident' AND seq > ? ORDER BY seq DESC LIMIT ?",
+            (after, limit),
+        ).fetchall()
+        return [(seq, _DECODERS["Incident"].decode(body)) for seq, body in reversed(rows)]
 
     def last(self) -> tuple[int, int, JobId]:
         """The greatest numbers so far: of an event, a message, a job; 0 where there is none."""
@@ -422,8 +458,13 @@ class Journal:
         return int(self._db.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()[0])
 
     def _number(self, name: str) -> int:
-        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return 0 if row is None else int(row[0])
+        return self.noted(name) or 0
+
+
+def event_of(kind: str, body: bytes) -> Event:
+    """An event from the columns `kind` and `body` of the table."""
+    event: Event = _DECODERS[kind].decode(body)
+    return event
 
 
 def event_row(seq: int, at: Instant, event: Event) -> tuple[int, Instant, str, bytes]:
@@ -473,6 +514,7 @@ def _open(path: Path) -> sqlite3.Connection:
                 f"{path} has format {found[0] if found else 'unknown'}; this Headway reads format {FORMAT}",
                 "Use the Headway that wrote it, or another data directory (--data).",
             )
+        db.executescript(f"BEGIN;{ADDED}COMMIT;")
     except sqlite3.DatabaseError as error:
         db.close()
         raise HeadwayError(f"{path} cannot be used: {error}", "Choose another data directory (--data).") from error

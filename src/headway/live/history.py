@@ -1,0 +1,202 @@
+"""What a server recorded, as a schedule: the same measures and pictures as of a simulation can be had of it.
+
+The journal keeps every event, and the core decides the same when it is fed them again; so who held which slots when
+need not have been written down.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
+from headway.errors import HeadwayError
+from headway.live.journal import FILE, event_of
+from headway.model.actions import Action, Conclude, Launch
+from headway.model.events import Event, JobChanged, JobSubmitted, NodesHeard, Outcome, TaskEnded
+from headway.model.instant import NEVER, Instant
+from headway.model.job import JobId, JobSpec
+from headway.model.schedule import NOT_YET, STATUSES, Schedule, schedule_of
+from headway.model.slots import count
+from headway.model.snapshot import PolicySource
+from headway.model.workload import workload_of
+
+
+def history(folder: Path, policies: PolicySource) -> Schedule:
+    """What became of every job that a server was given, in order of release; microseconds since the Unix epoch.
+
+    The server may run meanwhile: then it is what became of them until now. A job's label is its id, its `runtime` the
+    mean run time of its tasks that succeeded.
+
+    Args:
+        folder: the data directory.
+        policies: finds a policy by its text.
+
+    Raises:
+        HeadwayError: there is no journal, it has not kept its events from the first on, or it has no jobs.
+    """
+    path = folder / FILE
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            seq, body = db.execute("SELECT seq, body FROM snapshots ORDER BY seq LIMIT 1").fetchone()
+            if seq:
+                raise HeadwayError(f"{path} has not kept its events from the first on", "Settings.keep_events does.")
+            record = msgspec.json.decode(body, type=StateRecord)
+            rows = db.execute("SELECT kind, body FROM events ORDER BY seq")
+            told = _History(Scheduler.restore(record, policies))
+            told.read(event_of(*row) for row in rows)
+    except sqlite3.Error as error:
+        raise HeadwayError(f"{path} cannot be read: {error}", "Name a data directory of `headway up`.") from error
+    if not told.specs:
+        raise HeadwayError(f"{path} has no jobs")
+    return told.schedule()
+
+
+class _Run:
+    """An attempt under way."""
+
+    def __init__(self, number: int, start: Instant, slots: int) -> None:
+        self.number, self.start, self.slots = number, start, slots
+
+
+class _History:
+    """Feeds events to a core and notes what follows."""
+
+    def __init__(self, core: Scheduler) -> None:
+        self.core = core
+        self.specs: dict[JobId, JobSpec] = {}
+        self.due: dict[JobId, Instant] = {}
+        self.priority: dict[JobId, float] = {}
+        self.start: dict[JobId, Instant] = {}
+        self.end: dict[JobId, Instant] = {}
+        self.status: dict[JobId, int] = {}
+        self.runs: dict[tuple[JobId, int], _Run] = {}
+        self.spent: dict[JobId, tuple[int, int]] = {}
+        self.held: dict[JobId, int] = {}
+        self.most: dict[JobId, int] = {}
+        self.holdings: tuple[list[int], list[JobId], list[int]] = ([], [], [])
+        self.rounds: list[Instant] = []
+        self.busy = self.offered = self.lost = self.kills = 0
+        # Slot time after the last end of a job belongs to no job's story.
+        self.told = (0, 0)
+
+    def read(self, events: Iterator[Event]) -> None:
+        """Take all events in."""
+        state = self.core.state
+        state.touched = []
+        for event in events:
+            before, rounds = state.now, self.core.rounds
+            busy, up = count(state.busy), sum(count(node.slots) for node in state.nodes.values() if node.up)
+            is_begun = bool(self.specs)
+            if isinstance(event, JobSubmitted):
+                self._submitted(event.job)
+            actions = self.core.handle(event)
+            if is_begun:
+                self.busy += busy * (state.now - before)
+                self.offered += up * (state.now - before)
+            if not isinstance(event, JobSubmitted | NodesHeard):
+                self._swept(event if isinstance(event, TaskEnded) else None)
+            if isinstance(event, JobChanged) and event.job in state.jobs:
+                view = state.jobs[event.job]
+                self.due[event.job], self.priority[event.job] = view.due, view.priority
+            self._asked(actions)
+            self._note_holdings()
+            if self.core.rounds != rounds:
+                self.rounds.append(state.now)
+
+    def _submitted(self, spec: JobSpec) -> None:
+        self.specs[spec.id] = spec
+        self.due[spec.id] = NEVER if spec.due is None else spec.due
+        self.priority[spec.id] = spec.priority
+
+    def _swept(self, ended: TaskEnded | None) -> None:
+        """Close the attempt that ended, or whatever the core has given up."""
+        state = self.core.state
+        keys = list(self.runs) if ended is None else [(ended.job, ended.task)]
+        for key in keys:
+            run = self.runs.get(key)
+            view = state.jobs.get(key[0])
+            now = None if view is None else view.attempts.get(key[1])
+            if run is None or (now is not None and now.number == run.number):
+                continue
+            del self.runs[key]
+            lasted = state.now - run.start
+            if ended is not None and ended.outcome is Outcome.SUCCEEDED:
+                tasks, spent = self.spent.get(key[0], (0, 0))
+                self.spent[key[0]] = (tasks + 1, spent + lasted)
+            else:
+                self.lost += lasted * count(run.slots)
+                self.kills += ended is not None and ended.outcome is Outcome.KILLED
+
+    def _asked(self, actions: list[Action]) -> None:
+        now = self.core.state.now
+        for action in actions:
+            if isinstance(action, Launch):
+                self.start.setdefault(action.job, now)
+                self.runs[action.job, action.task] = _Run(action.attempt, now, action.slots)
+            elif isinstance(action, Conclude):
+                self.end[action.job] = now
+                self.status[action.job] = STATUSES.index(action.status)
+                self.told = (self.busy, self.offered)
+
+    def _note_holdings(self) -> None:
+        state = self.core.state
+        touched, state.touched = state.touched or [], []
+        for view in dict.fromkeys(touched):
+            slots = view.held
+            for attempt in view.attempts.values():
+                if not attempt.fed:
+                    slots |= attempt.slots
+            held = count(slots)
+            if held != self.held.get(view.id, 0):
+                self.held[view.id] = held
+                self.most[view.id] = max(self.most.get(view.id, 0), held)
+                for column, value in zip(self.holdings, (state.now, view.id, held), strict=True):
+                    column.append(value)
+
+    def schedule(self) -> Schedule:
+        """All of it as columns."""
+        # Stable order of release, as a workload has it; ids break ties.
+        jobs = sorted(self.specs, key=lambda job: (self.specs[job].release, job))
+        place = {job: position for position, job in enumerate(jobs)}
+        specs = [self.specs[job] for job in jobs]
+        for job in self.core.state.jobs:
+            self.status[job] = STATUSES.index(self.core.status(job))
+        is_over = not self.core.state.jobs
+        workload = workload_of(
+            release=[spec.release for spec in specs],
+            runtime=[spent // tasks for tasks, spent in (self.spent.get(job, (1, 0)) for job in jobs)],
+            tasks=[spec.tasks for spec in specs],
+            width=[spec.width for spec in specs],
+            estimate=[-1 if spec.estimate is None else spec.estimate for spec in specs],
+            due=[self.due[job] for job in jobs],
+            priority=[self.priority[job] for job in jobs],
+            rate=[spec.rate for spec in specs],
+            user=[spec.user for spec in specs],
+            kind=[int(spec.kind) for spec in specs],
+            label=jobs,
+        )
+        at, who, slots = self.holdings
+        busy, offered = self.told if is_over else (self.busy, self.offered)
+        return schedule_of(
+            workload,
+            start=[self.start.get(job, NOT_YET) for job in jobs],
+            end=[self.end.get(job, NOT_YET) for job in jobs],
+            capacity=0,
+            slots=[self.most.get(job, 0) for job in jobs],
+            status=[self.status[job] for job in jobs],
+            holdings=(at, [place[job] for job in who], slots),
+            rounds=self.rounds,
+            until=None if is_over else self.core.state.now,
+            busy=busy,
+            offered=offered,
+            lost=self.lost,
+            kills=self.kills,
+            decisions=self.core.rounds,
+            refused=self.core.refusals,
+        )
