@@ -18,6 +18,7 @@ from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.model.instant import Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind, PenaltyShape, TaskSpec
+from headway.model.node import NodeSpec
 
 API: Final = "/v1"
 MSGPACK: Final = "application/msgpack"
@@ -240,8 +241,50 @@ class Explanation(Answer, frozen=True):
     start: Instant | None
 
 
+class NewNode(Request, frozen=True):
+    """A node to be taken into service: the terms of `headway.model.node.NodeSpec`."""
+
+    name: str
+    slots: int = 1
+    speed: float = 1.0
+    cores: int | None = None
+    site: str = "local"
+    lease: Duration | None = None
+    kind: str = ""
+
+    def spec(self, read_ahead: int) -> NodeSpec:
+        """The node as the core is told of it."""
+        return NodeSpec(read_ahead=read_ahead, **msgspec.structs.asdict(self))
+
+
+class NodeSize(Request, frozen=True):
+    """How many slots a node shall have. Those beyond go when they are idle, or at once with what runs there."""
+
+    slots: int
+    at_once: bool = False
+
+
+class NodeChange(Answer, frozen=True):
+    """What a change of a node meant.
+
+    Attributes:
+        changed: False: it was so already.
+        redone: tasks that ran there and were ended; they start again elsewhere.
+        unfit: jobs that wait and need more slots at once, or larger nodes, than there are now.
+    """
+
+    node: str
+    changed: bool
+    redone: int = 0
+    unfit: tuple[JobId, ...] = ()
+
+
 class NodeReport(Answer, frozen=True):
-    """A node; `slots` has the status of each of its slots: available, occupied, busy or down."""
+    """A node; `slots` has the status of each of its slots: available, occupied, busy or down.
+
+    Attributes:
+        closing: slots that it shall not have any more and that are still busy.
+    """
 
     name: str
     site: str
@@ -251,6 +294,8 @@ class NodeReport(Answer, frozen=True):
     draining: bool
     slots: tuple[str, ...]
     attempts: tuple[AttemptReport, ...]
+    kind: str = ""
+    closing: int = 0
 
 
 class NodeList(Answer, frozen=True):
@@ -427,13 +472,13 @@ class Route(msgspec.Struct, frozen=True):
 
     Attributes:
         name: what it is called in `/openapi.json`.
-        path: with `{job}` where a job's id stands, `{upload}` where the name of an upload does.
+        path: with `{job}` where a job's id stands, `{node}` a node's name, `{upload}` where the name of an upload does.
         query: parameters of the query string: name, type, what it means; those of a list may come many times.
         body, answer: types of what is sent and of what comes back; `bytes`: a file as it is (`OCTETS`).
     """
 
     name: str
-    method: Literal["GET", "POST", "PUT", "PATCH"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     answer: Any
     body: Any = None
@@ -491,6 +536,21 @@ MESSAGES: Final = Route(
     summary="Wait for messages (long poll).",
 )
 NODES: Final = Route("nodes", "GET", f"{API}/nodes", NodeList, summary="The nodes and what runs on them.")
+ADD_NODE: Final = Route(
+    "add_node", "POST", f"{API}/nodes", NodeChange, NewNode, summary="Take a node into service."
+)
+DRAIN_NODE: Final = Route(
+    *("drain_node", "POST", f"{API}/nodes/{{node}}/drain", NodeChange),
+    summary="Let a node start nothing more; it leaves when what runs there has ended.",
+)
+REMOVE_NODE: Final = Route(
+    *("remove_node", "DELETE", f"{API}/nodes/{{node}}", NodeChange),
+    summary="End a node at once; what runs there is redone elsewhere.",
+)
+RESIZE_NODE: Final = Route(
+    *("resize_node", "PATCH", f"{API}/nodes/{{node}}", NodeChange, NodeSize),
+    summary="Give a node more or fewer slots.",
+)
 POLICY: Final = Route("policy", "GET", f"{API}/policy", PolicyText, summary="The policy that decides.")
 CHOOSE: Final = Route("choose", "PUT", f"{API}/policy", PolicyText, PolicyText, summary="Change the policy.")
 STATISTICS: Final = Route("statistics", "GET", f"{API}/statistics", Statistics, summary="How the server fares.")
@@ -500,7 +560,7 @@ OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This int
 
 ROUTES: Final = (
     *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, EXPLAIN, RESULTS, CLEAR, MESSAGES),
-    *(NODES, POLICY, CHOOSE, STATISTICS, SHUTDOWN, HEALTH, OPENAPI),
+    *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE, STATISTICS, SHUTDOWN, HEALTH, OPENAPI),
 )
 
 encode = msgspec.msgpack.Encoder().encode

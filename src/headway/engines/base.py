@@ -48,6 +48,10 @@ class EngineError(HeadwayError):
 class NameTaken(EngineError):
     """A node cannot be taken into service because another one lives under its name."""
 
+    def __init__(self, name: str, by: str) -> None:
+        super().__init__(f"the name {name!r} is taken by {by}", "Choose another name, or end that node first.")
+        self.name = name
+
 
 class Function(msgspec.Struct, frozen=True):
     """A function made by cloudpickle, shared by the calls of a job: it travels to each process once.

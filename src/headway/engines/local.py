@@ -128,7 +128,7 @@ class LocalEngine:
     async def join(self, node: NodeSpec) -> None:
         """Start an agent for it; one that an earlier driver may have left under its name is put down first."""
         if node.name in self._nodes:
-            raise NameTaken(f"the name {node.name!r} is taken: this engine serves a node of that name")
+            raise NameTaken(node.name, "a node of this engine")
         joining = self._nodes[node.name] = self._node(node)
         try:
             welcome = await joining.attach()

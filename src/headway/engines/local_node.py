@@ -347,8 +347,7 @@ class _Line(asyncio.Protocol):
                 case Welcome() as message:
                     self.welcome.set_result(message)
                 case Taken():
-                    taken = f"the name {node.spec.name!r} is taken: a node that runs under it belongs to another server"
-                    self.welcome.set_exception(NameTaken(taken, "Choose another name, or end that server first."))
+                    self.welcome.set_exception(NameTaken(node.spec.name, "a process that has another driver"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.welcome.done():

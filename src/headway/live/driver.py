@@ -30,6 +30,7 @@ from headway.live.intake import Offer
 from headway.live.journal import Journal, JournalFull, MessageRow
 from headway.live.ledger import Entry, Ledger, OpenJob
 from headway.live.listeners import GATHER_SECONDS, Listeners
+from headway.live.nodes import Nodes, changes_since
 from headway.model.actions import Kill, Launch
 from headway.model.events import (
     Event,
@@ -38,7 +39,7 @@ from headway.model.events import (
     JobChanged,
     NodeDown,
     NodeJoined,
-    NodeLeft,
+    NodeResized,
     NodesHeard,
     NodeUp,
     Outcome,
@@ -67,14 +68,6 @@ class Unavailable(HeadwayError):
     """The server is about to end and takes nothing on."""
 
 
-class _Noticed(NamedTuple):
-    """Something an operator should know, to become an `Incident`."""
-
-    kind: str
-    subject: str
-    detail: str
-
-
 class _Request(NamedTuple):
     """Something that a caller wants: the events it means, and where the answer goes."""
 
@@ -88,6 +81,7 @@ class _Turn(Entry):
 
     acknowledged: list[base.AttemptKey] = field(default_factory=list)
     spent: list[Path] = field(default_factory=list)
+    resized: list[NodeResized] = field(default_factory=list)
     answers: list[tuple[asyncio.Future[int], int]] = field(default_factory=list)
     submitted: list[tuple[asyncio.Future[wire.Submitted], wire.Submitted]] = field(default_factory=list)
 
@@ -103,8 +97,10 @@ class Driver:
         policy: the text of the policy that decides; None: the one that decided before, at first `FIRST_POLICY`.
         result_max: bytes that a result may have.
         snapshot_every: events between two stored snapshots, so that a start replays no more than about so many.
+        read_ahead: of nodes that are added later, see `NodeSpec`.
 
     Attributes:
+        nodes: takes nodes into service and out of it.
         broken: fails with what broke the driver, should anything; then nothing is done any more.
         full: what the disk said when it last refused to take more; None while it takes all.
         commits: transactions since the start.
@@ -121,6 +117,7 @@ class Driver:
         policy: str | None = None,
         result_max: int = base.RESULT_MAX,
         snapshot_every: int = 10_000,
+        read_ahead: int = 0,
     ) -> None:
         self.journal = journal
         self.full: JournalFull | None = None
@@ -129,6 +126,7 @@ class Driver:
         self.started: Instant = clock.now()
         self._ledger = Ledger(journal, policies, policy or FIRST_POLICY, snapshot_every)
         self._engine = engine
+        self.nodes = Nodes(self, engine, read_ahead)
         self._clock = clock
         self._policies = policies
         self._policy = policy
@@ -139,7 +137,7 @@ class Driver:
         self._serving = False
         self._stopping = False
         self._turn_due = False
-        self._reports: list[base.Report | _Noticed] = []
+        self._reports: list[base.Report] = []
         self._requests: list[_Request] = []
         self._offers: list[Offer] = []
         self._taken: tuple[_Request | Offer, ...] = ()
@@ -148,6 +146,7 @@ class Driver:
         self._told = 0
         self._live: dict[base.AttemptKey, tuple[str, ...]] = {}
         self._heard: dict[str, Instant] = {}
+        self._measured: dict[str, dict[str, float]] = {}
         self._lost: set[str] = set()
 
     @property
@@ -167,18 +166,23 @@ class Driver:
 
     # Start and end
 
-    async def start(self, nodes: Iterable[NodeSpec]) -> None:
-        """Load the journal, take the nodes into service, and take on or redo what ran before.
+    async def start(self, nodes: Iterable[NodeSpec] | None = None, *, first: Iterable[NodeSpec] = ()) -> None:
+        """Load the journal, take nodes into service, and take on or redo what ran before.
+
+        Args:
+            nodes: exactly these are in service from now on; None: those that were before.
+            first: where `nodes` is None and none was in service before.
 
         Raises:
             HeadwayError: the journal or an engine's node cannot be used, or a policy is not installed.
         """
-        nodes = tuple(nodes)
         self._ledger.load()
         self._told = self._ledger.message
         was_clean = self.journal.mark_clean(False)
-        found = await self._engine.start(nodes, self._report)
         state = self.core.state
+        named = tuple(first if nodes is None and not state.nodes else nodes or ())
+        served = named or tuple(view.spec for view in state.nodes.values())
+        found = await self._started(served)
         running = {
             (attempt.job.id, attempt.task, attempt.number): tuple(
                 {state.slot_nodes[slot].spec.name for slot in numbers(attempt.slots)}
@@ -193,7 +197,7 @@ class Driver:
         outcome = Outcome.KILLED if was_clean else Outcome.LOST
         for key in running.keys() - found.running - {ended.key for ended in found.ended}:
             feed(turn, TaskEnded(turn.now, *key, outcome))
-        for event in self._changes_of_nodes(turn.now, nodes):
+        for event in changes_since(state.nodes, named or [view.spec for view in state.nodes.values()], turn.now):
             feed(turn, event)
         if self._policy is not None and self._policy != self.core.policy:
             feed(turn, PolicyChosen(turn.now, self._policy))
@@ -205,21 +209,17 @@ class Driver:
         self._serving = True
         self._ask_for_turn()
 
-    def _changes_of_nodes(self, now: Instant, nodes: tuple[NodeSpec, ...]) -> Iterator[Event]:
-        """What happened to the nodes while nobody looked; those named are in service now."""
-        wanted = {node.name: node for node in nodes}
-        for name, view in list(self.core.state.nodes.items()):
-            if wanted.get(name) != view.spec:
-                yield NodeLeft(now, name)
-        for name, node in wanted.items():
-            known = self.core.state.nodes.get(name)
-            if known is None:
-                yield NodeJoined(now, node)
-            elif not known.up:
-                yield NodeUp(now, name)
-        leased = tuple(node.name for node in nodes if node.lease is not None)
-        if leased:
-            yield NodesHeard(now, leased)
+    async def _started(self, nodes: tuple[NodeSpec, ...]) -> base.Found:
+        """Start the engine; that a node's name is taken is recorded before the start fails for it."""
+        try:
+            found = await self._engine.start(nodes, self._report)
+        except base.NameTaken as taken:
+            turn = _Turn(self._now())
+            self._ledger.feed(turn, Incident(turn.now, "name_taken", taken.name, str(taken.args[0])))
+            self.journal.write(turn.batch)
+            raise
+        self.nodes.serve(nodes)
+        return found
 
     def take_no_more(self) -> None:
         """From now on every request is refused; whoever waits for messages is answered."""
@@ -236,6 +236,7 @@ class Driver:
             is_whole = self._serving and self._pending is None and not self.broken.done()
             self._serving = False
             self._call_off()
+            await self.nodes.settle()
             await self._engine.stop()
         _refuse((*self._requests, *self._offers), Unavailable("the server has ended"))
         if is_whole:
@@ -250,9 +251,14 @@ class Driver:
 
     def incident(self, kind: str, subject: str, detail: str) -> None:
         """Log what an operator should know and have it recorded as an `Incident`; a full disk only delays that."""
-        log.warning("%s: %s: %s", kind, subject, detail)
-        self._reports.append(_Noticed(kind, subject, detail))
-        self._ask_for_turn()
+        self._report(base.Noticed(kind, subject, detail))
+
+    def measure(self, node: str, values: Mapping[str, float]) -> None:
+        """Note what was measured on a node. While there are jobs the core is told before the next thing it handles.
+
+        So policies see it whenever they decide, and the journal does not grow while nothing happens.
+        """
+        self._measured.setdefault(node, {}).update(values)
 
     async def request(self, events: Callable[[Instant], Sequence[Event]]) -> int:
         """Have events of the instant at which they are taken in made durable; how many of them counted.
@@ -397,9 +403,13 @@ class Driver:
         if self._reports:
             self._ask_for_turn()
 
-    def _digest(self, reports: list[base.Report | _Noticed], requests: list[_Request], offers: list[Offer]) -> _Turn:
+    def _digest(self, reports: list[base.Report], requests: list[_Request], offers: list[Offer]) -> _Turn:
         """Let the core handle everything that came, as of now."""
         turn = _Turn(self._now())
+        if self._measured and (self.core.state.jobs or offers):
+            measured, self._measured = self._measured, {}
+            for node in measured.keys() & self.core.state.nodes.keys():
+                self._ledger.feed(turn, NodeMeasured(turn.now, node, tuple(sorted(measured[node].items()))))
         for report in reports:
             if isinstance(report, base.Ended):
                 self._take_ended(turn, report)
@@ -410,6 +420,10 @@ class Driver:
             events = request.events(turn.now)
             for event in events:
                 self._ledger.feed(turn, event)
+                if isinstance(event, NodeResized):
+                    turn.resized.append(event)
+                elif isinstance(event, NodeJoined):
+                    self._lost.discard(event.node.name)
             turn.answers.append((request.answer, len(events) - (self.core.ignored - ignored)))
         for offer in offers:
             turn.submitted.append((offer.answer, self._ledger.accept(turn, offer)))
@@ -423,7 +437,7 @@ class Driver:
         turn.spent += work.spent_files(ended, kept=kept)
 
     def _take_rare(
-        self, turn: _Turn, report: base.Started | base.NodeLost | base.NodeBack | base.Heard | _Noticed
+        self, turn: _Turn, report: base.Started | base.NodeLost | base.NodeBack | base.Heard | base.Noticed
     ) -> None:
         now = turn.now
         match report:
@@ -440,8 +454,9 @@ class Driver:
                 self._ledger.feed(turn, NodeUp(now, report.node))
             case base.Heard():
                 self._take_heard(turn, report.nodes)
-            case _Noticed():
-                self._ledger.feed(turn, Incident(now, *report))
+            case base.Noticed():
+                log.warning("%s: %s: %s", report.kind, report.subject, report.detail)
+                self._ledger.feed(turn, Incident(now, report.kind, report.subject, report.detail))
 
     def _take_heard(self, turn: _Turn, names: tuple[str, ...]) -> None:
         """Renew leases, each at most every quarter of it; a node whose lease ended while it lived on is back."""
@@ -465,6 +480,8 @@ class Driver:
         """What a durable turn is followed by."""
         self.commits += bool(turn.batch.events)
         self._told = self._ledger.message
+        for resized in turn.resized:
+            self._engine.resize(resized.name, resized.slots, at_once=resized.at_once)
         for action in turn.actions:
             if isinstance(action, Kill):
                 self._engine.kill(action.job, action.task, action.attempt)
@@ -472,6 +489,7 @@ class Driver:
                 self._launch(action)
         for key in turn.acknowledged:
             self._engine.acknowledge(*key)
+        self.nodes.follow()
         for path in turn.spent:
             path.unlink(missing_ok=True)
         for waiting, submitted in turn.submitted:

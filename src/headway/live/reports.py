@@ -143,6 +143,8 @@ def node_list(driver: Driver) -> wire.NodeList:
             draining=node.draining,
             slots=tuple(words[slot] for slot in node.places[: node.spec.slots]),
             attempts=tuple(attempt_report(driver, attempt) for attempt in state.attempts_on(node.slots)),
+            kind=node.spec.kind,
+            closing=count(node.closing),
         )
 
     return wire.NodeList(tuple(map(report, state.nodes.values())))

@@ -1,0 +1,252 @@
+"""The nodes in service: those that the engine runs and those that the core knows, kept in step while jobs run.
+
+A node is started before its `NodeJoined` is recorded and ended after its `NodeLeft`, or the end of its drain, is
+durable; a resized one gets its slots before anything is launched on them. So the core never knows a node that the engine
+does not have, and what the engine has beyond that after a crash it puts down at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from headway import wire
+from headway.core.scheduler import Scheduler
+from headway.engines import base
+from headway.errors import HeadwayError, InvalidInput, did_you_mean
+from headway.live.intake import Conflict
+from headway.model.events import Event, NodeDrained, NodeJoined, NodeLeft, NodeResized, NodesHeard, NodeUp
+from headway.model.instant import Instant
+from headway.model.job import Kind
+from headway.model.node import NodeSpec, node_flaw
+from headway.model.slots import of_numbers
+from headway.model.snapshot import NodeView
+
+log = logging.getLogger(__name__)
+
+
+class NoSuchNode(HeadwayError):
+    """A node was named that is not in service."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"there is no node {name!r}", did_you_mean(name, known) or "`headway nodes` lists them.")
+
+
+class Recorder(Protocol):
+    """What is wanted of the driver."""
+
+    @property
+    def core(self) -> Scheduler:
+        """The scheduler, to be read."""
+
+    async def request(self, events: Callable[[Instant], Sequence[Event]]) -> int:
+        """Have events recorded."""
+
+    def incident(self, kind: str, subject: str, detail: str) -> None:
+        """Have recorded what an operator should know."""
+
+
+class Nodes:
+    """Takes nodes into service and out of it, one change at a time.
+
+    Args:
+        recorder: records what happens.
+        engine: runs the nodes.
+        read_ahead: of nodes that are added, see `NodeSpec`.
+    """
+
+    def __init__(self, recorder: Recorder, engine: base.Engine, read_ahead: int = 0) -> None:
+        self._recorder = recorder
+        self._engine = engine
+        self._read_ahead = read_ahead
+        self._served: set[str] = set()
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._one = asyncio.Lock()
+
+    # What the driver asks
+
+    def serve(self, nodes: Iterable[NodeSpec]) -> None:
+        """These nodes the engine has now."""
+        self._served.update(node.name for node in nodes)
+
+    def follow(self) -> None:
+        """After a durable turn: end what the core does not know any more."""
+        known = self._recorder.core.state.nodes
+        if len(self._served) == len(known):  # each that is known is served
+            return
+        for name in self._served - known.keys():
+            self._served.discard(name)
+            leaving = self._leaving[name] = asyncio.get_running_loop().create_task(self._engine.leave(name))
+            leaving.add_done_callback(partial(self._has_left, name))
+
+    def _has_left(self, name: str, task: asyncio.Task[None]) -> None:
+        del self._leaving[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("node %s may not have ended", name, exc_info=error)
+
+    async def settle(self) -> None:
+        """Wait until every node that has left has ended."""
+        if self._leaving:
+            await asyncio.wait(list(self._leaving.values()))
+
+    # What operators ask
+
+    async def add(self, new: wire.NewNode) -> wire.NodeChange:
+        """Take a node into service; one that is in service with the same terms is let be.
+
+        Raises:
+            Conflict, base.NameTaken: another node has its name.
+            HeadwayError: a term is wrong, the node does not start, or nothing can be recorded now.
+        """
+        spec = new.spec(self._read_ahead)
+        wrong = node_flaw(spec)
+        if wrong is not None:
+            raise HeadwayError(wrong)
+        async with self._change(spec.name):
+            known = self._recorder.core.state.nodes.get(spec.name)
+            if known is not None:
+                self._see_same(known, spec)
+                return wire.NodeChange(spec.name, False)
+            try:
+                await self._engine.join(spec)
+            except base.NameTaken as taken:
+                self._recorder.incident("name_taken", spec.name, str(taken.args[0]))
+                raise
+            try:
+                await self._recorder.request(lambda now: [NodeJoined(now, spec)])
+            except BaseException:
+                await self._engine.leave(spec.name)
+                raise
+            self._served.add(spec.name)
+            self.follow()  # the turn that recorded it may have ended another
+            return wire.NodeChange(spec.name, True)
+
+    async def drain(self, name: str) -> wire.NodeChange:
+        """Let a node start nothing more and leave with the end of what runs there.
+
+        Raises:
+            NoSuchNode: it is not in service.
+            Conflict: it is the last.
+        """
+        async with self._change(name):
+            if self._known(name).draining:
+                return wire.NodeChange(name, False)
+            self._see_another(name)
+            await self._recorder.request(lambda now: [NodeDrained(now, name)])
+            return wire.NodeChange(name, True, unfit=self._unfit())
+
+    async def remove(self, name: str) -> wire.NodeChange:
+        """End a node at once; what runs there is redone elsewhere. Returns when nothing of it is left.
+
+        Raises:
+            NoSuchNode, Conflict: as `drain`.
+        """
+        async with self._change(name):
+            node = self._known(name)
+            self._see_another(name)
+            redone = len(self._recorder.core.state.attempts_on(node.slots))
+            await self._recorder.request(lambda now: [NodeLeft(now, name)])
+            if (leaving := self._leaving.get(name)) is not None:
+                await asyncio.wait((leaving,))
+            return wire.NodeChange(name, True, redone, self._unfit())
+
+    async def resize(self, name: str, size: wire.NodeSize) -> wire.NodeChange:
+        """Give a node more or fewer slots.
+
+        Raises:
+            NoSuchNode: it is not in service.
+            Conflict: it drains.
+            InvalidInput: less than one slot.
+        """
+        if size.slots < 1:
+            hint = f"A node without slots is one that is removed: `headway node drain {name}`."
+            raise InvalidInput("slots", size.slots, "1 or more", hint=hint)
+        async with self._change(name):
+            node = self._known(name)
+            if node.draining:
+                raise Conflict(f"node {name!r} drains", "It leaves with the last task that runs there.")
+            if node.spec.slots == size.slots:
+                return wire.NodeChange(name, False)
+            surplus = of_numbers(node.places[size.slots :]) & node.slots
+            redone = len(self._recorder.core.state.attempts_on(surplus)) if size.at_once else 0
+            await self._recorder.request(lambda now: [NodeResized(now, name, size.slots, size.at_once)])
+            return wire.NodeChange(name, True, redone, self._unfit())
+
+    # Ours
+
+    @asynccontextmanager
+    async def _change(self, name: str) -> AsyncIterator[None]:
+        """One change at a time; of a node's name that is free again once the last of that name has ended."""
+        async with self._one:
+            if (leaving := self._leaving.get(name)) is not None:
+                await asyncio.wait((leaving,))
+            yield
+
+    def _known(self, name: str) -> NodeView:
+        nodes = self._recorder.core.state.nodes
+        if name not in nodes:
+            raise NoSuchNode(name, nodes)
+        return nodes[name]
+
+    def _see_same(self, known: NodeView, spec: NodeSpec) -> None:
+        """See that a node that is asked for is the one that has its name."""
+        if known.spec == spec and not known.draining:
+            return
+        detail = f"the name {spec.name!r} is taken by a node " + (
+            "that drains" if known.draining else f"of other terms: {known.spec.slots} slots, speed {known.spec.speed:g}"
+        )
+        self._recorder.incident("name_taken", spec.name, detail)
+        hint = "Wait until it has left" if known.draining else "`headway node resize` changes its slots"
+        raise Conflict(detail, f"{hint}; or choose another name.")
+
+    def _see_another(self, name: str) -> None:
+        """See that there are slots left without this node."""
+        others = [node for node in self._recorder.core.state.nodes.values() if node.spec.name != name]
+        if all(node.draining for node in others):
+            detail = f"node {name!r} is the last one" + (", for all others drain" if others else "")
+            self._recorder.incident("last_node", name, detail)
+            raise Conflict(detail, "Add another first: `headway node add NAME --slots N`.")
+
+    def _unfit(self) -> tuple[int, ...]:
+        """Jobs that wait and can never run as the cluster is now."""
+        core = self._recorder.core
+        return tuple(
+            job.id
+            for job in core.state.jobs.values()
+            if job.kind is not Kind.BAG and job.ready and core.misfit(job.spec) is not None
+        )
+
+
+def changes_since(known: Mapping[str, NodeView], nodes: Iterable[NodeSpec], now: Instant) -> Iterator[Event]:
+    """What happened to the nodes while nobody looked: exactly those named are in service now.
+
+    A node of another size is resized, any other difference makes it another node. One that drained goes on to, unless
+    no other would be left.
+
+    Args:
+        known: the core's nodes; they change as the events are fed.
+    """
+    wanted = {node.name: node for node in nodes}
+    for name, was in list(known.items()):
+        if name not in wanted or replace(wanted[name], slots=was.spec.slots) != was.spec:
+            yield NodeLeft(now, name)
+    stays = any(name not in known or not known[name].draining for name in wanted)
+    for name, node in wanted.items():
+        view = known.get(name)
+        if view is None:
+            yield NodeJoined(now, node)
+            continue
+        if view.draining and not stays:
+            yield NodeJoined(now, view.spec)
+        if view.spec != node:
+            yield NodeResized(now, name, node.slots)
+        if not known[name].up:
+            yield NodeUp(now, name)
+    leased = tuple(name for name, view in known.items() if view.spec.lease is not None)
+    if leased:
+        yield NodesHeard(now, leased)
