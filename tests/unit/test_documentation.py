@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import importlib
 import re
 import shlex
@@ -46,6 +47,17 @@ def test_python_on_a_page_can_be_read_and_imports_what_there_is(page: Path) -> N
                 module = importlib.import_module(node.module)
                 for alias in node.names:
                     assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
+
+
+SESSIONS = [page for page in PAGES if blocks(page, "pycon")]
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_sessions_on_a_page_print_what_they_show(page: Path) -> None:
+    source = "".join(blocks(page, "pycon"))
+    session = doctest.DocTestParser().get_doctest(source, {}, str(page), str(page), 0)
+    printed: list[str] = []
+    assert not doctest.DocTestRunner().run(session, out=printed.append).failed, "".join(printed)
 
 
 def test_the_example_of_the_readme_asks_for_what_there_is() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.model.actions import JobStatus
+from headway.model.instant import Instant
 from headway.model.job import Kind, PenaltyShape
 from headway.model.slots import Slots, runs
 from headway.model.workload import FloatArray, IntArray, Workload
@@ -121,6 +122,16 @@ class Schedule:
     def refusals(self) -> int:
         """How many parts of the policy's plans were refused, >= 0."""
         return sum(self.refused.values())
+
+    def held_at(self, instant: Instant) -> dict[int, int]:
+        """How many slots each job held right after this instant, by its place; jobs that held none are left out."""
+        if self.holdings is None:
+            there = np.flatnonzero((self.start != NOT_YET) & (self.start <= instant) & (self.end > instant))
+            return {int(job): int(self.slots[job]) for job in there}
+        changes = self.holdings
+        until = int(np.searchsorted(changes.at, instant, side="right"))
+        held = dict(zip(changes.job[:until].tolist(), changes.slots[:until].tolist(), strict=True))
+        return {job: slots for job, slots in sorted(held.items()) if slots}
 
     def has(self, *statuses: JobStatus) -> NDArray[np.bool_]:
         """Which jobs came to one of these, shape (jobs,)."""

@@ -42,11 +42,9 @@ def deal_spare(dealing: Dealing, rule: str) -> None:
             dealing.deal(job, dealing.size)
 
 
-def finish(
-    view: Snapshot, dealing: Dealing, jobs: Iterable[JobView], short: Reason, emergency: float = math.inf
-) -> Plan:
+def finish(view: Snapshot, dealing: Dealing, jobs: Iterable[JobView], short: Reason) -> Plan:
     """The plan of what was dealt; with a reason for every job that got nothing, if somebody asked."""
-    plan = dealing.write(view.plan(), emergency)
+    plan = dealing.write(view.plan())
     if plan.recording:
         for job in jobs:
             if job.ready and not dealing.dealt.get(job.id):
@@ -111,7 +109,7 @@ class Priority:
         require_spare(self.spare)
 
     def __call__(self, view: Snapshot) -> Plan:
-        dealing, jobs = Dealing(view), view.in_order(by_priority)
+        dealing, jobs = Dealing(view, self.emergency), view.in_order(by_priority)
         if self.reserve == 0:
             for job in dealing.while_slots_are_left(jobs):
                 dealing.deal(job, dealing.size)
@@ -120,7 +118,7 @@ class Priority:
             for position, job in enumerate(dealing.while_slots_are_left(jobs)):
                 dealing.deal(job, share if position == 0 else 1)
             deal_spare(dealing, self.spare)
-        return finish(view, dealing, jobs, Reason.NO_SHARE, self.emergency)
+        return finish(view, dealing, jobs, Reason.NO_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +206,11 @@ class Workload:
         require_spare(self.spare)
 
     def __call__(self, view: Snapshot) -> Plan:
-        dealing, jobs = Dealing(view), view.in_order(by_priority)
+        dealing, jobs = Dealing(view, self.emergency), view.in_order(by_priority)
         for job in dealing.while_slots_are_left(jobs):
             deal_pace(dealing, job, from_seconds(self.period))
         deal_spare(dealing, self.spare)
-        return finish(view, dealing, jobs, Reason.NO_SHARE, self.emergency)
+        return finish(view, dealing, jobs, Reason.NO_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +241,11 @@ class Deadline:
             raise InvalidInput("caution", self.caution, "a number, 0 or more")
 
     def __call__(self, view: Snapshot) -> Plan:
-        dealing, jobs = Dealing(view), view.in_order(by_priority)
+        dealing, jobs = Dealing(view, self.emergency), view.in_order(by_priority)
         for job in dealing.while_slots_are_left(view.in_order(with_due_date_by_priority)):
             if job.due == NEVER:
                 break
             deal_pace(dealing, job, job.due - view.now, self.caution)
         deal_spare(dealing, self.spare)
         short = Reason.NOT_NEEDED_YET if self.spare == "none" else Reason.NO_SHARE
-        return finish(view, dealing, jobs, short, self.emergency)
+        return finish(view, dealing, jobs, short)

@@ -42,6 +42,10 @@ class Dealing:
     have got theirs: so each keeps what it holds and where it runs, and only what it gives up passes to another. There
     the running task ends first (claim `AFTER`, Lin14 figure 3.2), unless the job is an emergency.
 
+    Args:
+        emergency: jobs of this priority or a higher one do not wait for the tasks that run on their slots, and may have
+            those on which less important bags run their last tasks.
+
     Attributes:
         size: how many slots can be dealt.
         dealt: the slots of each job that got some, by job id; complete once the plan is written.
@@ -56,8 +60,9 @@ class Dealing:
         kept: the tasks of workflows that start now or for which slots are kept.
     """
 
-    def __init__(self, view: Snapshot) -> None:
+    def __init__(self, view: Snapshot, emergency: float = math.inf) -> None:
         self.view = view
+        self.emergency = emergency
         taken = NO_SLOTS
         self.running: dict[int, Slots] = {}
         for _, job, _, attempt in view.running:
@@ -124,13 +129,15 @@ class Dealing:
             return 0
         if job.kind is Kind.WORKFLOW:
             return self._deal_tasks(job, wanted)
+        spare = self.last.get(job.id, NO_SLOTS)
         if job.kind is Kind.RIGID:
-            wanted, spare = job.width, sum(self.last.values())
-            if sum(self.room) + count(spare) < wanted:
+            wanted, spare, offers = job.width, sum(self.last.values()), self.room
+            if sum(offers) + count(spare) < wanted:
                 return 0
-            offers = self.room
         else:
-            spare, offers = self.last.get(job.id, NO_SLOTS), [] if job.id in self.last else self.offers(job)
+            offers = [] if spare else self.offers(job)
+            if job.priority >= self.emergency and job.ready:
+                spare = sum(slots for bag, slots in self.last.items() if self._makes_room(self.view.jobs[bag], job))
         share, gained = self.shares.setdefault(job.id, [0] * len(self.classes)), 0
         for position in self.ranking(job) if offers else ():
             gets = min(offers[position], wanted - gained)
@@ -139,6 +146,10 @@ class Dealing:
             gained += gets
         gained += self._deal_last(job, lowest(spare, wanted - gained))
         return gained
+
+    def _makes_room(self, bag: JobView, job: JobView) -> bool:
+        """Whether a bag's last tasks may be killed for an emergency."""
+        return bag.spec.preemptible and bag.priority < job.priority
 
     def _deal_last(self, job: JobView, slots: Slots) -> int:
         """Give the job slots on which a bag's last tasks run."""
@@ -188,25 +199,22 @@ class Dealing:
         self.shares.clear()
 
     def while_slots_are_left(self, jobs: Iterable[JobView]) -> Iterator[JobView]:
-        """The jobs one after the other, until one with ready tasks finds all slots dealt."""
+        """The jobs one after the other, until one with ready tasks finds all slots dealt that it might get."""
         for job in jobs:
-            if not any(self.room) and (job.ready or not any(self.last.values())):
+            needs_room = job.ready and job.priority < self.emergency
+            if not any(self.room) and (needs_room or not any(self.last.values())):
                 return
             yield job
 
-    def write(self, plan: Plan, emergency: float = math.inf) -> Plan:
-        """Put what was dealt into the plan: only the jobs for which it is a change.
-
-        Args:
-            emergency: jobs of this priority or a higher one do not wait for the tasks that run on their slots.
-        """
+    def write(self, plan: Plan) -> Plan:
+        """Put what was dealt into the plan: only the jobs for which it is a change."""
         self._choose()
         for holder in set(self.view.owners.values()):
             self.dealt.setdefault(holder.id, NO_SLOTS)
         for dealt, slots in sorted(self.dealt.items()):
             job = self.view.jobs[dealt]
             if job.kind is not Kind.WORKFLOW and slots != job.held:
-                plan.hold(job.id, slots, Claim.KILL if job.priority >= emergency else Claim.AFTER)
+                plan.hold(job.id, slots, Claim.KILL if job.priority >= self.emergency else Claim.AFTER)
         for placed, task, slots in self.placed:
             plan.place(placed, task, slots)
         return plan

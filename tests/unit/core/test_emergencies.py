@@ -77,3 +77,27 @@ def test_a_cancelled_job_has_lost_nothing_to_others() -> None:
     view = scheduler.state.jobs[1]
     scheduler.handle(TaskEnded(2 * SECOND, 1, 0, 1, Outcome.KILLED))
     assert (view.kills, view.lost) == (0, 0)
+
+
+def last_tasks(**terms: Any) -> Scheduler:
+    """Four slots, on which run the last tasks of job 1."""
+    scheduler = Scheduler(registry.find, POLICY)
+    scheduler.handle(NodeJoined(0, node("a", slots=4)))
+    scheduler.handle(JobSubmitted(0, job(1, tasks=4, estimate=100, **terms)))
+    scheduler.handle(Woke(0))
+    assert not scheduler.state.jobs[1].ready
+    return scheduler
+
+
+def test_the_last_tasks_of_a_bag_make_room_as_well() -> None:
+    scheduler = last_tasks()
+    assert len([action for action in arrive(scheduler, tasks=2, priority=100) if isinstance(action, Kill)]) == 2
+    assert not scheduler.refusals
+    scheduler.check()
+
+
+def test_but_not_those_of_an_emergency_of_its_rank_nor_those_not_to_be_killed() -> None:
+    for terms in ({"priority": 100}, {"preemptible": False}):
+        scheduler = last_tasks(**terms)
+        assert not [action for action in arrive(scheduler, tasks=2, priority=100) if isinstance(action, Kill)], terms
+        assert not scheduler.refusals
