@@ -11,14 +11,14 @@ from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError
-from headway.live import work
+from headway.live import checks, work
 from headway.live.intake import Offer
 from headway.live.journal import Batch, Journal, JournalFull, encode, event_row
 from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
 from headway.model.events import Event, JobChanged, JobSubmitted, Outcome, Woke
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec
-from headway.model.snapshot import PolicySource
+from headway.model.snapshot import JobView, PolicySource
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class OpenJob:
         started: its first launch; None before.
         done: tasks with a final outcome; `failed` of them without success.
         work: None until something of it is launched.
+        view: what the core knows of it.
     """
 
     spec: JobSpec
@@ -47,6 +48,7 @@ class OpenJob:
     done: int = 0
     failed: int = 0
     work: wire.Work | None = None
+    view: JobView | None = None
 
 
 @dataclass(slots=True)
@@ -125,6 +127,8 @@ class Ledger:
             )
             for row in self.journal.jobs(open_only=True)
         }
+        for job, kept in self.open.items():
+            kept.view = self.core.state.jobs.get(job)
         self._clients = Counter(kept.client for kept in self.open.values())
         self._used = {}
         if self.open.keys() != self.core.state.jobs.keys():
@@ -158,6 +162,7 @@ class Ledger:
             batch.submissions.append((caller, key, digest, answer.jobs[0], len(answer.jobs), answer.cursor))
         for spec in offer.specs:
             self.feed(entry, JobSubmitted(now, spec))
+            self.open[spec.id].view = self.core.state.jobs.get(spec.id)
         return answer
 
     def feed(self, entry: Entry, event: Event, ended: base.Ended | None = None) -> bool:
@@ -184,6 +189,9 @@ class Ledger:
                     kept = self.open.pop(action.job)
                     self._clients[kept.client] -= 1
                     batch.ended.append((action.status.value, kept.started, now, kept.done, kept.failed, action.job))
+                    if kept.view is not None:
+                        batch.statistics += checks.run_times(kept.view, now)
+                        batch.losses += checks.losses(kept.view, now)
                     self._tell(entry, kept, action.job, None, action.status.value, None, files=False)
                 case Wake():
                     self.wake_at = min(self.wake_at, action.at)

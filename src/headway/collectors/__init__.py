@@ -1,0 +1,1 @@
+"""Collectors: plug-ins that measure nodes for the status checker (Lin14 3.5.1)."""

@@ -1,0 +1,29 @@
+"""Collectors by name: Headway's own, and those that packages add under the entry point `headway.collectors`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from headway.collectors.base import Collector, CollectorFactory
+from headway.collectors.machine import Machine, NodeProcesses
+
+GROUP: Final = "headway.collectors"
+"""Entry point under which a package offers collectors: name = a callable that makes one."""
+
+BUILT_IN: Final[dict[str, CollectorFactory]] = {"machine": Machine, "node": NodeProcesses}
+
+
+def installed() -> dict[str, Callable[[], Collector]]:
+    """What makes each installed collector, by name; an added one is loaded only then. Built-in names win."""
+    found: dict[str, Callable[[], Collector]] = {
+        entry.name: partial(_made, entry) for entry in entry_points(group=GROUP)
+    }
+    return found | BUILT_IN
+
+
+def _made(entry: EntryPoint) -> Collector:
+    factory: CollectorFactory = entry.load()
+    return factory()

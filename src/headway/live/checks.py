@@ -1,0 +1,169 @@
+"""The tables of the status checker (Lin14 3.5.1), in the journal's file: what was found, for other programs to read.
+
+They are described in docs/reference/journal.md. Nothing of the server depends on them: they may be emptied.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple
+
+from headway.model.instant import SECOND, Duration, Instant
+from headway.model.job import JobId
+from headway.model.snapshot import JobView
+
+KEPT: Final[Duration] = 7 * 86_400 * SECOND
+"""How long metrics and statuses are kept, if that are not more than `ROWS_MAX`."""
+
+DROPPED_AT_ONCE: Final[Duration] = 3600 * SECOND
+"""With each write at most so much goes that is too old: whoever waits for the server is not kept waiting."""
+
+ROWS_MAX: Final = 500_000
+"""Rows that a table of metrics or statuses has, about; older ones go first."""
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS node_metrics (
+    at INTEGER NOT NULL, node TEXT NOT NULL, metric TEXT NOT NULL, value REAL NOT NULL,
+    PRIMARY KEY (at, node, metric)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS slot_statuses (
+    at INTEGER NOT NULL, node TEXT NOT NULL, slot INTEGER NOT NULL, status TEXT NOT NULL,
+    PRIMARY KEY (at, node, slot)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS job_statistics (
+    job INTEGER NOT NULL, node_class TEXT NOT NULL, at INTEGER NOT NULL,
+    count INTEGER NOT NULL, mean INTEGER NOT NULL, spread INTEGER NOT NULL,
+    PRIMARY KEY (job, node_class)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS job_losses (
+    job INTEGER PRIMARY KEY, at INTEGER NOT NULL, lost INTEGER NOT NULL, kills INTEGER NOT NULL
+);
+"""
+"""Ordered by instant, so that new rows go to the end and old ones from the beginning: a write touches few pages."""
+
+STATISTICS: Final = "INSERT OR REPLACE INTO job_statistics VALUES (?, ?, ?, ?, ?, ?)"
+LOSSES: Final = "INSERT OR REPLACE INTO job_losses VALUES (?, ?, ?, ?)"
+
+
+class MetricRow(NamedTuple):
+    """A metric of a node as it was found."""
+
+    at: Instant
+    node: str
+    metric: str
+    value: float
+
+
+class StatusRow(NamedTuple):
+    """What a slot, counted from 0 on its node, was found doing; until the next row of the slot."""
+
+    at: Instant
+    node: str
+    slot: int
+    status: str
+
+
+class StatisticsRow(NamedTuple):
+    """Run times of a job's tasks on one class of nodes, in microseconds; see `run_times`."""
+
+    job: JobId
+    node_class: str
+    at: Instant
+    count: int
+    mean: Duration
+    spread: Duration
+
+
+class LossRow(NamedTuple):
+    """What a job has lost: slot time of attempts that were killed or lost, and how many were killed for others."""
+
+    job: JobId
+    at: Instant
+    lost: Duration
+    kills: int
+
+
+class Checks:
+    """Writes and reads the tables.
+
+    Args:
+        db: the journal's file.
+        transaction: makes what is written durable; raises `JournalFull` where the disk takes no more.
+    """
+
+    def __init__(
+        self, db: sqlite3.Connection, transaction: Callable[[], AbstractContextManager[sqlite3.Connection]]
+    ) -> None:
+        self._db = db
+        self._transaction = transaction
+
+    def write(
+        self,
+        metrics: Iterable[MetricRow],
+        statuses: Iterable[StatusRow],
+        statistics: Iterable[StatisticsRow],
+        losses: Iterable[LossRow],
+        *,
+        metrics_since: Instant,
+        statuses_since: Instant,
+    ) -> None:
+        """Add what was found, and let go of what was found before the two instants.
+
+        Raises:
+            JournalFull: the disk takes no more; nothing was written.
+        """
+        with self._transaction() as db:
+            db.executemany("INSERT OR REPLACE INTO node_metrics VALUES (?, ?, ?, ?)", metrics)
+            db.executemany("INSERT OR REPLACE INTO slot_statuses VALUES (?, ?, ?, ?)", statuses)
+            db.executemany(STATISTICS, statistics)
+            db.executemany(LOSSES, losses)
+            for table, since in (("node_metrics", metrics_since), ("slot_statuses", statuses_since)):
+                db.execute(
+                    f"DELETE FROM {table} WHERE at < min(?, (SELECT min(at) FROM {table}) + ?)",
+                    (since, DROPPED_AT_ONCE),
+                )
+
+    def metrics(
+        self, since: Instant, limit: int, *, node: str | None = None, metric: str | None = None
+    ) -> list[MetricRow]:
+        """Metrics that were found at an instant or later, in order; only the first so many."""
+        rows = self._db.execute(
+            "SELECT at, node, metric, value FROM node_metrics WHERE at >= ? AND (? IS NULL OR node = ?)"
+            " AND (? IS NULL OR metric = ?) ORDER BY at, node, metric LIMIT ?",
+            (since, node, node, metric, metric, limit),
+        )
+        return [MetricRow(*row) for row in rows]
+
+    def statistics(self, job: JobId) -> list[StatisticsRow]:
+        """What the table has of a job."""
+        rows = self._db.execute(
+            "SELECT job, node_class, at, count, mean, spread FROM job_statistics WHERE job = ? ORDER BY node_class",
+            (job,),
+        )
+        return [StatisticsRow(*row) for row in rows]
+
+    def losses(self, job: JobId) -> LossRow | None:
+        """What the table has of a job's losses; None if it lost nothing."""
+        row = self._db.execute("SELECT job, at, lost, kills FROM job_losses WHERE job = ?", (job,)).fetchone()
+        return None if row is None else LossRow(*row)
+
+
+def run_times(job: JobView, at: Instant) -> list[StatisticsRow]:
+    """What was observed of a job's tasks by class of nodes.
+
+    `count` is how many ran there; in `mean` and `spread` the user's own word on the class, if there was one, counts as
+    one more.
+    """
+    said = {node_class for node_class, _ in job.spec.profile}
+    found = (
+        StatisticsRow(job.id, node_class, at, times.count - (node_class in said), times.mean, times.spread)
+        for node_class, times in sorted(job.times.items())
+    )
+    return [row for row in found if row.count]
+
+
+def losses(job: JobView, at: Instant) -> list[LossRow]:
+    """What a job has lost; nothing where it lost nothing."""
+    return [LossRow(job.id, at, job.lost, job.kills)] if job.lost or job.kills else []
