@@ -16,13 +16,12 @@ import click
 import numpy as np
 
 from headway.cli.show import print_table, span
-from headway.errors import HeadwayError, InvalidInput
+from headway.cli.trace import Trace, names_trace
+from headway.errors import HeadwayError
 from headway.metrics import summarise, to_json, write_schedule
 from headway.model.actions import JobStatus
-from headway.model.instant import to_seconds
 from headway.model.node import NodeSpec
 from headway.model.schedule import NOT_YET, Schedule
-from headway.model.workload import Workload
 
 COLUMNS: Final = {
     "wait": "wait_mean",
@@ -46,28 +45,18 @@ PICTURE_ATTEMPTS_MAX: Final = 200_000
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--policy", "texts", multiple=True, help="NAME[:KEY=VALUE,...]; may be given many times; default easy.")
 @click.option("--slots", type=int, help="One node with so many slots of speed 1.")
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
-@click.option("--as", "kind", type=click.Choice(["rigid", "bags"]), help="What a job with several processors is.")
-@click.option("--recipe", help="Turn the log into a workload as a paper did: lin14.")
-@click.option("--first", type=int, help="Only the first so many jobs (of what the recipe made).")
-@click.option("--load", type=float, help="Scale the gaps between releases so that the offered load is this.")
-@click.option("--seed", default=0, show_default=True, help="What fixes the chance in a recipe.")
+@names_trace
 @click.option("--schedule", type=click.Path(dir_okay=False), help="Write job,release,start,end,slots here.")
 @click.option("--out", type=click.Path(file_okay=False), help="Write schedules, metrics and pictures to this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one list, an object a policy; times in seconds.")
 def simulate(
-    file: str,
+    trace: Trace,
     texts: tuple[str, ...],
     slots: int | None,
     cluster: str | None,
-    kind: Any,
-    recipe: str | None,
-    first: int | None,
-    load: float | None,
-    seed: int,
     schedule: str | None,
     out: str | None,
     as_json: bool,
@@ -81,9 +70,10 @@ def simulate(
 
     nodes = _nodes(slots, cluster)
     policies = _policies(texts)
-    workload = _workload(file, nodes, kind, recipe, first, load, seed)
+    held = sum(node.slots for node in nodes)
+    workload = trace.read(held)
     if not as_json:
-        _tell(workload, nodes, whole=first is None)
+        trace.tell(workload, held)
     # What cannot be written is said now, not after a long run.
     if out is not None:
         make_folder(Path(out))
@@ -102,7 +92,7 @@ def simulate(
             write_schedule(done, path)
         written.append(f"Written: {', '.join(map(str, paths))}.")
     if out is not None:
-        names = write_out(Path(out), schedules, metrics, sum(node.slots for node in nodes))
+        names = write_out(Path(out), schedules, metrics, held)
         written.append(f"Written to {out}: {', '.join(names)}.")
     if as_json:
         dropped = sum(workload.dropped.values())
@@ -140,46 +130,6 @@ def _policies(texts: Sequence[str]) -> tuple[str, ...]:
     for text in policies:
         find(text)
     return policies
-
-
-def _workload(
-    file: str,
-    nodes: Sequence[NodeSpec],
-    kind: Any,
-    recipe: str | None,
-    first: int | None,
-    load: float | None,
-    seed: int,
-) -> Workload:
-    """The jobs to be run: read, then recipe, then first, then load."""
-    from headway.traces import read_workload, transforms
-
-    slots = sum(node.slots for node in nodes)
-    workload = read_workload(file, machine=slots, as_kind=kind or ("bags" if recipe else None))
-    if recipe is not None:
-        workload = transforms.by_recipe(workload, recipe, seed=seed)
-    if kind == "rigid" and recipe is not None:
-        workload = transforms.as_rigid(workload)
-    if first is not None:
-        workload = transforms.first(workload, first)
-    if load is not None:
-        workload = transforms.with_load(workload, load, slots)
-    if not len(workload):
-        raise InvalidInput("jobs", 0, "at least one", source=file)
-    return workload
-
-
-def _tell(workload: Workload, nodes: Sequence[NodeSpec], whole: bool) -> None:
-    """What is run; readers count what they leave out or cut over the whole log, also where not all of it is run."""
-    slots = sum(node.slots for node in nodes)
-    left_out = ", ".join(f"{count} {reason}" for reason, count in workload.dropped.items() if count)
-    length = to_seconds(int(workload.release[-1] - workload.release[0]))
-    click.echo(
-        f"{len(workload):,} jobs released within {span(length)}, on {slots} slots."
-        + (f" Left out{'' if whole else ' of the whole log'}: {left_out}." if left_out else "")
-    )
-    for note in workload.notes:
-        click.echo(note if whole else f"In the whole log: {note}")
 
 
 def print_metrics(metrics: Mapping[str, Mapping[str, Any]], schedules: Mapping[str, Schedule]) -> None:

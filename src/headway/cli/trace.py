@@ -1,0 +1,94 @@
+"""Which jobs a command runs: a file, and what is made of it; alike for commands that simulate and that replay."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+
+from headway.cli.show import span
+from headway.errors import InvalidInput
+from headway.model.instant import to_seconds
+from headway.model.workload import Workload
+
+Command = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A file of jobs, and what is made of it.
+
+    Attributes:
+        file: a log or a table.
+        kind: what a job with several processors is; None: as the file or the recipe has it.
+        recipe: turns a log into a workload as a paper did.
+        first: only so many jobs.
+        load: the offered load that gaps are scaled to.
+        seed: what fixes the chance in a recipe.
+    """
+
+    file: str
+    kind: Literal["rigid", "bags"] | None
+    recipe: str | None
+    first: int | None
+    load: float | None
+    seed: int
+
+    def read(self, slots: int, *, drop_wider: bool = True) -> Workload:
+        """The jobs to be run on so many slots: read, then recipe, then first, then load.
+
+        Args:
+            drop_wider: leave jobs of a log out that want more slots at once, and count them.
+
+        Raises:
+            InvalidInput: the file's content or an option is wrong, or there are no jobs.
+            HeadwayError: the file cannot be read.
+        """
+        from headway.traces import read_workload, transforms
+
+        machine = slots if drop_wider else None
+        workload = read_workload(self.file, machine=machine, as_kind=self.kind or ("bags" if self.recipe else None))
+        if self.recipe is not None:
+            workload = transforms.by_recipe(workload, self.recipe, seed=self.seed)
+        if self.kind == "rigid" and self.recipe is not None:
+            workload = transforms.as_rigid(workload)
+        if self.first is not None:
+            workload = transforms.first(workload, self.first)
+        if self.load is not None:
+            workload = transforms.with_load(workload, self.load, slots)
+        if not len(workload):
+            raise InvalidInput("jobs", 0, "at least one", source=self.file)
+        return workload
+
+    def tell(self, workload: Workload, slots: int) -> None:
+        """Say what is run. Readers count what they leave out or cut over the whole log, also if only part is run."""
+        whole = self.first is None
+        left_out = ", ".join(f"{count} {reason}" for reason, count in workload.dropped.items() if count)
+        length = to_seconds(int(workload.release[-1] - workload.release[0]))
+        click.echo(
+            f"{len(workload):,} jobs released within {span(length)}, on {slots} slots."
+            + (f" Left out{'' if whole else ' of the whole log'}: {left_out}." if left_out else "")
+        )
+        for note in workload.notes:
+            click.echo(note if whole else f"In the whole log: {note}")
+
+
+def names_trace(command: Command) -> Command:
+    """Give a command the argument and options that say which jobs it runs; it gets them as `trace`."""
+
+    @click.argument("file", type=click.Path(dir_okay=False))
+    @click.option("--as", "kind", type=click.Choice(["rigid", "bags"]), help="What a job with several processors is.")
+    @click.option("--recipe", help="Turn the log into a workload as a paper did: lin14.")
+    @click.option("--first", type=int, help="Only the first so many jobs (of what the recipe made).")
+    @click.option("--load", type=float, help="Scale the gaps between releases so that the offered load is this.")
+    @click.option("--seed", default=0, show_default=True, help="What fixes the chance in a recipe.")
+    @functools.wraps(command)
+    def with_options(
+        file: str, kind: Any, recipe: str | None, first: int | None, load: float | None, seed: int, **rest: Any
+    ) -> Any:
+        return command(trace=Trace(file, kind, recipe, first, load, seed), **rest)
+
+    return with_options
