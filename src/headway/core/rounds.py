@@ -31,7 +31,8 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Pl
         plan, failure = Plan(), raised
     else:
         state.arrived = []
-        carry_out(state, plan, refusals)
+        if plan.allocations or plan.promises or state.refused:
+            carry_out(state, plan, refusals)
     state.round_due = False
     return plan, failure
 
@@ -42,6 +43,8 @@ def carry_out(state: State, plan: Plan, refusals: Counter[str]) -> None:
         state.refused.clear()
     if plan.allocations:
         commit(state, plan.allocations, refusals)
+    if not plan.promises:
+        return
     promised: dict[JobId, Instant] = {}
     for promise in plan.promises:  # of a workflow's tasks the first to start counts
         promised[promise.job] = min(promise.start, promised.get(promise.job, NEVER))

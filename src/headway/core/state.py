@@ -203,7 +203,8 @@ class State(Snapshot):
     def launch(self, job: JobView, task: int, slots: Slots, fed: bool) -> None:
         """Start an attempt at a task that was taken, on slots that run nothing."""
         job.tries[task] = number = job.tries.get(task, 0) + 1
-        expected_end = self._expected_end(job, task, slots)
+        plain = job.kind is Kind.RIGID and self.uniform and not job.kept
+        expected_end = self.now + job.estimate if plain else self._expected_end(job, task, slots)
         attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed)
         job.attempts[task] = attempt
         job.promise = None
@@ -219,8 +220,7 @@ class State(Snapshot):
 
     def _expected_end(self, job: JobView, task: int, slots: Slots) -> Instant:
         """When an attempt that starts now is expected to end, from its last checkpoint if it has one."""
-        run_time = job.estimate if job.kind is Kind.RIGID and self.uniform else self.time_of(job, task, slots)
-        return self.now + (max(0, run_time - job.kept.get(task, 0)) if job.kept else run_time)
+        return self.now + max(0, self.time_of(job, task, slots) - job.kept.get(task, 0))
 
     def end(self, attempt: AttemptView, outcome: Outcome) -> None:
         """An attempt has ended: decide what becomes of its task, then pass its slots on."""
