@@ -116,16 +116,17 @@ def attempt_report(driver: Driver, attempt: AttemptView) -> wire.AttemptReport:
         attempt.number,
         slot_names(driver, attempt.slots),
         attempt.start,
-        _expected_end(attempt),
+        _expected_end(driver, attempt),
     )
 
 
-def _expected_end(attempt: AttemptView) -> Instant | None:
-    """By the estimate somebody gave, else by how long the job's tasks took so far; the core's default tells nobody."""
+def _expected_end(driver: Driver, attempt: AttemptView) -> Instant | None:
+    """By what is believed now, where somebody said it or it was observed; the core's default tells nobody."""
     job = attempt.job
-    if job.spec.estimate is not None or job.spec.plan:
-        return attempt.expected_end
-    return attempt.start + job.spent // job.ended if job.ended else None
+    if job.spec.estimate is None and not (job.spec.plan or job.spec.profile or job.ended):
+        return None
+    run_time = driver.core.state.time_of(job, attempt.task, attempt.slots)
+    return attempt.start + max(0, run_time - job.kept.get(attempt.task, 0))
 
 
 def node_list(driver: Driver) -> wire.NodeList:
