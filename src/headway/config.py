@@ -7,6 +7,7 @@ slots = 8          # shares of the node that a task can hold; default 1
 speed = 1.5        # work per second relative to a reference node; default 1
 cores = 16         # default one a slot
 site = "cellar"    # default "local"
+kind = "xeon-2014" # class of machines on which a task runs alike; default: all of one speed are
 lease = 30         # seconds of silence after which it counts as down; default: its engine tells
 count = 3          # that many alike, named big-1, big-2, big-3; default one, named big
 ```
@@ -46,6 +47,7 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "speed": (_is_amount, "a number greater than 0"),
     "cores": (_is_count, _COUNT),
     "site": (_is_name, _NAME),
+    "kind": (_is_name, _NAME),
     "lease": (_is_amount, "seconds, more than 0"),
     "count": (_is_count, _COUNT),
 }

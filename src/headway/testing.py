@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -110,7 +111,8 @@ class FakeEngine:
         launched: everything that was ever launched, in order.
         killed, acknowledged: what was asked for, in order.
         kept: ends that were reported and not acknowledged yet.
-        nodes: what it was started with; empty before.
+        nodes: those in service, as they are now; empty before the start.
+        unwilling: names of nodes that cannot be started, and what is said of each.
         stopped: whether it was stopped.
     """
 
@@ -121,6 +123,7 @@ class FakeEngine:
         self.acknowledged: list[base.AttemptKey] = []
         self.kept: list[base.Ended] = list(found.ended)
         self.nodes: tuple[NodeSpec, ...] = ()
+        self.unwilling: dict[str, base.EngineError] = {}
         self.stopped = False
         self._found = found
         self._instant = instant
@@ -131,6 +134,32 @@ class FakeEngine:
         self.nodes, self._report = tuple(nodes), report
         self.running.update((key, base.Assignment(*key, ())) for key in sorted(self._found.running))
         return self._found
+
+    async def join(self, node: NodeSpec) -> None:
+        """Have one more node."""
+        await asyncio.sleep(0)
+        if node.name in self.unwilling:
+            raise self.unwilling[node.name]
+        self.nodes += (node,)
+
+    async def leave(self, name: str) -> None:
+        """Have it no more, and let go of what runs there."""
+        self.nodes = tuple(node for node in self.nodes if node.name != name)
+        self._drop(name)
+        await asyncio.sleep(0)
+
+    def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
+        """Have other slots there; at once: what runs beyond is killed."""
+        self.nodes = tuple(replace(node, slots=slots) if node.name == name else node for node in self.nodes)
+        for key, assignment in list(self.running.items()):
+            beyond = (member for member in assignment.members if member.node == name and max(member.slots) >= slots)
+            if at_once and any(beyond):
+                asyncio.get_running_loop().call_soon(self.end, *key, Outcome.KILLED)
+
+    def _drop(self, node: str) -> None:
+        for key, assignment in list(self.running.items()):
+            if any(member.node == node for member in assignment.members):
+                del self.running[key]
 
     def launch(self, assignment: base.Assignment) -> None:
         """Note it; it runs until the test ends it."""
@@ -176,7 +205,5 @@ class FakeEngine:
 
     def lose(self, node: str) -> None:
         """A node is lost with all that runs there."""
-        for key, assignment in list(self.running.items()):
-            if any(member.node == node for member in assignment.members):
-                del self.running[key]
+        self._drop(node)
         self.report(base.NodeLost(node, "the test took it"))

@@ -8,7 +8,7 @@ from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, clock, print_json, print_table, span, when
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
-from headway.wire import JobReport
+from headway.wire import JobReport, NodeReport
 
 STATUSES = ["open", *(status.value for status in JobStatus)]
 
@@ -106,16 +106,24 @@ def nodes(reach: Reach, as_json: bool) -> None:
         (
             node.name,
             node.site,
+            node.kind,
             f"{node.speed:g}",
-            "drains" if node.draining else "up" if node.up else "down",
+            node_status(node),
             "".join(MARKS[status] for status in node.slots),
             ", ".join(f"{attempt.job}.{attempt.task}" for attempt in node.attempts),
         )
         for node in found
     ]
-    columns = ("node", "site", "speed", "status", "slots", "runs (job.task)")
+    columns = ("node", "site", "kind", "speed", "status", "slots", "runs (job.task)")
     print_table(columns, rows, right=("speed",), fold=("slots", "runs (job.task)"))
     click.echo("  ".join(f"{mark} {status}" for status, mark in MARKS.items()))
+
+
+def node_status(node: NodeReport) -> str:
+    """Whether a node is up, and whether it or slots of it are about to leave."""
+    if node.draining:
+        return "drains"
+    return ("up" if node.up else "down") + (f", {node.closing} slots go" if node.closing else "")
 
 
 @click.command()

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "explain": ("headway.cli.live", "Say why a job waits."),
     "cancel": ("headway.cli.live", "End jobs."),
     "nodes": ("headway.cli.live", "Show the nodes and what runs on them."),
+    "node": ("headway.cli.node", "Add, drain, remove and resize nodes."),
     "policy": ("headway.cli.live", "Show or change the policy that decides."),
     "policies": ("headway.cli.policies", "List the policies there are, with their parameters."),
     "simulate": ("headway.cli.simulate", "Run a log or a table of jobs under one or more policies."),

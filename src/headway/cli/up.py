@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--slots", type=int, help="One node with so many slots; default one a processor.")
+@click.option("--slots", type=int, help="One node with so many slots. Default: the nodes there were before.")
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes, all on this machine.")
 @click.option("--policy", help="NAME[:KEY=VALUE,...]; default the one that decided last, at first deadline.")
 @click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
@@ -31,7 +30,8 @@ def up(
     """Run a server on this machine until it is told to end (ctrl-c).
 
     Other commands find it, and the token it demands, by its data directory. Everything accepted is kept there: start it
-    again after whatever happened, and it goes on.
+    again after whatever happened, and it goes on, with the nodes it had unless others are named. At first it has one
+    node with a slot for each processor.
     """
     from headway.client.address import data_directory
     from headway.config import read_cluster, uniform_cluster
@@ -41,15 +41,15 @@ def up(
         raise HeadwayError("--slots and --cluster were both given", "A cluster file says how many slots each node has.")
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    nodes = read_cluster(cluster) if cluster else uniform_cluster(slots if slots is not None else os.cpu_count() or 1)
+    nodes = read_cluster(cluster) if cluster else None if slots is None else uniform_cluster(slots)
 
     def say(running: Running) -> None:
         place = {"url": running.url, "token_file": str(running.token_file), "pid": running.pid}
         if as_json:
             click.echo(json.dumps(place))
             return
-        count = sum(node.slots for node in nodes)
-        click.echo(f"Headway is up at {running.url} with {counted(count, 'slot')} on {counted(len(nodes), 'node')}.")
+        size = f"{counted(running.slots, 'slot')} on {counted(running.nodes, 'node')}"
+        click.echo(f"Headway is up at {running.url} with {size}.")
         click.echo(f"Its token is in {running.token_file}; ctrl-c ends it in order.")
 
     run(Settings(Path(data_directory(data)), nodes, policy, host, port), say)

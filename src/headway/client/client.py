@@ -15,21 +15,25 @@ from typing import Any, Final, Self, overload
 
 from headway.client.address import Unreachable, find_server
 from headway.client.connection import PAUSES, Line, Query, Refused, Server, pauses
-from headway.client.job import Job, When, described, instant
+from headway.client.job import Job, When, described, duration, instant
 from headway.client.waiters import Sink, Waiter, Waiters
 from headway.errors import HeadwayError
 from headway.model.job import JobId
 from headway.wire import (
+    ADD_NODE,
     CANCEL,
     CHANGE,
     CHOOSE,
     CLEAR,
+    DRAIN_NODE,
     EXPLAIN,
     JOB,
     JOBS,
     MESSAGES,
     NODES,
     POLICY,
+    REMOVE_NODE,
+    RESIZE_NODE,
     RESULTS,
     STATISTICS,
     SUBMIT,
@@ -41,7 +45,10 @@ from headway.wire import (
     JobsNamed,
     Message,
     NewJob,
+    NewNode,
+    NodeChange,
     NodeReport,
+    NodeSize,
     PolicyText,
     ResultsWanted,
     Statistics,
@@ -59,6 +66,9 @@ INLINE_MAX: Final = 64 << 10
 
 PATIENCE_SECONDS: Final = 60.0
 """How long a question is repeated while no server answers, for it may be being started again."""
+
+NODE_SECONDS: Final = 60.0
+"""How long the server may take, on top of the usual, to start the processes of a node or to end them."""
 
 log = logging.getLogger("headway.client")
 
@@ -202,6 +212,54 @@ class Client:
     def nodes(self) -> list[NodeReport]:
         """The nodes of the cluster in order of joining."""
         return list(self._server.ask(NODES).nodes)
+
+    def add_node(
+        self,
+        name: str,
+        slots: int = 1,
+        *,
+        speed: float = 1.0,
+        cores: int | None = None,
+        kind: str = "",
+        site: str = "local",
+        lease: float | None = None,
+    ) -> NodeChange:
+        """Take a node into service; one that is in service with the same terms is let be. `lease` in seconds.
+
+        Raises:
+            HeadwayError: another node has this name, a term is wrong, or the node does not start.
+        """
+        held = duration(lease, "lease")
+        body = NewNode(name, slots, speed, cores, site, held, kind)
+        answer: NodeChange = self._server.ask(ADD_NODE, body=body, wait=NODE_SECONDS)
+        return answer
+
+    def drain_node(self, name: str) -> NodeChange:
+        """Let a node start nothing more; it leaves when what runs there has ended.
+
+        Raises:
+            HeadwayError: there is no such node, or it is the last.
+        """
+        answer: NodeChange = self._server.ask(DRAIN_NODE, node=name)
+        return answer
+
+    def remove_node(self, name: str) -> NodeChange:
+        """End a node at once; what runs there is redone elsewhere.
+
+        Raises:
+            HeadwayError: there is no such node, or it is the last.
+        """
+        answer: NodeChange = self._server.ask(REMOVE_NODE, node=name, wait=NODE_SECONDS)
+        return answer
+
+    def resize_node(self, name: str, slots: int, *, at_once: bool = False) -> NodeChange:
+        """Give a node more or fewer slots; those beyond go when they are idle, or at once with what runs there.
+
+        Raises:
+            HeadwayError: there is no such node, it drains, or it would have no slot.
+        """
+        answer: NodeChange = self._server.ask(RESIZE_NODE, node=name, body=NodeSize(slots, at_once))
+        return answer
 
     def explain(self, job: JobId) -> Explanation:
         """Why a job waits, and its expected start where the policy promises one."""

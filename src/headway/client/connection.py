@@ -10,7 +10,7 @@ from http.client import HTTPException
 from socket import SHUT_RDWR
 from threading import Event
 from typing import Any, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -65,6 +65,7 @@ class Line:
         *,
         body: msgspec.Struct | None = None,
         job: int | None = None,
+        node: str | None = None,
         query: Query = (),
         wait: float = 0.0,
     ) -> Any:
@@ -78,7 +79,7 @@ class Line:
             Refused: the server says no.
             HeadwayError: what it says cannot be read.
         """
-        target = route.path.format(job=job) if job is not None else route.path
+        target = route.path.format(job=job, node=quote(node or "", safe=""))
         if text := urlencode([(name, value) for name, value in query if value is not None]):
             target = f"{target}?{text}"
         sent = None if body is None else encode(body)
@@ -175,7 +176,14 @@ class Server:
         self._closed = Event()
 
     def ask(
-        self, route: Route, *, body: msgspec.Struct | None = None, job: int | None = None, query: Query = ()
+        self,
+        route: Route,
+        *,
+        body: msgspec.Struct | None = None,
+        job: int | None = None,
+        node: str | None = None,
+        query: Query = (),
+        wait: float = 0.0,
     ) -> Any:
         """The server's answer, see `Line.ask`."""
         try:
@@ -186,7 +194,7 @@ class Server:
         try:
             for pause in pauses():
                 try:
-                    return line.ask(route, body=body, job=job, query=query)
+                    return line.ask(route, body=body, job=job, node=node, query=query, wait=wait)
                 except Unreachable:
                     if time.monotonic() + pause > until or self._closed.wait(pause):
                         raise

@@ -16,7 +16,6 @@ outputs.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator

@@ -432,7 +432,7 @@ class _Agent:
     # The slots' processes
 
     def resize(self, count: int) -> None:
-        """Have so many slots: the first ones at once, those beyond as long as something runs there or waits for them."""
+        """Have so many slots; those beyond as long as something runs there or waits for them."""
         self.count = count
         while len(self.slots) < count:
             number = len(self.slots)

@@ -1,8 +1,8 @@
 """The nodes in service: those that the engine runs and those that the core knows, kept in step while jobs run.
 
-A node is started before its `NodeJoined` is recorded and ended after its `NodeLeft`, or the end of its drain, is
-durable; a resized one gets its slots before anything is launched on them. So the core never knows a node that the engine
-does not have, and what the engine has beyond that after a crash it puts down at the next start.
+A node is started before its `NodeJoined` is recorded, and ended when its `NodeLeft`, or the end of its drain, is
+durable; a resized one gets its slots before anything is launched on them. So the core never knows a node that the
+engine does not have, and what the engine has beyond that after a crash it puts down at the next start.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Nodes:
         """Take a node into service; one that is in service with the same terms is let be.
 
         Raises:
-            Conflict, base.NameTaken: another node has its name.
+            Conflict: another node has its name.
             HeadwayError: a term is wrong, the node does not start, or nothing can be recorded now.
         """
         spec = new.spec(self._read_ahead)
@@ -116,7 +116,7 @@ class Nodes:
                 await self._engine.join(spec)
             except base.NameTaken as taken:
                 self._recorder.incident("name_taken", spec.name, str(taken.args[0]))
-                raise
+                raise Conflict(str(taken.args[0]), taken.hint) from taken
             try:
                 await self._recorder.request(lambda now: [NodeJoined(now, spec)])
             except BaseException:

@@ -5,7 +5,6 @@ What it is for callers stands in docs/reference/http-api.md.
 
 from __future__ import annotations
 
-import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,9 +24,11 @@ from headway.live import reports
 from headway.live.driver import Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import JournalFull, MessageRow
+from headway.live.nodes import NoSuchNode
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.model.job import JobId, flaw
+from headway.web.bodies import TooLarge, Unauthorised, owner_of_token, read_body
 from headway.web.openapi import describe
 
 log = logging.getLogger(__name__)
@@ -48,17 +49,12 @@ WAIT_MAX: Final = 60.0
 """Seconds that a long poll may wait."""
 
 
-class TooLarge(HeadwayError):
-    """A request brings more than it may."""
-
-
-class Unauthorised(HeadwayError):
-    """The token is missing or wrong."""
-
+_LARGE: Final = "Submit fewer jobs at once, or hand large inputs over as files."
 
 _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (Unauthorised, HTTPStatus.UNAUTHORIZED),
     (reports.NoSuchJob, HTTPStatus.NOT_FOUND),
+    (NoSuchNode, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (MissingBlobs, HTTPStatus.UNPROCESSABLE_ENTITY),
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
@@ -77,13 +73,14 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question: who asks, about which job, with which parameters and which body."""
+    """One question: who asks, about which job or node, with which parameters and which body."""
 
     caller: Caller
     job: JobId
     query: Mapping[str, Any]
     body: Any
     packed: bool
+    node: str = ""
 
 
 Answerer = Callable[[Asked], Awaitable[Any]]
@@ -122,6 +119,10 @@ class Api:
             wire.CLEAR: self._clear,
             wire.MESSAGES: self._messages,
             wire.NODES: self._nodes,
+            wire.ADD_NODE: self._add_node,
+            wire.DRAIN_NODE: self._drain_node,
+            wire.REMOVE_NODE: self._remove_node,
+            wire.RESIZE_NODE: self._resize_node,
             wire.POLICY: self._policy,
             wire.CHOOSE: self._choose,
             wire.STATISTICS: self._statistics,
@@ -131,7 +132,7 @@ class Api:
         }
         self.app = Starlette(
             routes=[
-                Route(route.path, self._endpoint(route, answerers[route]), methods=[route.method])
+                Route(_pattern(route), self._endpoint(route, answerers[route]), methods=[route.method])
                 for route in wire.ROUTES
             ],
             exception_handlers={HTTPException: self._unknown},
@@ -147,14 +148,15 @@ class Api:
         async def endpoint(request: Request) -> Response:
             packed = wire.MSGPACK in request.headers.get("accept", "")
             try:
-                caller = Caller("") if route is wire.HEALTH else self._caller(request)
+                caller = Caller("") if route is wire.HEALTH else owner_of_token(request, self._tokens, "the file `token` of the data directory")
                 query = _query(request, kinds)
                 job = _job_id(request.path_params.get("job", "0"))
                 body = None
                 if unpack is not None and parse is not None:
                     is_json = wire.JSON in request.headers.get("content-type", "")
-                    body = (parse if is_json else unpack)(await self._read(request))
-                answer = await answerer(Asked(caller, job, query, body, packed))
+                    body = (parse if is_json else unpack)(await read_body(request, self._body_max, _LARGE))
+                node = request.path_params.get("node", "")
+                answer = await answerer(Asked(caller, job, query, body, packed, node))
             except HeadwayError as error:
                 return _refusal(error, packed)
             except msgspec.MsgspecError as error:
@@ -170,39 +172,6 @@ class Api:
             return _response(answer, packed)
 
         return endpoint
-
-    def _caller(self, request: Request) -> Caller:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token:
-            raise Unauthorised(
-                "no token was sent", "Send `Authorization: Bearer TOKEN` with the token of the file DATA/token."
-            )
-        given = token.strip().encode()
-        for known, caller in self._tokens.items():
-            if hmac.compare_digest(known, given):
-                return caller
-        raise Unauthorised(
-            "the token is not the one of this server",
-            "It is in the file `token` of the data directory that the server was started with.",
-        )
-
-    async def _read(self, request: Request) -> bytes:
-        announced = request.headers.get("content-length", "")
-        parts: list[bytes] = []
-        size = int(announced) if announced.isdigit() else 0
-        if size <= self._body_max:
-            size = 0
-            async for part in request.stream():
-                size += len(part)
-                if size > self._body_max:
-                    break
-                parts.append(part)
-            else:
-                return b"".join(parts)
-        raise TooLarge(
-            f"the body has more than {self._body_max} bytes",
-            "Submit fewer jobs at once, or hand large inputs over as files.",
-        )
 
     async def _unknown(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -273,6 +242,18 @@ class Api:
     async def _nodes(self, asked: Asked) -> wire.NodeList:
         return reports.node_list(self._driver)
 
+    async def _add_node(self, asked: Asked) -> wire.NodeChange:
+        return await self._driver.nodes.add(asked.body)
+
+    async def _drain_node(self, asked: Asked) -> wire.NodeChange:
+        return await self._driver.nodes.drain(asked.node)
+
+    async def _remove_node(self, asked: Asked) -> wire.NodeChange:
+        return await self._driver.nodes.remove(asked.node)
+
+    async def _resize_node(self, asked: Asked) -> wire.NodeChange:
+        return await self._driver.nodes.resize(asked.node, asked.body)
+
     async def _policy(self, asked: Asked) -> wire.PolicyText:
         return wire.PolicyText(self._driver.core.policy)
 
@@ -309,6 +290,11 @@ def _query(request: Request, kinds: Mapping[str, Any]) -> dict[str, Any]:
         except msgspec.ValidationError as error:
             raise InvalidInput(name, ", ".join(values), f"a value of another kind ({error})") from None
     return found
+
+
+def _pattern(route: wire.Route) -> str:
+    """The path as Starlette has it; a node's name may hold anything."""
+    return route.path.replace("{node}", "{node:path}")
 
 
 def _job_id(text: str) -> JobId:

@@ -1,0 +1,105 @@
+"""Commands that change which nodes are in service, while jobs run."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import click
+
+from headway.cli.reach import Reach, asks_server
+from headway.cli.show import as_json, print_json, seconds_in
+from headway.client.client import Client
+from headway.wire import NodeChange
+
+LOOK_SECONDS: Final = 0.2
+"""How often it is looked whether a node that drains has left."""
+
+one_or_more = click.IntRange(min=1)
+
+
+@click.group()
+def node() -> None:
+    """Add, drain, remove and resize nodes while jobs run; nothing that was accepted is lost."""
+
+
+@node.command()
+@click.argument("name")
+@click.option("--slots", default=1, show_default=True, type=one_or_more, help="Tasks that run there at once.")
+@click.option("--speed", default=1.0, show_default=True, help="Work per second relative to a reference node.")
+@click.option("--cores", type=one_or_more, help="Cores of the node; default one a slot.")
+@click.option("--kind", default="", help="Class of machines on which a task runs alike; default: its speed.")
+@click.option("--lease", help="Silence after which it counts as down: 30s, 1m, ...; default: the engine tells.")
+@as_json
+@asks_server
+def add(
+    reach: Reach, name: str, slots: int, speed: float, cores: int | None, kind: str, lease: str | None, as_json: bool
+) -> None:
+    """Take another node of the server's machine into service; jobs that wait may start there at once."""
+    held = None if lease is None else seconds_in(lease, "--lease")
+    with reach() as client:
+        change = client.add_node(name, slots, speed=speed, cores=cores, kind=kind, lease=held)
+    tell(change, as_json, "is in service", "was in service with these terms already")
+
+
+@node.command()
+@click.argument("name")
+@as_json
+@asks_server
+def drain(reach: Reach, name: str, as_json: bool) -> None:
+    """Let a node start nothing more; it leaves when the last task that runs there has ended."""
+    with reach() as client:
+        change = client.drain_node(name)
+    tell(change, as_json, "drains", "drains already")
+
+
+@node.command()
+@click.argument("name")
+@click.option("--at-once", is_flag=True, help="End what runs there; it is redone elsewhere.")
+@as_json
+@asks_server
+def remove(reach: Reach, name: str, at_once: bool, as_json: bool) -> None:
+    """Drain a node and wait until it has left; ctrl-c ends the waiting only."""
+    with reach() as client:
+        if at_once:
+            change = client.remove_node(name)
+        else:
+            change = client.drain_node(name)
+            await_departure(client, name, as_json)
+    tell(change, as_json, "has left", "has left")
+
+
+@node.command()
+@click.argument("name")
+@click.option("--slots", required=True, type=one_or_more, help="How many slots it shall have.")
+@click.option("--at-once", is_flag=True, help="End what runs on slots that go; it is redone elsewhere.")
+@as_json
+@asks_server
+def resize(reach: Reach, name: str, slots: int, at_once: bool, as_json: bool) -> None:
+    """Give a node more or fewer slots; those that go finish what they run."""
+    with reach() as client:
+        change = client.resize_node(name, slots, at_once=at_once)
+    tell(change, as_json, f"has {slots} slots", f"had {slots} slots already")
+
+
+def await_departure(client: Client, name: str, as_json: bool) -> None:
+    """Wait until a node is no longer in service, and say so first if that takes a while."""
+    said = as_json
+    while any(known.name == name for known in client.nodes()):
+        if not said:
+            click.echo(f"Node {name} drains; waiting for what runs there.", err=True)
+            said = True
+        time.sleep(LOOK_SECONDS)
+
+
+def tell(change: NodeChange, as_json: bool, became: str, was: str) -> None:
+    """Say what a change meant."""
+    if as_json:
+        print_json(change)
+        return
+    click.echo(f"Node {change.node} {became if change.changed else was}.")
+    if change.redone:
+        click.echo(f"Tasks that were ended there and are redone: {change.redone}.")
+    if change.unfit:
+        jobs = ", ".join(map(str, change.unfit))
+        click.echo(f"Jobs that need more than there is now, and wait until it is there again: {jobs}.", err=True)
