@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from headway.engines.local_processes import tree
 
@@ -60,7 +60,7 @@ CollectorFactory = Callable[[], Collector]
 """Makes a collector."""
 
 
-def sound(measures: Measures, nodes: Sequence[Node]) -> tuple[dict[str, dict[str, float]], str]:
+def sound(measures: Any, nodes: Sequence[Node]) -> tuple[dict[str, dict[str, float]], str]:
     """What is usable of an answer, and what is wrong with the rest; empty where nothing is.
 
     >>> sound({"a": {"load": 1, "heat": float("nan")}, "b": {}}, [Node("a", 0)])

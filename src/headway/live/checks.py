@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS slot_statuses (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS job_statistics (
     job INTEGER NOT NULL, node_class TEXT NOT NULL, at INTEGER NOT NULL,
-    count INTEGER NOT NULL, mean INTEGER NOT NULL, spread INTEGER NOT NULL,
+    tasks INTEGER NOT NULL, mean INTEGER NOT NULL, spread INTEGER NOT NULL,
     PRIMARY KEY (job, node_class)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS job_losses (
@@ -71,7 +71,7 @@ class StatisticsRow(NamedTuple):
     job: JobId
     node_class: str
     at: Instant
-    count: int
+    tasks: int
     mean: Duration
     spread: Duration
 
@@ -139,7 +139,7 @@ class Checks:
     def statistics(self, job: JobId) -> list[StatisticsRow]:
         """What the table has of a job."""
         rows = self._db.execute(
-            "SELECT job, node_class, at, count, mean, spread FROM job_statistics WHERE job = ? ORDER BY node_class",
+            "SELECT job, node_class, at, tasks, mean, spread FROM job_statistics WHERE job = ? ORDER BY node_class",
             (job,),
         )
         return [StatisticsRow(*row) for row in rows]
@@ -153,7 +153,7 @@ class Checks:
 def run_times(job: JobView, at: Instant) -> list[StatisticsRow]:
     """What was observed of a job's tasks by class of nodes.
 
-    `count` is how many ran there; in `mean` and `spread` the user's own word on the class, if there was one, counts as
+    `tasks` is how many ran there; in `mean` and `spread` the user's own word on the class, if there was one, counts as
     one more.
     """
     said = {node_class for node_class, _ in job.spec.profile}
@@ -161,7 +161,7 @@ def run_times(job: JobView, at: Instant) -> list[StatisticsRow]:
         StatisticsRow(job.id, node_class, at, times.count - (node_class in said), times.mean, times.spread)
         for node_class, times in sorted(job.times.items())
     )
-    return [row for row in found if row.count]
+    return [row for row in found if row.tasks]
 
 
 def losses(job: JobView, at: Instant) -> list[LossRow]:

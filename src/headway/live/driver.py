@@ -39,6 +39,7 @@ from headway.model.events import (
     JobChanged,
     NodeDown,
     NodeJoined,
+    NodeMeasured,
     NodeResized,
     NodesHeard,
     NodeUp,
@@ -408,7 +409,7 @@ class Driver:
         turn = _Turn(self._now())
         if self._measured and (self.core.state.jobs or offers):
             measured, self._measured = self._measured, {}
-            for node in measured.keys() & self.core.state.nodes.keys():
+            for node in sorted(measured.keys() & self.core.state.nodes.keys()):
                 self._ledger.feed(turn, NodeMeasured(turn.now, node, tuple(sorted(measured[node].items()))))
         for report in reports:
             if isinstance(report, base.Ended):

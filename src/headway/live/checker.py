@@ -1,0 +1,310 @@
+"""The status checker (Lin14 3.5.1): what nodes, slots and jobs are found doing, every so often.
+
+Each period every collector is asked in a thread of its own. What it answers goes to the driver, so that policies see
+it, and with the statuses of slots and the run times of jobs to the tables of `headway.live.checks`. A collector that
+raises or gives no answer in time becomes an `Incident`, once for each cause, and is asked again later and later.
+
+It may be stopped and started at any time: what was found stays in the tables, and jobs do not depend on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Thread
+from typing import Final
+
+from headway.collectors.base import Collector, Node, sound
+from headway.errors import InvalidInput
+from headway.live import checks
+from headway.live.checks import KEPT, ROWS_MAX, MetricRow, StatusRow
+from headway.live.clock import Clock
+from headway.live.driver import Driver
+from headway.live.journal import JournalFull
+from headway.model.instant import SECOND, Duration, Instant, from_seconds, to_seconds
+from headway.model.job import JobId
+
+log = logging.getLogger(__name__)
+
+PERIOD: Final[Duration] = 5 * SECOND
+"""The period where nobody has chosen one."""
+
+PERIOD_RANGE: Final = (0.1, 86_400.0)
+"""Seconds that a period may have."""
+
+LIMIT: Final[Duration] = 10 * SECOND
+"""How long a collector may take."""
+
+GATHER: Final[Duration] = SECOND // 20
+"""What is found within so much is written together."""
+
+PAUSE_MAX: Final[Duration] = 300 * SECOND
+"""A collector that fails is asked again after two periods, four, eight, at most this."""
+
+REMEMBERED: Final[Duration] = 3600 * SECOND
+"""A cause that was not seen for so long is told again."""
+
+GONE: Final = "gone"
+"""The status of a slot that is no more: its node has left, or has fewer slots."""
+
+STATUSES_AGAIN: Final[Duration] = 3600 * SECOND
+"""So often the statuses of all slots are written, also of those that have not changed."""
+
+
+@dataclass(slots=True, eq=False)
+class Watch:
+    """A collector and how it fares.
+
+    Attributes:
+        name: of the collector.
+        make: makes it; called in its thread as well, for it may fail too.
+        asked: when it was asked what it has not answered yet; None: nothing.
+        late: whether that took too long.
+        answered: when it last answered; None: never.
+        failures: in a row.
+        again: it is not asked before.
+        detail: how it failed last; empty while it works.
+        causes: when each cause of a failure was last seen.
+    """
+
+    name: str
+    make: Callable[[], Collector]
+    collector: Collector | None = None
+    asked: Instant | None = None
+    late: bool = False
+    answered: Instant | None = None
+    failures: int = 0
+    again: Instant = 0
+    detail: str = ""
+    causes: dict[str, Instant] = field(default_factory=dict)
+
+    @property
+    def alarm(self) -> str:
+        """What its time limit is called, and its thread."""
+        return f"collector {self.name}"
+
+    def ask(self, nodes: Sequence[Node]) -> tuple[dict[str, dict[str, float]], str, str]:
+        """Have it measure: what is usable, and cause and detail of what is not; in a thread of its own."""
+        try:
+            if self.collector is None:
+                self.collector = self.make()
+            measures, wrong = sound(self.collector(nodes), nodes)
+        except BaseException as error:  # noqa: BLE001  # whatever it raises, SystemExit too, is its failure alone
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            cause = f"{type(error).__name__} at {where.filename}:{where.lineno}"
+            return {}, cause, f"it raised {type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
+        return measures, wrong.partition(" is ")[0], wrong  # a wrong value is the same cause each time
+
+
+class Checker:
+    """Asks collectors, and keeps what they and the core have to say.
+
+    Args:
+        driver: is told what was measured, and of failures.
+        clock: the source of time.
+        collectors: what makes each, by name.
+        pids: the process of each node that is on this machine.
+        limit: how long a collector may take.
+
+    Attributes:
+        every, on: the period, and whether it shall run: as was chosen last in this journal, at first `PERIOD` and yes.
+        watches: the collectors, by name.
+        latest: each metric as it was found last, by node and metric.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        clock: Clock,
+        collectors: Mapping[str, Callable[[], Collector]],
+        pids: Callable[[], Mapping[str, int]],
+        *,
+        limit: Duration = LIMIT,
+    ) -> None:
+        kept = driver.journal.noted
+        self.every: Duration = kept("check_every") or PERIOD
+        self.on = kept("checking") != 0
+        self.watches = {name: Watch(name, make) for name, make in sorted(collectors.items())}
+        self.latest: dict[tuple[str, str], MetricRow] = {}
+        self._driver = driver
+        self._clock = clock
+        self._pids = pids
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self._running = False
+        self._fresh: list[MetricRow] = []
+        self._told: dict[JobId, tuple[int, Duration, int]] = {}
+        self._statuses: dict[tuple[str, int], str] = {}
+        self._statuses_due: Instant = 0
+        self._call_off: dict[str, Callable[[], None]] = {}
+        self._is_full = False
+
+    def start(self) -> None:
+        """Begin, if it is on."""
+        self._running = self.on
+        if self._running:
+            self._check()
+
+    def stop(self) -> None:
+        """End; what was found is written, what has not been answered yet is not waited for."""
+        self._running = False
+        for call_off in self._call_off.values():
+            call_off()
+        self._call_off.clear()
+        if self._fresh:
+            self._write()
+
+    def choose(self, *, on: bool | None = None, every: Duration | None = None) -> None:
+        """Switch it on or off, or give it another period; kept for the next start as well.
+
+        Raises:
+            InvalidInput: the period is out of range.
+            JournalFull: not now; nothing is changed.
+        """
+        if every is not None:
+            every = period(to_seconds(every))
+            self._driver.journal.note("check_every", every)
+            self.every = every
+        if on is not None:
+            self._driver.journal.note("checking", int(on))
+            self.on = on
+        self.stop()
+        self.start()
+
+    # A period
+
+    def _check(self) -> None:
+        now = self._clock.now()
+        self._alarm("check", now + self.every, self._check)
+        up = [name for name, view in self._driver.core.state.nodes.items() if view.up]
+        pids = self._pids()
+        nodes = [Node(name, pids.get(name, 0)) for name in up]
+        for watch in self.watches.values():
+            is_new = watch.asked is None and watch.again <= now
+            if is_new:
+                watch.asked, watch.late = now, False
+            if watch.asked is not None and not watch.late and watch.alarm not in self._call_off:
+                self._alarm(watch.alarm, watch.asked + self._limit, partial(self._miss, watch))
+            if is_new:
+                Thread(target=self._ask, args=(watch, nodes), name=watch.alarm, daemon=True).start()
+        self._write_soon()
+
+    def _ask(self, watch: Watch, nodes: Sequence[Node]) -> None:
+        """In the collector's thread."""
+        answer = watch.ask(nodes)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants the answer any more
+            self._loop.call_soon_threadsafe(self._take, watch, *answer)
+
+    def _take(self, watch: Watch, measures: Mapping[str, Mapping[str, float]], cause: str, detail: str) -> None:
+        """A collector has answered; what it says too late is old, and what it says after the end is not wanted."""
+        now = self._clock.now()
+        was_late, watch.asked, watch.late = watch.late, None, False
+        if call_off := self._call_off.pop(watch.alarm, None):
+            call_off()
+        if was_late or not self._running:
+            return
+        if cause and not measures:
+            self._fail(watch, cause, detail)
+            return
+        watch.answered, watch.failures, watch.detail = now, 0, detail
+        if cause:
+            self._tell(watch, cause)
+        for node, values in measures.items():
+            named = {f"{watch.name}.{metric}": value for metric, value in values.items()}
+            self._driver.measure(node, named)
+            rows = [MetricRow(now, node, metric, value) for metric, value in named.items()]
+            self.latest.update(((row.node, row.metric), row) for row in rows)
+            self._fresh += rows
+        self._write_soon()
+
+    def _miss(self, watch: Watch) -> None:
+        """A collector has taken too long. It is asked again when its thread has come back."""
+        del self._call_off[watch.alarm]
+        watch.late = True
+        self._fail(watch, "no answer", f"it gave no answer within {to_seconds(self._limit):g} s")
+
+    def _fail(self, watch: Watch, cause: str, detail: str) -> None:
+        """Ask it again later and later."""
+        watch.failures += 1
+        watch.detail = detail
+        watch.again = self._clock.now() + min(self.every << min(watch.failures, 30), PAUSE_MAX)
+        self._tell(watch, cause)
+
+    def _tell(self, watch: Watch, cause: str) -> None:
+        """Make an incident of what is wrong with it, unless it was told of this cause."""
+        now = self._clock.now()
+        watch.causes = {other: seen for other, seen in watch.causes.items() if now - seen < REMEMBERED}
+        if cause not in watch.causes:
+            self._driver.incident("collector_failed", watch.name, watch.detail)
+        watch.causes[cause] = now
+
+    # The tables
+
+    def _write_soon(self) -> None:
+        if "write" not in self._call_off:
+            self._alarm("write", self._clock.now() + GATHER, self._write)
+
+    def _write(self) -> None:
+        """Write what is new; on a full disk it is let go of, for jobs do not depend on it."""
+        self._call_off.pop("write", None)
+        now, state = self._clock.now(), self._driver.core.state
+        if now >= self._statuses_due:
+            self._statuses.clear()
+            self._statuses_due = now + STATUSES_AGAIN
+        found = self._slots()
+        gone = [StatusRow(now, *place, GONE) for place in self._statuses.keys() - found.keys()]
+        changed = [StatusRow(now, *place, word) for place, word in found.items() if self._statuses.get(place) != word]
+        running = {attempt.job.id: attempt.job for _, _, _, attempt in state.running}
+        told = {number: (job.ended, job.lost, job.kills) for number, job in running.items()}
+        jobs = [running[number] for number in told if told[number] != self._told.get(number)]
+        self.latest = {key: row for key, row in self.latest.items() if row.node in state.nodes}
+        try:
+            self._driver.journal.checks.write(
+                self._fresh,
+                gone + changed,
+                [row for job in jobs for row in checks.run_times(job, now)],
+                [row for job in jobs for row in checks.losses(job, now)],
+                metrics_since=now - self._kept(len(self.latest)),
+                statuses_since=now - self._kept(len(found)),
+            )
+        except JournalFull as full:
+            if not self._is_full:
+                log.warning("what the status checker found was not written: %s", full)
+            self._is_full, self._statuses_due = True, now
+        else:
+            self._is_full, self._statuses, self._told = False, found, told
+        self._fresh.clear()
+
+    def _slots(self) -> dict[tuple[str, int], str]:
+        """The status of each slot by its node and its place there."""
+        state = self._driver.core.state
+        words = [status.value for status in state.slot_statuses()]
+        return {
+            (name, index): words[slot]
+            for name, node in state.nodes.items()
+            for index, slot in enumerate(node.places[: node.spec.slots])
+        }
+
+    def _kept(self, rows: int) -> Duration:
+        """How long rows are kept of which there are so many a period."""
+        return min(KEPT, self.every * ROWS_MAX // max(1, rows))
+
+    def _alarm(self, name: str, at: Instant, callback: Callable[[], None]) -> None:
+        self._call_off[name] = self._clock.call_at(at, callback)
+
+
+def period(seconds: float) -> Duration:
+    """A period of so many seconds.
+
+    Raises:
+        InvalidInput: it is out of range.
+    """
+    least, most = PERIOD_RANGE
+    if not least <= seconds <= most:
+        raise InvalidInput("period of the status checker", seconds, f"{least:g} to {most:g} seconds")
+    return from_seconds(seconds)
