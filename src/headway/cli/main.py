@@ -24,7 +24,9 @@ COMMANDS: Final = {
     "node": ("headway.cli.node", "Add, drain, remove and resize nodes."),
     "policy": ("headway.cli.live", "Show or change the policy that decides."),
     "policies": ("headway.cli.policies", "List the policies there are, with their parameters."),
+    "decider": ("headway.cli.decider", "Answer what to do about a cluster, over HTTP, for any system."),
     "simulate": ("headway.cli.simulate", "Run a log or a table of jobs under one or more policies."),
+    "replay": ("headway.cli.replay", "Submit a log or a table of jobs to a server, each at its time."),
     "demo": ("headway.cli.demo", "Show what Headway does, in a minute or two."),
 }
 

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from headway import __version__, wire
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.live import reports
+from headway.live.checker import Checker
 from headway.live.driver import Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import JournalFull, MessageRow
@@ -49,6 +50,7 @@ WAIT_MAX: Final = 60.0
 """Seconds that a long poll may wait."""
 
 
+_TOKEN: Final = "the file `token` of the data directory"
 _LARGE: Final = "Submit fewer jobs at once, or hand large inputs over as files."
 
 _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
@@ -93,6 +95,7 @@ class Api:
         driver: answers everything.
         tokens: who owns which token.
         shut_down: ends the server in order, soon after it is called.
+        checker: the status checker.
         body_max: bytes that a request may bring.
     """
 
@@ -102,11 +105,13 @@ class Api:
         tokens: Mapping[str, Caller],
         shut_down: Callable[[], None],
         *,
+        checker: Checker,
         body_max: int = BODY_MAX,
     ) -> None:
         self._driver = driver
         self._tokens = {token.encode(): caller for token, caller in tokens.items()}
         self._shut_down = shut_down
+        self._checker = checker
         self._body_max = body_max
         answerers: dict[wire.Route, Answerer] = {
             wire.SUBMIT: self._submit,
@@ -125,6 +130,10 @@ class Api:
             wire.RESIZE_NODE: self._resize_node,
             wire.POLICY: self._policy,
             wire.CHOOSE: self._choose,
+            wire.METRICS: self._metrics,
+            wire.CHECKER: self._show_checker,
+            wire.SET_CHECKER: self._set_checker,
+            wire.INCIDENTS: self._incidents,
             wire.STATISTICS: self._statistics,
             wire.SHUTDOWN: self._shutdown,
             wire.HEALTH: self._health,
@@ -148,7 +157,7 @@ class Api:
         async def endpoint(request: Request) -> Response:
             packed = wire.MSGPACK in request.headers.get("accept", "")
             try:
-                caller = Caller("") if route is wire.HEALTH else owner_of_token(request, self._tokens, "the file `token` of the data directory")
+                caller = Caller("") if route is wire.HEALTH else owner_of_token(request, self._tokens, _TOKEN)
                 query = _query(request, kinds)
                 job = _job_id(request.path_params.get("job", "0"))
                 body = None
@@ -260,6 +269,22 @@ class Api:
     async def _choose(self, asked: Asked) -> wire.PolicyText:
         await self._driver.choose(asked.body.policy)
         return wire.PolicyText(self._driver.core.policy)
+
+    async def _metrics(self, asked: Asked) -> wire.Metrics:
+        query = asked.query
+        limit = _within("limit", query.get("limit", 1000), 1, LIMIT_MAX)
+        return reports.metrics(self._checker, query.get("node"), query.get("metric"), query.get("since"), limit)
+
+    async def _show_checker(self, asked: Asked) -> wire.CheckerReport:
+        return reports.checker_report(self._checker)
+
+    async def _set_checker(self, asked: Asked) -> wire.CheckerReport:
+        self._checker.choose(on=asked.body.on, every=asked.body.every)
+        return reports.checker_report(self._checker)
+
+    async def _incidents(self, asked: Asked) -> wire.Incidents:
+        limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
+        return reports.incidents(self._driver, asked.query.get("after", 0), limit)
 
     async def _statistics(self, asked: Asked) -> wire.Statistics:
         return reports.statistics(self._driver)

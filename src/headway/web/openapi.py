@@ -10,51 +10,61 @@ import msgspec
 from headway import wire
 
 
-def describe(routes: Iterable[wire.Route], version: str) -> dict[str, Any]:
+def describe(
+    routes: Iterable[wire.Route],
+    version: str,
+    *,
+    title: str = "Headway",
+    about: str = wire.__doc__ or "",
+    media: tuple[str, ...] = (wire.MSGPACK, wire.JSON),
+) -> dict[str, Any]:
     """The description of these routes, as it is written in JSON.
 
     Args:
         version: of the server.
+        title, about: what it is.
+        media: in which forms bodies are sent and answered.
     """
     routes = tuple(routes)
     types = [kind for route in routes for kind in (route.answer, route.body) if kind not in (None, Any)]
     _, components = msgspec.json.schema_components([*types, wire.ErrorBody], ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, media)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Headway", "version": version, "description": wire.__doc__},
+        "info": {"title": title, "version": version, "description": about},
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }
 
 
-def _operation(route: wire.Route) -> dict[str, Any]:
+def _operation(route: wire.Route, media: tuple[str, ...]) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "query", "description": meaning, "schema": msgspec.json.schema(kind)}
         for name, kind, meaning in route.query
     ]
-    if "{job}" in route.path:
-        parameters.insert(0, {"name": "job", "in": "path", "required": True, "schema": {"type": "integer"}})
+    for name, kind in (("job", "integer"), ("node", "string")):
+        if f"{{{name}}}" in route.path:
+            parameters.insert(0, {"name": name, "in": "path", "required": True, "schema": {"type": kind}})
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
         "responses": {
-            "200": {"description": "As asked.", "content": _content(route.answer)},
-            "default": {"description": "What is wrong and what to do.", "content": _content(wire.ErrorBody)},
+            "200": {"description": "As asked.", "content": _content(route.answer, media)},
+            "default": {"description": "What is wrong and what to do.", "content": _content(wire.ErrorBody, media)},
         },
     }
     if parameters:
         operation["parameters"] = parameters
     if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": _content(route.body)}
+        operation["requestBody"] = {"required": True, "content": _content(route.body, media)}
     if route is wire.HEALTH:
         operation["security"] = []
     return operation
 
 
-def _content(kind: Any) -> dict[str, Any]:
+def _content(kind: Any, media: tuple[str, ...]) -> dict[str, Any]:
     schema = {} if kind is Any else {"$ref": f"#/components/schemas/{kind.__name__}"}
-    return {media: {"schema": schema} for media in (wire.MSGPACK, wire.JSON)}
+    return {form: {"schema": schema} for form in media}

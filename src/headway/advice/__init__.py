@@ -1,0 +1,1 @@
+"""Deciders: what one is asked and what it answers, as JSON, and how it is asked over HTTP."""

@@ -1,0 +1,163 @@
+"""A question to a decider over HTTP: one request, one answer, within a size; the caller limits the time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+import httptools
+import msgspec
+
+from headway.advice.language import PLAN, NoAdvice, read_plan, slots_in, write_question
+from headway.core.record import StateRecord
+from headway.errors import InvalidInput
+from headway.model.plan import Plan
+from headway.wire import JSON, ErrorBody
+
+ANSWER_MAX: Final = 16 << 20
+"""Bytes that an answer may have."""
+
+TOKEN: Final = "HEADWAY_DECIDER_TOKEN"
+"""The environment variable that holds the token of the decider, where it demands one."""
+
+_READ: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a decider is, taken apart.
+
+    Attributes:
+        target: path of the question on its host.
+        policy: the policy to be asked for; empty: the one that is chosen here.
+    """
+
+    url: str
+    secure: bool
+    host: str
+    port: int
+    target: str
+    policy: str
+
+
+def address_of(url: str) -> Address:
+    """Where `http://HOST[:PORT][/PATH][?policy=NAME:KEY=VALUE,...]` is.
+
+    Raises:
+        InvalidInput: it is no such URL.
+
+    >>> address_of("http://there:8100/?policy=easy:order=due").policy
+    'easy:order=due'
+    """
+    allowed = "http://HOST:PORT or https://HOST:PORT, with ?policy=NAME[:KEY=VALUE,...] if it shall use another policy"
+    try:
+        parts = urlsplit(url)
+        port, query = parts.port, parse_qs(parts.query, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise InvalidInput("decider", url, allowed) from None
+    known = parts.scheme in ("http", "https") and parts.hostname and not parts.username and not parts.fragment
+    if not known or query.keys() - {"policy"} or not url.isascii() or not url.isprintable() or " " in url:
+        raise InvalidInput("decider", url, allowed)
+    secure = parts.scheme == "https"
+    target = parts.path.rstrip("/") + PLAN.path
+    policy = query.get("policy", [""])[-1]
+    return Address(url, secure, parts.hostname or "", port or (443 if secure else 80), target, policy)
+
+
+async def ask(url: str, snapshot: StateRecord, *, explain: bool = False) -> Plan:
+    """The plan of the decider at a URL.
+
+    Raises:
+        InvalidInput: the URL is none.
+        NoAdvice: nobody answers there, or nothing that is a plan for this snapshot.
+    """
+    address = address_of(url)
+    question = write_question(snapshot, policy=address.policy or snapshot.policy, explain=explain)
+    try:
+        return read_plan(await _exchange(address, question), slots_in(snapshot))
+    except (OSError, ssl.SSLError, UnicodeError) as error:
+        raise NoAdvice(f"nobody answers there: {str(error) or type(error).__name__}") from error
+
+
+async def _exchange(address: Address, body: bytes) -> bytes:
+    """Post a question; the content of the answer, if its status is 200.
+
+    Raises:
+        NoAdvice: the answer has another status, is no HTTP, too large, or breaks off.
+        OSError: the connection cannot be made, or breaks.
+    """
+    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=address.secure or None)
+    try:
+        writer.write(_head(address, len(body)) + body)
+        reply = _Reply()
+        parser = httptools.HttpResponseParser(reply)
+        left = ANSWER_MAX
+        while not reply.whole and (part := await reader.read(_READ)):
+            left -= len(part)
+            if left < 0:
+                raise NoAdvice(f"its answer has more than {ANSWER_MAX} bytes")
+            parser.feed_data(part)
+        if not reply.whole and (reply.sized or not reply.begun):
+            raise NoAdvice("its answer breaks off")
+    except httptools.HttpParserError as error:
+        raise NoAdvice(f"its answer is no HTTP: {error}") from error
+    finally:
+        writer.close()
+    status = parser.get_status_code()
+    if status != 200:
+        raise NoAdvice(f"it answers with status {status}{_said(bytes(reply.content))}")
+    return bytes(reply.content)
+
+
+def _head(address: Address, length: int) -> bytes:
+    """The head of the request."""
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    lines = [
+        f"POST {address.target} HTTP/1.1",
+        f"Host: {host}:{address.port}",
+        f"Content-Type: {JSON}",
+        f"Accept: {JSON}",
+        f"Content-Length: {length}",
+        "Connection: close",
+    ]
+    token = os.environ.get(TOKEN, "")
+    if token:
+        lines.append(f"Authorization: Bearer {token}")
+    return "\r\n".join((*lines, "", "")).encode("ascii")
+
+
+class _Reply:
+    """What the parser finds."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.begun = self.sized = self.whole = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Whether the answer says where it ends."""
+        self.sized = self.sized or name.lower() in (b"content-length", b"transfer-encoding")
+
+    def on_headers_complete(self) -> None:
+        """The content follows."""
+        self.begun = True
+
+    def on_body(self, part: bytes) -> None:
+        """A part of the content."""
+        self.content += part
+
+    def on_message_complete(self) -> None:
+        """The answer has ended."""
+        self.whole = True
+
+
+def _said(content: bytes) -> str:
+    """What an error says of itself."""
+    try:
+        body = msgspec.json.decode(content, type=ErrorBody)
+    except msgspec.MsgspecError:
+        return f": {content[:200].decode('utf-8', 'replace')!r}" if content else ""
+    return f": {body.error}" + (f" {body.hint}" if body.hint else "")

@@ -1,0 +1,273 @@
+"""What a decider is asked and what it answers, as JSON; docs/reference/decider.md has it field by field.
+
+Slots are lists of numbers, claims and kinds words, instants and durations integer microseconds. Fields that are left
+out have their defaults. A question is refused for a field it should not have, an answer is read past it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, cast, get_args, get_type_hints
+
+import msgspec
+
+from headway.core.record import StateRecord
+from headway.errors import HeadwayError, did_you_mean
+from headway.model.instant import NEVER
+from headway.model.job import Kind
+from headway.model.plan import Allocation, Claim, Plan, Promise, Reason, Waiting
+from headway.model.slots import numbers, of_numbers
+from headway.wire import Answer, Number, Request, Route
+
+When = Annotated[int, msgspec.Meta(ge=-NEVER, le=NEVER)]
+"""An instant as somebody else writes it."""
+
+ReasonName = Literal[
+    "NOT_RELEASED",
+    "NO_ROOM_NOW",
+    "BEHIND_OTHERS",
+    "WOULD_DELAY",
+    "NEVER_FITS",
+    "NO_SHARE",
+    "NOT_CONSIDERED",
+    "REFUSED",
+    "NOT_NEEDED_YET",
+    "TASKS_DEPEND",
+    "STARTS_NOW",
+    "RUNS",
+]
+"""The names of `headway.model.plan.Reason`."""
+
+
+class NoAdvice(HeadwayError):
+    """A decider gave no answer that could be used."""
+
+
+class Question(Request, frozen=True):
+    """What would you do?
+
+    Attributes:
+        snapshot: what is the case.
+        policy: which policy is wanted, as `NAME[:key=value,...]`; empty: the decider's own choice.
+        explain: whether the answer shall say of every job that waits why it does.
+    """
+
+    snapshot: StateRecord
+    policy: str = ""
+    explain: bool = False
+
+
+class AllocationText(Answer, frozen=True, omit_defaults=True):
+    """From now on the job, or this one task of it, holds exactly these slots; see `headway.model.plan.Allocation`."""
+
+    job: Number
+    slots: tuple[Number, ...]
+    task: Number | None = None
+    claim: Literal["free", "after", "kill"] = "free"
+
+
+class PromiseText(Answer, frozen=True, omit_defaults=True):
+    """A start in the future, on so many slots, that is held for a job or task that waits."""
+
+    job: Number
+    start: When
+    slots: Number
+    task: Number | None = None
+
+
+class WaitingText(Answer, frozen=True, omit_defaults=True):
+    """Why a job waits, and its expected start where there is one."""
+
+    job: Number
+    reason: ReasonName
+    start: When | None = None
+
+
+class PlanText(Answer, frozen=True, omit_defaults=True):
+    """A plan: a change of who holds which slots; what it does not name keeps what it holds.
+
+    Attributes:
+        wake: when the decider wants to be asked again even if nothing happens.
+    """
+
+    allocations: tuple[AllocationText, ...] = ()
+    promises: tuple[PromiseText, ...] = ()
+    waiting: tuple[WaitingText, ...] = ()
+    wake: When | None = None
+
+
+class PolicyOffer(Answer, frozen=True):
+    """A policy that can be named: what it does, and its parameters with their defaults ("": has to be given)."""
+
+    policy: str
+    summary: str
+    parameters: dict[str, str | int | float | bool]
+
+
+class Policies(Answer, frozen=True):
+    """What a decider can be asked for; `default` decides where a question names none."""
+
+    default: str
+    policies: tuple[PolicyOffer, ...]
+
+
+PLAN: Final = Route("plan", "POST", "/v1/plan", PlanText, Question, summary="What to do about what is the case.")
+POLICIES: Final = Route("policies", "GET", "/v1/policies", Policies, summary="The policies there are.")
+
+
+# Questions
+
+
+def write_question(snapshot: StateRecord, *, policy: str = "", explain: bool = False) -> bytes:
+    """A question as JSON; fields that have their defaults are left out."""
+    body: dict[str, Any] = {"policy": policy, "snapshot": written(snapshot)}
+    if explain:
+        body["explain"] = True
+    return msgspec.json.encode(body)
+
+
+def written(value: Any) -> Any:
+    """A record as plain values, its defaults left out and kinds as words."""
+    fields = _FIELDS.get(type(value))
+    if fields is not None:
+        found = ((name, getattr(value, name), default) for name, _, default in fields)
+        return {name: written(part) for name, part, default in found if part is not default and part != default}
+    if type(value) is tuple:
+        return [written(part) for part in value] if value and type(value[0]) in _FIELDS else value
+    return value.name.lower() if type(value) is Kind else value
+
+
+def read_question(body: bytes) -> Question:
+    """A question from JSON, its types checked; whether its snapshot makes sense is `check_snapshot`'s to say.
+
+    Raises:
+        HeadwayError: it is not JSON, or a field is unknown or of another type; the message names it.
+    """
+    try:
+        plain = msgspec.json.decode(body)
+        if isinstance(plain, dict) and isinstance(plain.get("snapshot"), dict):
+            _tidy(plain["snapshot"], StateRecord, "snapshot")
+        return msgspec.convert(plain, Question)
+    except msgspec.MsgspecError as error:
+        raise HeadwayError(f"the question is not as it should be: {error}", "GET /openapi.json describes it.") from None
+
+
+def _tidy(plain: Mapping[str, Any], kind: type, path: str) -> None:
+    """See that a record has no field that is none of its own, and turn the words of kinds into `Kind`."""
+    fields = {name: nested for name, nested, _ in _FIELDS[kind]}
+    for name, value in plain.items():
+        if name not in fields:
+            hint = did_you_mean(name, fields) or f"Its fields are {', '.join(fields)}."
+            raise HeadwayError(f"{path}.{name}: there is no such field", hint)
+        nested = fields[name]
+        if nested is Kind and isinstance(value, str):
+            kinds = {known.name.lower(): known for known in Kind}
+            if value not in kinds:
+                raise HeadwayError(f"{path}.{name} is {value!r}; allowed: {', '.join(kinds)}")
+            cast(dict[str, Any], plain)[name] = kinds[value]
+        elif nested in _FIELDS:
+            for place, part in enumerate(value) if isinstance(value, list) else ():
+                if isinstance(part, dict):
+                    _tidy(part, nested, f"{path}.{name}[{place}]")
+            if isinstance(value, dict):
+                _tidy(value, nested, f"{path}.{name}")
+
+
+def _fields_of(kind: type) -> tuple[tuple[str, Any, Any], ...]:
+    """Each field of a record: its name, the record it is made of (or `Kind`, or None), its default."""
+    hints = get_type_hints(kind)
+    found = []
+    for known in dataclasses.fields(kind):
+        hint = hints[known.name]
+        nested = next(
+            (part for part in (hint, *get_args(hint)) if part is Kind or dataclasses.is_dataclass(part)), None
+        )
+        found.append((known.name, nested, known.default))
+    return tuple(found)
+
+
+def _records() -> dict[type, tuple[tuple[str, Any, Any], ...]]:
+    """The fields of every record that a snapshot is made of."""
+    found: dict[type, tuple[tuple[str, Any, Any], ...]] = {}
+    left: list[type] = [StateRecord]
+    while left:
+        kind = left.pop()
+        if kind not in found and kind is not Kind:
+            found[kind] = _fields_of(kind)
+            left += [nested for _, nested, _ in found[kind] if nested is not None]
+    return found
+
+
+_FIELDS: Final = _records()
+
+
+# Answers
+
+
+def plan_text(plan: Plan) -> PlanText:
+    """A plan as it is sent."""
+    return PlanText(
+        tuple(
+            AllocationText(wanted.job, tuple(numbers(wanted.slots)), wanted.task, _CLAIMS[wanted.claim])
+            for wanted in plan.allocations
+        ),
+        tuple(PromiseText(kept.job, kept.start, kept.slots, kept.task) for kept in plan.promises),
+        tuple(WaitingText(said.job, cast(ReasonName, said.reason.name), said.start) for said in plan.waiting),
+        plan.wake,
+    )
+
+
+def read_plan(body: bytes, slots: int) -> Plan:
+    """A plan from JSON.
+
+    Args:
+        slots: slot numbers are less than this.
+
+    Raises:
+        NoAdvice: it is not JSON, a field is missing or of another type or range, or a slot does not exist.
+    """
+    try:
+        return plan_of(_plan_text.decode(body), slots)
+    except msgspec.MsgspecError as error:
+        raise NoAdvice(f"its answer is no plan: {error}") from None
+
+
+def plan_of(text: PlanText, slots: int) -> Plan:
+    """A plan from what was sent.
+
+    Raises:
+        NoAdvice: it names a slot that does not exist.
+    """
+    for place, wanted in enumerate(text.allocations):
+        beyond = next((slot for slot in wanted.slots if slot >= slots), None)
+        if beyond is not None:
+            allowed = f"0 to {slots - 1}" if slots else "none: there are no slots"
+            raise NoAdvice(f"its answer is no plan: allocations[{place}].slots holds {beyond}; allowed: {allowed}")
+    return Plan(
+        recording=bool(text.waiting),
+        allocations=[
+            Allocation(wanted.job, of_numbers(wanted.slots), wanted.task, Claim[wanted.claim.upper()])
+            for wanted in text.allocations
+        ],
+        promises=[Promise(kept.job, kept.start, kept.slots, kept.task) for kept in text.promises],
+        waiting=[Waiting(said.job, Reason[said.reason], said.start) for said in text.waiting],
+        wake=text.wake,
+    )
+
+
+def slots_in(snapshot: StateRecord) -> int:
+    """One more than the greatest slot number in a snapshot."""
+    last = 0
+    for node in (*snapshot.departed, *snapshot.nodes):
+        places = range(last, last + node.spec.slots) if node.places is None else node.places
+        last = max((last, *(place + 1 for place in places)))
+    return last
+
+
+_CLAIMS: Final[Mapping[Claim, Literal["free", "after", "kill"]]] = {
+    Claim.FREE: "free",
+    Claim.AFTER: "after",
+    Claim.KILL: "kill",
+}
+_plan_text: Final = msgspec.json.Decoder(PlanText)

@@ -1,0 +1,175 @@
+"""Whether a snapshot that somebody wrote makes sense, so that policies can rely on it as on the core's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Final
+
+from headway.core.record import AttemptRecord, JobRecord, NodeRecord, StateRecord
+from headway.errors import HeadwayError
+from headway.model.instant import NEVER
+from headway.model.job import Kind, flaw
+from headway.model.node import node_flaw
+
+SLOTS_MAX: Final = 1_000_000
+"""Slots that a snapshot may have."""
+
+_TIME: Final = "an instant, less than 2**62 from zero"
+_AMOUNT: Final = "0 or more, less than 2**62"
+
+
+class Contradiction(HeadwayError):
+    """A snapshot that no core could be in; the message names the field."""
+
+
+def check_snapshot(snapshot: StateRecord) -> None:
+    """See that a snapshot can be, and that it is of a size that can be dealt with.
+
+    Raises:
+        Contradiction: it says how.
+    """
+    _see(-NEVER < snapshot.now < NEVER, "", "now", snapshot.now, _TIME)
+    _see(0 <= snapshot.estimate_default < NEVER, "", "estimate_default", snapshot.estimate_default, _AMOUNT)
+    exist, usable = _check_nodes(snapshot)
+    busy, owned, ids = set[int](), set[int](), set[int]()
+    for place, job in enumerate(snapshot.jobs):
+        path = f"jobs[{place}]."
+        wrong = flaw(job.spec)
+        if wrong is not None:
+            raise Contradiction(f"snapshot.{path}spec.{wrong}")
+        _see(job.spec.id not in ids, path, "spec.id", job.spec.id, "an id that no other job has")
+        ids.add(job.spec.id)
+        _check_progress(job, path)
+        _check_left(job, path)
+        for number, attempt in enumerate(job.attempts):
+            _check_attempt(job, attempt, f"{path}attempts[{number}].", exist, busy)
+        _check_held(job, path, usable, owned)
+    for place, job in enumerate(snapshot.jobs):
+        path = f"jobs[{place}]."
+        if job.spec.kind is Kind.BAG:
+            _see(busy.issuperset(job.held), path, "held", job.held, "of a bag, slots on which something runs")
+        for attempt in job.attempts:
+            if attempt.queued:
+                _see(attempt.slots[0] in busy, path, "attempts", attempt.slots, "queued where something runs")
+    for number in snapshot.arrived or ():
+        _see(number in ids, "", "arrived", number, "ids of jobs of the snapshot")
+
+
+def _see(right: bool, path: str, field: str, value: object, allowed: str) -> None:
+    if not right:
+        raise Contradiction(f"snapshot.{path}{field} is {value!r}; allowed: {allowed}")
+
+
+def _check_nodes(snapshot: StateRecord) -> tuple[set[int], set[int]]:
+    """The slots that nodes have, and those of them that can be allocated."""
+    taken, exist, usable = set[int](), set[int](), set[int]()
+    names: set[str] = set()
+    last = 0
+    for of, nodes in (("departed", snapshot.departed), ("nodes", snapshot.nodes)):
+        for number, node in enumerate(nodes):
+            path = f"{of}[{number}]."
+            wrong = node_flaw(node.spec)
+            if wrong is not None:
+                raise Contradiction(f"snapshot.{path}spec.{wrong}")
+            _see(node.spec.slots <= SLOTS_MAX - len(taken), path, "spec.slots", node.spec.slots, f"{SLOTS_MAX} in all")
+            places = range(last, last + node.spec.slots) if node.places is None else node.places
+            _see(len(places) >= node.spec.slots, path, "places", places, "as many numbers as it has slots, or more")
+            for slot in places:
+                _see(0 <= slot < SLOTS_MAX, path, "places", slot, f"0 to {SLOTS_MAX - 1}")
+                _see(slot not in taken, path, "places", slot, "numbers that no other slot has")
+                taken.add(slot)
+            last = max(last, *(place + 1 for place in places))
+            if of == "nodes":
+                _see(node.spec.name not in names, path, "spec.name", node.spec.name, "a name that no other node has")
+                names.add(node.spec.name)
+                _check_node(node, path, set(places[node.spec.slots :]))
+                exist.update(places[: node.spec.slots], node.closing)
+                if node.up and not node.draining:
+                    usable.update(places[: node.spec.slots])
+    return exist, usable
+
+
+def _check_node(node: NodeRecord, path: str, beyond: Collection[int]) -> None:
+    for slot in node.closing:
+        _see(slot in beyond, path, "closing", slot, "places beyond the first `slots`")
+    for name, value in node.measures:
+        _see(math.isfinite(value), path, "measures", (name, value), "finite numbers")
+
+
+def _check_progress(job: JobRecord, path: str) -> None:
+    """Terms that were changed, counts and amounts, each within its range."""
+    for name in ("estimate", "fresh", "unfinished", "size_left"):
+        value = getattr(job, name)
+        _see(value is None or 0 <= value < NEVER, path, name, value, _AMOUNT)
+    for name in ("ended", "spent", "lost", "kills"):
+        value = getattr(job, name)
+        _see(0 <= value < NEVER, path, name, value, _AMOUNT)
+    _see(job.due is None or -NEVER < job.due <= NEVER, path, "due", job.due, "an instant, at most 2**62")
+    _see(job.priority is None or math.isfinite(job.priority), path, "priority", job.priority, "a finite number")
+    for name in ("tries", "failures", "losses", "kept"):
+        for task, count in getattr(job, name):
+            _see(0 <= task < job.spec.tasks, path, name, task, "numbers of tasks of the job")
+            _see(0 <= count < NEVER, path, name, count, _AMOUNT)
+    for known in job.times:
+        right = all(0 <= value < NEVER for value in (known.count, known.mean, known.spread))
+        _see(right, path, "times", known, "counts and durations, 0 or more, less than 2**62")
+
+
+def _check_left(job: JobRecord, path: str) -> None:
+    """Which tasks are ready, run, or wait for others: each at most one of these, and not none."""
+    spec, again = job.spec, job.again or ()
+    workflow = spec.kind is Kind.WORKFLOW
+    missing = [len(set(task.after)) for task in spec.plan] if job.missing is None else job.missing
+    _see(len(missing) == len(spec.plan), path, "missing", missing, "a count for each task of a workflow, else none")
+    _see(min(missing, default=0) >= 0, path, "missing", missing, "counts, 0 or more")
+    running = {attempt.task for attempt in job.attempts}
+    _see(len(running) == len(job.attempts), path, "attempts", sorted(running), "one for each task")
+    first = max(running, default=-1) + 1 if job.fresh is None else job.fresh
+    first = spec.tasks if workflow else first
+    _see(first <= spec.tasks, path, "fresh" if job.fresh else "attempts", first, "numbers of tasks of the job")
+    if workflow and job.again is None:
+        again = tuple(task for task, count in enumerate(missing) if not count and task not in running)
+    _see(len(set(again)) == len(again), path, "again", again, "each task once")
+    for task in again:
+        can_start = 0 <= task < first and task not in running and not (workflow and missing[task])
+        _see(can_start, path, "again", task, "tasks that were launched before, or depend on none, and do not run")
+    for task in running:
+        can_run = 0 <= task < first and not (workflow and missing[task])
+        _see(can_run, path, "attempts", task, "tasks of the job, below `fresh`, that depend on none")
+    ready = spec.tasks - first + len(again)
+    left = ready + len(running) + sum(1 for count in missing if count)
+    if job.cancelled:
+        _see(bool(running), path, "cancelled", True, "false where nothing runs any more: leave such jobs out")
+    else:
+        _see(job.unfinished in (None, left), path, "unfinished", job.unfinished, f"{left}, as follows from the rest")
+        stuck = left == 0 or (job.failed and not ready and not running)
+        _see(not stuck, path, "unfinished", left, "1 or more: leave out jobs of which nothing runs or can start")
+
+
+def _check_attempt(job: JobRecord, attempt: AttemptRecord, path: str, exist: set[int], busy: set[int]) -> None:
+    """What runs of the job is on slots that there are, no slot twice."""
+    _see(attempt.number >= 1, path, "number", attempt.number, "1 or more")
+    _see(-NEVER < attempt.start < NEVER, path, "start", attempt.start, _TIME)
+    _see(-NEVER < attempt.expected_end < NEVER, path, "expected_end", attempt.expected_end, _TIME)
+    _see(attempt.saved is None or -NEVER < attempt.saved < NEVER, path, "saved", attempt.saved, _TIME)
+    most = 1 if job.spec.kind is Kind.BAG or attempt.queued else len(exist)
+    _see(0 < len(attempt.slots) <= most, path, "slots", attempt.slots, "one slot or more; of a bag one")
+    for slot in attempt.slots:
+        _see(slot in exist, path, "slots", slot, "slots that the nodes have")
+        if not attempt.queued:
+            _see(slot not in busy, path, "slots", slot, "slots on which nothing else runs")
+            busy.add(slot)
+
+
+def _check_held(job: JobRecord, path: str, usable: set[int], owned: set[int]) -> None:
+    """What is allocated to the job as a whole: slots that are up, no slot twice."""
+    kind, held = job.spec.kind, job.held
+    _see(kind is not Kind.WORKFLOW or not held, path, "held", held, "none: a workflow's tasks are placed one by one")
+    _see(
+        kind is not Kind.RIGID or len(held) in (0, job.spec.width), path, "held", held, "none, or as many as its width"
+    )
+    for slot in held:
+        _see(slot in usable, path, "held", slot, "slots of nodes that are up")
+        _see(slot not in owned, path, "held", slot, "slots that no other job holds")
+        owned.add(slot)

@@ -1,0 +1,52 @@
+"""A decider: any installed policy behind HTTP."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option("--policy", default="deadline", show_default=True, help="Decides where a question names no policy.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, help="Port to listen on; default any that is free.")
+@click.option("--token-file", type=click.Path(dir_okay=False), help="Demand the token in this file; made if absent.")
+@click.option("--json", "as_json", is_flag=True, help="Say as one line of JSON where the decider is.")
+def decider(policy: str, host: str, port: int, token_file: str | None, as_json: bool) -> None:
+    """Answer what to do about a cluster, until told to end (ctrl-c): snapshot in, plan out, nothing kept.
+
+    Any system can ask (docs/reference/decider.md); `headway up --decider URL` and `headway simulate --decider URL` do.
+    """
+    from headway.advice.language import PolicyOffer
+    from headway.policies.registry import find, installed
+    from headway.web.decider import Decider, run
+    from headway.web.serving import token_of
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    find(policy)
+    token = "" if token_file is None else token_of(Path(token_file))
+    offers = tuple(
+        PolicyOffer(offer.name, offer.summary, {known.name: _plain(known.default) for known in offer.parameters})
+        for offer in installed()
+    )
+
+    def say(url: str) -> None:
+        if as_json:
+            click.echo(json.dumps({"url": url, "policy": policy, "pid": os.getpid()}))
+            return
+        click.echo(f"A decider answers at {url}, by default with the policy {policy}; ctrl-c ends it.")
+
+    run(Decider(find, offers, policy, token=token, token_file=token_file or ""), host, port, say)
+
+
+def _plain(value: object) -> str | int | float | bool:
+    """A parameter's default as JSON has it."""
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return str(value)
+    return value if isinstance(value, str | int | float | bool) else str(value)

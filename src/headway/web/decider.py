@@ -1,0 +1,191 @@
+"""A decider: any installed policy behind HTTP, for Headway and for everybody else. It keeps nothing between questions.
+
+What it is for callers stands in docs/reference/decider.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+import uvloop
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headway import __version__, wire
+from headway.advice import language
+from headway.advice.language import PLAN, POLICIES, PlanText, Policies, PolicyOffer, plan_text, read_question
+from headway.advice.snapshots import check_snapshot
+from headway.core.record import restore_state
+from headway.errors import HeadwayError
+from headway.model.job import Kind
+from headway.model.plan import Plan
+from headway.model.snapshot import PolicySource
+from headway.web.api import BODY_MAX
+from headway.web.bodies import TooLarge, Unauthorised, owner_of_token, read_body
+from headway.web.openapi import describe
+from headway.web.serving import Server, listen, signals, url_of
+
+log = logging.getLogger(__name__)
+
+ROUTES: Final = (PLAN, POLICIES, wire.HEALTH, wire.OPENAPI)
+
+_LARGE: Final = "Leave out fields that have their defaults, and departed nodes."
+
+
+class PolicyRaised(HeadwayError):
+    """The policy failed on a snapshot."""
+
+
+_STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
+    (Unauthorised, HTTPStatus.UNAUTHORIZED),
+    (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (PolicyRaised, HTTPStatus.INTERNAL_SERVER_ERROR),
+    (HeadwayError, HTTPStatus.BAD_REQUEST),
+)
+
+
+def decide(question: language.Question, policies: PolicySource, default: str) -> Plan:
+    """What the policy that is asked for, or else the default one, wants.
+
+    Raises:
+        InvalidInput: no such policy, or not with these parameters.
+        Contradiction: no core could be in the state that the snapshot describes.
+        PolicyRaised: the policy failed.
+    """
+    text = question.policy or default
+    policy = policies(text)
+    check_snapshot(question.snapshot)
+    state = restore_state(question.snapshot)
+    if question.explain:
+        state.arrived, state.recording = None, True
+    try:
+        return policy(state)
+    except Exception as raised:
+        log.exception("policy %s raised", text)
+        raise PolicyRaised(
+            f"policy {text} raised {type(raised).__name__}: {raised}", "The log has the traceback."
+        ) from raised
+
+
+class Decider:
+    """The routes and their answers.
+
+    Args:
+        policies: finds a policy by its text.
+        offers: what can be asked for.
+        default: the text of the policy for questions that name none.
+        token: what every request but `GET /health` must carry; empty: nothing.
+        token_file: where it is, for those who do not carry it.
+        body_max: bytes that a question may have.
+    """
+
+    def __init__(
+        self,
+        policies: PolicySource,
+        offers: tuple[PolicyOffer, ...],
+        default: str,
+        *,
+        token: str = "",
+        token_file: str = "",
+        body_max: int = BODY_MAX,
+    ) -> None:
+        self._policies = policies
+        self._offers = offers
+        self._default = default
+        self._tokens = {token.encode(): True} if token else {}
+        self._token_file = token_file
+        self._body_max = body_max
+        answerers: dict[wire.Route, Callable[[Request], Awaitable[Any]]] = {
+            PLAN: self._plan,
+            POLICIES: self._list,
+            wire.HEALTH: self._health,
+            wire.OPENAPI: self._openapi,
+        }
+        self.app = Starlette(
+            routes=[
+                Route(route.path, self._endpoint(route, answerer), methods=[route.method])
+                for route, answerer in answerers.items()
+            ],
+            exception_handlers={HTTPException: _unknown},
+        )
+
+    def _endpoint(
+        self, route: wire.Route, answerer: Callable[[Request], Awaitable[Any]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            try:
+                if self._tokens and route is not wire.HEALTH:
+                    owner_of_token(request, self._tokens, f"the file {self._token_file} of the decider")
+                return _response(await answerer(request))
+            except HeadwayError as error:
+                status = next(status for kind, status in _STATUS if isinstance(error, kind))
+                return _response(wire.ErrorBody(str(error.args[0]), error.hint), status)
+            except Exception as error:
+                log.exception("%s failed", route.name)
+                broken = f"{route.name} failed: {type(error).__name__}: {error}"
+                return _response(wire.ErrorBody(broken, "See the decider's log."), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+        return endpoint
+
+    async def _plan(self, request: Request) -> PlanText:
+        body = await read_body(request, self._body_max, _LARGE)
+        return await run_in_threadpool(self._answer, body)
+
+    def _answer(self, body: bytes) -> PlanText:
+        return plan_text(decide(read_question(body), self._policies, self._default))
+
+    async def _list(self, _: Request) -> Policies:
+        return Policies(self._default, self._offers)
+
+    async def _health(self, _: Request) -> wire.Health:
+        return wire.Health(__version__)
+
+    async def _openapi(self, _: Request) -> dict[str, Any]:
+        about = language.__doc__ or ""
+        found = describe(ROUTES, __version__, title="Headway's decider", about=about, media=(wire.JSON,))
+        words = [kind.name.lower() for kind in Kind]
+        found["components"]["schemas"]["Kind"] = {"enum": words, "title": "Kind", "description": Kind.__doc__}
+        found["components"]["schemas"]["JobSpec"]["properties"]["kind"] |= {"default": words[0]}
+        return found
+
+
+def _unknown(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    what = f"{request.method} {request.url.path}"
+    body = wire.ErrorBody(f"{what}: {error.detail}", f"GET {wire.OPENAPI.path} describes what there is.")
+    return _response(body, HTTPStatus(error.status_code))
+
+
+def _response(answer: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    headers = {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else None
+    return Response(msgspec.json.encode(answer), status, headers, media_type=wire.JSON)
+
+
+def run(decider: Decider, host: str, port: int, say: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        port: 0 takes any that is free.
+        say: is told the URL when it answers.
+
+    Raises:
+        HeadwayError: the host or the port cannot be had.
+    """
+    uvloop.run(_serve(decider, host, port, say))
+
+
+async def _serve(decider: Decider, host: str, port: int, say: Callable[[str], None]) -> None:
+    end = asyncio.Event()
+    with listen(host, port) as listener, signals(end):
+        serving = asyncio.create_task(Server(decider.app, end).serve([listener]))
+        say(url_of(listener))
+        await serving
