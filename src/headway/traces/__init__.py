@@ -8,10 +8,10 @@ from headway.errors import InvalidInput
 from headway.model.workload import Workload
 from headway.traces.files import reading
 from headway.traces.swf import AsKind, read_swf, write_swf
-from headway.traces.table import read_table, write_table
+from headway.traces.table import labels, read_table, write_table
 from headway.traces.transforms import as_bags, as_rigid
 
-__all__ = ["read_workload", "write_workload", "read_swf", "write_swf", "read_table", "write_table"]
+__all__ = ["read_workload", "write_workload", "read_swf", "write_swf", "read_table", "write_table", "line_of"]
 
 
 def read_workload(
@@ -54,6 +54,24 @@ def write_workload(workload: Workload, path: str | Path) -> None:
     if is_log is None:
         raise InvalidInput("file name", Path(path).name, "a name that ends in .swf, .swf.gz, .csv or .csv.gz")
     (write_swf if is_log else write_table)(workload, path)
+
+
+def line_of(path: str | Path, label: object) -> int:
+    """The number of the line, from 1, on which a file that `read_workload` has read has the job of this label.
+
+    Raises:
+        KeyError: there is none.
+        HeadwayError: the file cannot be read.
+    """
+    is_log = _is_log(path)
+    if is_log is None:
+        is_log = _looks_like_log(Path(path))
+    with reading(Path(path), "latin-1" if is_log else "utf-8-sig") as text:
+        numbered = ((number, line.split()[:1]) for number, line in enumerate(text, 1)) if is_log else labels(text)
+        for number, found in numbered:
+            if found == [str(label)]:
+                return number
+    raise KeyError(label)
 
 
 def _is_log(path: str | Path) -> bool | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import csv
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,6 +67,14 @@ def read_table(path: str | Path) -> Workload:
             return _jobs(path, names, lines)
         except csv.Error as error:
             raise InvalidInput("line", str(error), "CSV", source=str(path), line=lines.line_num) from error
+
+
+def labels(text: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """The number of the line of each job of a table that can be read, with the job's label as its only entry."""
+    lines = csv.reader(text)
+    names = [cell.strip().lower() for cell in next(lines)]
+    for position, cells in enumerate(filter(None, lines), 1):
+        yield lines.line_num, [dict(zip(names, map(str.strip, cells), strict=True)).get("job") or str(position)]
 
 
 def _heading(path: Path, cells: Sequence[str]) -> list[str]:

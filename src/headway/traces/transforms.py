@@ -89,6 +89,17 @@ def scale_gaps(workload: Workload, factor: float) -> Workload:
     return _released_at(workload, begin + _times(workload.release - begin, factor))
 
 
+def scale_times(workload: Workload, factor: float) -> Workload:
+    """All times times a factor, the time a job has until its due date as well; the first release stays.
+
+    Raises:
+        InvalidInput: `factor` is not a number above 0.
+    """
+    scaled = scale_gaps(scale_runtimes(workload, factor), factor)
+    allowed = _times(np.where(workload.due >= NEVER, 0, workload.due - workload.release), factor)
+    return replace(scaled, due=np.where(workload.due >= NEVER, NEVER, scaled.release + allowed))
+
+
 def batches(workload: Workload, within: Duration = SECOND) -> Workload:
     """Jobs released no more than `within` after the first of their batch are released together with it.
 

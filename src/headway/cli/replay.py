@@ -1,0 +1,163 @@
+"""A trace on a running server, as tasks that sleep; and what became of it beside what the simulator says."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+import numpy as np
+
+from headway.cli.main import INTERRUPTED
+from headway.cli.reach import Reach, asks_server
+from headway.cli.show import print_table
+from headway.cli.trace import Trace, names_trace
+from headway.errors import InvalidInput
+from headway.metrics import summarise, to_json
+from headway.metrics.collect import Metrics
+from headway.model.node import NodeSpec
+from headway.model.workload import Workload
+
+if TYPE_CHECKING:
+    from headway.client.replay import Replay
+
+MEASURES: Final = (
+    *("wait_mean", "response_mean", "response_p95", "bounded_slowdown_mean", "makespan"),
+    *("deadline_miss_rate", "tardiness_mean", "deadline_miss_penalty"),
+)
+"""What is compared. Who held how many slots when is known to the server alone, so the rate of violations is not."""
+
+LOOK_SECONDS: Final = 0.2
+"""How often progress is drawn."""
+
+
+@click.command()
+@names_trace
+@click.option("--scale", default=1.0, show_default=True, help="Multiply all times; 0.1 is ten times as fast.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object; times in seconds.")
+@asks_server
+def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
+    """Submit the jobs of a log or a table to a server, each at its time; its tasks sleep as long as it ran.
+
+    When all have ended, what became of them is shown beside what the simulator says of the same jobs under the policy
+    of the server, on a cluster like its own.
+    """
+    from headway.client.replay import Replay
+    from headway.sim.experiment import run
+    from headway.traces.transforms import from_zero, scale_times
+
+    with reach() as client:
+        nodes = client.nodes()
+        slots = sum(len(node.slots) for node in nodes)
+        workload = scale_times(from_zero(trace.read(slots, drop_wider=False)), scale)
+        refuse_wider(workload, slots, trace.file)
+        policy, others = client.policy(), client.statistics().jobs
+        if not as_json:
+            trace.tell(workload, slots)
+        if others:
+            click.echo(f"The server has {others} jobs besides; the simulation has not.", err=True)
+        if any(node.speed != 1 for node in nodes):
+            click.echo("Tasks sleep as long on any node; the speeds of the nodes make them no shorter.", err=True)
+        replayed = Replay(client, workload)
+        try:
+            with progress(replayed, len(workload)):
+                replayed.submit()
+                replayed.wait()
+        except KeyboardInterrupt:
+            click.echo(
+                f"\n{len(replayed.waiters)} of {len(workload)} jobs were submitted; those that have not ended go on: "
+                "`headway jobs --status open` lists them, `headway cancel ID...` ends them.",
+                err=True,
+            )
+            return INTERRUPTED
+        live = summarise(replayed.schedule(slots))
+    # Nodes that are down or drain may come back; a job that ran had a node that was up.
+    cluster = [NodeSpec(node.name, len(node.slots)) for node in nodes]
+    simulated = summarise(run(workload, cluster, policy))
+    if as_json:
+        told = {name: {key: metrics[key] for key in MEASURES} for name, metrics in both(live, simulated).items()}
+        click.echo(to_json({"policy": policy, "jobs": len(workload), "scale": scale, **told}), nl=False)
+    else:
+        click.echo(f"{len(workload)} jobs have ended under {policy}.")
+        print_differences(live, simulated, MEASURES)
+        failed = live["jobs"] - live["jobs_succeeded"]
+        if failed:
+            click.echo(f"{failed} did not succeed; their response times are in no mean.")
+    return 0 if live["jobs_succeeded"] == live["jobs"] else 1
+
+
+def both(live: Metrics, simulated: Metrics) -> dict[str, Metrics]:
+    """The two by their names."""
+    return {"live": live, "simulated": simulated}
+
+
+def refuse_wider(workload: Workload, slots: int, file: str) -> None:
+    """See that every job fits on the cluster.
+
+    Raises:
+        InvalidInput: one does not; the line of the file that has it is named.
+    """
+    from headway.traces import line_of
+
+    wider = np.flatnonzero(workload.width > slots)
+    if len(wider):
+        label, width = workload.label[wider[0]], int(workload.width[wider[0]])
+        others = f" So are {len(wider) - 1} others." if len(wider) > 1 else ""
+        raise InvalidInput(
+            f"width of job {label}",
+            width,
+            f"at most {slots}, the slots of the server's cluster",
+            source=file,
+            line=line_of(file, label),
+            hint=f"It is wider than the cluster.{others} --as bags makes its processors tasks of their own.",
+        )
+
+
+def print_differences(live: Mapping[str, float], simulated: Mapping[str, float], measures: Sequence[str]) -> None:
+    """Print measures of a live run beside those of its simulation, and how far they are apart."""
+    rows = []
+    for measure in measures:
+        one, other = live[measure], simulated[measure]
+        if not (math.isnan(one) and math.isnan(other)):
+            rows.append((measure, f"{one:,.4g}", f"{other:,.4g}", difference(one, other)))
+    print_table(("measure", "live", "simulated", "difference"), rows, right=("live", "simulated", "difference"))
+
+
+def difference(live: float, simulated: float) -> str:
+    """How much more the first is, in percent of the second."""
+    if live == simulated:
+        return "0"
+    return f"{(live - simulated) / simulated:+.1%}" if simulated else "–"
+
+
+@contextlib.contextmanager
+def progress(replayed: Replay, jobs: int) -> Iterator[None]:
+    """Draw how many jobs were submitted and have ended while the body runs, on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from threading import Event, Thread
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    over = Event()
+    columns = (TextColumn("{task.description:9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        submitted, ended = bar.add_task("submitted", total=jobs), bar.add_task("ended", total=jobs)
+
+        def draw() -> None:
+            while not over.wait(LOOK_SECONDS):
+                bar.update(submitted, completed=len(replayed.waiters))
+                bar.update(ended, completed=replayed.ended)
+
+        drawing = Thread(target=draw, daemon=True)
+        drawing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            drawing.join()
