@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headway.engines.base import TAIL_MAX, Call, Command, Ended, Function, NodeBack, NodeLost, Started
+from headway.engines.base import TAIL_MAX, Call, Command, Ended, Function, NameTaken, NodeBack, NodeLost, Started
 from headway.engines.trial import Trial, calling
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
@@ -537,6 +537,109 @@ async def test_a_node_that_dies_again_and_again_comes_back_each_time(trial: Tria
         assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
         assert (await trial.told(NodeBack)).node == "a"
         assert await trial.value(trial.call(add, 1, 1, node="a")) == 2
+
+
+# Nodes that come, go and change
+
+
+async def test_a_node_joins_and_runs_what_it_is_given(trial: Trial) -> None:
+    await trial.start()
+    await trial.engine.join(NodeSpec("m", slots=2))
+    keys = [trial.call(add, 1, slot, node="m", slots=(slot,)) for slot in (0, 1)]
+    assert [await trial.value(key) for key in keys] == [1, 2]
+    gang = trial.launch(calling(add, 1, 1), calling(add, 2, 2), node=("n", "m"), slots=(1, 1))
+    assert (await trial.ended(gang)).ending.outcome is Outcome.SUCCEEDED
+
+
+async def test_a_node_of_a_name_that_is_served_does_not_join(trial: Trial) -> None:
+    await trial.start()
+    with pytest.raises(NameTaken, match="the name 'n' is taken"):
+        await trial.engine.join(NodeSpec("n", slots=4))
+    assert await trial.value(trial.call(add, 1, 1)) == 2
+
+
+async def test_a_node_leaves_with_all_that_runs_there_and_its_name_can_be_used_again(
+    trial: Trial, tmp_path: Path
+) -> None:
+    await trial.start(*TWO)
+    names = [tmp_path / name for name in ("single", "gang")]
+    trial.call(touch_and_sleep, str(names[0]), node="a")
+    trial.call(add, 1, 1, node="a")
+    trial.launch(calling(touch_and_sleep, str(names[1])), calling(sleep, LONG), node=("b", "a"), slots=(0, 1))
+    for name in names:
+        await there(name)
+    await trial.engine.leave("a")
+    assert trial.unread == []
+    assert await trial.value(trial.call(add, 2, 2, node="b")) == 4, "the gang's member must make room"
+    assert (await trial.ended(trial.call(add, 1, 1, node="a"))).ending.outcome is Outcome.LOST
+    await trial.engine.leave("a")
+    await trial.engine.join(NodeSpec("a", slots=3))
+    assert await trial.value(trial.call(add, 1, 1, node="a", slots=(2,))) == 2
+
+
+async def test_a_node_that_grows_can_be_launched_on_at_once(trial: Trial, tmp_path: Path) -> None:
+    await trial.start()
+    door = tmp_path / "door"
+    waiting = trial.call(wait_for, str(door))
+    trial.engine.resize("n", 4)
+    assert await trial.value(trial.call(add, 1, 2, slots=(3,))) == 3
+    door.touch()
+    assert await trial.value(waiting) == "found"
+
+
+async def test_a_node_that_shrinks_finishes_what_it_was_given(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(NodeSpec("n", slots=3))
+    door = tmp_path / "door"
+    runs = trial.call(wait_for, str(door), slots=(2,))
+    waits = trial.call(add, 1, 2, slots=(2,))
+    trial.engine.resize("n", 1)
+    refused = trial.call(add, 1, 2, slots=(1,))
+    assert (await trial.ended(refused)).ending.outcome is Outcome.LOST
+    assert await trial.value(trial.call(add, 3, 4)) == 7
+    door.touch()
+    assert await trial.value(runs) == "found"
+    assert await trial.value(waits) == 3
+    trial.engine.resize("n", 3)
+    assert await trial.value(trial.call(add, 5, 6, slots=(2,))) == 11
+
+
+async def test_a_node_that_shrinks_at_once_kills_what_runs_beyond(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(NodeSpec("n", slots=3))
+    door, began = tmp_path / "door", tmp_path / "began"
+    beyond = trial.call(touch_and_sleep, str(began), slots=(2,))
+    waits = trial.call(add, 1, 2, slots=(2,))
+    stays = trial.call(wait_for, str(door))
+    await there(began)
+    trial.engine.resize("n", 1, at_once=True)
+    for key in (beyond, waits):
+        assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
+    door.touch()
+    assert await trial.value(stays) == "found"
+    trial.engine.resize("n", 3)
+    assert await trial.value(trial.call(add, 5, 6, slots=(2,))) == 11
+
+
+async def test_a_node_that_is_resized_while_it_is_lost_comes_back_of_that_size(trial: Trial, case: Any) -> None:
+    if case.kill_node is None:
+        pytest.skip("its nodes cannot be killed by a test")
+    await trial.start(NodeSpec("n", slots=2))
+    case.kill_node(trial.engine, "n")
+    assert (await trial.told(NodeLost)).node == "n"
+    trial.engine.resize("n", 3)
+    assert (await trial.told(NodeBack)).node == "n"
+    assert await trial.value(trial.call(add, 1, 1, slots=(2,))) == 2
+
+
+async def test_a_node_leaves_while_it_is_lost(trial: Trial, case: Any) -> None:
+    if case.kill_node is None:
+        pytest.skip("its nodes cannot be killed by a test")
+    await trial.start(*TWO)
+    case.kill_node(trial.engine, "a")
+    assert (await trial.told(NodeLost)).node == "a"
+    await trial.engine.leave("a")
+    assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
+    await trial.engine.join(TWO[0])
+    assert await trial.value(trial.call(add, 1, 1, node="a")) == 2
 
 
 async def test_stopping_ends_what_runs_and_reports_nothing(trial: Trial, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from headway.engines import local_frames as frames
-from headway.engines.base import AttemptKey, Ended, EngineError, NodeBack, NodeLost
+from headway.engines.base import AttemptKey, Ended, EngineError, NameTaken, NodeBack, NodeLost
 from headway.engines.local import LocalEngine
 from headway.engines.local_node import node_folder, put_down
 from headway.engines.trial import Trial, calling
@@ -402,6 +402,8 @@ async def test_whatever_happens_each_attempt_ends_once_or_is_lost_with_its_node(
             match chance.randrange(20):
                 case 0 | 1 | 2:
                     trial.engine.kill(*chance.choice(list(going)))
+                case 5:
+                    trial.engine.resize("a", chance.randint(1, 3), at_once=chance.random() < 0.5)
                 case 3 | 4:
                     kill(chance.choice([0, *(child.pid for agent in agents.values() for child in children_of(agent))]))
             while len(going) > 20:
@@ -409,6 +411,7 @@ async def test_whatever_happens_each_attempt_ends_once_or_is_lost_with_its_node(
         while going or len(engine(trial).pids()) < len(nodes):
             await hear()
         trial.unread = [report for report in trial.unread if isinstance(report, Ended)]
+        trial.engine.resize("a", nodes["a"])
         for task, (name, slot) in enumerate(places):
             assert await trial.value(trial.call(add, 1, 1, node=name, slots=(slot,), key=(2, task, 1))) == 2
     assert sum(outcomes.values()) + len(lost) == CHAOS
@@ -637,13 +640,81 @@ async def test_nodes_that_hear_of_no_driver_end_everything(root: Path, tmp_path:
         assert (found.running, found.ended) == (frozenset(), ())
 
 
-async def test_nodes_of_other_names_or_sizes_are_not_adopted(root: Path, tmp_path: Path) -> None:
+async def test_nodes_that_are_not_named_any_more_are_ended(root: Path, tmp_path: Path) -> None:
     pids = await dead_driver(root, tmp_path / "door")
     async with Trial(LocalEngine(root), PATIENCE) as trial:
-        found = await trial.start(NodeSpec("a", slots=3))
+        found = await trial.start(NodeSpec("c"))
         assert (found.running, found.ended) == (frozenset(), ())
         await until(lambda: all(gone(pid) for pid in pids))
-        assert await trial.value(trial.call(add, 1, 1, node="a", slots=(2,))) == 2
+
+
+async def test_nodes_of_other_sizes_are_resized_and_what_runs_there_goes_on(root: Path, tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    pids = await dead_driver(root, door)
+    async with Trial(LocalEngine(root), PATIENCE) as trial:
+        found = await trial.start(NodeSpec("a", slots=3), NodeSpec("b", slots=1))
+        assert set(engine(trial).pids().values()) <= set(pids)
+        assert found.running == {(1, 0, 1), (1, 3, 1), (1, 4, 1), (1, 5, 1), (1, 6, 1)}
+        assert await trial.value(trial.call(add, 1, 1, node="a", slots=(2,), key=(2, 0, 1))) == 2
+        trial.engine.kill(1, 6, 1)
+        for key in sorted(found.running):
+            trial.engine.kill(*key) if key == (1, 6, 1) else door.touch()
+            await trial.ended(key)
+        # The second slot of b has gone with the gang's member that ran there.
+        await until(lambda: len(agent_of(trial, "b").children()) == 1)
+        assert len(agent_of(trial, "a").children()) == 3
+
+
+async def test_a_name_under_which_another_process_lives_is_not_used(root: Path, tmp_path: Path) -> None:
+    """A driver that has died left node `a`; whoever takes over meanwhile has it, and nobody else gets it."""
+    pids = await dead_driver(root, tmp_path / "door")
+    async with Trial(LocalEngine(root), PATIENCE) as owner:
+        await owner.start(*TWO)
+        other = LocalEngine(root)
+        with pytest.raises(NameTaken, match="the name 'a' is taken by a process that has another driver") as taken:
+            await other.start([TWO[0]], lambda _: None)
+        assert taken.value.name == "a"
+        assert set(engine(owner).pids().values()) <= set(pids)
+        for task in (0, 3, 4, 5, 6):
+            owner.engine.kill(1, task, 1)
+            await owner.ended((1, task, 1))
+
+
+async def test_slots_that_go_take_their_processes_with_them(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(NodeSpec("n", slots=4))
+    agent = agent_of(trial)
+    keys, pids = await start_families(trial, tmp_path)
+    trial.engine.resize("n", 1)
+    await until(lambda: len(agent.children()) == 2)
+    trial.engine.resize("n", 1, at_once=True)
+    assert (await trial.ended(keys[1])).ending.outcome is Outcome.KILLED
+    assert all(gone(pid) for pid in pids[3:])
+    await until(lambda: len(agent.children()) == 1)
+    trial.engine.resize("n", 2)
+    assert await trial.value(trial.call(add, 1, 1, slots=(1,), key=(2, 0, 1))) == 2
+    trial.engine.kill(*keys[0])
+    await trial.ended(keys[0])
+
+
+async def test_a_node_that_leaves_takes_its_processes_with_it(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(NodeSpec("n", slots=2), NodeSpec("m"))
+    agent = agent_of(trial)
+    _, pids = await start_families(trial, tmp_path)
+    await trial.engine.leave("n")
+    assert all(gone(pid) for pid in [agent.pid, *pids])
+    assert await trial.value(trial.call(add, 1, 1, node="m", key=(2, 0, 1))) == 2
+
+
+async def test_a_node_that_joins_with_a_shorter_lease_is_heard_in_time(root: Path) -> None:
+    heard: asyncio.Queue[object] = asyncio.Queue()
+    engine = LocalEngine(root, lease=60.0)
+    await engine.start([NodeSpec("a")], heard.put_nowait)
+    try:
+        await engine.join(NodeSpec("b", lease=300_000))
+        async with asyncio.timeout(10):
+            assert [str(await heard.get()) for _ in range(3)] == ["Heard(nodes=('b',))"] * 3
+    finally:
+        await engine.stop()
 
 
 async def test_a_node_that_hung_while_there_was_no_driver_is_started_anew(root: Path, tmp_path: Path) -> None:
@@ -662,7 +733,7 @@ async def test_a_node_that_hung_while_there_was_no_driver_is_started_anew(root: 
 async def test_a_node_has_one_agent_and_one_driver(trial: Trial, root: Path) -> None:
     await trial.start()
     before = agent_of(trial).pid
-    with pytest.raises(EngineError, match="node 'n' has another driver"):
+    with pytest.raises(EngineError, match="the name 'n' is taken by a process that has another driver"):
         await LocalEngine(root).start([ONE], lambda _: None)
     assert await trial.value(trial.call(add, 1, 1)) == 2
     assert agent_of(trial).pid == before
