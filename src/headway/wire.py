@@ -202,13 +202,36 @@ class AttemptReport(Answer, frozen=True):
     expected_end: Instant | None
 
 
+class RunTimes(Answer, frozen=True):
+    """How long a job's tasks ran on one class of nodes.
+
+    Attributes:
+        tasks: how many have ended there.
+        mean, spread: recency-weighted; what the user said of the class, if that was anything, counts as one of them.
+    """
+
+    node_class: str
+    tasks: int
+    mean: Duration
+    spread: Duration
+
+
 class JobDetail(Answer, frozen=True):
-    """A job with what runs of it, what it holds, and the start it is promised."""
+    """A job with what runs of it, what it holds, the start it is promised, and how its tasks fared.
+
+    Attributes:
+        times: of a bag; by class of nodes.
+        lost: slot time of attempts that are redone because they were killed or lost, less what checkpoints keep.
+        kills: how many were killed for other jobs.
+    """
 
     job: JobReport
     attempts: tuple[AttemptReport, ...]
     slots: tuple[str, ...]
     promise: Instant | None
+    times: tuple[RunTimes, ...] = ()
+    lost: Duration = 0
+    kills: int = 0
 
 
 class JobList(Answer, frozen=True):
@@ -302,6 +325,74 @@ class NodeList(Answer, frozen=True):
     """The nodes in order of joining."""
 
     nodes: tuple[NodeReport, ...]
+
+
+class Metric(Answer, frozen=True):
+    """What a collector measured on a node; `metric` is `COLLECTOR.NAME`."""
+
+    at: Instant
+    node: str
+    metric: str
+    value: float
+
+
+class Metrics(Answer, frozen=True):
+    """Metrics in order of instant, node and name; `more`: the limit cut the list, ask from the last instant on."""
+
+    metrics: tuple[Metric, ...]
+    more: bool = False
+
+
+class CollectorReport(Answer, frozen=True):
+    """A collector and how it fares.
+
+    Attributes:
+        status: `works`; `fails`, and is asked again later; `hangs`, and is asked again when it has come back.
+        answered: when it last answered; None: not since the server started.
+        detail: what is wrong; empty where nothing is.
+    """
+
+    name: str
+    status: Literal["works", "fails", "hangs"]
+    answered: Instant | None
+    detail: str = ""
+
+
+class CheckerReport(Answer, frozen=True):
+    """Whether the status checker runs, its period, and its collectors by name."""
+
+    on: bool
+    every: Duration
+    collectors: tuple[CollectorReport, ...]
+
+
+class CheckerChange(Request, frozen=True):
+    """New settings of the status checker; None leaves one as it is."""
+
+    on: bool | None = None
+    every: Duration | None = None
+
+
+class IncidentReport(Answer, frozen=True):
+    """Something an operator should know of; `number` is that of its event in the journal.
+
+    Attributes:
+        kind: a word such as `collector_failed` or `node_lost`.
+        subject: what it is about: a node, a collector, a job, a URL.
+    """
+
+    number: int
+    at: Instant
+    kind: str
+    subject: str
+    detail: str
+
+
+class Incidents(Answer, frozen=True):
+    """The latest incidents, in order; `more` says whether the limit left earlier ones out."""
+
+    incidents: tuple[IncidentReport, ...]
+    more: bool = False
 
 
 class PolicyText(Request, frozen=True):
@@ -536,9 +627,7 @@ MESSAGES: Final = Route(
     summary="Wait for messages (long poll).",
 )
 NODES: Final = Route("nodes", "GET", f"{API}/nodes", NodeList, summary="The nodes and what runs on them.")
-ADD_NODE: Final = Route(
-    "add_node", "POST", f"{API}/nodes", NodeChange, NewNode, summary="Take a node into service."
-)
+ADD_NODE: Final = Route("add_node", "POST", f"{API}/nodes", NodeChange, NewNode, summary="Take a node into service.")
 DRAIN_NODE: Final = Route(
     *("drain_node", "POST", f"{API}/nodes/{{node}}/drain", NodeChange),
     summary="Let a node start nothing more; it leaves when what runs there has ended.",
@@ -553,6 +642,39 @@ RESIZE_NODE: Final = Route(
 )
 POLICY: Final = Route("policy", "GET", f"{API}/policy", PolicyText, summary="The policy that decides.")
 CHOOSE: Final = Route("choose", "PUT", f"{API}/policy", PolicyText, PolicyText, summary="Change the policy.")
+METRICS: Final = Route(
+    "metrics",
+    "GET",
+    f"{API}/metrics",
+    Metrics,
+    query=(
+        ("node", str, "only of this node"),
+        ("metric", str, "only this one, as `COLLECTOR.NAME`"),
+        ("since", Number, "those found at this instant or later; default: each as it was found last"),
+        ("limit", int, "at most so many; default 1000"),
+    ),
+    summary="What collectors measured on nodes.",
+)
+CHECKER: Final = Route("checker", "GET", f"{API}/checker", CheckerReport, summary="The status checker.")
+SET_CHECKER: Final = Route(
+    "set_checker",
+    "PATCH",
+    f"{API}/checker",
+    CheckerReport,
+    CheckerChange,
+    summary="Switch the status checker on or off, or change its period.",
+)
+INCIDENTS: Final = Route(
+    "incidents",
+    "GET",
+    f"{API}/incidents",
+    Incidents,
+    query=(
+        ("after", Number, "only those with greater numbers; default 0"),
+        ("limit", int, "the latest so many; default 1000"),
+    ),
+    summary="What an operator should know of.",
+)
 STATISTICS: Final = Route("statistics", "GET", f"{API}/statistics", Statistics, summary="How the server fares.")
 SHUTDOWN: Final = Route("shutdown", "POST", f"{API}/shutdown", Done, summary="End the server in order.")
 HEALTH: Final = Route("health", "GET", "/health", Health, summary="Whether the server answers; needs no token.")
@@ -560,7 +682,8 @@ OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This int
 
 ROUTES: Final = (
     *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, EXPLAIN, RESULTS, CLEAR, MESSAGES),
-    *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE, STATISTICS, SHUTDOWN, HEALTH, OPENAPI),
+    *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE),
+    *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, STATISTICS, SHUTDOWN, HEALTH, OPENAPI),
 )
 
 encode = msgspec.msgpack.Encoder().encode

@@ -26,6 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "advice": {"core", "model", "errors", "wire"},
     "policies": LEAF,
     "engines": LEAF,
+    "collectors": LEAF,
     "traces": LEAF,
     "metrics": LEAF,
     "pictures": LEAF,
@@ -43,11 +44,16 @@ OUTERMOST = {"__main__", "cli", "testing"}
 JOINS = {
     "headway": {"client", "errors", "live", "metrics", "model", "policies", "sim", "traces"},
     "headway.sim.experiment": {"metrics", "pictures", "policies", "traces"},
-    "headway.live.server": {"engines", "policies", "traces", "web"},
+    "headway.live.server": {"collectors", "engines", "policies", "traces", "web"},
 }
 
-# A driver knows its engines by their protocol alone.
-SINGLE = {("headway.live", "headway.engines.base")}
+# A driver knows its engines by their protocol alone, the status checker its collectors. What is below a process of this
+# machine is found out in one place.
+SINGLE = {
+    ("headway.live", "headway.engines.base"),
+    ("headway.live.checker", "headway.collectors.base"),
+    ("headway.collectors.base", "headway.engines.local_processes"),
+}
 
 # Rooms without a clock, chance, files or waiting, and what each may have from beyond the standard library.
 PURE = {"model": {"numpy"}, "core": set[str](), "policies": {"numpy"}}

@@ -23,9 +23,19 @@ if TYPE_CHECKING:
 @click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, help="Port to listen on; default any that is free.")
+@click.option("--lease", type=float, help="Seconds of silence after which a node is lost; default 10.")
+@click.option("--check-every", type=float, help="Seconds between two looks of the status checker; 0: off.")
 @click.option("--json", "as_json", is_flag=True, help="Say as one line of JSON where the server is.")
 def up(
-    slots: int | None, cluster: str | None, policy: str | None, data: str | None, host: str, port: int, as_json: bool
+    slots: int | None,
+    cluster: str | None,
+    policy: str | None,
+    data: str | None,
+    host: str,
+    port: int,
+    lease: float | None,
+    check_every: float | None,
+    as_json: bool,
 ) -> None:
     """Run a server on this machine until it is told to end (ctrl-c).
 
@@ -35,6 +45,7 @@ def up(
     """
     from headway.client.address import data_directory
     from headway.config import read_cluster, uniform_cluster
+    from headway.engines.local import LEASE_SECONDS
     from headway.live.server import Settings, run
 
     if slots is not None and cluster is not None:
@@ -52,7 +63,8 @@ def up(
         click.echo(f"Headway is up at {running.url} with {size}.")
         click.echo(f"Its token is in {running.token_file}; ctrl-c ends it in order.")
 
-    run(Settings(Path(data_directory(data)), nodes, policy, host, port), say)
+    silence = LEASE_SECONDS if lease is None else lease
+    run(Settings(Path(data_directory(data)), nodes, policy, host, port, lease=silence, check_every=check_every), say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)
 
 

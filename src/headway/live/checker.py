@@ -115,6 +115,7 @@ class Checker:
         every, on: the period, and whether it shall run: as was chosen last in this journal, at first `PERIOD` and yes.
         watches: the collectors, by name.
         latest: each metric as it was found last, by node and metric.
+        tables: what was found before.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Checker:
         self.on = kept("checking") != 0
         self.watches = {name: Watch(name, make) for name, make in sorted(collectors.items())}
         self.latest: dict[tuple[str, str], MetricRow] = {}
+        self.tables = driver.journal.checks
         self._driver = driver
         self._clock = clock
         self._pids = pids
@@ -264,7 +266,7 @@ class Checker:
         jobs = [running[number] for number in told if told[number] != self._told.get(number)]
         self.latest = {key: row for key, row in self.latest.items() if row.node in state.nodes}
         try:
-            self._driver.journal.checks.write(
+            self.tables.write(
                 self._fresh,
                 gone + changed,
                 [row for job in jobs for row in checks.run_times(job, now)],

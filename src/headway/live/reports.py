@@ -9,6 +9,8 @@ import os
 
 from headway import __version__, wire
 from headway.errors import HeadwayError
+from headway.live import checks
+from headway.live.checker import Checker
 from headway.live.driver import Driver
 from headway.live.journal import JobRow
 from headway.model.actions import JobStatus
@@ -97,9 +99,17 @@ def job_detail(driver: Driver, job: JobId) -> wire.JobDetail:
     report = job_report(driver, row(driver, job))
     view = driver.core.state.jobs.get(job)
     if view is None:
-        return wire.JobDetail(report, (), (), None)
+        tables = driver.journal.checks
+        lost = tables.losses(job)
+        times = tuple(map(_times, tables.statistics(job)))
+        return wire.JobDetail(report, (), (), None, times, lost.lost if lost else 0, lost.kills if lost else 0)
     attempts = tuple(attempt_report(driver, attempt) for attempt in running_of(view))
-    return wire.JobDetail(report, attempts, slot_names(driver, view.slots), view.promise)
+    times = tuple(map(_times, checks.run_times(view, 0)))
+    return wire.JobDetail(report, attempts, slot_names(driver, view.slots), view.promise, times, view.lost, view.kills)
+
+
+def _times(row: checks.StatisticsRow) -> wire.RunTimes:
+    return wire.RunTimes(row.node_class, row.tasks, row.mean, row.spread)
 
 
 def slot_names(driver: Driver, slots: Slots) -> tuple[str, ...]:
@@ -159,6 +169,43 @@ def explanation(driver: Driver, job: JobId) -> wire.Explanation:
         return wire.Explanation(job, status, "ENDED", f"it has ended: {status.value}", None)
     answer = driver.core.explain(job)
     return wire.Explanation(job, driver.core.status(job), answer.reason.name, answer.reason.value, answer.start)
+
+
+def metrics(checker: Checker, node: str | None, metric: str | None, since: Instant | None, limit: int) -> wire.Metrics:
+    """Metrics of nodes: as they were found since an instant; where that is None, each as it was found last."""
+    if since is not None:
+        rows = checker.tables.metrics(since, limit + 1, node=node, metric=metric)
+    else:
+        rows = sorted(
+            (row for row in checker.latest.values() if node in (None, row.node) and metric in (None, row.metric)),
+            key=lambda row: (row.at, row.node, row.metric),
+        )
+    return wire.Metrics(tuple(wire.Metric(*row) for row in rows[:limit]), len(rows) > limit)
+
+
+def checker_report(checker: Checker) -> wire.CheckerReport:
+    """The status checker and its collectors."""
+    return wire.CheckerReport(
+        checker.on,
+        checker.every,
+        tuple(
+            wire.CollectorReport(
+                watch.name,
+                "hangs" if watch.late else "fails" if watch.detail else "works",
+                watch.answered,
+                watch.detail,
+            )
+            for watch in checker.watches.values()
+        ),
+    )
+
+
+def incidents(driver: Driver, after: int, limit: int) -> wire.Incidents:
+    """The latest incidents, in order."""
+    found = driver.journal.incidents(limit + 1, after)
+    kept = found[max(0, len(found) - limit) :]
+    told = (wire.IncidentReport(number, told.at, told.kind, told.subject, told.detail) for number, told in kept)
+    return wire.Incidents(tuple(told), len(found) > limit)
 
 
 def statistics(driver: Driver) -> wire.Statistics:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import uvloop
 
+from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
 from headway.engines import base
-from headway.engines.local import LocalEngine
-from headway.errors import HeadwayError
+from headway.engines.local import LEASE_SECONDS, LocalEngine
+from headway.errors import HeadwayError, InvalidInput
+from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
 from headway.live.driver import Driver
 from headway.live.journal import Journal
@@ -26,6 +28,9 @@ from headway.web.api import BODY_MAX, Api, Caller
 from headway.web.serving import Server, listen, signals, token_of, url_of, write_private
 
 log = logging.getLogger(__name__)
+
+LEASE_RANGE = (0.5, 3600.0)
+"""Seconds that a lease may have; a busy machine is silent for tenths of a second now and then."""
 
 READ_AHEAD = 4
 """Short tasks that a slot of this machine is given ahead of their turn."""
@@ -45,6 +50,8 @@ class Settings:
         body_max: bytes that a request may bring.
         snapshot_every: events after which the state is stored again; a start replays about so many.
         keep_events: keep what snapshots have made unnecessary, as a trace that can be replayed.
+        lease: seconds of silence after which a node of this machine is lost, see `LEASE_RANGE`.
+        check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
     """
 
     data: Path
@@ -56,6 +63,8 @@ class Settings:
     body_max: int = BODY_MAX
     snapshot_every: int = 10_000
     keep_events: bool = True
+    lease: float = LEASE_SECONDS
+    check_every: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,10 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
     """The same within a running event loop, of its main thread."""
     if settings.policy is not None:
         find(settings.policy)
+    if not LEASE_RANGE[0] <= settings.lease <= LEASE_RANGE[1]:
+        raise InvalidInput("lease", settings.lease, "{:g} to {:g} seconds".format(*LEASE_RANGE))
+    if settings.check_every:
+        period(settings.check_every)
     journal = Journal(settings.data, keep_events=settings.keep_events)
     try:
         await _serve(settings, journal, say)
@@ -105,7 +118,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
     with listen(settings.host, settings.port) as listener, signals(end):
         token_file = settings.data / "token"
         token = token_of(token_file)
-        engine = LocalEngine(settings.data / "engine")
+        engine = LocalEngine(settings.data / "engine", lease=settings.lease)
         driver = Driver(
             journal,
             engine,
@@ -117,15 +130,21 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             read_ahead=READ_AHEAD,
         )
         driver.broken.add_done_callback(lambda _: end.set())
+        checker = Checker(driver, SystemClock(), collectors.installed(), engine.pids)
         url_file = settings.data / "url"
         try:
             named = None if settings.nodes is None else map(_warm, settings.nodes)
             await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)))
-            api = Api(driver, {token: Caller(getpass.getuser())}, end.set, body_max=settings.body_max)
+            api = Api(driver, {token: Caller(getpass.getuser())}, end.set, checker=checker, body_max=settings.body_max)
             server = Server(api.app, end)
             url = url_of(listener)
             write_private(url_file, f"{url}\n")
             serving = asyncio.create_task(server.serve([listener]))
+            if settings.check_every is None:
+                checker.start()
+            else:
+                every = period(settings.check_every) if settings.check_every else None
+                checker.choose(on=every is not None, every=every)
             nodes = driver.core.state.nodes.values()
             say(Running(url, token_file, os.getpid(), len(nodes), sum(node.spec.slots for node in nodes)))
             await asyncio.wait((serving, asyncio.create_task(end.wait())), return_when=asyncio.FIRST_COMPLETED)
@@ -135,6 +154,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             await serving
         finally:
             url_file.unlink(missing_ok=True)
+            checker.stop()
             await driver.stop()
         if driver.broken.done():
             raise HeadwayError(

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from headway import __version__, wire
+from headway.live.checker import Checker
 from headway.live.driver import Driver
 from headway.live.journal import SCHEMA, Journal
 from headway.model.actions import JobStatus
@@ -112,7 +113,8 @@ def run(folder: Path, scenario: Callable[[Rig], Awaitable[None]], **settings: An
             engine, ended = FakeEngine(), list[bool]()
             driver = Driver(journal, engine, ManualClock(5), find, policy="fcfs")
             await driver.start((node("n", slots=2),))
-            api = Api(driver, {TOKEN: Caller("me")}, lambda: ended.append(True), **settings)
+            checker = Checker(driver, ManualClock(5), {}, dict)
+            api = Api(driver, {TOKEN: Caller("me")}, lambda: ended.append(True), checker=checker, **settings)
             await scenario(Rig(api, driver, engine, ended))
             if not driver.broken.done():
                 await driver.stop()
