@@ -234,10 +234,10 @@ def test_a_result_keeps_the_output_and_the_rest_is_deleted(tmp_path: Path) -> No
             assert (result.ending.stdout, result.ending.stdout_path) == (b"s", "")
             assert (result.ending.stderr, result.ending.stderr_path) == (b"l", long)
             assert [file.exists() for file in files] == [False, True, False]
-            assert live.driver.clear([1]) == 1
+            assert live.driver.retention.clear([1]) == 1
             assert [file.exists() for file in files] == [False, False, False]
             assert live.results(1) == []
-            assert live.driver.clear([1]) == 0
+            assert live.driver.retention.clear([1]) == 0
 
     run(scenario)
 
@@ -247,7 +247,7 @@ def test_results_of_open_jobs_are_not_cleared(tmp_path: Path) -> None:
         async with rig(tmp_path, ONE) as live:
             await live.submit(new_job(tasks=2))
             await live.end(1, 0)
-            assert live.driver.clear([1]) == 0
+            assert live.driver.retention.clear([1]) == 0
             assert len(live.results(1)) == 1
 
     run(scenario)

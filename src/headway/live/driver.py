@@ -31,6 +31,8 @@ from headway.live.journal import Journal, JournalFull, MessageRow
 from headway.live.ledger import Entry, Ledger, OpenJob
 from headway.live.listeners import GATHER_SECONDS, Listeners
 from headway.live.nodes import Nodes, changes_since
+from headway.live.retention import RETENTION, Retention
+from headway.live.uploads import SIZE_MAX, Uploads
 from headway.model.actions import Kill, Launch
 from headway.model.events import (
     Event,
@@ -70,9 +72,10 @@ class Unavailable(HeadwayError):
 
 
 class _Request(NamedTuple):
-    """Something that a caller wants: the events it means, and where the answer goes."""
+    """What a caller wants: the events it means, results it has (of a job from a task to another), the answer's place."""
 
     events: Callable[[Instant], Sequence[Event]]
+    acknowledged: Sequence[tuple[JobId, int, int]]
     answer: asyncio.Future[int]
 
 
@@ -99,6 +102,8 @@ class Driver:
         result_max: bytes that a result may have.
         snapshot_every: events between two stored snapshots, so that a start replays no more than about so many.
         read_ahead: of nodes that are added later, see `NodeSpec`.
+        retention: how long results are kept after they were acknowledged; 0: they go at once.
+        upload_max: bytes that an uploaded file may have.
 
     Attributes:
         nodes: takes nodes into service and out of it.
@@ -106,6 +111,7 @@ class Driver:
         full: what the disk said when it last refused to take more; None while it takes all.
         commits: transactions since the start.
         started: when this driver was made.
+        retention: what is kept for callers, and until when.
     """
 
     def __init__(
@@ -119,6 +125,8 @@ class Driver:
         result_max: int = base.RESULT_MAX,
         snapshot_every: int = 10_000,
         read_ahead: int = 0,
+        retention: Duration = RETENTION,
+        upload_max: int = SIZE_MAX,
     ) -> None:
         self.journal = journal
         self.full: JournalFull | None = None
@@ -132,6 +140,7 @@ class Driver:
         self._policies = policies
         self._policy = policy
         self._result_max = result_max
+        self.retention = Retention(self, journal, Uploads(journal.folder / "uploads", upload_max), clock, retention)
         self._listeners = Listeners(self._ledger.has_work)
         self._function = lru_cache(maxsize=64)(self._find_function)
         self._alarm: tuple[Instant, Callable[[], None]] | None = None
@@ -208,6 +217,7 @@ class Driver:
         self.journal.write(turn.batch)
         self._perform(turn)
         self._serving = True
+        self.retention.start()
         self._ask_for_turn()
 
     async def _started(self, nodes: tuple[NodeSpec, ...]) -> base.Found:
@@ -230,6 +240,7 @@ class Driver:
     async def stop(self) -> None:
         """End in order: take no more on, end what runs (it is redone at the next start), store a snapshot."""
         self.take_no_more()
+        self.retention.stop()
         try:
             if self._pending is None:
                 self._run_turn()
@@ -261,7 +272,9 @@ class Driver:
         """
         self._measured.setdefault(node, {}).update(values)
 
-    async def request(self, events: Callable[[Instant], Sequence[Event]]) -> int:
+    async def request(
+        self, events: Callable[[Instant], Sequence[Event]], acknowledged: Sequence[tuple[JobId, int, int]] = ()
+    ) -> int:
         """Have events of the instant at which they are taken in made durable; how many of them counted.
 
         Raises:
@@ -270,7 +283,7 @@ class Driver:
         """
         self._see_open()
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._requests.append(_Request(events, answer))
+        self._requests.append(_Request(events, acknowledged, answer))
         self._ask_for_turn()
         return await answer
 
@@ -330,18 +343,6 @@ class Driver:
         self._ask_for_turn()
         return await offer.answer
 
-    def clear(self, jobs: Sequence[JobId]) -> int:
-        """Let go of the results of ended jobs, with the files of their output; how many of these jobs had any.
-
-        Raises:
-            JournalFull: not now.
-        """
-        files = self.journal.files(jobs)
-        cleared = self.journal.clear(jobs)
-        for path in files:
-            Path(path).unlink(missing_ok=True)
-        return cleared
-
     def _see_open(self) -> None:
         if self.broken.done():
             raise Unavailable("the server is broken", "See its log; start it again.")
@@ -383,7 +384,7 @@ class Driver:
             self._taken = (*requests, *offers)
             turn = self._digest(reports, requests, offers)
         try:
-            if turn.batch.events:
+            if turn.batch:
                 self.journal.write(turn.batch)
         except JournalFull as full:
             if self.full is None:
@@ -426,6 +427,7 @@ class Driver:
                 elif isinstance(event, NodeJoined):
                     self._lost.discard(event.node.name)
             turn.answers.append((request.answer, len(events) - (self.core.ignored - ignored)))
+            turn.batch.acknowledged += [(*tasks, self._told, turn.now) for tasks in request.acknowledged]
         for offer in offers:
             turn.submitted.append((offer.answer, self._ledger.accept(turn, offer)))
         self._ledger.wake(turn)
@@ -479,7 +481,7 @@ class Driver:
 
     def _perform(self, turn: _Turn) -> None:
         """What a durable turn is followed by."""
-        self.commits += bool(turn.batch.events)
+        self.commits += bool(turn.batch)
         self._told = self._ledger.message
         for resized in turn.resized:
             self._engine.resize(resized.name, resized.slots, at_once=resized.at_once)
@@ -499,6 +501,8 @@ class Driver:
             _answer(answer, taken)
         if turn.touched:
             self._listeners.tell((0, *turn.touched))
+        if turn.batch.acknowledged:
+            self.retention.acknowledged()
         self._set_alarm()
 
     def _launch(self, launch: Launch) -> None:
@@ -509,8 +513,15 @@ class Driver:
         kept = self.open[launch.job]
         if kept.work is None:
             kept.work = self.journal.work(launch.job)
+            kept.names_files = any(wire.urls_of(kept.work))
         wanted = work.assignment(
-            launch, kept.spec, kept.work, self.core.state.slot_nodes, self._function, self._result_max
+            launch,
+            kept.spec,
+            kept.work,
+            self.core.state.slot_nodes,
+            self._function,
+            self._result_max,
+            str(self.retention.uploads.folder) if kept.names_files else "",
         )
         self._live[wanted.key] = tuple(member.node for member in wanted.members)
         self._engine.launch(wanted)

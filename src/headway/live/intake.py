@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headway import wire
+from headway import files, wire
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.journal import Journal, encode
 from headway.model.instant import Instant
@@ -25,6 +25,13 @@ class MissingBlobs(HeadwayError):
         self.names = names
 
 
+class NoSuchJob(HeadwayError):
+    """A job was asked for that was never accepted."""
+
+    def __init__(self, job: JobId) -> None:
+        super().__init__(f"there is no job {job}", "`headway jobs` lists them.")
+
+
 class Conflict(HeadwayError):
     """A request contradicts an earlier one."""
 
@@ -35,7 +42,7 @@ class Offer:
 
     Attributes:
         client: the number of the client in the journal.
-        works: of each job the names of its functions, with spaces between them, and its encoded work.
+        works: of each job the names of its functions and uploads, with spaces between them, and its encoded work.
         key: caller, idempotency key, digest of the jobs.
         answer: where the answer goes.
     """
@@ -45,6 +52,7 @@ class Offer:
     works: list[tuple[str, bytes]]
     blobs: dict[str, bytes]
     functions: set[str]
+    uploads: set[str]
     key: tuple[str, str, bytes]
     answer: asyncio.Future[wire.Submitted]
 
@@ -80,6 +88,28 @@ def see_same(submission: wire.Submission, digest: bytes, before: bytes) -> None:
         )
 
 
+def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
+    """See that tasks can open the URLs that work names, as far as that is known now; names of the uploads among them.
+
+    Raises:
+        InvalidInput: nothing here knows the scheme of a URL, or an upload is not here.
+    """
+    names = set()
+    for kind, urls in zip(("inputs", "outputs"), wire.urls_of(work), strict=True):
+        for url in urls:
+            allowed = files.flaw(url, output=kind == "outputs")
+            if allowed is not None:
+                raise InvalidInput(f"{field}.{kind}", url, allowed)
+            upload = files.upload_of(url)
+            if upload is None or kind == "outputs":
+                continue
+            if not journal.retained.has_upload(upload[0]):
+                hint = "Upload it again: what no open job names is forgotten an hour after its last use."
+                raise InvalidInput(f"{field}.inputs", url, "an upload that the server keeps", hint=hint)
+            names.add(upload[0])
+    return names
+
+
 def look_at(
     submission: wire.Submission,
     caller: str,
@@ -102,6 +132,7 @@ def look_at(
     specs: list[JobSpec] = []
     works: list[tuple[str, bytes]] = []
     functions: set[str] = set()
+    uploads: set[str] = set()
     for place, job in enumerate(submission.jobs):
         wire.check_work(job, field=f"jobs[{place}].work")
         spec = job.spec(first + place, now, caller)
@@ -109,9 +140,11 @@ def look_at(
         if wrong is not None:
             raise HeadwayError(f"jobs[{place}].{wrong}")
         names = job.work.functions if isinstance(job.work, wire.Calls) else ()
+        given = _uploads(job.work, f"jobs[{place}].work", journal)
         functions.update(names)
+        uploads |= given
         specs.append(spec)
-        works.append((" ".join(names), encode(job.work)))
+        works.append((" ".join((*names, *given)), encode(job.work)))
     for name, blob in submission.blobs.items():
         if wire.blob_name(blob) != name:
             raise InvalidInput("blobs", name, "the SHA-256 of the blob's bytes, in hexadecimal")
@@ -120,4 +153,4 @@ def look_at(
         raise MissingBlobs(tuple(sorted(missing)))
     answer: asyncio.Future[wire.Submitted] = asyncio.get_running_loop().create_future()
     client = journal.client(submission.client)
-    return Offer(specs, client, works, submission.blobs, functions, (caller, submission.key, digest), answer)
+    return Offer(specs, client, works, submission.blobs, functions, uploads, (caller, submission.key, digest), answer)

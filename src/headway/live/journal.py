@@ -17,15 +17,17 @@ from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
+from headway.advice.language import PlanText, plan_of, plan_text
 from headway.core.record import StateRecord
 from headway.errors import HeadwayError
-from headway.live import checks
+from headway.live import checks, retained
 from headway.live.checks import Checks, LossRow, StatisticsRow
+from headway.live.retained import Retained
 from headway.model.actions import JobStatus
-from headway.model.events import Event, Incident, Outcome
+from headway.model.events import Advised, Event, Incident, Outcome
 from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
-from headway.wire import TaskRange, TaskResult, Work
+from headway.wire import TaskRange, Work
 
 FORMAT: Final = 2
 """Version of the data directory. It changes whenever an older Headway could not read what a newer one wrote."""
@@ -59,7 +61,7 @@ CREATE INDEX messages_client ON messages (client, number);
 """
 """The tables; docs/reference/journal.md says what is in them."""
 
-ADDED: Final = f"""{checks.SCHEMA}
+ADDED: Final = f"""{checks.SCHEMA}{retained.SCHEMA}
 CREATE INDEX IF NOT EXISTS events_incidents ON events (seq) WHERE kind = 'Incident';
 """
 """What files of this format may lack that an earlier Headway made."""
@@ -71,6 +73,17 @@ _spec = msgspec.msgpack.Decoder(JobSpec)
 _work: msgspec.msgpack.Decoder[Work] = msgspec.msgpack.Decoder(Work)
 _record = msgspec.json.Decoder(StateRecord)
 encode = msgspec.msgpack.Encoder().encode
+
+
+class _AdvisedBody(msgspec.Struct, frozen=True):
+    """An `Advised` as it is stored: its plan as it was sent, for sets of slots may be larger than MessagePack's numbers."""
+
+    at: Instant
+    question: int
+    plan: PlanText
+
+
+_advised = msgspec.msgpack.Decoder(_AdvisedBody)
 
 
 class JournalFull(HeadwayError):
@@ -92,7 +105,7 @@ class JobRow(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """A message; `result` is an encoded `TaskResult`, None where it was not asked for, is too large or never was."""
+    """A message; `result` is an encoded `TaskResult`, None where it was not asked for, is too large or was cleared."""
 
     number: int
     job: JobId
@@ -124,6 +137,13 @@ class Batch:
     terms: list[tuple[bytes, JobId]] = field(default_factory=list)
     statistics: list[StatisticsRow] = field(default_factory=list)
     losses: list[LossRow] = field(default_factory=list)
+    acknowledged: list[tuple[JobId, int, int, int, Instant]] = field(default_factory=list)
+    uploads: list[tuple[str, Instant]] = field(default_factory=list)
+    outputs: list[tuple[JobId, int, str]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything: all but acknowledgements comes with an event."""
+        return bool(self.events or self.acknowledged)
 
 
 _STATEMENTS: Final = {
@@ -138,6 +158,9 @@ _STATEMENTS: Final = {
     "terms": "UPDATE jobs SET spec = ? WHERE id = ?",
     "statistics": checks.STATISTICS,
     "losses": checks.LOSSES,
+    "acknowledged": retained.ACKNOWLEDGED,
+    "uploads": retained.UPLOADS,
+    "outputs": retained.OUTPUTS,
 }
 
 _NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
@@ -155,6 +178,7 @@ class Journal:
 
     Attributes:
         checks: the tables of the status checker.
+        retained: the tables of what is kept for callers, and until when.
 
     Raises:
         HeadwayError: the directory cannot be made or written to, another process uses it, or its format is another one.
@@ -176,6 +200,7 @@ class Journal:
                 f"{folder} cannot be used: {error.strerror or error}", "Choose another data directory (--data)."
             ) from error
         self.checks = Checks(self._db, self._transaction)
+        self.retained = Retained(self._db, self._transaction, lambda: self.last()[1])
         self._clients: dict[str, int] = {
             name: number for number, name in self._db.execute("SELECT id, name FROM clients")
         }
@@ -258,6 +283,10 @@ class Journal:
             self._clients[name] = number
         return number
 
+    def known_client(self, name: str) -> int:
+        """The number of a client's text; 0 where nobody has used it."""
+        return self._clients.get(name, 0)
+
     def store_snapshot(
         self, seq: int, record: StateRecord, started: Iterable[tuple[Instant, JobId]], *, unused_since: Instant
     ) -> None:
@@ -282,25 +311,8 @@ class Journal:
                 db.execute("DELETE FROM events WHERE seq <= ? AND kind <> 'Incident'", (kept,))
             old = [row[0] for row in db.execute("SELECT name FROM blobs WHERE used < ?", (unused_since,))]
             if old:
-                needed = {
-                    name
-                    for row in db.execute("SELECT functions FROM jobs WHERE ended IS NULL")
-                    for name in row[0].split()
-                }
-                db.executemany("DELETE FROM blobs WHERE name = ?", [(name,) for name in old if name not in needed])
-
-    def clear(self, jobs: Sequence[JobId]) -> int:
-        """Let go of the messages and results of ended jobs; how many of these jobs had any."""
-        with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO meta VALUES ('message', ?)", (self.last()[1],))
-            return sum(
-                db.execute(
-                    "DELETE FROM messages WHERE job = ? AND job IN (SELECT id FROM jobs WHERE ended IS NOT NULL)",
-                    (job,),
-                ).rowcount
-                > 0
-                for job in jobs
-            )
+                wanted = retained.needed(db)
+                db.executemany("DELETE FROM blobs WHERE name = ?", [(name,) for name in old if name not in wanted])
 
     # What is read
 
@@ -377,6 +389,11 @@ class Journal:
         body: bytes = self._db.execute("SELECT body FROM blobs WHERE name = ?", (name,)).fetchone()[0]
         return body
 
+    def client_of(self, job: JobId) -> int | None:
+        """The number of the client that submitted a job; None if there is none with this id."""
+        row = self._db.execute("SELECT client FROM jobs WHERE id = ?", (job,)).fetchone()
+        return None if row is None else int(row[0])
+
     def has_blob(self, name: str) -> bool:
         """Whether a blob is there."""
         return self._db.execute("SELECT 1 FROM blobs WHERE name = ?", (name,)).fetchone() is not None
@@ -429,7 +446,8 @@ class Journal:
         size = 0
         for tasks in wanted:
             rows = self._db.execute(
-                "SELECT result FROM messages WHERE job = ? AND task >= ? AND task < ? ORDER BY task",
+                "SELECT result FROM messages WHERE job = ? AND task >= ? AND task < ? AND result IS NOT NULL"
+                " ORDER BY task",
                 (tasks.job, tasks.first, 2**62 if tasks.last is None else tasks.last),
             )
             for (result,) in rows:
@@ -438,21 +456,6 @@ class Journal:
                     return found, True
                 found.append(result)
         return found, False
-
-    def files(self, jobs: Sequence[JobId]) -> list[str]:
-        """Paths of the files that hold the whole output of ended jobs' tasks."""
-        paths: list[str] = []
-        for job in jobs:
-            rows = self._db.execute(
-                "SELECT result FROM messages WHERE job = ? AND files"
-                " AND job IN (SELECT id FROM jobs WHERE ended IS NOT NULL)",
-                (job,),
-            )
-            for (body,) in rows:
-                result = msgspec.msgpack.decode(body, type=TaskResult)
-                for ending in (result.ending, *result.members):
-                    paths += filter(None, (ending.stdout_path, ending.stderr_path))
-        return paths
 
     def _greatest(self, column: str, table: str) -> int:
         return int(self._db.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()[0])
@@ -463,13 +466,17 @@ class Journal:
 
 def event_of(kind: str, body: bytes) -> Event:
     """An event from the columns `kind` and `body` of the table."""
+    if kind == Advised.__name__:
+        said = _advised.decode(body)
+        return Advised(said.at, said.question, plan_of(said.plan, 1 << 62))
     event: Event = _DECODERS[kind].decode(body)
     return event
 
 
 def event_row(seq: int, at: Instant, event: Event) -> tuple[int, Instant, str, bytes]:
     """An event as the table has it."""
-    return (seq, at, type(event).__name__, encode(event))
+    body = _AdvisedBody(event.at, event.question, plan_text(event.plan)) if isinstance(event, Advised) else event
+    return (seq, at, type(event).__name__, encode(body))
 
 
 def _job_row(row: tuple[Any, ...]) -> JobRow:

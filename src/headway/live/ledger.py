@@ -14,7 +14,7 @@ from headway.errors import HeadwayError
 from headway.live import checks, work
 from headway.live.intake import Offer
 from headway.live.journal import Batch, Journal, JournalFull, encode, event_row
-from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
+from headway.model.actions import Action, Conclude, Consult, Kill, Launch, Settle, Wake
 from headway.model.events import Event, JobChanged, JobSubmitted, Outcome, Woke
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec
@@ -38,6 +38,7 @@ class OpenJob:
         started: its first launch; None before.
         done: tasks with a final outcome; `failed` of them without success.
         work: None until something of it is launched.
+        names_files: whether it has inputs or outputs; known with `work`.
         view: what the core knows of it.
     """
 
@@ -48,6 +49,7 @@ class OpenJob:
     done: int = 0
     failed: int = 0
     work: wire.Work | None = None
+    names_files: bool = False
     view: JobView | None = None
 
 
@@ -157,6 +159,7 @@ class Ledger:
             if now - self._used.get(name, 0) > _USED_AGAIN:
                 batch.used.append((now, name))
                 self._used[name] = now
+        batch.uploads += [(name, now) for name in offer.uploads]
         caller, key, digest = offer.key
         if key:
             batch.submissions.append((caller, key, digest, answer.jobs[0], len(answer.jobs), answer.cursor))
@@ -197,6 +200,8 @@ class Ledger:
                     self.wake_at = min(self.wake_at, action.at)
                 case Kill():
                     entry.actions.append(action)
+                case Consult():
+                    pass  # the consultant sees in the state of the core that a question is open
         if isinstance(event, JobChanged) and event.job in self.open:
             kept = self.open[event.job]
             kept.spec = work.with_terms(kept.spec, self.core.state.jobs[event.job])
@@ -230,6 +235,9 @@ class Ledger:
             lost = settle.outcome is Outcome.LOST
             ending = wire.TaskEnding(settle.outcome, detail="its node was lost each time it was tried" if lost else "")
             result = wire.TaskResult(settle.job, settle.task, settle.attempt, ending)
+        for upload in work.outputs_kept(result):
+            entry.batch.uploads.append((upload, entry.now))
+            entry.batch.outputs.append((settle.job, settle.task, upload))
         body, files = encode(result), work.has_files(result)
         self._tell(entry, kept, settle.job, settle.task, settle.outcome.value, body, files=files)
 

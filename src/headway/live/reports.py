@@ -8,23 +8,16 @@ from __future__ import annotations
 import os
 
 from headway import __version__, wire
-from headway.errors import HeadwayError
 from headway.live import checks
 from headway.live.checker import Checker
 from headway.live.driver import Driver
+from headway.live.intake import NoSuchJob
 from headway.live.journal import JobRow
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId
 from headway.model.slots import Slots, count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
-
-
-class NoSuchJob(HeadwayError):
-    """A job was asked for that was never accepted."""
-
-    def __init__(self, job: JobId) -> None:
-        super().__init__(f"there is no job {job}", "`headway jobs` lists them.")
 
 
 def row(driver: Driver, job: JobId) -> JobRow:

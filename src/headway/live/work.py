@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headway import wire
 from headway.engines import base
+from headway.files import upload_of
 from headway.model.actions import Launch
 from headway.model.instant import NEVER
 from headway.model.job import JobSpec, Kind
@@ -22,6 +23,7 @@ def assignment(
     nodes: list[NodeView],
     function: Callable[[str], base.Function],
     result_max: int,
+    uploads: str,
 ) -> base.Assignment:
     """What an engine is asked to run.
 
@@ -30,6 +32,7 @@ def assignment(
         nodes: node by slot number.
         function: finds a function by its name.
         result_max: bytes that a result may have.
+        uploads: folder of the files that the server keeps; empty where the work names no files.
     """
     places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in numbers(launch.slots)]
     if spec.kind is Kind.RIGID:
@@ -40,9 +43,8 @@ def assignment(
     else:
         task = task_work(work, launch.task, function)
         members = (base.Member(places[0][0].spec.name, tuple(slot for _, slot in places), task),)
-    return base.Assignment(
-        launch.job, launch.task, launch.attempt, members, spec.time_limit, spec.memory_limit, result_max
-    )
+    limits = (spec.time_limit, spec.memory_limit, result_max)
+    return base.Assignment(launch.job, launch.task, launch.attempt, members, *limits, uploads, spec.fetches)
 
 
 def with_terms(spec: JobSpec, job: JobView) -> JobSpec:
@@ -64,7 +66,13 @@ def task_work(work: wire.Work, task: int, function: Callable[[str], base.Functio
         stdin=command.stdin.replace("{i}", number),
         stdout=command.stdout.replace("{i}", number),
         stderr=command.stderr.replace("{i}", number),
+        inputs=_numbered(command.inputs, number),
+        outputs=_numbered(command.outputs, number),
     )
+
+
+def _numbered(files: dict[str, str], number: str) -> dict[str, str]:
+    return {path.replace("{i}", number): url.replace("{i}", number) for path, url in files.items()}
 
 
 def result(ended: base.Ended) -> wire.TaskResult:
@@ -87,7 +95,14 @@ def _ending(ending: base.Ending) -> wire.TaskEnding:
         stderr_path=err.path if err and _is_longer(err) else "",
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,
+        outputs=ending.outputs,
     )
+
+
+def outputs_kept(result: wire.TaskResult) -> set[str]:
+    """Names of the files that the server keeps with a result."""
+    urls = (url for ending in (result.ending, *result.members) for url in ending.outputs.values())
+    return {upload[0] for upload in map(upload_of, urls) if upload is not None}
 
 
 def _is_longer(output: base.Output) -> bool:

@@ -14,18 +14,19 @@ from typing import Any, Final, TypeVar, cast, get_origin
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from headway import __version__, wire
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.live import reports
+from headway.live import reports, uploads
 from headway.live.checker import Checker
 from headway.live.driver import Driver, Unavailable
-from headway.live.intake import Conflict, MissingBlobs
+from headway.live.intake import Conflict, MissingBlobs, NoSuchJob
 from headway.live.journal import JournalFull, MessageRow
 from headway.live.nodes import NoSuchNode
+from headway.live.retention import NotTheirs
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.model.job import JobId, flaw
@@ -55,11 +56,15 @@ _LARGE: Final = "Submit fewer jobs at once, or hand large inputs over as files."
 
 _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (Unauthorised, HTTPStatus.UNAUTHORIZED),
-    (reports.NoSuchJob, HTTPStatus.NOT_FOUND),
+    (NoSuchJob, HTTPStatus.NOT_FOUND),
+    (uploads.NoSuchUpload, HTTPStatus.NOT_FOUND),
+    (NotTheirs, HTTPStatus.FORBIDDEN),
     (NoSuchNode, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (MissingBlobs, HTTPStatus.UNPROCESSABLE_ENTITY),
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (uploads.TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (uploads.NoRoom, HTTPStatus.INSUFFICIENT_STORAGE),
     (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (JournalFull, HTTPStatus.INSUFFICIENT_STORAGE),
     (HeadwayError, HTTPStatus.BAD_REQUEST),
@@ -75,7 +80,10 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question: who asks, about which job or node, with which parameters and which body."""
+    """One question: who asks, about which job, node or upload, with which parameters and which body.
+
+    The body of a file is the request itself, which tells it part by part.
+    """
 
     caller: Caller
     job: JobId
@@ -83,6 +91,7 @@ class Asked:
     body: Any
     packed: bool
     node: str = ""
+    upload: str = ""
 
 
 Answerer = Callable[[Asked], Awaitable[Any]]
@@ -122,6 +131,10 @@ class Api:
             wire.EXPLAIN: self._explain,
             wire.RESULTS: self._results,
             wire.CLEAR: self._clear,
+            wire.ACKNOWLEDGE: self._acknowledge,
+            wire.UPLOAD: self._upload,
+            wire.UPLOADED: self._uploaded,
+            wire.DOWNLOAD: self._download,
             wire.MESSAGES: self._messages,
             wire.NODES: self._nodes,
             wire.ADD_NODE: self._add_node,
@@ -160,25 +173,30 @@ class Api:
                 caller = Caller("") if route is wire.HEALTH else owner_of_token(request, self._tokens, _TOKEN)
                 query = _query(request, kinds)
                 job = _job_id(request.path_params.get("job", "0"))
-                body = None
-                if unpack is not None and parse is not None:
+                body: Any = None
+                if route.body is bytes:
+                    body = request
+                elif unpack is not None and parse is not None:
                     is_json = wire.JSON in request.headers.get("content-type", "")
                     body = (parse if is_json else unpack)(await read_body(request, self._body_max, _LARGE))
-                node = request.path_params.get("node", "")
-                answer = await answerer(Asked(caller, job, query, body, packed, node))
+                node, upload = (request.path_params.get(name, "") for name in ("node", "upload"))
+                answer = await answerer(Asked(caller, job, query, body, packed, node, upload))
             except HeadwayError as error:
                 return _refusal(error, packed)
             except msgspec.MsgspecError as error:
                 kind = request.headers.get("content-type", wire.MSGPACK)
                 hint = "" if kind.startswith((wire.JSON, wire.MSGPACK)) else f"JSON wants Content-Type: {wire.JSON}."
                 return _refusal(HeadwayError(f"the body of {route.name} is not as it should be: {error}", hint), packed)
+            except ClientDisconnect:
+                log.info("%s: the caller hung up", route.name)
+                return Response(status_code=HTTPStatus.BAD_REQUEST)
             except Exception as error:
                 log.exception("%s failed", route.name)
                 broken = wire.ErrorBody(
                     f"{route.name} failed: {type(error).__name__}: {error}", "See the server's log."
                 )
                 return _response(broken, packed, HTTPStatus.INTERNAL_SERVER_ERROR)
-            return _response(answer, packed)
+            return answer if isinstance(answer, Response) else _response(answer, packed)
 
         return endpoint
 
@@ -228,7 +246,23 @@ class Api:
         return wire.Results(tuple(_result(body, packed=asked.packed) for body in found), more)
 
     async def _clear(self, asked: Asked) -> wire.Done:
-        return wire.Done(self._driver.clear(asked.body.jobs))
+        return wire.Done(self._driver.retention.clear(asked.body.jobs))
+
+    async def _acknowledge(self, asked: Asked) -> wire.Done:
+        await self._driver.retention.acknowledge(asked.body.client, asked.body.results)
+        return wire.Done(len({tasks.job for tasks in asked.body.results}))
+
+    async def _upload(self, asked: Asked) -> wire.Upload:
+        announced = asked.body.headers.get("content-length", "")
+        size = int(announced) if announced.isdigit() else 0
+        return wire.Upload(asked.upload, await self._driver.retention.upload(asked.upload, size, asked.body.stream()))
+
+    async def _uploaded(self, asked: Asked) -> wire.Upload:
+        return wire.Upload(asked.upload, self._driver.retention.uploaded(asked.upload))
+
+    async def _download(self, asked: Asked) -> Response:
+        self._driver.retention.uploaded(asked.upload)
+        return FileResponse(self._driver.retention.uploads.path(asked.upload), media_type=wire.OCTETS)
 
     async def _messages(self, asked: Asked) -> wire.Messages:
         query = asked.query

@@ -26,7 +26,7 @@ def describe(
         media: in which forms bodies are sent and answered.
     """
     routes = tuple(routes)
-    types = [kind for route in routes for kind in (route.answer, route.body) if kind not in (None, Any)]
+    types = [kind for route in routes for kind in (route.answer, route.body) if kind not in (None, Any, bytes)]
     _, components = msgspec.json.schema_components([*types, wire.ErrorBody], ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {}
     for route in routes:
@@ -45,7 +45,7 @@ def _operation(route: wire.Route, media: tuple[str, ...]) -> dict[str, Any]:
         {"name": name, "in": "query", "description": meaning, "schema": msgspec.json.schema(kind)}
         for name, kind, meaning in route.query
     ]
-    for name, kind in (("job", "integer"), ("node", "string")):
+    for name, kind in (("job", "integer"), ("node", "string"), ("upload", "string")):
         if f"{{{name}}}" in route.path:
             parameters.insert(0, {"name": name, "in": "path", "required": True, "schema": {"type": kind}})
     operation: dict[str, Any] = {
@@ -66,5 +66,7 @@ def _operation(route: wire.Route, media: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _content(kind: Any, media: tuple[str, ...]) -> dict[str, Any]:
+    if kind is bytes:
+        return {wire.OCTETS: {"schema": {"type": "string", "format": "binary"}}}
     schema = {} if kind is Any else {"$ref": f"#/components/schemas/{kind.__name__}"}
     return {form: {"schema": schema} for form in media}

@@ -1,0 +1,183 @@
+"""When what was kept for callers is let go of: acknowledged results after a while, files that nobody needs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from headway.errors import HeadwayError
+from headway.live.clock import Clock
+from headway.live.intake import NoSuchJob
+from headway.live.journal import Journal, JournalFull
+from headway.live.retained import LAST
+from headway.live.uploads import NoSuchUpload, Uploads
+from headway.model.events import Event
+from headway.model.instant import SECOND, Duration, Instant
+from headway.model.job import JobId
+from headway.wire import TaskRange
+
+log = logging.getLogger(__name__)
+
+RETENTION: Final[Duration] = 86_400 * SECOND
+"""How long results are kept after they were acknowledged where nobody says otherwise."""
+
+UPLOADS_KEPT: Final[Duration] = 3600 * SECOND
+"""How long an upload is kept that no open job and no result names, since it was last used."""
+
+PART: Final = 1000
+"""Results that are let go of in one transaction, at most."""
+
+_AGAIN: Final[Duration] = SECOND
+_LOOK_EVERY: Final[Duration] = UPLOADS_KEPT // 4
+
+
+class NotTheirs(HeadwayError):
+    """A client acknowledges the result of a job that another one submitted."""
+
+    def __init__(self, client: str, job: JobId) -> None:
+        super().__init__(
+            f"client {client!r} acknowledges results of job {job}, which another client submitted",
+            "Only who submitted a job acknowledges its results; anybody who may ask this server may clear them.",
+        )
+
+
+class Recorder(Protocol):
+    """What is wanted of the driver."""
+
+    async def request(
+        self, events: Callable[[Instant], Sequence[Event]], acknowledged: Sequence[tuple[JobId, int, int]] = ()
+    ) -> int:
+        """Have recorded which results, of a job from one task up to another, their clients have."""
+
+    def incident(self, kind: str, subject: str, detail: str) -> None:
+        """Have recorded what an operator should know."""
+
+
+class Retention:
+    """Lets go, in the driver's event loop. What is due follows from the journal and the clock alone.
+
+    Args:
+        recorder: records acknowledgements.
+        keep: how long results are kept after they were acknowledged; 0: they go at once.
+
+    Attributes:
+        uploads: the files that are kept for tasks and for callers.
+    """
+
+    def __init__(self, recorder: Recorder, journal: Journal, uploads: Uploads, clock: Clock, keep: Duration) -> None:
+        self._recorder = recorder
+        self._journal = journal
+        self.uploads = uploads
+        self._clock = clock
+        self._keep = keep
+        self._look_at: Instant = 0
+        self._rings_at: Instant | None = None
+        self._call_off: Callable[[], object] = lambda: None
+
+    def start(self) -> None:
+        """Let go of what is due, now and from now on."""
+        self.uploads.remove_strays(self._journal.retained.uploads())
+        self._ring()
+
+    def stop(self) -> None:
+        """Let go of nothing more."""
+        self._call_off()
+
+    def acknowledged(self) -> None:
+        """Acknowledgements were made durable."""
+        self._ring_at(self._clock.now() + self._keep)
+
+    async def acknowledge(self, client: str, results: Sequence[TaskRange]) -> None:
+        """Take note that a client has results; when they have been kept long enough they are let go of.
+
+        Raises:
+            NoSuchJob: a job was never accepted.
+            NotTheirs: a job was submitted by another client; nothing is noted, and an incident is recorded.
+            JournalFull, Unavailable: not now.
+        """
+        for job in {tasks.job for tasks in results}:
+            owner = self._journal.client_of(job)
+            if owner is None:
+                raise NoSuchJob(job)
+            if owner != self._journal.known_client(client):
+                refusal = NotTheirs(client, job)
+                self._recorder.incident("acknowledge_refused", f"job {job}", str(refusal.args[0]))
+                raise refusal
+        ranges = [(tasks.job, tasks.first, LAST if tasks.last is None else tasks.last) for tasks in results]
+        await self._recorder.request(lambda now: [], ranges)
+
+    async def upload(self, name: str, announced: int, parts: AsyncIterator[bytes]) -> int:
+        """Keep a file that arrives; when this returns it is durable. Returns its size in bytes.
+
+        Args:
+            name: the SHA-256 of its bytes.
+            announced: its size as far as it is known; 0 if it is not.
+
+        Raises:
+            TooLarge, InvalidInput, NoRoom: as `Uploads.take`.
+            JournalFull: not now.
+        """
+        size = await self.uploads.take(name, announced, parts)
+        self._journal.retained.keep_upload(name, self._clock.now())
+        return size
+
+    def uploaded(self, name: str) -> int:
+        """The size of a file that is kept, in bytes; asking counts as using it.
+
+        Raises:
+            NoSuchUpload: it is not kept.
+            JournalFull: not now.
+        """
+        size = self.uploads.size(name)
+        if not self._journal.retained.has_upload(name):
+            raise NoSuchUpload(name)
+        self._journal.retained.keep_upload(name, self._clock.now())
+        return size
+
+    def clear(self, jobs: Sequence[JobId]) -> int:
+        """Let go of the results of ended jobs now; how many of these jobs had any.
+
+        Raises:
+            JournalFull: not now.
+        """
+        had, paths = self._journal.retained.clear(jobs)
+        _remove(paths)
+        return had
+
+    def _ring_at(self, at: Instant) -> None:
+        if self._rings_at is not None and self._rings_at <= at:
+            return
+        self._call_off()
+        self._rings_at = at
+        if at <= self._clock.now():
+            self._call_off = asyncio.get_running_loop().call_soon(self._ring).cancel
+        else:
+            self._call_off = self._clock.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        """Let go of a part of what is due, and come again when the next is."""
+        self._rings_at = None
+        now, retained = self._clock.now(), self._journal.retained
+        try:
+            oldest = retained.oldest()
+            if oldest is not None and oldest + self._keep <= now:
+                _remove(retained.clear_acknowledged(now - self._keep, PART))
+                oldest = retained.oldest()
+            if self._look_at <= now:
+                self.uploads.remove(retained.drop_uploads(now - UPLOADS_KEPT))
+                self._look_at = now + _LOOK_EVERY
+        except JournalFull as full:
+            log.warning("nothing could be let go of: %s", full)
+            self._ring_at(now + _AGAIN)
+            return
+        due = self._look_at if oldest is None else min(self._look_at, oldest + self._keep)
+        self._ring_at(due)
+
+
+def _remove(paths: list[str]) -> None:
+    """Remove output files of results that are gone."""
+    for path in paths:
+        Path(path).unlink(missing_ok=True)

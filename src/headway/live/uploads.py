@@ -1,0 +1,144 @@
+"""The files that the server keeps: what clients uploaded and what tasks gave, each under the SHA-256 of its bytes.
+
+They are in a folder beside the journal and never pass through it, nor through the core. Tasks of this machine read and
+write the folder themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Container, Iterable
+from pathlib import Path
+from typing import Final
+
+from headway.errors import HeadwayError, InvalidInput
+
+SIZE_MAX: Final = 16 << 30
+"""Bytes that an uploaded file may have where nobody says otherwise."""
+
+STRAY_SECONDS: Final = 3600.0
+"""A file that no table names is removed when it is older: a task may have written it whose end is not told yet."""
+
+_NAME = re.compile(r"[0-9a-f]{64}")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class TooLarge(HeadwayError):
+    """A request brings more than it may."""
+
+
+class NoRoom(HeadwayError):
+    """The disk takes no more. Nothing was kept; the same can be sent again."""
+
+
+class NoSuchUpload(HeadwayError):
+    """A file was asked for that is not kept."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"there is no upload {name}",
+            "It is kept while an open job or a result names it, and an hour after its last use.",
+        )
+
+
+class Uploads:
+    """The folder.
+
+    Args:
+        folder: made if it is not there.
+        size_max: bytes that an uploaded file may have.
+
+    Raises:
+        HeadwayError: the folder cannot be made.
+    """
+
+    def __init__(self, folder: Path, size_max: int = SIZE_MAX) -> None:
+        self.folder = folder.absolute()
+        self._size_max = size_max
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise HeadwayError(f"{folder} cannot be used: {error.strerror or error}") from error
+
+    def path(self, name: str) -> Path:
+        """Where the file of this name is, if it is kept.
+
+        Raises:
+            InvalidInput: it is no name of a file.
+        """
+        if not _NAME.fullmatch(name):
+            raise InvalidInput("upload", name, "the SHA-256 of a file's bytes, 64 digits in hexadecimal")
+        return self.folder / name
+
+    def size(self, name: str) -> int:
+        """Bytes of a file.
+
+        Raises:
+            NoSuchUpload: it is not kept.
+        """
+        try:
+            return self.path(name).stat().st_size
+        except FileNotFoundError:
+            raise NoSuchUpload(name) from None
+
+    async def take(self, name: str, announced: int, parts: AsyncIterator[bytes]) -> int:
+        """Write a file as it arrives; when this returns it is on the disk. Returns its size in bytes.
+
+        Args:
+            name: the SHA-256 of its bytes.
+            announced: its size as far as it is known; 0 if it is not.
+
+        Raises:
+            TooLarge: it is larger than files may be.
+            InvalidInput: its bytes have another SHA-256.
+            NoRoom: the disk is full.
+        """
+        goal = self.path(name)
+        draft = self.folder / f".{name}.{secrets.token_hex(8)}"
+        digest, size = hashlib.sha256(), 0
+        try:
+            self._see_size(announced)
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                async for part in parts:
+                    size += len(part)
+                    self._see_size(size)
+                    digest.update(part)
+                    file.write(part)
+                file.flush()
+                await asyncio.to_thread(os.fsync, file.fileno())
+            if digest.hexdigest() != name:
+                raise InvalidInput("upload", name, f"the SHA-256 of the bytes that were sent, {digest.hexdigest()}")
+            draft.replace(goal)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise NoRoom(
+                f"the upload does not fit on the disk of {self.folder}: {error.strerror}", "Make room."
+            ) from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return size
+
+    def _see_size(self, size: int) -> None:
+        if size > self._size_max:
+            raise TooLarge(
+                f"the upload has {size} bytes or more; allowed: {self._size_max}",
+                "Put it where tasks can open it by a URL, or start the server with a larger --upload-max.",
+            )
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files."""
+        for name in names:
+            (self.folder / name).unlink(missing_ok=True)
+
+    def remove_strays(self, known: Container[str]) -> None:
+        """Remove old files that nobody knows: what was being uploaded, or put by a task, when everything died."""
+        for entry in self.folder.iterdir():
+            if entry.name not in known and time.time() - entry.stat().st_mtime > STRAY_SECONDS:
+                entry.unlink(missing_ok=True)
