@@ -16,7 +16,7 @@ import msgspec
 from headway.errors import InvalidInput
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
-from headway.model.instant import Duration, Instant
+from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind, PenaltyShape, TaskSpec
 from headway.model.node import NodeSpec
 
@@ -255,13 +255,20 @@ class JobsNamed(Request, frozen=True):
 
 
 class Explanation(Answer, frozen=True):
-    """Why a job waits: the reason's name and its words, and the expected start where the policy promises one."""
+    """Why a job waits: the reason's name and its words, and the expected start where the policy promises one.
+
+    Attributes:
+        by: who says so: the text of the policy, or the URL of the decider; empty where it needs neither.
+        note: why it is the policy that says so, where a decider should.
+    """
 
     job: JobId
     status: JobStatus
     reason: str
     text: str
     start: Instant | None
+    by: str = ""
+    note: str = ""
 
 
 class NewNode(Request, frozen=True):
@@ -337,7 +344,7 @@ class Metric(Answer, frozen=True):
 
 
 class Metrics(Answer, frozen=True):
-    """Metrics in order of instant, node and name; `more`: the limit cut the list, ask from the last instant on."""
+    """Metrics in order of instant, node and name; `more`: there are some that were found after the last of these."""
 
     metrics: tuple[Metric, ...]
     more: bool = False
@@ -395,10 +402,34 @@ class Incidents(Answer, frozen=True):
     more: bool = False
 
 
-class PolicyText(Request, frozen=True):
-    """A policy as `NAME[:key=value,...]`."""
+class PolicyText(Answer, frozen=True):
+    """What decides.
+
+    Attributes:
+        policy: as `NAME[:key=value,...]`; it stands in for the decider where there is one.
+        decider: the URL where plans come from; empty: from the policy.
+        decider_failed: whether the policy stands in for it now.
+        period: a round is held at least this often while there are jobs; None: only when something happens.
+    """
 
     policy: str
+    decider: str = ""
+    decider_failed: bool = False
+    period: Duration | None = None
+
+
+class PolicyChoice(Request, frozen=True):
+    """What shall decide from now on.
+
+    Attributes:
+        policy: empty: the one that does.
+        decider: None: as it is; empty: none.
+        period: None: as it is; 0: none.
+    """
+
+    policy: str = ""
+    decider: str | None = None
+    period: Annotated[int, msgspec.Meta(ge=0, lt=NEVER)] | None = None
 
 
 class TaskEnding(Answer, frozen=True, omit_defaults=True):
@@ -640,8 +671,8 @@ RESIZE_NODE: Final = Route(
     *("resize_node", "PATCH", f"{API}/nodes/{{node}}", NodeChange, NodeSize),
     summary="Give a node more or fewer slots.",
 )
-POLICY: Final = Route("policy", "GET", f"{API}/policy", PolicyText, summary="The policy that decides.")
-CHOOSE: Final = Route("choose", "PUT", f"{API}/policy", PolicyText, PolicyText, summary="Change the policy.")
+POLICY: Final = Route("policy", "GET", f"{API}/policy", PolicyText, summary="What decides.")
+CHOOSE: Final = Route("choose", "PUT", f"{API}/policy", PolicyText, PolicyChoice, summary="Change what decides.")
 METRICS: Final = Route(
     "metrics",
     "GET",
@@ -651,7 +682,7 @@ METRICS: Final = Route(
         ("node", str, "only of this node"),
         ("metric", str, "only this one, as `COLLECTOR.NAME`"),
         ("since", Number, "those found at this instant or later; default: each as it was found last"),
-        ("limit", int, "at most so many; default 1000"),
+        ("limit", int, "about so many: what was found at one instant comes together; default 1000"),
     ),
     summary="What collectors measured on nodes.",
 )

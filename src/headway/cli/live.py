@@ -75,6 +75,8 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         "ended": clock(found.ended),
         "holds": ", ".join(detail.slots),
         "promised start": when(detail.promise),
+        "work lost": span(to_seconds(detail.lost)) + " of slot time" if detail.lost else "",
+        "killed for others": str(detail.kills or ""),
     }
     print_table(("", ""), [(name, text) for name, text in lines.items() if text], fold=("",))
     if detail.attempts:
@@ -90,6 +92,13 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
             for a in detail.attempts
         ]
         print_table(columns, rows, title="Running", right=("task", "attempt"), fold=("on",))
+    if detail.times:
+        times = [
+            (known.node_class, str(known.tasks), span(to_seconds(known.mean)), span(to_seconds(known.spread)))
+            for known in detail.times
+        ]
+        title = "Run times by class of nodes"
+        print_table(("nodes", "tasks", "mean", "spread"), times, title=title, right=("tasks", "mean", "spread"))
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import time
@@ -19,7 +20,10 @@ from headway.model.instant import Instant, to_seconds
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; times in seconds since the epoch.")
 
 TIMES: Final = frozenset(
-    ("submitted", "release", "due", "started", "ended", "expected_end", "promise", "start", "estimate")
+    (
+        *("submitted", "release", "due", "started", "ended", "expected_end", "promise", "start", "estimate"),
+        *("at", "answered", "every", "mean", "spread", "lost"),
+    )
 )
 """Fields of reports that are in microseconds."""
 
@@ -130,6 +134,23 @@ def span(seconds: float) -> str:
         if whole >= limit:
             return f"{whole // unit} " + part.format(whole % unit // small)
     return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60:02} s"
+
+
+def amount(name: str, value: float) -> str:
+    """A number in the unit that the end of its name says.
+
+    >>> amount("scratch.free_bytes", 2.5e9), amount("cpu_share", 0.25), amount("load", 1.234)
+    ('2.5 GB', '25 %', '1.23')
+    """
+    if name.endswith("_share"):
+        return f"{100 * value:.0f} %"
+    if name.endswith("_seconds"):
+        return span(value)
+    if name.endswith(("_bytes", "_bytes_per_second")):
+        power = min(4, int(math.log(abs(value), 1000))) if abs(value) >= 1 else 0
+        rate = "/s" if name.endswith("_per_second") else ""
+        return f"{value / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}{rate}"
+    return f"{value:.3g}"
 
 
 def when(instant: Instant | None, now: Instant | None = None) -> str:

@@ -18,32 +18,41 @@ from headway.client.connection import PAUSES, Line, Query, Refused, Server, paus
 from headway.client.job import Job, When, described, duration, instant
 from headway.client.waiters import Sink, Waiter, Waiters
 from headway.errors import HeadwayError
+from headway.model.instant import Duration, Instant
 from headway.model.job import JobId
 from headway.wire import (
     ADD_NODE,
     CANCEL,
     CHANGE,
+    CHECKER,
     CHOOSE,
     CLEAR,
     DRAIN_NODE,
     EXPLAIN,
+    INCIDENTS,
     JOB,
     JOBS,
     MESSAGES,
+    METRICS,
     NODES,
     POLICY,
     REMOVE_NODE,
     RESIZE_NODE,
     RESULTS,
+    SET_CHECKER,
     STATISTICS,
     SUBMIT,
+    CheckerChange,
+    CheckerReport,
     Done,
     Explanation,
+    IncidentReport,
     JobChange,
     JobDetail,
     JobReport,
     JobsNamed,
     Message,
+    Metric,
     NewJob,
     NewNode,
     NodeChange,
@@ -260,6 +269,37 @@ class Client:
         """
         answer: NodeChange = self._server.ask(RESIZE_NODE, node=name, body=NodeSize(slots, at_once))
         return answer
+
+    def metrics(
+        self, *, node: str | None = None, metric: str | None = None, since: Instant | None = None
+    ) -> list[Metric]:
+        """What collectors measured on nodes: each metric as it was found last, or all since an instant.
+
+        Args:
+            node, metric: only of this node, only this one.
+            since: microseconds since the Unix epoch.
+        """
+        found: list[Metric] = []
+        while True:
+            part = self._server.ask(METRICS, query=(("node", node), ("metric", metric), ("since", since)))
+            found += part.metrics
+            if not part.more:
+                return found
+            since = found[-1].at + 1
+
+    def checker(self) -> CheckerReport:
+        """The status checker and its collectors."""
+        answer: CheckerReport = self._server.ask(CHECKER)
+        return answer
+
+    def set_checker(self, *, on: bool | None = None, every: Duration | None = None) -> CheckerReport:
+        """Switch the status checker on or off, or give it another period, in microseconds."""
+        answer: CheckerReport = self._server.ask(SET_CHECKER, body=CheckerChange(on, every))
+        return answer
+
+    def incidents(self, *, last: int = 50) -> list[IncidentReport]:
+        """What an operator should know of: so many, the latest, in order."""
+        return list(self._server.ask(INCIDENTS, query=(("limit", last),)).incidents)
 
     def explain(self, job: JobId) -> Explanation:
         """Why a job waits, and its expected start where the policy promises one."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
-from headway.model.instant import SECOND, Duration, Instant
+from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
 from headway.model.snapshot import JobView
 
@@ -127,14 +127,24 @@ class Checks:
 
     def metrics(
         self, since: Instant, limit: int, *, node: str | None = None, metric: str | None = None
-    ) -> list[MetricRow]:
-        """Metrics that were found at an instant or later, in order; only the first so many."""
-        rows = self._db.execute(
-            "SELECT at, node, metric, value FROM node_metrics WHERE at >= ? AND (? IS NULL OR node = ?)"
-            " AND (? IS NULL OR metric = ?) ORDER BY at, node, metric LIMIT ?",
-            (since, node, node, metric, metric, limit),
-        )
-        return [MetricRow(*row) for row in rows]
+    ) -> tuple[list[MetricRow], bool]:
+        """Metrics that were found at an instant or later, in order, and whether there are more.
+
+        Only the first so many, but all that were found at an instant or none; if that is the first, all.
+        """
+
+        def read(last: Instant, limit: int) -> list[MetricRow]:
+            rows = self._db.execute(
+                "SELECT at, node, metric, value FROM node_metrics WHERE at BETWEEN ? AND ? AND (? IS NULL OR node = ?)"
+                " AND (? IS NULL OR metric = ?) ORDER BY at, node, metric LIMIT ?",
+                (since, last, node, node, metric, metric, limit),
+            )
+            return [MetricRow(*row) for row in rows]
+
+        found = read(NEVER, limit + 1)
+        if len(found) <= limit:
+            return found, False
+        return [row for row in found if row.at < found[-1].at] or read(found[-1].at, -1), True
 
     def statistics(self, job: JobId) -> list[StatisticsRow]:
         """What the table has of a job."""

@@ -154,7 +154,7 @@ def node_list(driver: Driver) -> wire.NodeList:
     return wire.NodeList(tuple(map(report, state.nodes.values())))
 
 
-def explanation(driver: Driver, job: JobId) -> wire.Explanation:
+async def explanation(driver: Driver, job: JobId) -> wire.Explanation:
     """Why a job waits; of one that has ended, how it did."""
     found = row(driver, job)
     if job not in driver.core.state.jobs:
@@ -167,13 +167,11 @@ def explanation(driver: Driver, job: JobId) -> wire.Explanation:
 def metrics(checker: Checker, node: str | None, metric: str | None, since: Instant | None, limit: int) -> wire.Metrics:
     """Metrics of nodes: as they were found since an instant; where that is None, each as it was found last."""
     if since is not None:
-        rows = checker.tables.metrics(since, limit + 1, node=node, metric=metric)
+        rows, more = checker.tables.metrics(since, limit, node=node, metric=metric)
     else:
-        rows = sorted(
-            (row for row in checker.latest.values() if node in (None, row.node) and metric in (None, row.metric)),
-            key=lambda row: (row.at, row.node, row.metric),
-        )
-    return wire.Metrics(tuple(wire.Metric(*row) for row in rows[:limit]), len(rows) > limit)
+        last = (row for row in checker.latest.values() if node in (None, row.node) and metric in (None, row.metric))
+        rows, more = sorted(last, key=lambda row: (row.at, row.node, row.metric)), False
+    return wire.Metrics(tuple(wire.Metric(*row) for row in rows), more)
 
 
 def checker_report(checker: Checker) -> wire.CheckerReport:

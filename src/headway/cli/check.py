@@ -1,0 +1,71 @@
+"""Commands about what the status checker found, and about what an operator should know."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from headway.cli.reach import Reach, asks_server
+from headway.cli.show import amount, as_json, clock, print_json, print_table, seconds_in, span, when
+from headway.model.instant import from_seconds, to_seconds
+
+
+@click.command()
+@click.argument("node", required=False)
+@click.option("--metric", help="Only this one, as COLLECTOR.NAME.")
+@click.option("--since", metavar="SPAN", help="All found within this span, as 10m; default what was found last.")
+@as_json
+@asks_server
+def metrics(reach: Reach, node: str | None, metric: str | None, since: str | None, as_json: bool) -> None:
+    """Show what collectors measured on the nodes, or on one of them."""
+    start = None if since is None else max(0, time.time_ns() // 1000 - from_seconds(seconds_in(since, "--since")))
+    with reach() as client:
+        found = client.metrics(node=node, metric=metric, since=start)
+    if as_json:
+        print_json(found)
+    elif start is not None:
+        rows = [(clock(one.at), one.node, one.metric, amount(one.metric, one.value)) for one in found]
+        print_table(("at", "node", "metric", "value"), rows, right=("value",))
+    else:
+        nodes = sorted({one.node for one in found})
+        table = {(one.metric, one.node): amount(one.metric, one.value) for one in found}
+        rows = [(name, *(table.get((name, node), "") for node in nodes)) for name in sorted({m for m, _ in table})]
+        print_table(("metric", *nodes), rows, right=nodes)
+        click.echo(f"As found {when(max(one.at for one in found))}." if found else "Nothing was found yet.")
+
+
+@click.command()
+@click.argument("switch", type=click.Choice(("on", "off")), required=False)
+@click.option("--every", metavar="SPAN", help="Its period from now on, as 5s.")
+@as_json
+@asks_server
+def checker(reach: Reach, switch: str | None, every: str | None, as_json: bool) -> None:
+    """Show the status checker and its collectors, switch it on or off, or change its period. Jobs go on meanwhile."""
+    period = None if every is None else from_seconds(seconds_in(every, "--every"))
+    with reach() as client:
+        if switch is None and period is None:
+            found = client.checker()
+        else:
+            found = client.set_checker(on=None if switch is None else switch == "on", every=period)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"It is {'on' if found.on else 'off'}, with a period of {span(to_seconds(found.every))}.")
+    rows = [(one.name, one.status, when(one.answered), " ".join(one.detail.split())) for one in found.collectors]
+    print_table(("collector", "status", "answered", "what is wrong"), rows, fold=("what is wrong",))
+
+
+@click.command()
+@click.option("--last", default=50, show_default=True, type=click.IntRange(1, 10_000), help="So many, the latest.")
+@as_json
+@asks_server
+def incidents(reach: Reach, last: int, as_json: bool) -> None:
+    """List what an operator should know of: lost nodes, collectors that fail and the like; the latest last."""
+    with reach() as client:
+        found = client.incidents(last=last)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(clock(one.at), one.kind, one.subject, " ".join(one.detail.split())) for one in found]
+    print_table(("at", "kind", "of", "detail"), rows, fold=("of", "detail"))
