@@ -77,8 +77,8 @@ class LocalEngine:
 
     Args:
         root: the engine's folder; made if it is not there. One driver at a time.
-        lease: seconds of silence after which a node is lost: its processes are killed, and it is started anew. That
-            its process died is seen at once.
+        lease: seconds of silence after which a node without a lease of its own is lost: its processes are killed, and
+            it is started anew. That its process died is seen at once.
         orphaned_after: seconds without a driver after which a node ends everything and exits.
     """
 
@@ -253,7 +253,7 @@ class LocalEngine:
     # Ours
 
     def _node(self, spec: NodeSpec) -> LocalNode:
-        lease = self._lease if spec.lease is None else min(self._lease, to_seconds(spec.lease))
+        lease = self._lease if spec.lease is None else to_seconds(spec.lease)
         return LocalNode(
             spec, self._root, self, secret=self._secret, lease=lease, orphaned_after=self._orphaned_after
         )
@@ -422,13 +422,13 @@ class LocalEngine:
     async def _listen(self) -> None:
         """Ask each node for signs of life, and give up those that gave none."""
         while True:
-            leases = [to_seconds(node.spec.lease) for node in self._nodes.values() if node.spec.lease]
-            await asyncio.sleep(min([self._lease, *leases]) / _PINGS_A_LEASE)
+            pause = min([self._lease, *(node.lease for node in self._nodes.values())]) / _PINGS_A_LEASE
+            await asyncio.sleep(pause)
             heard = []
             for node in self._nodes.values():
                 if not node.up:
                     continue
-                if node.missed >= _PINGS_A_LEASE:
+                if node.missed >= round(node.lease / pause):
                     node.give_up()
                     continue
                 if node.heard and node.spec.lease is not None:

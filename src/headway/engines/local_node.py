@@ -87,6 +87,7 @@ class LocalNode:
         lost: set when its agent is dead or silent, until it is attached again.
         pid: the agent's process; 0 before the first.
         line: the connection to its agent.
+        lease: seconds of silence after which it is given up.
         missed: pings in a row without an answer.
         heard: it has answered since somebody last looked.
         functions: what the agent holds.
@@ -106,7 +107,7 @@ class LocalNode:
         self.owner = owner
         self._kept = root / "output"
         self._secret = secret
-        self._lease = lease
+        self.lease = lease
         self._orphaned_after = orphaned_after
         self._loop = asyncio.get_running_loop()
         self.line: _Line | None = None
@@ -130,7 +131,7 @@ class LocalNode:
             fresh = self._spawn()
             connected = self._connect()
             if connected:
-                welcome = await self._greet(connected, _ATTACH_SECONDS if fresh else self._lease)
+                welcome = await self._greet(connected, _ATTACH_SECONDS if fresh else self.lease)
                 if welcome and welcome.version == VERSION:
                     self._admit(welcome)
                     return welcome
@@ -233,7 +234,7 @@ class LocalNode:
             self.up = False
             self._kill_agent()
             self.lost.set()
-            self.owner.on_lost(self, f"silent for {self._lease:g} s" if self._silent else "its process died")
+            self.owner.on_lost(self, f"silent for {self.lease:g} s" if self._silent else "its process died")
 
     def give_up(self) -> None:
         """It is silent: end it, for what it runs is counted as lost."""
