@@ -641,7 +641,7 @@ def test_a_policy_that_raises_stops_nothing(tmp_path: Path, caplog: pytest.LogCa
             assert caplog.text.count("policy raising raised") == 1
             assert "no plan today" in caplog.text
             with pytest.raises(ZeroDivisionError):
-                reports.explanation(live.driver, 2)
+                await reports.explanation(live.driver, 2)
             await live.driver.choose("fcfs")
             assert live.running == [(1, 1, 1)]
             await live.end(1, 1)
@@ -820,7 +820,7 @@ def test_held_jobs_start_when_their_release_comes(tmp_path: Path) -> None:
         async with rig(tmp_path) as live:
             await live.submit(new_job(release=50.0))
             assert live.status(1) is JobStatus.HELD
-            assert reports.explanation(live.driver, 1).reason == "NOT_RELEASED"
+            assert (await reports.explanation(live.driver, 1)).reason == "NOT_RELEASED"
             await live.advance(49)
             assert live.running == []
             await live.advance(1)

@@ -15,7 +15,7 @@ import msgspec
 from headway.advice.language import PLAN, NoAdvice, read_plan, slots_in, write_question
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput
-from headway.model.plan import Plan
+from headway.model.plan import PlanRecord
 from headway.wire import JSON, ErrorBody
 
 ANSWER_MAX: Final = 16 << 20
@@ -68,7 +68,7 @@ def address_of(url: str) -> Address:
     return Address(url, secure, parts.hostname or "", port or (443 if secure else 80), target, policy)
 
 
-async def ask(url: str, snapshot: StateRecord, *, explain: bool = False) -> Plan:
+async def ask(url: str, snapshot: StateRecord, *, explain: bool = False) -> PlanRecord:
     """The plan of the decider at a URL.
 
     Raises:

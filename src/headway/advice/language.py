@@ -16,8 +16,7 @@ from headway.core.record import StateRecord
 from headway.errors import HeadwayError, did_you_mean
 from headway.model.instant import NEVER
 from headway.model.job import Kind
-from headway.model.plan import Allocation, Claim, Plan, Promise, Reason, Waiting
-from headway.model.slots import numbers, of_numbers
+from headway.model.plan import AllocationRecord, Plan, PlanRecord, Promise, Reason, Waiting
 from headway.wire import Answer, Number, Request, Route
 
 When = Annotated[int, msgspec.Meta(ge=-NEVER, le=NEVER)]
@@ -149,7 +148,7 @@ def read_question(body: bytes) -> Question:
         if isinstance(plain, dict) and isinstance(plain.get("snapshot"), dict):
             _tidy(plain["snapshot"], StateRecord, "snapshot")
         return msgspec.convert(plain, Question)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise HeadwayError(f"the question is not as it should be: {error}", "GET /openapi.json describes it.") from None
 
 
@@ -207,18 +206,16 @@ _FIELDS: Final = _records()
 
 def plan_text(plan: Plan) -> PlanText:
     """A plan as it is sent."""
+    kept = PlanRecord.of(plan)
     return PlanText(
-        tuple(
-            AllocationText(wanted.job, tuple(numbers(wanted.slots)), wanted.task, _CLAIMS[wanted.claim])
-            for wanted in plan.allocations
-        ),
-        tuple(PromiseText(kept.job, kept.start, kept.slots, kept.task) for kept in plan.promises),
-        tuple(WaitingText(said.job, cast(ReasonName, said.reason.name), said.start) for said in plan.waiting),
-        plan.wake,
+        tuple(AllocationText(wanted.job, wanted.slots, wanted.task, wanted.claim) for wanted in kept.allocations),
+        tuple(PromiseText(start.job, start.start, start.slots, start.task) for start in kept.promises),
+        tuple(WaitingText(said.job, cast(ReasonName, said.reason.name), said.start) for said in kept.waiting),
+        kept.wake,
     )
 
 
-def read_plan(body: bytes, slots: int) -> Plan:
+def read_plan(body: bytes, slots: int) -> PlanRecord:
     """A plan from JSON.
 
     Args:
@@ -228,32 +225,19 @@ def read_plan(body: bytes, slots: int) -> Plan:
         NoAdvice: it is not JSON, a field is missing or of another type or range, or a slot does not exist.
     """
     try:
-        return plan_of(_plan_text.decode(body), slots)
-    except msgspec.MsgspecError as error:
+        text = _plan_text.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise NoAdvice(f"its answer is no plan: {error}") from None
-
-
-def plan_of(text: PlanText, slots: int) -> Plan:
-    """A plan from what was sent.
-
-    Raises:
-        NoAdvice: it names a slot that does not exist.
-    """
-    for place, wanted in enumerate(text.allocations):
-        beyond = next((slot for slot in wanted.slots if slot >= slots), None)
-        if beyond is not None:
-            allowed = f"0 to {slots - 1}" if slots else "none: there are no slots"
-            raise NoAdvice(f"its answer is no plan: allocations[{place}].slots holds {beyond}; allowed: {allowed}")
-    return Plan(
-        recording=bool(text.waiting),
-        allocations=[
-            Allocation(wanted.job, of_numbers(wanted.slots), wanted.task, Claim[wanted.claim.upper()])
-            for wanted in text.allocations
-        ],
-        promises=[Promise(kept.job, kept.start, kept.slots, kept.task) for kept in text.promises],
-        waiting=[Waiting(said.job, Reason[said.reason], said.start) for said in text.waiting],
-        wake=text.wake,
+    plan = PlanRecord(
+        tuple(AllocationRecord(wanted.job, wanted.slots, wanted.task, wanted.claim) for wanted in text.allocations),
+        tuple(Promise(kept.job, kept.start, kept.slots, kept.task) for kept in text.promises),
+        tuple(Waiting(said.job, Reason[said.reason], said.start) for said in text.waiting),
+        text.wake,
     )
+    wrong = plan.flaw(slots)
+    if wrong is not None:
+        raise NoAdvice(f"its answer is no plan: {wrong}")
+    return plan
 
 
 def slots_in(snapshot: StateRecord) -> int:
@@ -265,9 +249,4 @@ def slots_in(snapshot: StateRecord) -> int:
     return last
 
 
-_CLAIMS: Final[Mapping[Claim, Literal["free", "after", "kill"]]] = {
-    Claim.FREE: "free",
-    Claim.AFTER: "after",
-    Claim.KILL: "kill",
-}
 _plan_text: Final = msgspec.json.Decoder(PlanText)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, clock, print_json, print_table, span, when
+from headway.cli.show import as_json, clock, period_in, print_json, print_table, span, when
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.wire import JobReport, NodeReport
@@ -154,6 +154,8 @@ def explain(reach: Reach, number: int, as_json: bool) -> None:
         click.echo(f"Job {found.job} is {found.status.value}: {found.text}.")
     if found.start is not None and found.reason != "STARTS_NOW":
         click.echo(f"Its start is promised at {clock(found.start)}, {when(found.start)}.")
+    if found.note:
+        click.echo(f"By policy {found.by}; {found.note}.")
 
 
 @click.command()
@@ -172,16 +174,29 @@ def cancel(reach: Reach, numbers: tuple[int, ...], as_json: bool) -> None:
 
 @click.command()
 @click.argument("text", metavar="[NAME[:KEY=VALUE,...]]", required=False)
+@click.option("--decider", help="URL of a decider where plans come from, or none; the policy stands in for it.")
+@click.option("--period", help="A round is held at least this often, as 30s or 5m, or none.")
 @as_json
 @asks_server
-def policy(reach: Reach, text: str | None, as_json: bool) -> None:
-    """Show the policy that decides, or let another one decide from now on. Nothing that runs is stopped."""
+def policy(reach: Reach, text: str | None, decider: str | None, period: str | None, as_json: bool) -> None:
+    """Show what decides, or let another policy or decider do so from now on. Nothing that runs is stopped."""
     with reach() as client:
-        found = client.policy() if text is None else client.choose_policy(text)
+        if (text, decider, period) != (None, None, None):
+            client.choose_policy(
+                text or "",
+                decider="" if decider == "none" else decider,
+                period=period_in(period),
+            )
+        found = client.deciding()
     if as_json:
-        print_json({"policy": found})
-    else:
-        click.echo(found)
+        print_json(found)
+        return
+    click.echo(found.policy)
+    if found.decider:
+        how = "has failed, so the policy decides" if found.decider_failed else "decides, the policy stands in for it"
+        click.echo(f"The decider at {found.decider} {how}.")
+    if found.period is not None:
+        click.echo(f"A round is held at least every {span(to_seconds(found.period))}.")
 
 
 def done(job: JobReport) -> str:

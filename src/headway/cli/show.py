@@ -21,7 +21,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; time
 
 TIMES: Final = frozenset(
     (
-        *("submitted", "release", "due", "started", "ended", "expected_end", "promise", "start", "estimate"),
+        *("submitted", "release", "due", "started", "ended", "expected_end", "promise", "start", "estimate", "period"),
         *("at", "answered", "every", "mean", "spread", "lost"),
     )
 )
@@ -176,6 +176,20 @@ def seconds_in(text: str, field: str) -> float:
     if match is None or (match[2] or "s") not in UNITS:
         raise InvalidInput(field, text, "a number with s, m, h or d, as 90s or 1.5h")
     return float(match[1]) * UNITS[match[2] or "s"]
+
+
+def period_in(text: str | None) -> float | None:
+    """Seconds between rounds: a span, or 0 for `none`; None where nothing was said.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    if text is None or text == "none":
+        return None if text is None else 0.0
+    seconds = seconds_in(text, "period")
+    if seconds <= 0:
+        raise InvalidInput("period", text, "more than 0, as 30s or 5m, or none")
+    return seconds
 
 
 def instant_in(text: str, field: str) -> datetime | float:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 @click.option("--slots", type=int, help="One node with so many slots. Default: the nodes there were before.")
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes, all on this machine.")
 @click.option("--policy", help="NAME[:KEY=VALUE,...]; default the one that decided last, at first deadline.")
+@click.option("--decider", help="URL of a decider where plans come from, or none; default as it was before.")
+@click.option("--period", help="A round is held at least this often, as 30s or 5m, or none; default as it was before.")
 @click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, help="Port to listen on; default any that is free.")
@@ -30,6 +32,8 @@ def up(
     slots: int | None,
     cluster: str | None,
     policy: str | None,
+    decider: str | None,
+    period: str | None,
     data: str | None,
     host: str,
     port: int,
@@ -43,10 +47,12 @@ def up(
     again after whatever happened, and it goes on, with the nodes it had unless others are named. At first it has one
     node with a slot for each processor.
     """
+    from headway.cli.show import period_in
     from headway.client.address import data_directory
     from headway.config import read_cluster, uniform_cluster
     from headway.engines.local import LEASE_SECONDS
     from headway.live.server import Settings, run
+    from headway.model.instant import from_seconds
 
     if slots is not None and cluster is not None:
         raise HeadwayError("--slots and --cluster were both given", "A cluster file says how many slots each node has.")
@@ -64,7 +70,19 @@ def up(
         click.echo(f"Its token is in {running.token_file}; ctrl-c ends it in order.")
 
     silence = LEASE_SECONDS if lease is None else lease
-    run(Settings(Path(data_directory(data)), nodes, policy, host, port, lease=silence, check_every=check_every), say)
+    rounds = period_in(period)
+    settings = Settings(
+        Path(data_directory(data)),
+        nodes,
+        policy,
+        host,
+        port,
+        decider="" if decider == "none" else decider,
+        period=None if rounds is None else from_seconds(rounds),
+        lease=silence,
+        check_every=check_every,
+    )
+    run(settings, say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)
 
 

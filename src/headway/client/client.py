@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +14,18 @@ from pathlib import Path
 from threading import Condition, Event, Thread, current_thread
 from typing import Any, Final, Self, overload
 
+from headway.client import transfer
 from headway.client.address import Unreachable, find_server
 from headway.client.connection import PAUSES, Line, Query, Refused, Server, pauses
 from headway.client.job import Job, When, described, duration, instant
+from headway.client.receipts import Receipts
 from headway.client.waiters import Sink, Waiter, Waiters
 from headway.errors import HeadwayError
-from headway.model.instant import Duration, Instant
+from headway.files import Input
+from headway.model.instant import Duration, Instant, from_seconds
 from headway.model.job import JobId
 from headway.wire import (
+    ACKNOWLEDGE,
     ADD_NODE,
     CANCEL,
     CHANGE,
@@ -42,6 +47,7 @@ from headway.wire import (
     SET_CHECKER,
     STATISTICS,
     SUBMIT,
+    Acknowledgement,
     CheckerChange,
     CheckerReport,
     Done,
@@ -58,6 +64,7 @@ from headway.wire import (
     NodeChange,
     NodeReport,
     NodeSize,
+    PolicyChoice,
     PolicyText,
     ResultsWanted,
     Statistics,
@@ -95,6 +102,10 @@ class Client:
         data: the server's data directory, instead of both variables; default $HEADWAY_DATA_DIR, else
             `~/.local/share/headway`.
         patience: seconds to go on asking while no server answers; the first question is asked once.
+        name: under which it submits; default one that nobody else has. Who comes back under the name of an earlier
+            client may acknowledge what that one submitted.
+        acknowledge: acknowledge results that waiters have received, so that the server may let go of them when its
+            retention is over.
 
     Raises:
         HeadwayError: no server answers, or it does not accept the token.
@@ -107,6 +118,8 @@ class Client:
         token: str | None = None,
         data: str | Path | None = None,
         patience: float = PATIENCE_SECONDS,
+        name: str | None = None,
+        acknowledge: bool = True,
     ) -> None:
         self._server = Server(partial(find_server, url, token, data), patience)
         first = self._server.line()
@@ -114,7 +127,8 @@ class Client:
             first.ask(POLICY)
         finally:
             first.hang_up()
-        self._name = uuid.uuid4().hex
+        self._name = name or uuid.uuid4().hex
+        self._receipts = Receipts() if acknowledge else None  # the listening thread's
         self._closing = Event()
         self._listeners: list[tuple[Thread, Line]] = []
         self._changed = Condition()
@@ -317,6 +331,38 @@ class Client:
         answer: Done = self._server.ask(CHANGE, job=job, body=JobChange(priority, due_at))
         return answer.changed > 0
 
+    def acknowledge(self, *jobs: JobId) -> None:
+        """Say that the results of these jobs have been received; waiters' results are acknowledged without this.
+
+        Raises:
+            HeadwayError: another client submitted one of them; nothing is acknowledged then.
+        """
+        self._server.ask(ACKNOWLEDGE, body=Acknowledgement(self._name, tuple(map(TaskRange, jobs))))
+
+    def upload(self, source: str | os.PathLike[str] | bytes, name: str | None = None) -> Input:
+        """Have the server keep a file, or bytes, for tasks: `Task(function, client.upload("data.csv"))`.
+
+        It is kept while an open job names it, and an hour after its last use; the same bytes are sent once.
+
+        Args:
+            name: that a task finds it under; default that of the file.
+
+        Raises:
+            HeadwayError: it cannot be read, or the server does not take it: it is too large, the disk is full.
+        """
+        return transfer.upload(self._server, source, name)
+
+    def download(self, url: str | Input, path: str | os.PathLike[str]) -> Path:
+        """Write a file that the server keeps to a path: an `Output("headway:NAME")`, an upload. Returns the path.
+
+        Args:
+            url: `headway:...`, as in the `outputs` of a result's ending.
+
+        Raises:
+            HeadwayError: the server does not keep it, or it cannot be written.
+        """
+        return transfer.download(self._server, url.url if isinstance(url, Input) else url, path)
+
     def clear(self, *jobs: JobId) -> int:
         """Let the server forget the results of these ended jobs; of how many it did."""
         answer: Done = self._server.ask(CLEAR, body=JobsNamed(jobs))
@@ -327,9 +373,21 @@ class Client:
         answer: PolicyText = self._server.ask(POLICY)
         return answer.policy
 
-    def choose_policy(self, policy: str) -> str:
-        """Let another policy decide from now on; nothing is stopped. Returns its text as the server has it."""
-        answer: PolicyText = self._server.ask(CHOOSE, body=PolicyText(policy))
+    def deciding(self) -> PolicyText:
+        """What decides: the policy, the decider it stands in for, the period."""
+        answer: PolicyText = self._server.ask(POLICY)
+        return answer
+
+    def choose_policy(self, policy: str = "", *, decider: str | None = None, period: float | None = None) -> str:
+        """Let something else decide from now on; nothing is stopped. Returns the policy's text as the server has it.
+
+        Args:
+            policy: as `NAME[:key=value,...]`; empty: the one that does.
+            decider: URL where plans shall come from; empty: from the policy; None: as it is.
+            period: seconds after which a round is held if nothing happens; 0: none is; None: as it is.
+        """
+        choice = PolicyChoice(policy, decider, None if period is None else from_seconds(period))
+        answer: PolicyText = self._server.ask(CHOOSE, body=choice)
         return answer.policy
 
     def statistics(self) -> Statistics:
@@ -349,6 +407,13 @@ class Client:
             line.interrupt()
             if thread is not current_thread():  # a waiter's callback may close the client
                 thread.join()
+        if self._receipts is not None:
+            last = self._server.line()
+            try:
+                self._acknowledge(last, self._receipts, last=True)
+            except HeadwayError as silence:
+                log.info("what was received last is not acknowledged: %s", silence.args[0])
+            last.hang_up()
         self._server.close()
 
     def send(self, jobs: Sequence[NewJob], blobs: Mapping[str, bytes], sinks: Sequence[Sink]) -> None:
@@ -410,11 +475,13 @@ class Client:
         """A listener's life: until the client is closed or, if it listens for one job only, that job has ended."""
         error = HeadwayError("the client was closed; the job goes on")
         tries = pauses()
+        receipts = self._receipts if sinks is self._sinks else None
         while not self._closing.is_set() and (sinks or sinks is self._sinks):
-            query = (*whose, ("after", cursor), ("wait", POLL_SECONDS), ("results", INLINE_MAX))
             try:
-                answer = line.ask(MESSAGES, query=query, wait=POLL_SECONDS)
-                self._deliver(answer.messages, sinks)
+                wait = POLL_SECONDS if receipts is None else min(POLL_SECONDS, self._acknowledge(line, receipts))
+                query = (*whose, ("after", cursor), ("wait", wait), ("results", INLINE_MAX))
+                answer = line.ask(MESSAGES, query=query, wait=wait)
+                self._deliver(answer.messages, sinks, receipts)
             except Unreachable as silence:
                 pause = next(tries)
                 if pause == PAUSES[-1]:
@@ -435,7 +502,21 @@ class Client:
         for sink in left:
             sink.broken(error)
 
-    def _deliver(self, messages: Sequence[Message], sinks: dict[JobId, Sink]) -> None:
+    def _acknowledge(self, line: Line, receipts: Receipts, *, last: bool = False) -> float:
+        """Acknowledge what has been received, if that is due or nothing will come after; seconds until more may be."""
+        wait = receipts.wait(time.monotonic())
+        if wait is None:
+            return POLL_SECONDS
+        if wait > 0 and not last:
+            return wait
+        try:
+            line.ask(ACKNOWLEDGE, body=Acknowledgement(self._name, receipts.ranges()))
+        except Refused as refusal:
+            log.warning("the server keeps results that are not needed any more: %s", refusal.args[0])
+        receipts.clear()
+        return POLL_SECONDS
+
+    def _deliver(self, messages: Sequence[Message], sinks: dict[JobId, Sink], receipts: Receipts | None) -> None:
         """Tell the sinks; first fetch what has to be fetched, so that when that fails nobody was told anything yet."""
         large = [
             TaskRange(message.job, message.task, message.task + 1)
@@ -452,8 +533,12 @@ class Client:
                     sinks.pop(message.job, None)
                 if message.status is not None:
                     sink.concluded(message.status)
+                if receipts is not None:
+                    receipts.ended(message.job)
             elif result := message.result or fetched.get((message.job, message.task)):
                 sink.settled(result)
+                if receipts is not None:
+                    receipts.took(message.job, result.task)
             else:
                 with self._changed:
                     sinks.pop(message.job, None)

@@ -380,8 +380,10 @@ class Scheduler:
         plan = event.plan.plan()
         self.question = None
         self.rounds += 1
-        carry_out(self.state, plan, self.refusals)
-        self.state.arrived = None
+        state = self.state
+        news = state.round_due  # since the question; what follows from the plan itself calls for no other one
+        carry_out(state, plan, self.refusals)
+        state.round_due, state.arrived, self.failure = news, None, None
         self._set_next_round(plan)
         return True
 

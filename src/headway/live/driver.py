@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from headway import wire
+from headway.advice.asking import address_of
+from headway.advice.language import NoAdvice
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError
-from headway.live import intake, work
+from headway.live import consultant, intake, work
 from headway.live.clock import Clock
 from headway.live.intake import Offer
 from headway.live.journal import Journal, JournalFull, MessageRow
@@ -46,13 +48,13 @@ from headway.model.events import (
     NodesHeard,
     NodeUp,
     Outcome,
-    PolicyChosen,
     TaskEnded,
     TaskStarted,
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
+from headway.model.plan import Waiting
 from headway.model.slots import numbers
 from headway.model.snapshot import PolicySource
 
@@ -98,7 +100,8 @@ class Driver:
         engine: runs the attempts.
         clock: the only source of time.
         policies: finds a policy by its text.
-        policy: the text of the policy that decides; None: the one that decided before, at first `FIRST_POLICY`.
+        policy, decider, period: what decides, see `wire.PolicyChoice`; None: what did before, at first the policy
+            `FIRST_POLICY` without either.
         result_max: bytes that a result may have.
         snapshot_every: events between two stored snapshots, so that a start replays no more than about so many.
         read_ahead: of nodes that are added later, see `NodeSpec`.
@@ -122,6 +125,8 @@ class Driver:
         policies: PolicySource,
         *,
         policy: str | None = None,
+        decider: str | None = None,
+        period: Duration | None = None,
         result_max: int = base.RESULT_MAX,
         snapshot_every: int = 10_000,
         read_ahead: int = 0,
@@ -138,7 +143,9 @@ class Driver:
         self.nodes = Nodes(self, engine, read_ahead)
         self._clock = clock
         self._policies = policies
-        self._policy = policy
+        self._choice = wire.PolicyChoice(policy or "", decider, period)
+        self._see_choice(self._choice)
+        self._consultant = consultant.Consultant(lambda: self.core, clock, self.request)
         self._result_max = result_max
         self.retention = Retention(self, journal, Uploads(journal.folder / "uploads", upload_max), clock, retention)
         self._listeners = Listeners(self._ledger.has_work)
@@ -209,8 +216,9 @@ class Driver:
             feed(turn, TaskEnded(turn.now, *key, outcome))
         for event in changes_since(state.nodes, named or [view.spec for view in state.nodes.values()], turn.now):
             feed(turn, event)
-        if self._policy is not None and self._policy != self.core.policy:
-            feed(turn, PolicyChosen(turn.now, self._policy))
+        for chosen in consultant.chosen(self._choice, turn.now):
+            if consultant.is_new(chosen, self.core):
+                feed(turn, chosen)
         self._ledger.wake(turn, always=True)
         wanted = {(attempt.job.id, attempt.task, attempt.number) for attempt in state.attempts() if not attempt.ending}
         turn.actions[:0] = [Kill(*key) for key in sorted(found.running - wanted)]
@@ -248,6 +256,7 @@ class Driver:
             is_whole = self._serving and self._pending is None and not self.broken.done()
             self._serving = False
             self._call_off()
+            self._consultant.put_down()
             await self.nodes.settle()
             await self._engine.stop()
         _refuse((*self._requests, *self._offers), Unavailable("the server has ended"))
@@ -296,14 +305,46 @@ class Driver:
         """Give a job new terms; 0 if it has ended."""
         return await self.request(lambda now: [JobChanged(now, job, change.priority, change.due)])
 
-    async def choose(self, policy: str) -> None:
-        """Let another policy decide from now on.
+    async def choose(self, policy: str = "", *, decider: str | None = None, period: Duration | None = None) -> None:
+        """Let something else decide from now on, see `wire.PolicyChoice`.
 
         Raises:
-            InvalidInput: no such policy, or not with these parameters.
+            InvalidInput: no such policy, or not with these parameters; the URL is none.
         """
-        self._policies(policy)
-        await self.request(lambda now: [PolicyChosen(now, policy)])
+        choice = wire.PolicyChoice(policy, decider, period)
+        self._see_choice(choice)
+        await self.request(lambda now: consultant.chosen(choice, now))
+
+    async def explain(self, job: JobId) -> tuple[Waiting, str, str]:
+        """Why a job of the core waits; who says so; why that is not the decider, where it should be.
+
+        Raises:
+            KeyError: it is not in the core, or not any more.
+        """
+        core, note = self.core, ""
+        known = core.known_reason(job)
+        if known is not None:
+            return known, "", ""
+        if core.decider and core.decider_failed:
+            note = f"the decider at {core.decider} has failed"
+        elif core.decider:
+            try:
+                plan = (await self._consultant.explain()).plan()
+                return self.core.reason_in(plan, job), core.decider, ""
+            except NoAdvice as silent:
+                note = f"the decider at {core.decider} does not say: {silent}"
+        return self.core.explain(job), self.core.policy, note
+
+    def _see_choice(self, choice: wire.PolicyChoice) -> None:
+        """See that what is chosen can be had.
+
+        Raises:
+            InvalidInput: it cannot.
+        """
+        if choice.policy:
+            self._policies(choice.policy)
+        if choice.decider:
+            address_of(choice.decider)
 
     async def submit(self, caller: str, submission: wire.Submission) -> wire.Submitted:
         """Accept jobs, all or none; when this returns they are durable.
@@ -451,6 +492,7 @@ class Driver:
                 self._lost.add(report.node)
                 self._live = {key: places for key, places in self._live.items() if report.node not in places}
                 self._ledger.feed(turn, NodeDown(now, report.node))
+                self._ledger.feed(turn, Incident(now, "node_lost", report.node, report.detail))
             case base.NodeBack():
                 log.info("node %s is back", report.node)
                 self._lost.discard(report.node)
@@ -503,6 +545,7 @@ class Driver:
             self._listeners.tell((0, *turn.touched))
         if turn.batch.acknowledged:
             self.retention.acknowledged()
+        self._consultant.follow()
         self._set_alarm()
 
     def _launch(self, launch: Launch) -> None:

@@ -17,14 +17,13 @@ from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
-from headway.advice.language import PlanText, plan_of, plan_text
 from headway.core.record import StateRecord
 from headway.errors import HeadwayError
 from headway.live import checks, retained
 from headway.live.checks import Checks, LossRow, StatisticsRow
 from headway.live.retained import Retained
 from headway.model.actions import JobStatus
-from headway.model.events import Advised, Event, Incident, Outcome
+from headway.model.events import Event, Incident, Outcome
 from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
 from headway.wire import TaskRange, Work
@@ -73,17 +72,6 @@ _spec = msgspec.msgpack.Decoder(JobSpec)
 _work: msgspec.msgpack.Decoder[Work] = msgspec.msgpack.Decoder(Work)
 _record = msgspec.json.Decoder(StateRecord)
 encode = msgspec.msgpack.Encoder().encode
-
-
-class _AdvisedBody(msgspec.Struct, frozen=True):
-    """An `Advised` as it is stored: its plan as it was sent, for sets of slots may be larger than MessagePack's numbers."""
-
-    at: Instant
-    question: int
-    plan: PlanText
-
-
-_advised = msgspec.msgpack.Decoder(_AdvisedBody)
 
 
 class JournalFull(HeadwayError):
@@ -466,17 +454,13 @@ class Journal:
 
 def event_of(kind: str, body: bytes) -> Event:
     """An event from the columns `kind` and `body` of the table."""
-    if kind == Advised.__name__:
-        said = _advised.decode(body)
-        return Advised(said.at, said.question, plan_of(said.plan, 1 << 62))
     event: Event = _DECODERS[kind].decode(body)
     return event
 
 
 def event_row(seq: int, at: Instant, event: Event) -> tuple[int, Instant, str, bytes]:
     """An event as the table has it."""
-    body = _AdvisedBody(event.at, event.question, plan_text(event.plan)) if isinstance(event, Advised) else event
-    return (seq, at, type(event).__name__, encode(body))
+    return (seq, at, type(event).__name__, encode(event))
 
 
 def _job_row(row: tuple[Any, ...]) -> JobRow:

@@ -156,12 +156,20 @@ def node_list(driver: Driver) -> wire.NodeList:
 
 async def explanation(driver: Driver, job: JobId) -> wire.Explanation:
     """Why a job waits; of one that has ended, how it did."""
-    found = row(driver, job)
-    if job not in driver.core.state.jobs:
-        status = found.status or JobStatus.RUNNING
+    row(driver, job)  # whether there is such a job
+    try:
+        said, by, note = await driver.explain(job)
+    except KeyError:  # it has ended, if only while a decider was asked
+        status = row(driver, job).status or JobStatus.RUNNING
         return wire.Explanation(job, status, "ENDED", f"it has ended: {status.value}", None)
-    answer = driver.core.explain(job)
-    return wire.Explanation(job, driver.core.status(job), answer.reason.name, answer.reason.value, answer.start)
+    status, reason = driver.core.status(job), said.reason
+    return wire.Explanation(job, status, reason.name, reason.value, said.start, by, note)
+
+
+def deciding(driver: Driver) -> wire.PolicyText:
+    """What decides."""
+    core = driver.core
+    return wire.PolicyText(core.policy, core.decider, core.decider_failed, core.period)
 
 
 def metrics(checker: Checker, node: str | None, metric: str | None, since: Instant | None, limit: int) -> wire.Metrics:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvloop
 
+from headway.advice.asking import address_of
 from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
 from headway.engines import base
@@ -22,6 +23,7 @@ from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
 from headway.live.driver import Driver
 from headway.live.journal import Journal
+from headway.model.instant import Duration
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
 from headway.web.api import BODY_MAX, Api, Caller
@@ -45,6 +47,8 @@ class Settings:
         nodes: exactly these nodes, all of this machine; None: those that were in service before, at first one with a
             slot for each processor.
         policy: as `NAME[:key=value,...]`; None: the one that decided before, at first `deadline`.
+        decider: URL where plans come from, empty for none; None: as it was before.
+        period: a round is held at least this often, 0 for none; None: as it was before.
         host, port: where to listen; port 0 takes any that is free.
         result_max: bytes that a result may have.
         body_max: bytes that a request may bring.
@@ -59,6 +63,8 @@ class Settings:
     policy: str | None = None
     host: str = "127.0.0.1"
     port: int = 0
+    decider: str | None = None
+    period: Duration | None = None
     result_max: int = base.RESULT_MAX
     body_max: int = BODY_MAX
     snapshot_every: int = 10_000
@@ -97,6 +103,8 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
     """The same within a running event loop, of its main thread."""
     if settings.policy is not None:
         find(settings.policy)
+    if settings.decider:
+        address_of(settings.decider)
     if not LEASE_RANGE[0] <= settings.lease <= LEASE_RANGE[1]:
         raise InvalidInput("lease", settings.lease, "{:g} to {:g} seconds".format(*LEASE_RANGE))
     if settings.check_every:
@@ -125,6 +133,8 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             SystemClock(),
             find,
             policy=settings.policy,
+            decider=settings.decider,
+            period=settings.period,
             result_max=settings.result_max,
             snapshot_every=settings.snapshot_every,
             read_ahead=READ_AHEAD,

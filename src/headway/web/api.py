@@ -239,7 +239,7 @@ class Api:
         return wire.Done(await self._driver.cancel(asked.body.jobs))
 
     async def _explain(self, asked: Asked) -> wire.Explanation:
-        return reports.explanation(self._driver, asked.job)
+        return await reports.explanation(self._driver, asked.job)
 
     async def _results(self, asked: Asked) -> wire.Results:
         found, more = self._driver.journal.results(asked.body.wanted, ANSWER_MAX)
@@ -298,11 +298,14 @@ class Api:
         return await self._driver.nodes.resize(asked.node, asked.body)
 
     async def _policy(self, asked: Asked) -> wire.PolicyText:
-        return wire.PolicyText(self._driver.core.policy)
+        return reports.deciding(self._driver)
 
     async def _choose(self, asked: Asked) -> wire.PolicyText:
-        await self._driver.choose(asked.body.policy)
-        return wire.PolicyText(self._driver.core.policy)
+        choice: wire.PolicyChoice = asked.body
+        if choice == wire.PolicyChoice():
+            raise InvalidInput("choice", "empty", "a policy, a decider, a period, or several of them")
+        await self._driver.choose(choice.policy, decider=choice.decider, period=choice.period)
+        return reports.deciding(self._driver)
 
     async def _metrics(self, asked: Asked) -> wire.Metrics:
         query = asked.query

@@ -227,7 +227,7 @@ def test_what_runs_and_waits_is_told_and_changed(tmp_path: Path) -> None:
         assert (why.status, why.reason, bool(why.text)) == (JobStatus.WAITING, "NO_ROOM_NOW", True)
         assert await rig.ask(wire.CHANGE, wire.JobChange(due=9_000_000), job=2) == wire.Done(1)
         assert (await rig.ask(wire.JOB, job=2)).job.due == 9_000_000
-        assert await rig.ask(wire.CHOOSE, wire.PolicyText("edf")) == wire.PolicyText("edf")
+        assert await rig.ask(wire.CHOOSE, wire.PolicyChoice("edf")) == wire.PolicyText("edf")
         assert await rig.ask(wire.POLICY) == wire.PolicyText("edf")
         assert await rig.ask(wire.CANCEL, wire.JobsNamed((2, 3))) == wire.Done(2)
         why = await rig.ask(wire.EXPLAIN, job=2)

@@ -1,0 +1,222 @@
+"""Asks the decider for the core, and tells the driver what came of it.
+
+It does what the core's state calls for, and looks at that again after every turn of the driver: while a question is
+open it asks that question; while the decider has failed it asks on trial, less and less often, until there is an answer
+that could be used; otherwise nothing. So a start after a crash, another policy and another decider need no rules of
+their own. Nobody listens to what comes too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from headway import wire
+from headway.advice.asking import ask
+from headway.advice.language import NoAdvice
+from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
+from headway.errors import HeadwayError
+from headway.live.clock import Clock
+from headway.live.journal import JournalFull
+from headway.model.events import (
+    Advised,
+    DeciderBack,
+    DeciderChosen,
+    DeciderFailed,
+    Event,
+    Incident,
+    PeriodChosen,
+    PolicyChosen,
+)
+from headway.model.instant import SECOND, Duration, Instant, to_seconds
+from headway.model.plan import PlanRecord
+
+log = logging.getLogger(__name__)
+
+ANSWER_TIME: Final[Duration] = 2 * SECOND
+"""A decider that has not answered after so long has failed."""
+
+PAUSE: Final[Duration] = SECOND
+"""Between its failure and the first question on trial."""
+
+PAUSE_MAX: Final[Duration] = 60 * SECOND
+"""Pauses double from one question on trial to the next, up to this."""
+
+
+class Asking(Protocol):
+    """Asks the decider at a URL, see `headway.advice.asking.ask`."""
+
+    def __call__(self, url: str, snapshot: StateRecord, *, explain: bool = False) -> Awaitable[PlanRecord]: ...
+
+
+Tell = Callable[[Callable[[Instant], Sequence[Event]]], Awaitable[int]]
+"""Has events of the instant at which they are taken in made durable, see `Driver.request`."""
+
+
+def chosen(choice: wire.PolicyChoice, now: Instant) -> list[Event]:
+    """What it means that somebody chooses what decides."""
+    events: list[Event] = []
+    if choice.decider is not None:
+        events.append(DeciderChosen(now, choice.decider))
+    if choice.period is not None:
+        events.append(PeriodChosen(now, choice.period or None))
+    if choice.policy:
+        events.append(PolicyChosen(now, choice.policy))
+    return events
+
+
+def is_new(choice: Event, core: Scheduler) -> bool:
+    """Whether what is chosen is not what decides anyway."""
+    match choice:
+        case PolicyChosen(policy=policy):
+            return policy != core.policy
+        case DeciderChosen(url=url):
+            return url != core.decider
+        case PeriodChosen(period=period):
+            return period != core.period
+    return True
+
+
+class Consultant:
+    """Keeps up the talk with the decider.
+
+    Args:
+        core: the scheduler as it is now.
+        clock: the driver's; it limits the time, and times the pauses.
+        tell: takes events in.
+        answer_time: how long an answer may take, > 0.
+        asking: how a decider is asked.
+    """
+
+    def __init__(
+        self,
+        core: Callable[[], Scheduler],
+        clock: Clock,
+        tell: Tell,
+        *,
+        answer_time: Duration = ANSWER_TIME,
+        asking: Asking = ask,
+    ) -> None:
+        self._core = core
+        self._clock = clock
+        self._tell = tell
+        self._answer_time = answer_time
+        self._asking = asking
+        self._url = ""
+        self._pause = PAUSE
+        self._matter: tuple[str, int | None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def follow(self) -> None:
+        """Do from now on what the state calls for; the snapshot of a question is taken now."""
+        core = self._core()
+        if core.decider != self._url:
+            self._url, self._pause = core.decider, PAUSE
+        called = bool(core.decider) and (core.question is not None or core.decider_failed)
+        matter = (core.decider, core.question) if called else None
+        if matter == self._matter:
+            return
+        self.put_down()
+        self._matter = matter
+        if matter is not None and core.question is not None:
+            self._task = asyncio.create_task(self._consult(core.decider, core.question, core.dump()))
+        elif matter is not None:
+            self._task = asyncio.create_task(self._try_again(core.decider))
+
+    def put_down(self) -> None:
+        """Wait for no answer any more; `follow` takes it up again."""
+        if self._task is not None:
+            self._task.cancel()
+        self._task = self._matter = None
+
+    async def explain(self) -> PlanRecord:
+        """The decider's plan for now, in which it says why jobs wait.
+
+        Raises:
+            NoAdvice: it does not say.
+        """
+        core = self._core()
+        return await self._answer(core.decider, core.dump(), explain=True)
+
+    async def _consult(self, url: str, question: int, snapshot: StateRecord) -> None:
+        """Ask an open question, and tell the answer, or that there is none."""
+        try:
+            plan = await self._answer(url, snapshot)
+        except NoAdvice as failure:
+            detail = str(failure)
+            log.warning("the decider at %s failed, the policy decides: %s", url, detail)
+            await self._told(
+                lambda now: [DeciderFailed(now, question, detail), Incident(now, "decider_failed", url, detail)]
+            )
+        else:
+            self._pause = PAUSE
+            await self._told(lambda now: [Advised(now, question, plan)])
+
+    async def _try_again(self, url: str) -> None:
+        """Ask on trial until there is an answer that could be used; then the decider is back."""
+        while True:
+            await self._sleep(self._pause)
+            self._pause = min(2 * self._pause, PAUSE_MAX)
+            try:
+                await self._answer(url, self._core().dump())
+            except NoAdvice as failure:
+                log.info("the decider at %s has not come back: %s", url, failure)
+            else:
+                break
+        log.info("the decider at %s is back", url)
+        await self._told(lambda now: [DeciderBack(now), Incident(now, "decider_back", url, "it answers again")])
+
+    async def _answer(self, url: str, snapshot: StateRecord, *, explain: bool = False) -> PlanRecord:
+        """The decider's plan, within the time it may take.
+
+        Raises:
+            NoAdvice: there is none.
+        """
+
+        async def asked() -> PlanRecord:
+            return await self._asking(url, snapshot, explain=explain)
+
+        def give_up() -> None:
+            asking.cancel()
+
+        asking = asyncio.create_task(asked())
+        call_off = self._clock.call_at(self._clock.now() + self._answer_time, give_up)
+        try:
+            await asyncio.wait((asking,))
+        finally:
+            call_off()
+            asking.cancel()
+        if asking.cancelled():
+            raise NoAdvice(f"no answer within {to_seconds(self._answer_time):g} s")
+        error = asking.exception()
+        if error is None:
+            return asking.result()
+        if not isinstance(error, HeadwayError):  # whatever it is, somebody must decide
+            log.error("asking the decider at %s failed", url, exc_info=error)
+            raise NoAdvice(f"{type(error).__name__}: {error}") from error
+        raise NoAdvice(str(error.args[0]), error.hint) from error
+
+    async def _told(self, events: Callable[[Instant], Sequence[Event]]) -> None:
+        """Have events taken in, when the disk has room again if it has none."""
+        while True:
+            try:
+                await self._tell(events)
+                return
+            except JournalFull:
+                await self._sleep(SECOND)
+
+    async def _sleep(self, duration: Duration) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        call_off = self._clock.call_at(self._clock.now() + duration, wake)
+        try:
+            await woken
+        finally:
+            call_off()
