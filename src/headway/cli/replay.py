@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import click
 import numpy as np
 
 from headway.cli.main import INTERRUPTED
+from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import print_table
 from headway.cli.trace import Trace, names_trace
@@ -21,17 +20,11 @@ from headway.metrics.collect import Metrics
 from headway.model.node import NodeSpec
 from headway.model.workload import Workload
 
-if TYPE_CHECKING:
-    from headway.client.replay import Replay
-
 MEASURES: Final = (
     *("wait_mean", "response_mean", "response_p95", "bounded_slowdown_mean", "makespan"),
     *("deadline_miss_rate", "tardiness_mean", "deadline_miss_penalty"),
 )
 """What is compared. Who held how many slots when is known to the server alone, so the rate of violations is not."""
-
-LOOK_SECONDS: Final = 0.2
-"""How often progress is drawn."""
 
 
 @click.command()
@@ -63,7 +56,8 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
             click.echo("Tasks sleep as long on any node; the speeds of the nodes make them no shorter.", err=True)
         replayed = Replay(client, workload)
         try:
-            with progress(replayed, len(workload)):
+            totals = {"submitted": len(workload), "ended": len(workload)}
+            with progress(totals, lambda: (len(replayed.waiters), replayed.ended)):
                 replayed.submit()
                 replayed.wait()
         except KeyboardInterrupt:
@@ -131,33 +125,3 @@ def difference(live: float, simulated: float) -> str:
     if live == simulated:
         return "0"
     return f"{(live - simulated) / simulated:+.1%}" if simulated else "–"
-
-
-@contextlib.contextmanager
-def progress(replayed: Replay, jobs: int) -> Iterator[None]:
-    """Draw how many jobs were submitted and have ended while the body runs, on a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from threading import Event, Thread
-
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    over = Event()
-    columns = (TextColumn("{task.description:9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        submitted, ended = bar.add_task("submitted", total=jobs), bar.add_task("ended", total=jobs)
-
-        def draw() -> None:
-            while not over.wait(LOOK_SECONDS):
-                bar.update(submitted, completed=len(replayed.waiters))
-                bar.update(ended, completed=replayed.ended)
-
-        drawing = Thread(target=draw, daemon=True)
-        drawing.start()
-        try:
-            yield
-        finally:
-            over.set()
-            drawing.join()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import sys
 import time
-from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from headway.cli.main import INTERRUPTED
+from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, instant_in, print_json, seconds_in
 from headway.client.client import Client
@@ -22,9 +21,6 @@ from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.wire import TaskEnding, TaskResult
-
-LOOK_SECONDS: Final = 0.2
-"""How often progress is drawn."""
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
@@ -112,7 +108,7 @@ def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "") 
     try:
         if opening:
             click.echo(opening, err=True)
-        with progress(waiter):
+        with progress({f"job {waiter.job}": len(waiter)}, lambda: (waiter.progress[0],)):
             client.wait(waiter)
     except KeyboardInterrupt:
         here = waiter.job
@@ -126,35 +122,6 @@ def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "") 
         waiter.result()
     assert waiter.status is not None
     return print_results(client, waiter.job, waiter.status, as_json)
-
-
-@contextlib.contextmanager
-def progress(waiter: Waiter) -> Iterator[None]:
-    """Draw how many tasks are done while the body runs, on a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from threading import Event, Thread
-
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    over = Event()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        drawn = bar.add_task(f"job {waiter.job}", total=len(waiter))
-
-        def draw() -> None:
-            while not over.wait(LOOK_SECONDS):
-                bar.update(drawn, completed=waiter.progress[0])
-
-        drawing = Thread(target=draw, daemon=True)
-        drawing.start()
-        try:
-            yield
-        finally:
-            over.set()
-            drawing.join()
 
 
 def print_results(client: Client, job: int, status: JobStatus, as_json: bool, done: int = 0) -> int:
