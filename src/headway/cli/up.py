@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes, all on this machine.")
 @click.option("--policy", help="NAME[:KEY=VALUE,...]; default the one that decided last, at first deadline.")
 @click.option("--decider", help="URL of a decider where plans come from, or none; default as it was before.")
-@click.option("--period", help="A round is held at least this often, as 30s or 5m, or none; default as it was before.")
+@click.option("--period", help="A round is held at least this often, as 30s or 5m, or none; default as before, first 10s.")
 @click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, help="Port to listen on; default any that is free.")

@@ -23,7 +23,7 @@ from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
 from headway.live.driver import Driver
 from headway.live.journal import Journal
-from headway.model.instant import Duration
+from headway.model.instant import SECOND, Duration
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
 from headway.web.api import BODY_MAX, Api, Caller
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 LEASE_RANGE = (0.5, 3600.0)
 """Seconds that a lease may have; a busy machine is silent for tenths of a second now and then."""
+
+FIRST_PERIOD = 10 * SECOND
+"""Plans follow what is learnt of run times at least this often, where nobody has chosen."""
 
 READ_AHEAD = 4
 """Short tasks that a slot of this machine is given ahead of their turn."""
@@ -48,7 +51,8 @@ class Settings:
             slot for each processor.
         policy: as `NAME[:key=value,...]`; None: the one that decided before, at first `deadline`.
         decider: URL where plans come from, empty for none; None: as it was before.
-        period: a round is held at least this often, 0 for none; None: as it was before.
+        period: a round is held at least this often while there are jobs, 0 for none; None: as it was before, at first
+            `FIRST_PERIOD`.
         host, port: where to listen; port 0 takes any that is free.
         result_max: bytes that a result may have.
         body_max: bytes that a request may bring.
@@ -134,7 +138,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             find,
             policy=settings.policy,
             decider=settings.decider,
-            period=settings.period,
+            period=FIRST_PERIOD if settings.period is None and journal.snapshot() is None else settings.period,
             result_max=settings.result_max,
             snapshot_every=settings.snapshot_every,
             read_ahead=READ_AHEAD,
