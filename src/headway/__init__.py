@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headway.client.pickling import RemoteTraceback, TaskFailed
     from headway.client.waiters import Waiter, Waiters, as_completed
     from headway.errors import HeadwayError, InvalidInput
+    from headway.files import Input, Output
     from headway.metrics.collect import frame, summarise, write_schedule
     from headway.model.node import NodeSpec
     from headway.model.schedule import Schedule
@@ -26,6 +27,8 @@ __all__ = [
     "Client",
     "Job",
     "Task",
+    "Input",
+    "Output",
     "Waiter",
     "Waiters",
     "as_completed",
@@ -50,6 +53,8 @@ _PLACES: Final = {
     "Client": "headway.client.client",
     "Job": "headway.client.job",
     "Task": "headway.client.job",
+    "Input": "headway.files",
+    "Output": "headway.files",
     "Waiter": "headway.client.waiters",
     "Waiters": "headway.client.waiters",
     "as_completed": "headway.client.waiters",

@@ -14,11 +14,12 @@ import pytest
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 
-LEAF = {"model", "errors", "wire"}
+LEAF = {"model", "errors", "wire", "files"}
 
 # Each room of the package, and the rooms it may import besides itself.
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
+    "files": {"errors"},
     "model": {"errors"},
     "wire": {"model", "errors"},
     "config": {"model", "errors"},
@@ -32,7 +33,7 @@ ARROWS: dict[str, set[str]] = {
     "pictures": LEAF,
     "client": LEAF,
     "sim": {"advice", "core", "model", "errors", "config"},
-    "live": {"advice", "core", "model", "errors", "config", "wire"},
+    "live": {"advice", "core", "files", "model", "errors", "config", "wire"},
     "web": {"advice", "live", "core", "model", "errors", "config", "wire"},
     "reproduce": {"sim", "client", "metrics", "pictures", "policies", "traces", "model", "errors", "config", "wire"},
 }
@@ -42,7 +43,7 @@ OUTERMOST = {"__main__", "cli", "testing"}
 
 # The modules that join leaves with the rest, and what they may import beyond their room's arrows.
 JOINS = {
-    "headway": {"client", "errors", "live", "metrics", "model", "policies", "sim", "traces"},
+    "headway": {"client", "errors", "files", "live", "metrics", "model", "policies", "sim", "traces"},
     "headway.sim.experiment": {"metrics", "pictures", "policies", "traces"},
     "headway.live.server": {"collectors", "engines", "policies", "traces", "web"},
 }

@@ -73,7 +73,8 @@ def test_every_term_reaches_the_core() -> None:
         memory_limit=9,
         plan=WHOLE.plan,
     )
-    assert set(JobSpec.__dataclass_fields__) - {"id"} == set(wire.NewJob.__struct_fields__) - {"work"}
+    derived = {"id", "fetches"}
+    assert set(JobSpec.__dataclass_fields__) - derived == set(wire.NewJob.__struct_fields__) - {"work"}
 
 
 def test_what_is_left_out_is_as_the_model_has_it() -> None:

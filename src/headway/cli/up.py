@@ -21,12 +21,19 @@ if TYPE_CHECKING:
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes, all on this machine.")
 @click.option("--policy", help="NAME[:KEY=VALUE,...]; default the one that decided last, at first deadline.")
 @click.option("--decider", help="URL of a decider where plans come from, or none; default as it was before.")
-@click.option("--period", help="A round is held at least this often, as 30s or 5m, or none; default as before, first 10s.")
+@click.option(
+    "--period", help="A round is held at least this often, as 30s or 5m, or none; default as before, first 10s."
+)
 @click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, help="Port to listen on; default any that is free.")
 @click.option("--lease", type=float, help="Seconds of silence after which a node is lost; default 10.")
 @click.option("--check-every", type=float, help="Seconds between two looks of the status checker; 0: off.")
+@click.option(
+    "--retention", default="1d", show_default=True, help="How long acknowledged results are kept, as 1.5h; 0."
+)
+@click.option("--keep-unacknowledged", help="How long results are kept that nobody acknowledges; default for ever.")
+@click.option("--upload-max", default=16384, show_default=True, type=click.IntRange(min=0), help="MiB of an upload.")
 @click.option("--json", "as_json", is_flag=True, help="Say as one line of JSON where the server is.")
 def up(
     slots: int | None,
@@ -39,6 +46,9 @@ def up(
     port: int,
     lease: float | None,
     check_every: float | None,
+    retention: str,
+    keep_unacknowledged: str | None,
+    upload_max: int,
     as_json: bool,
 ) -> None:
     """Run a server on this machine until it is told to end (ctrl-c).
@@ -47,10 +57,11 @@ def up(
     again after whatever happened, and it goes on, with the nodes it had unless others are named. At first it has one
     node with a slot for each processor.
     """
-    from headway.cli.show import period_in
+    from headway.cli.show import period_in, seconds_in
     from headway.client.address import data_directory
     from headway.config import read_cluster, uniform_cluster
     from headway.engines.local import LEASE_SECONDS
+    from headway.live.retention import Keep
     from headway.live.server import Settings, run
     from headway.model.instant import from_seconds
 
@@ -81,6 +92,13 @@ def up(
         period=None if rounds is None else from_seconds(rounds),
         lease=silence,
         check_every=check_every,
+        keep=Keep(
+            from_seconds(seconds_in(retention, "--retention")),
+            None
+            if keep_unacknowledged is None
+            else from_seconds(seconds_in(keep_unacknowledged, "--keep-unacknowledged")),
+            upload_max << 20,
+        ),
     )
     run(settings, say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from http.client import HTTPException
+from os import SEEK_END
+from shutil import copyfileobj
 from socket import SHUT_RDWR
 from threading import Event
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -18,10 +20,13 @@ from urllib3.exceptions import HTTPError
 
 from headway.client.address import Address, Unreachable
 from headway.errors import HeadwayError
-from headway.wire import MSGPACK, ErrorBody, Route, encode
+from headway.wire import MSGPACK, OCTETS, ErrorBody, Route, encode
 
 ANSWER_SECONDS: Final = 30.0
 """A server that has been silent for so long is taken to be gone."""
+
+SLOW_BYTES: Final = 10e6
+"""Bytes a second: a file may make an answer come so much later."""
 
 PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between tries to reach a server; the last one repeats."""
@@ -63,40 +68,46 @@ class Line:
         self,
         route: Route,
         *,
-        body: msgspec.Struct | None = None,
+        body: msgspec.Struct | BinaryIO | None = None,
         job: int | None = None,
         node: str | None = None,
+        upload: str = "",
         query: Query = (),
         wait: float = 0.0,
+        into: BinaryIO | None = None,
     ) -> Any:
         """The server's answer. Every route may be asked twice, so one that breaks on a kept connection is asked again.
 
         Args:
+            body: a file is sent as it is.
             wait: seconds that the server may take on top of the usual, >= 0.
+            into: where an answer is written that is a file.
 
         Raises:
             Unreachable: nobody answers.
             Refused: the server says no.
             HeadwayError: what it says cannot be read.
         """
-        target = route.path.format(job=job, node=quote(node or "", safe=""))
+        target = route.path.format(job=job, node=quote(node or "", safe=""), upload=upload)
         if text := urlencode([(name, value) for name, value in query if value is not None]):
             target = f"{target}?{text}"
-        sent = None if body is None else encode(body)
+        sent = encode(body) if isinstance(body, msgspec.Struct) else body
         kept = self._connection is not None
         try:
-            status, content = self._exchange(route.method, target, sent, wait)
+            status, content = self._exchange(route.method, target, sent, wait, into)
         except (OSError, HTTPException, HTTPError) as error:
             self.hang_up()
             if not kept or self._interrupted or isinstance(error, TimeoutError):
                 raise self._silence(error) from error
             try:
-                status, content = self._exchange(route.method, target, sent, wait)
+                status, content = self._exchange(route.method, target, sent, wait, into)
             except (OSError, HTTPException, HTTPError) as again:
                 self.hang_up()
                 raise self._silence(again) from again
         if status >= 400:
             raise self._refusal(status, content)
+        if into is not None:
+            return None
         try:
             return _decoder(route.answer).decode(content)
         except msgspec.MsgspecError as error:
@@ -105,16 +116,33 @@ class Line:
                 "Client and server must be of versions that go together.",
             ) from error
 
-    def _exchange(self, method: str, target: str, body: bytes | None, wait: float) -> tuple[int, bytes]:
+    def _exchange(
+        self, method: str, target: str, body: bytes | BinaryIO | None, wait: float, into: BinaryIO | None
+    ) -> tuple[int, bytes]:
         connection = self._connection or self._open()
         connection.timeout = ANSWER_SECONDS + wait
         if connection.sock is None:
             connection.connect()
         if self._interrupted:  # looked at when there is something that `interrupt` can shut down
             raise ConnectionAbortedError("interrupted")
-        connection.request(method, target, body, self._headers)
+        headers, size = self._headers, 0
+        if body is not None and not isinstance(body, bytes):
+            size = body.seek(0, SEEK_END)
+            body.seek(0)
+            headers = {**headers, "Content-Type": OCTETS, "Content-Length": str(size)}
+            connection.timeout += size / SLOW_BYTES
+        try:
+            connection.request(method, target, body, headers, preload_content=into is None)
+        except (BrokenPipeError, ConnectionResetError):
+            if not size:  # a server that refuses a file hangs up instead of reading it to its end
+                raise
         response = connection.getresponse()
-        return response.status, response.data
+        if into is None or response.status >= 400:
+            return response.status, response.data
+        into.seek(0)
+        into.truncate()
+        copyfileobj(response, into, 1 << 20)
+        return response.status, b""
 
     def _open(self) -> HTTPConnection:
         address = self._find()
@@ -179,11 +207,13 @@ class Server:
         self,
         route: Route,
         *,
-        body: msgspec.Struct | None = None,
+        body: msgspec.Struct | BinaryIO | None = None,
         job: int | None = None,
         node: str | None = None,
+        upload: str = "",
         query: Query = (),
         wait: float = 0.0,
+        into: BinaryIO | None = None,
     ) -> Any:
         """The server's answer, see `Line.ask`."""
         try:
@@ -194,7 +224,9 @@ class Server:
         try:
             for pause in pauses():
                 try:
-                    return line.ask(route, body=body, job=job, node=node, query=query, wait=wait)
+                    return line.ask(
+                        route, body=body, job=job, node=node, upload=upload, query=query, wait=wait, into=into
+                    )
                 except Unreachable:
                     if time.monotonic() + pause > until or self._closed.wait(pause):
                         raise

@@ -9,12 +9,13 @@ from threading import Condition, Lock, Thread
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from headway.client.client import Client
-from headway.client.job import Job, new_job
+from headway.client.job import Job, calls_of, new_job
 from headway.client.pickling import End, ends, pickled_arguments, pickled_function
 from headway.errors import HeadwayError
+from headway.files import File, naming
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
-from headway.wire import Calls, TaskResult, blob_name
+from headway.wire import TaskResult, blob_name
 
 BATCH_MAX: Final = 1000
 """Calls that go to the server as one job, at most."""
@@ -64,7 +65,8 @@ class HeadwayExecutor(Executor):
         """Schedule `fn(*args, **kwargs)`. What cannot be pickled becomes the exception of the future."""
         future = _CallFuture()
         try:
-            call = _Call(fn, pickled_arguments(args, kwargs, "a call"), future)
+            with naming() as files:
+                call = _Call(fn, pickled_arguments(args, kwargs, "a call"), future, files)
         except HeadwayError as error:
             future.settle((None, error))
             return future
@@ -141,7 +143,8 @@ class HeadwayExecutor(Executor):
         with self._changed:
             self._open.add(batch)
             self._sending = []
-        work = Calls(tuple(blobs), tuple(call.arguments for call in sent), tuple(chosen) if len(blobs) > 1 else ())
+        files = [file for call in sent for file in call.files]
+        work = calls_of(blobs, [call.arguments for call in sent], chosen, files)
         try:
             self._client.send([new_job(self._terms, work, len(sent))], blobs, [batch])
             batch.cancel_if_unwanted()  # all its calls may have been cancelled before it had an id
@@ -205,6 +208,7 @@ class _Call(NamedTuple):
     function: Callable[..., Any]
     arguments: bytes
     future: _CallFuture
+    files: list[File]
 
 
 class _Batch:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from headway.client.pickling import pickled_arguments, pickled_function
 from headway.errors import HeadwayError, InvalidInput
+from headway.files import File, Input, Output, naming
 from headway.model.instant import Duration, Instant, from_seconds
 from headway.model.job import ESTIMATE_DEFAULT, Kind, PenaltyShape, TaskSpec, flaw
 from headway.wire import Calls, Command, Commands, NewJob, Work, blob_name, check_work
@@ -52,30 +53,42 @@ class Task:
         stdin: str | os.PathLike[str] = "",
         stdout: str | os.PathLike[str] = "",
         stderr: str | os.PathLike[str] = "",
+        inputs: Mapping[str, str | os.PathLike[str] | Input] | None = None,
+        outputs: Mapping[str, str | os.PathLike[str] | Output] | None = None,
     ) -> Task:
-        """A task that runs a program; no shell is involved. In `argv` and the paths `{i}` stands for its number.
+        """A task that runs a program; no shell is involved. In `argv`, paths and URLs `{i}` stands for its number.
 
         Its result is what it wrote to stdout, the last part of it; an exit status other than 0 is a `TaskFailed`.
 
         Args:
             argv: program and arguments, at least the program.
-            cwd: folder it runs in; default the current one.
+            cwd: folder it runs in; default the current one, or with inputs or outputs one of the attempt's own.
             env: variables added to the node's environment.
             stdin, stdout, stderr: files, relative to `cwd`. Without them there is nothing to read, and the last part of
                 what it writes is kept with the result.
+            inputs: files that are fetched before it starts: a path or URL (see `Input`) by the path within the
+                attempt's folder, which HEADWAY_SCRATCH names.
+            outputs: files of the attempt's folder that are put somewhere when the program has succeeded (see `Output`):
+                a path or URL by the path within the folder.
         """
         if not argv:
             raise InvalidInput("argv", argv, "a program and its arguments")
         folder = Path.cwd() / os.fspath(cwd)
+        program, *rest = (os.fspath(part) for part in argv)
+        own = bool(inputs or outputs) and not os.fspath(cwd)
+        if own and "/" in program:  # found from here, as it would be without files
+            program = str(folder / program)
         task = cls(cls.command)
         task.function = None
         task.program = Command(
-            argv=tuple(os.fspath(part) for part in argv),
-            cwd=str(folder),
+            argv=(program, *rest),
+            cwd="" if own else str(folder),
             env=dict(env or {}),
             stdin=str(folder / os.fspath(stdin)) if stdin else "",
             stdout=str(folder / os.fspath(stdout)) if stdout else "",
             stderr=str(folder / os.fspath(stderr)) if stderr else "",
+            inputs={path: _url(Input, file) for path, file in (inputs or {}).items()},
+            outputs={path: _url(Output, file) for path, file in (outputs or {}).items()},
         )
         return task
 
@@ -90,6 +103,15 @@ class Task:
         name = getattr(self.function, "__qualname__", None) or repr(self.function)
         words = [repr(arg) for arg in self.args] + [f"{key}={value!r}" for key, value in self.kwargs.items()]
         return f"Task({', '.join([name, *words])})"
+
+
+def _url(kind: type[Input | Output], file: str | os.PathLike[str] | Input | Output) -> str:
+    """The URL of a file as a user names it.
+
+    Raises:
+        InvalidInput: it cannot be one.
+    """
+    return file.url if isinstance(file, Input | Output) else kind(file).url
 
 
 COMMAND_HINT: Final = "A program is run by Task.command('PROGRAM', 'ARGUMENT', ...)."
@@ -295,10 +317,24 @@ def _work(job: Job, title: str) -> tuple[Work, dict[str, bytes]]:
             functions.setdefault(name, blob)
             numbers[key] = list(functions).index(name)
         chosen.append(numbers[key])
-        args.append(pickled_arguments(task.args, task.kwargs, f"task {number} of {title}"))
-    return Calls(
-        functions=tuple(functions), args=tuple(args), chosen=tuple(chosen) if len(functions) > 1 else ()
-    ), functions
+    with naming() as files:
+        for number, task in enumerate(job.tasks):
+            args.append(pickled_arguments(task.args, task.kwargs, f"task {number} of {title}"))
+    return calls_of(functions, args, chosen, files), functions
+
+
+def calls_of(functions: Iterable[str], args: Sequence[bytes], chosen: Sequence[int], files: Iterable[File]) -> Calls:
+    """Calls as they are sent.
+
+    Args:
+        functions: names of the functions.
+        args: arguments of each call, pickled.
+        chosen: per call, which of the functions it is.
+        files: inputs and outputs that the arguments name.
+    """
+    names = tuple(functions)
+    urls = {kind: tuple({file.url: None for file in files if isinstance(file, kind)}) for kind in (Input, Output)}
+    return Calls(names, tuple(args), tuple(chosen) if len(names) > 1 else (), urls[Input], urls[Output])
 
 
 def _plan(job: Job, title: str) -> tuple[TaskSpec, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import cloudpickle
 
 from headway.errors import HeadwayError
+from headway.files import naming
 from headway.model.events import Outcome
 from headway.wire import TaskEnding, TaskResult
 
@@ -49,13 +50,20 @@ def pickled_function(function: Callable[..., Any], whose: str) -> bytes:
         HeadwayError: it cannot be pickled; names what it uses that is to blame.
     """
     try:
-        blob: bytes = cloudpickle.dumps(function)
+        with naming() as files:
+            blob: bytes = cloudpickle.dumps(function)
     except Exception as error:  # any class of object may raise anything
         name = getattr(function, "__qualname__", repr(function))
         blame = next(_culprits(_used_by(function)), "")
         raise HeadwayError(
             f"{whose}: the function {name} cannot be pickled{f': it uses {blame}' if blame else ''} ({error})", HINT
         ) from error
+    if files:
+        name = getattr(function, "__qualname__", repr(function))
+        raise HeadwayError(
+            f"{whose}: the function {name} uses {files[0]!r}, which is no argument",
+            "Inputs and outputs are known by a task's arguments: Task(function, Input(URL)).",
+        )
     return blob
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -33,8 +33,7 @@ from headway.live.journal import Journal, JournalFull, MessageRow
 from headway.live.ledger import Entry, Ledger, OpenJob
 from headway.live.listeners import GATHER_SECONDS, Listeners
 from headway.live.nodes import Nodes, changes_since
-from headway.live.retention import RETENTION, Retention
-from headway.live.uploads import SIZE_MAX, Uploads
+from headway.live.retention import Keep, Retention
 from headway.model.actions import Kill, Launch
 from headway.model.events import (
     Event,
@@ -74,7 +73,7 @@ class Unavailable(HeadwayError):
 
 
 class _Request(NamedTuple):
-    """What a caller wants: the events it means, results it has (of a job from a task to another), the answer's place."""
+    """What a caller wants: the events it means, tasks (job, first, last) whose results it has, the answer's place."""
 
     events: Callable[[Instant], Sequence[Event]]
     acknowledged: Sequence[tuple[JobId, int, int]]
@@ -105,8 +104,7 @@ class Driver:
         result_max: bytes that a result may have.
         snapshot_every: events between two stored snapshots, so that a start replays no more than about so many.
         read_ahead: of nodes that are added later, see `NodeSpec`.
-        retention: how long results are kept after they were acknowledged; 0: they go at once.
-        upload_max: bytes that an uploaded file may have.
+        keep: how long results and files are kept.
 
     Attributes:
         nodes: takes nodes into service and out of it.
@@ -130,8 +128,7 @@ class Driver:
         result_max: int = base.RESULT_MAX,
         snapshot_every: int = 10_000,
         read_ahead: int = 0,
-        retention: Duration = RETENTION,
-        upload_max: int = SIZE_MAX,
+        keep: Keep = Keep(),  # noqa: B008  # frozen
     ) -> None:
         self.journal = journal
         self.full: JournalFull | None = None
@@ -147,7 +144,7 @@ class Driver:
         self._see_choice(self._choice)
         self._consultant = consultant.Consultant(lambda: self.core, clock, self.request)
         self._result_max = result_max
-        self.retention = Retention(self, journal, Uploads(journal.folder / "uploads", upload_max), clock, retention)
+        self.retention = Retention(self, journal, clock, keep)
         self._listeners = Listeners(self._ledger.has_work)
         self._function = lru_cache(maxsize=64)(self._find_function)
         self._alarm: tuple[Instant, Callable[[], None]] | None = None

@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS outputs (
     job INTEGER NOT NULL, task INTEGER NOT NULL, upload TEXT NOT NULL, PRIMARY KEY (job, task, upload)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS outputs_upload ON outputs (upload);
+CREATE INDEX IF NOT EXISTS messages_ends ON messages (at) WHERE task IS NULL;
 """
 
 ACKNOWLEDGED: Final = "INSERT INTO acknowledged VALUES (?, ?, ?, ?, ?)"
@@ -136,6 +137,13 @@ class Retained:
         """When the acknowledgement was made that is to be followed next; None if there is none."""
         row = self._db.execute("SELECT at FROM acknowledged ORDER BY rowid LIMIT 1").fetchone()
         return None if row is None else int(row[0])
+
+    def ended_until(self, until: Instant, limit: int) -> list[JobId]:
+        """Jobs that had ended at an instant, and whose results have not been let go of; the first so many."""
+        rows = self._db.execute(
+            "SELECT job FROM messages WHERE task IS NULL AND at <= ? ORDER BY at LIMIT ?", (until, limit)
+        )
+        return [job for (job,) in rows]
 
     def has_upload(self, name: str) -> bool:
         """Whether the file of this name is kept."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,17 +22,32 @@ from headway.wire import TaskRange
 
 log = logging.getLogger(__name__)
 
-RETENTION: Final[Duration] = 86_400 * SECOND
-"""How long results are kept after they were acknowledged where nobody says otherwise."""
-
 UPLOADS_KEPT: Final[Duration] = 3600 * SECOND
 """How long an upload is kept that no open job and no result names, since it was last used."""
 
 PART: Final = 1000
 """Results that are let go of in one transaction, at most."""
 
+JOBS: Final = 20
+"""Jobs whose results nobody acknowledged that are let go of at a time."""
+
 _AGAIN: Final[Duration] = SECOND
 _LOOK_EVERY: Final[Duration] = UPLOADS_KEPT // 4
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How long results and files are kept.
+
+    Attributes:
+        acknowledged: results, after their client acknowledged them; 0: they go at once.
+        unacknowledged: results that nobody acknowledges, after their job's end; None: for ever.
+        upload_max: bytes that an uploaded file may have.
+    """
+
+    acknowledged: Duration = 86_400 * SECOND
+    unacknowledged: Duration | None = None
+    upload_max: int = 16 << 30
 
 
 class NotTheirs(HeadwayError):
@@ -61,16 +77,16 @@ class Retention:
 
     Args:
         recorder: records acknowledgements.
-        keep: how long results are kept after they were acknowledged; 0: they go at once.
+        keep: how long.
 
     Attributes:
         uploads: the files that are kept for tasks and for callers.
     """
 
-    def __init__(self, recorder: Recorder, journal: Journal, uploads: Uploads, clock: Clock, keep: Duration) -> None:
+    def __init__(self, recorder: Recorder, journal: Journal, clock: Clock, keep: Keep) -> None:
         self._recorder = recorder
         self._journal = journal
-        self.uploads = uploads
+        self.uploads = Uploads(journal.folder / "uploads", keep.upload_max)
         self._clock = clock
         self._keep = keep
         self._look_at: Instant = 0
@@ -88,7 +104,7 @@ class Retention:
 
     def acknowledged(self) -> None:
         """Acknowledgements were made durable."""
-        self._ring_at(self._clock.now() + self._keep)
+        self._ring_at(self._clock.now() + self._keep.acknowledged)
 
     async def acknowledge(self, client: str, results: Sequence[TaskRange]) -> None:
         """Take note that a client has results; when they have been kept long enough they are let go of.
@@ -160,20 +176,23 @@ class Retention:
     def _ring(self) -> None:
         """Let go of a part of what is due, and come again when the next is."""
         self._rings_at = None
-        now, retained = self._clock.now(), self._journal.retained
+        now, keep, retained = self._clock.now(), self._keep, self._journal.retained
         try:
             oldest = retained.oldest()
-            if oldest is not None and oldest + self._keep <= now:
-                _remove(retained.clear_acknowledged(now - self._keep, PART))
+            if oldest is not None and oldest + keep.acknowledged <= now:
+                _remove(retained.clear_acknowledged(now - keep.acknowledged, PART))
                 oldest = retained.oldest()
             if self._look_at <= now:
+                old = () if keep.unacknowledged is None else retained.ended_until(now - keep.unacknowledged, JOBS)
+                if old:
+                    self.clear(old)
                 self.uploads.remove(retained.drop_uploads(now - UPLOADS_KEPT))
-                self._look_at = now + _LOOK_EVERY
+                self._look_at = now if len(old) == JOBS else now + _LOOK_EVERY
         except JournalFull as full:
             log.warning("nothing could be let go of: %s", full)
             self._ring_at(now + _AGAIN)
             return
-        due = self._look_at if oldest is None else min(self._look_at, oldest + self._keep)
+        due = self._look_at if oldest is None else min(self._look_at, oldest + keep.acknowledged)
         self._ring_at(due)
 
 

@@ -8,7 +8,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import uvloop
@@ -23,6 +23,7 @@ from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
 from headway.live.driver import Driver
 from headway.live.journal import Journal
+from headway.live.retention import Keep
 from headway.model.instant import SECOND, Duration
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
@@ -60,6 +61,7 @@ class Settings:
         keep_events: keep what snapshots have made unnecessary, as a trace that can be replayed.
         lease: seconds of silence after which a node of this machine is lost, see `LEASE_RANGE`.
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
+        keep: how long results and files are kept.
     """
 
     data: Path
@@ -75,6 +77,7 @@ class Settings:
     keep_events: bool = True
     lease: float = LEASE_SECONDS
     check_every: float | None = None
+    keep: Keep = field(default_factory=Keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             result_max=settings.result_max,
             snapshot_every=settings.snapshot_every,
             read_ahead=READ_AHEAD,
+            keep=settings.keep,
         )
         driver.broken.add_done_callback(lambda _: end.set())
         checker = Checker(driver, SystemClock(), collectors.installed(), engine.pids)

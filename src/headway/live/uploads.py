@@ -19,9 +19,6 @@ from typing import Final
 
 from headway.errors import HeadwayError, InvalidInput
 
-SIZE_MAX: Final = 16 << 30
-"""Bytes that an uploaded file may have where nobody says otherwise."""
-
 STRAY_SECONDS: Final = 3600.0
 """A file that no table names is removed when it is older: a task may have written it whose end is not told yet."""
 
@@ -58,7 +55,7 @@ class Uploads:
         HeadwayError: the folder cannot be made.
     """
 
-    def __init__(self, folder: Path, size_max: int = SIZE_MAX) -> None:
+    def __init__(self, folder: Path, size_max: int) -> None:
         self.folder = folder.absolute()
         self._size_max = size_max
         try:

@@ -1,0 +1,76 @@
+"""Files between a client and its server, which keeps them for tasks and with results."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from headway.client.connection import Refused, Server
+from headway.errors import HeadwayError, InvalidInput
+from headway.files import KEPT, Input, upload_of
+from headway.wire import DOWNLOAD, UPLOAD, UPLOADED
+
+NOT_FOUND = 404
+
+
+def upload(server: Server, source: str | os.PathLike[str] | bytes, name: str | None) -> Input:
+    """Have the server keep a file, unless it does already.
+
+    Raises:
+        HeadwayError: the file cannot be read, or the server does not take it.
+    """
+    name = name if name is not None else "" if isinstance(source, bytes) else Path(source).name
+    if "/" in name or "\0" in name:
+        raise InvalidInput("name", name, "the name of a file, without its folder")
+    with _opened(source) as file:
+        digested = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            digested.update(chunk)
+        digest = digested.hexdigest()
+        try:
+            server.ask(UPLOADED, upload=digest)
+        except Refused as refusal:
+            if refusal.status != NOT_FOUND:
+                raise
+            server.ask(UPLOAD, upload=digest, body=file)
+    return Input(f"{KEPT}{digest}/{name}" if name else f"{KEPT}{digest}")
+
+
+def download(server: Server, url: str, path: str | os.PathLike[str]) -> Path:
+    """Write a file that the server keeps to a path, whole or not at all.
+
+    Raises:
+        HeadwayError: the server does not keep it, or it cannot be written.
+    """
+    kept = upload_of(url)
+    if kept is None:
+        raise InvalidInput("url", url, f"{KEPT}SHA256, as in the `outputs` of a result or of `Client.upload`")
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with open(draft, "wb") as file:
+            server.ask(DOWNLOAD, upload=kept[0], into=file)
+        draft.replace(target)
+    except OSError as error:
+        raise HeadwayError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return target
+
+
+@contextmanager
+def _opened(source: str | os.PathLike[str] | bytes) -> Iterator[BinaryIO]:
+    if isinstance(source, bytes):
+        yield io.BytesIO(source)
+        return
+    try:
+        file = open(source, "rb")  # noqa: SIM115  # what is read of it is not this function's to answer for
+    except OSError as error:
+        raise HeadwayError(f"cannot read {os.fspath(source)}: {error.strerror or error}") from error
+    with file:
+        yield file
