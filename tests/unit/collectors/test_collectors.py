@@ -1,0 +1,196 @@
+"""Collectors: what is usable of an answer, rates, and Headway's own against what this machine really does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.collectors import registry
+from headway.collectors.base import NAMES_MAX, Node, sound
+from headway.collectors.machine import Machine, NodeProcesses, Rates
+
+NODES = (Node("a", 0), Node("b", 0))
+
+
+def test_a_sound_answer_is_kept_whole() -> None:
+    assert sound({"a": {"x": 1, "y_share": 0.5}, "b": {}}, NODES) == ({"a": {"x": 1.0, "y_share": 0.5}, "b": {}}, "")
+    assert sound({"gone": {"x": 1.0}}, NODES) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept", "wrong"),
+    [
+        (None, {}, "it answered NoneType; allowed: a mapping of nodes to metrics"),
+        ([1], {}, "it answered list; allowed: a mapping of nodes to metrics"),
+        ({"a": 3}, {}, "of node a it answered int; allowed: a mapping of metrics"),
+        ({"a": {"x": "1", "y": 2}}, {"a": {"y": 2.0}}, "x of node a is '1'; allowed: a finite number"),
+        (
+            {"a": {"x": float("inf")}, "b": {"x": 1}},
+            {"a": {}, "b": {"x": 1.0}},
+            "x of node a is inf; allowed: a finite",
+        ),
+        ({"a": {"": 1}}, {"a": {}}, "a metric of node a is called ''; allowed: 1 to 60 letters, digits and _.-"),
+        ({"a": {"x y": 1}}, {"a": {}}, "a metric of node a is called 'x y'"),
+        ({"a": {3: 1}}, {"a": {}}, "a metric of node a is called 3"),
+    ],
+)
+def test_of_an_unsound_answer_the_rest_is_kept(answer: Any, kept: dict[str, Any], wrong: str) -> None:
+    found, said = sound(answer, NODES)
+    assert found == kept
+    assert said.startswith(wrong)
+
+
+def test_a_collector_cannot_fill_the_memory_with_names() -> None:
+    kept, wrong = sound({"a": {f"m{number}": number for number in range(NAMES_MAX + 5)}}, NODES)
+    assert len(kept["a"]) == NAMES_MAX
+    assert wrong == f"node a has more than {NAMES_MAX} metrics of this collector"
+
+
+def test_rates_are_of_what_has_grown_since_the_last_look() -> None:
+    rates = Rates()
+    assert rates.per_second("a", {"x": 100.0}, 10.0) == {}
+    assert rates.per_second("b", {"x": 7.0}, 10.0) == {}
+    assert rates.per_second("a", {"x": 160.0, "new": 5.0}, 12.0) == {"x": 30.0}
+    assert rates.per_second("a", {"x": 150.0, "new": 6.0}, 14.0) == {"x": 0.0, "new": 0.5}
+    assert rates.per_second("a", {"x": 150.0}, 14.0) == {}
+    rates.forget_all_but(["b"])
+    assert rates.per_second("a", {"x": 999.0}, 15.0) == {}
+    assert rates.per_second("b", {"x": 8.0}, 20.0) == {"x": 0.1}
+
+
+def test_the_machine_is_measured_for_the_nodes_that_are_on_it() -> None:
+    machine = Machine()
+    first = machine([Node("here", os.getpid()), Node("far", 0)])
+    assert set(first) == {"here"}
+    assert set(first["here"]) == {"load", "memory_share", "memory_available_bytes"}
+    time.sleep(0.05)
+    second = machine([Node("here", os.getpid()), Node("beside", 1)])
+    assert second["here"] == second["beside"]
+    assert sound(second, [Node("here", 1), Node("beside", 1)])[1] == ""
+    assert {"cpu_share", "network_received_bytes_per_second"} <= set(second["here"])
+    for name, value in second["here"].items():
+        assert 0 <= value <= (1 if name.endswith("_share") else float("inf")), name
+    assert machine([Node("far", 0)]) == {}
+
+
+def worker(source: str) -> subprocess.Popen[str]:
+    """A process that does something whenever it is told a line, and says so."""
+    loop = f"import os, sys\nfor line in sys.stdin:\n    {source}\n    print('done', flush=True)\n"
+    return subprocess.Popen([sys.executable, "-c", loop], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def do(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "done\n"
+
+
+def measured(source: str) -> tuple[dict[str, float], dict[str, float], float]:
+    """What is told of a node that does something and of one beside it that does nothing; and over how long."""
+    busy, calm = worker(source), worker("pass")
+    try:
+        do(busy)
+        do(calm)
+        collector, nodes = NodeProcesses(), [Node("busy", busy.pid), Node("calm", calm.pid), Node("far", 0)]
+        first = collector(nodes)
+        assert set(first) == {"busy", "calm"}
+        assert set(first["busy"]) == {"processes", "memory_bytes"}
+        assert first["busy"]["memory_bytes"] > 1e6
+        since = time.monotonic()
+        do(busy)
+        took = time.monotonic() - since
+        second = collector(nodes)
+        return second["busy"], second["calm"], took
+    finally:
+        for process in (busy, calm):
+            process.kill()
+            process.communicate()
+
+
+def test_nodes_on_one_machine_are_told_apart_by_their_processor_time() -> None:
+    busy, calm, took = measured("sum(range(20_000_000))")
+    assert 0.1 < busy["processors"] * took < 1.5 * took
+    assert calm["processors"] * took <= 0.02
+
+
+def test_processor_time_of_children_that_have_ended_counts() -> None:
+    child = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', 'sum(range(20_000_000))'])"
+    busy, calm, took = measured(child)
+    assert busy["processors"] * took > 0.1
+    assert busy["processes"] == 1
+    assert calm["processors"] * took <= 0.02
+
+
+@pytest.mark.parametrize("by", ["itself", "a child that has ended"])
+def test_nodes_on_one_machine_are_told_apart_by_what_they_write(by: str, tmp_path: Path) -> None:
+    size = 32 << 20
+    write = (
+        f"f = open({str(tmp_path / 'big')!r}, 'wb'); f.write(bytes({size})); f.flush(); os.fsync(f.fileno()); f.close()"
+    )
+    if by != "itself":
+        write = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', {f'import os; {write}'!r}], check=True)"
+    probe = tmp_path / "probe"
+    if not counts_writes(probe):
+        pytest.skip(f"the file system of {tmp_path} is none of a disk: nothing is counted that is written there")
+    busy, calm, took = measured(write)
+    assert 0.5 * size < busy["disk_write_bytes_per_second"] * took < 2 * size
+    assert calm["disk_write_bytes_per_second"] == 0
+
+
+def counts_writes(path: Path) -> bool:
+    import psutil
+
+    before = psutil.Process().io_counters().write_bytes
+    with path.open("wb") as file:
+        file.write(bytes(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+    return bool(psutil.Process().io_counters().write_bytes > before)
+
+
+def test_a_process_that_is_gone_is_left_out() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert NodeProcesses()([Node("n", gone.pid)]) == {"n": {"processes": 0.0, "memory_bytes": 0.0}}
+
+
+class Entry:
+    """An entry point of an installed package."""
+
+    def __init__(self, name: str, load: Callable[[], Any]) -> None:
+        self.name = name
+        self.load = load
+
+
+def test_added_collectors_are_had_by_name_and_loaded_when_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    class Own:
+        def __call__(self, nodes: Any) -> dict[str, dict[str, float]]:
+            return {}
+
+    def load() -> type[Own]:
+        loaded.append("own")
+        return Own
+
+    def broken() -> None:
+        raise ImportError("no module named disks")
+
+    entries = [Entry("own", load), Entry("broken", broken), Entry("machine", load)]
+    monkeypatch.setattr(registry, "entry_points", lambda group: entries if group == registry.GROUP else [])
+    found = registry.installed()
+    assert sorted(found) == ["broken", "machine", "node", "own"]
+    assert not loaded
+    assert isinstance(found["own"](), Own)
+    assert isinstance(found["machine"](), Machine)
+    with pytest.raises(ImportError):
+        found["broken"]()
