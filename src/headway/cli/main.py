@@ -18,6 +18,8 @@ COMMANDS: Final = {
     "jobs": ("headway.cli.live", "List jobs."),
     "job": ("headway.cli.live", "Show one job."),
     "result": ("headway.cli.submit", "Print what the tasks of a job gave."),
+    "upload": ("headway.cli.files", "Have the server keep a file for tasks."),
+    "download": ("headway.cli.files", "Get a file that the server keeps."),
     "explain": ("headway.cli.live", "Say why a job waits."),
     "cancel": ("headway.cli.live", "End jobs."),
     "nodes": ("headway.cli.live", "Show the nodes and what runs on them."),
@@ -30,6 +32,7 @@ COMMANDS: Final = {
     "decider": ("headway.cli.decider", "Answer what to do about a cluster, over HTTP, for any system."),
     "simulate": ("headway.cli.simulate", "Run a log or a table of jobs under one or more policies."),
     "replay": ("headway.cli.replay", "Submit a log or a table of jobs to a server, each at its time."),
+    "reproduce": ("headway.cli.reproduce", "Run the experiments of a paper again, beside what it published."),
     "demo": ("headway.cli.demo", "Show what Headway does, in a minute or two."),
 }
 

@@ -28,8 +28,11 @@ def asks_server(command: Command) -> Command:
 
 @contextmanager
 def reached(url: str | None, data: str | None) -> Iterator[Client]:
-    """A client of that server, for one command: a server that does not answer is said at once."""
-    with Client(url, data=data, patience=0) as client:
+    """A client of that server, for one command: a server that does not answer is said at once.
+
+    It acknowledges nothing by itself: what was received counts when it has been printed.
+    """
+    with Client(url, data=data, patience=0, acknowledge=False) as client:
         yield client
 
 

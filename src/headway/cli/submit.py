@@ -17,7 +17,8 @@ from headway.cli.show import as_json, instant_in, print_json, seconds_in
 from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.client.waiters import Waiter
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, InvalidInput
+from headway.files import KEPT
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.wire import TaskEnding, TaskResult
@@ -35,6 +36,16 @@ from headway.wire import TaskEnding, TaskResult
 @click.option("--stdin", default="", help="File that a task reads; {i} is its number.")
 @click.option("--stdout", default="", help="File that a task writes its output to; default it is kept as its result.")
 @click.option("--stderr", default="", help="The same for its errors.")
+@click.option(
+    "--input",
+    "inputs",
+    metavar="PATH=URL",
+    multiple=True,
+    help="File fetched into each task's own folder, where it runs.",
+)
+@click.option(
+    "--output", "outputs", metavar="PATH=URL", multiple=True, help="File of that folder, put to a URL at the end."
+)
 @click.option("--wait", is_flag=True, help="Wait for the end, print what the tasks wrote; end with the worst status.")
 @click.argument("command", metavar="-- COMMAND ARGUMENT...", nargs=-1, required=True, type=click.UNPROCESSED)
 @as_json
@@ -49,6 +60,8 @@ def submit(
     stdin: str,
     stdout: str,
     stderr: str,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
     wait: bool,
     as_json: bool,
     **terms: Any,
@@ -57,7 +70,14 @@ def submit(
 
     Its id is printed at once; the job goes on whatever becomes of this command.
     """
-    task = Task.command(*command, stdin=stdin, stdout=stdout, stderr=stderr)
+    task = Task.command(
+        *command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        inputs=pairs(inputs, "--input"),
+        outputs=pairs(outputs, "--output"),
+    )
     job = Job(
         terms.pop("name") or command[0],
         [task] * tasks,
@@ -77,7 +97,26 @@ def submit(
         if not wait:
             print_json({"job": waiter.job}) if as_json else click.echo(waiter.job)
             return 0
-        return await_end(client, waiter, as_json, "" if as_json else f"Job {waiter.job} is submitted.")
+        status = await_end(client, waiter, as_json, "" if as_json else f"Job {waiter.job} is submitted.")
+        if status != INTERRUPTED:
+            with contextlib.suppress(HeadwayError):  # the results have been seen; that they are kept harms nobody
+                client.acknowledge(waiter.job)
+        return status
+
+
+def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
+    """Words `PATH=URL` as URLs by path.
+
+    Raises:
+        InvalidInput: one has no `=`, or a path comes twice.
+    """
+    found: dict[str, str] = {}
+    for word in given:
+        path, equals, url = word.partition("=")
+        if not equals or not path or not url or path in found:
+            raise InvalidInput(option, word, "PATH=URL, each PATH once", hint="Such as data.csv=/home/me/data{i}.csv")
+        found[path] = url
+    return found
 
 
 @click.command()
@@ -156,6 +195,9 @@ def print_result(one: TaskResult) -> None:
             stream.flush()
         if ending.outcome is Outcome.SUCCEEDED and ending.value is not None:
             click.echo(value_text(ending.value))
+        for name, url in ending.outputs.items():
+            if url.startswith(KEPT):
+                click.echo(f"{name} of task {one.task} is kept: headway download {url} PATH", err=True)
     if one.ending.outcome is not Outcome.SUCCEEDED:
         click.echo(f"Task {one.task} of job {one.job} failed: {failure(one.ending)}", err=True)
 
@@ -182,6 +224,7 @@ def in_words(one: TaskResult) -> dict[str, Any]:
             "stderr": whole(ending.stderr, ending.stderr_path).decode("utf-8", "replace"),
             "value": None if ending.value is None else value_text(ending.value),
             "seconds": ending.seconds,
+            "outputs": ending.outputs,
         }
         for ending in (one.ending, *one.members)
     ]

@@ -1,0 +1,33 @@
+"""Files that the server keeps for tasks and with results."""
+
+from __future__ import annotations
+
+import click
+
+from headway.cli.reach import Reach, asks_server
+from headway.cli.show import as_json, print_json
+
+
+@click.command()
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--name", help="That tasks find it under; default that of the file.")
+@as_json
+@asks_server
+def upload(reach: Reach, path: str, name: str | None, as_json: bool) -> None:
+    """Have the server keep a file, and print the URL that tasks are given it by: `headway submit --input PATH=URL`.
+
+    It is kept while an open job names it, and an hour after its last use.
+    """
+    with reach() as client:
+        url = client.upload(path, name).url
+    print_json({"url": url}) if as_json else click.echo(url)
+
+
+@click.command()
+@click.argument("url", metavar="URL")
+@click.argument("path", type=click.Path(dir_okay=False))
+@asks_server
+def download(reach: Reach, url: str, path: str) -> None:
+    """Write a file that the server keeps to a path; its URL begins with `headway:`."""
+    with reach() as client:
+        client.download(url, path)
