@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from headway.errors import HeadwayError
+from headway.model.node import NodeSpec
 
 NODES: Final = ("left", "right")
 SLOTS: Final = 2
@@ -83,8 +80,13 @@ def live(tell: Teller) -> None:
         HeadwayError: a result is missing or wrong, or something that had to happen did not.
     """
     from headway.client.client import Client
+    from headway.reproduce.server import own_server
 
-    with tempfile.TemporaryDirectory(prefix="headway-demo-") as folder, server(Path(folder)) as running:
+    nodes = [NodeSpec(name, SLOTS) for name in NODES]
+    with (
+        tempfile.TemporaryDirectory(prefix="headway-demo-") as folder,
+        own_server(Path(folder), nodes, "deadline") as running,
+    ):
         with Client(data=folder) as client:
             total = len(NODES) * SLOTS
             tell(
@@ -96,33 +98,6 @@ def live(tell: Teller) -> None:
             kill_node(tell, client, running["pid"], bag)
             check(tell, client, bag, urgent)
         tell("The server ends in order.")
-
-
-@contextmanager
-def server(data: Path) -> Iterator[dict[str, Any]]:
-    """A server of its own on a free port, with what it said of itself; ended in order afterwards."""
-    cluster = data / "cluster.toml"
-    cluster.write_text("".join(f'[[node]]\nname = "{name}"\nslots = {SLOTS}\n' for name in NODES), "utf-8")
-    command = [sys.executable, "-m", "headway", "up", "--data", str(data), "--cluster", str(cluster)]
-    log = data / "log"
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [*command, "--policy", "deadline", "--json"], stdout=subprocess.PIPE, stderr=errors, text=True
-        )
-        assert process.stdout is not None
-        with process.stdout:
-            try:
-                said = process.stdout.readline()
-                if not said:
-                    raise HeadwayError("the server did not start", log.read_text("utf-8", "replace"))
-                yield json.loads(said)
-            finally:
-                process.send_signal(signal.SIGINT)
-                try:
-                    process.wait(30)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
 
 
 def submit_work(tell: Teller, client: Any, total: int) -> tuple[Any, Any]:

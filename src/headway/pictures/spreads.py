@@ -59,7 +59,7 @@ def bars(
             )
         cell.set_xticks(places, list(means), rotation=25, ha="right", fontsize=8)
         cell.tick_params(axis="x", length=0)
-        _scale(cell, "y", log)
+        _scale(cell, log)
         cell.margins(y=0.12)
         cell.set_ylabel(measure, color=INK, fontsize=9)
         cell.set_title(name, loc="left", fontsize=10, color=INK)
@@ -93,7 +93,7 @@ def lines(
             values, errors = _columns(means.values())
             cell.plot(at, values, color=colour, marker=marker, markersize=4, linewidth=1.5, label=policy)
             cell.fill_between(at, values - errors, values + errors, color=colour, alpha=0.15, linewidth=0)
-        _scale(cell, "y", log)
+        _scale(cell, log)
         cell.set_xlabel(over, color=INK, fontsize=9)
         cell.set_ylabel(measure, color=INK, fontsize=9)
         cell.set_title(name, loc="left", fontsize=10, color=INK)
@@ -132,7 +132,7 @@ def plane(
                 label=policy,
                 alpha=0.9,
             )
-        _scale(cell, "y", log)
+        _scale(cell, log)
         cell.margins(0.12)
         cell.grid(color=FAINT, linewidth=0.5)
         cell.set_xlabel(x, color=INK, fontsize=8)
@@ -164,11 +164,12 @@ def _columns(means: Any) -> tuple[Any, Any]:
     return values, np.nan_to_num(errors)
 
 
-def _scale(cell: Axes, axis: str, log: bool) -> None:
+def _scale(cell: Axes, log: bool) -> None:
     if log:
-        cell.set(**{f"{axis}scale": "log"})
+        cell.set_yscale("log")
+        cell.tick_params(axis="y", which="both", labelsize=8, colors=INK)
     else:
-        cell.set_ylim(bottom=0) if axis == "y" else cell.set_xlim(left=0)
+        cell.set_ylim(bottom=0)
 
 
 def _legend(drawn: Figure, cell: Axes) -> None:

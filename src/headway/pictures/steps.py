@@ -1,4 +1,4 @@
-"""Quantities that change in steps, over time: one run over another."""
+"""A quantity that changes in steps, over time: several courses of it, each as it was had in several ways."""
 
 from __future__ import annotations
 
@@ -10,60 +10,60 @@ import numpy as np
 
 from headway.errors import HeadwayError
 from headway.model.workload import FloatArray
-from headway.pictures.canvas import COLOURS, FAINT, INK, figure, save
+from headway.pictures.canvas import FAINT, INK, figure, save
 
-_PAIRED: Final = 2
+_COURSES: Final = ("#4477aa", "#cc6677", "#55a868", "#ee9944")
+_BROAD: Final = (5.0, 0.4)  # width and opacity of the first of a course's curves, so that the others are seen upon it
+_FINE: Final = (1.4, 1.0)
 
 Curve = tuple[FloatArray, FloatArray]
 """Instants in seconds, rising, and what the quantity is from each of them on; both of shape (steps,)."""
 
 
 def steps(
-    panels: Mapping[str, Mapping[str, Curve]],
+    courses: Mapping[str, Mapping[str, Curve]],
     path: str | Path,
     *,
     measure: str,
-    shaded: Mapping[str, tuple[float, float]] | None = None,
+    shaded: tuple[float, float] | None = None,
     title: str = "",
 ) -> None:
-    """Draw a field for each panel, one below the other on one scale of time, in it the curves over each other.
-
-    The first curve of a panel is drawn broad and pale, so that the others can be seen upon it.
+    """Draw courses over each other, a colour each; of each the first curve broad and pale, the others fine upon it.
 
     Args:
-        panels: curves by name, by title of the panel.
+        courses: curves by how they were had, by name of the course.
         measure: name of the quantity.
-        shaded: a span of time, in seconds, that is shaded in a panel.
+        shaded: a span of time in seconds that is shaded.
         path: its end says the format (.png, .svg, .pdf).
 
     Raises:
         HeadwayError: there is nothing to draw, matplotlib is not installed, or the file cannot be written.
     """
-    if not panels or not all(panels.values()):
+    curves = [(name, way, curve) for name, ways in courses.items() for way, curve in ways.items()]
+    if not curves:
         raise HeadwayError("there is nothing to draw")
-    drawn, axes = figure(9, 1.0 + 2.4 * len(panels), len(panels))
-    end = max(float(at[-1]) for curves in panels.values() for at, _ in curves.values())
-    for cell, (name, curves) in zip(axes.flat, panels.items(), strict=True):
-        if shaded and name in shaded:
-            cell.axvspan(*shaded[name], color=FAINT, linewidth=0)
-        for place, (label, (at, values)) in enumerate(curves.items()):
-            under = place == 0 and len(curves) >= _PAIRED
-            cell.step(
-                np.append(at, end),
-                np.append(values, values[-1]),
-                where="post",
-                color=COLOURS[place],
-                linewidth=5 if under else 1.4,
-                alpha=0.45 if under else 1,
-                label=label,
-            )
-        cell.set_xlim(0, end)
-        cell.set_ylim(bottom=0)
-        cell.yaxis.get_major_locator().set_params(integer=True)
-        cell.set_ylabel(measure, color=INK, fontsize=9)
-        cell.set_title(name, loc="left", fontsize=10, color=INK)
-        cell.legend(frameon=False, fontsize=8, labelcolor=INK, loc="upper right")
-    axes.flat[-1].set_xlabel("time (s)", color=INK)
-    if title:
-        drawn.suptitle(title, x=0.01, ha="left", color=INK, fontsize=12)
+    drawn, ((axes,),) = figure(10, 4)
+    end = max(float(at[-1]) for _, _, (at, _) in curves)
+    if shaded:
+        axes.axvspan(*shaded, color=FAINT, linewidth=0, alpha=0.6)
+    colours = dict(zip(courses, _COURSES, strict=False))
+    for name, way, (at, values) in curves:
+        is_broad = len(courses[name]) > 1 and way == next(iter(courses[name]))
+        width, opacity = _BROAD if is_broad else _FINE
+        axes.step(
+            np.append(at, end),
+            np.append(values, values[-1]),
+            where="post",
+            color=colours.get(name, INK),
+            linewidth=width,
+            alpha=opacity,
+            label=f"{name}, {way}",
+        )
+    axes.set_xlim(0, end)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("time (s)", color=INK)
+    axes.set_ylabel(measure, color=INK)
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
     save(drawn, path)

@@ -1,0 +1,181 @@
+"""Experiments of Lin14 with real processes: figure 6.1 with machines that die, and a sample that is replayed.
+
+Both run servers of their own, with their data in folders that are gone afterwards.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import psutil
+
+from headway.client.client import Client
+from headway.client.replay import Replay
+from headway.engines.local_node import node_folder
+from headway.errors import HeadwayError
+from headway.live.history import history
+from headway.metrics import summarise
+from headway.metrics.collect import Metrics
+from headway.model.node import NodeSpec
+from headway.model.schedule import Schedule
+from headway.model.workload import Workload
+from headway.policies import registry
+from headway.reproduce import failure
+from headway.reproduce.failure import Curve, curve
+from headway.reproduce.samples import Log, draw
+from headway.reproduce.server import own_server
+from headway.sim.experiment import run
+from headway.traces import transforms
+
+SCALE: Final = 0.2
+"""Of the times of figure 6.1 when it is run live: four minutes become 48 seconds."""
+
+JOBS: Final = 60
+SLOTS: Final = 8
+LOAD: Final = 1.0
+SECONDS: Final = 45.0
+"""What all work of the replayed sample takes on the slots at least; with gaps at its end a run takes little more."""
+
+REPLAYED: Final = ("priority", "deadline:spare=due", "edf")
+END_SECONDS: Final = 300.0
+"""A live run that takes longer has failed."""
+
+Tell = Callable[[str], None]
+
+
+def failure_live(tell: Tell = lambda sentence: None) -> dict[str, Curve]:
+    """Figure 6.1 with real processes, without and with the failure at once: `normal` and `failure`; under a minute.
+
+    A machine that is down is a node whose agent was ended with SIGKILL and that cannot be started again, because
+    something else holds the lock of its folder; the server tries all the time, as with a machine that is switched off.
+
+    Raises:
+        HeadwayError: a server does not start, or a machine does not go down or come back.
+    """
+    with ThreadPoolExecutor(2) as pool:
+        normal, failed = pool.submit(_live, False, tell), pool.submit(_live, True, tell)
+        return {"normal": curve(normal.result(), SCALE), "failure": curve(failed.result(), SCALE)}
+
+
+def _live(fails: bool, tell: Tell) -> Schedule:
+    workload = failure.bag(SCALE)
+    with TemporaryDirectory(prefix="headway-reproduce-") as name:
+        folder = Path(name)
+        with own_server(folder, failure.machines(), failure.POLICY) as server, Client(data=folder) as client:
+            client.choose_policy(period=failure.PERIOD * SCALE)
+            replayed = Replay(client, workload)
+            begin = time.monotonic()
+            replayed.submit()
+            if fails:
+                down, back = (begin + instant * SCALE for instant in failure.DOWN)
+                _sleep_until(down)
+                with switched_off(folder, server["pid"], failure.failing()):
+                    tell(f"{len(failure.failing())} machines are down.")
+                    _sleep_until(back)
+                tell("They can come back.")
+            client.wait(timeout=END_SECONDS)
+        return history(folder, registry.find)
+
+
+def _sleep_until(instant: float) -> None:
+    time.sleep(max(0.0, instant - time.monotonic()))
+
+
+@contextmanager
+def switched_off(folder: Path, server: int, names: Sequence[str]) -> Iterator[None]:
+    """Machines of a server on this machine are down while the body runs: killed, and kept from starting again.
+
+    Args:
+        folder: the server's data directory.
+        server: its process.
+        names: of the nodes.
+
+    Raises:
+        HeadwayError: one does not go down.
+    """
+    locks = [os.open(node_folder(folder / "engine", name) / "lock", os.O_RDWR) for name in names]
+    try:
+        for name in names:
+            os.kill(_agent(server, name), signal.SIGKILL)
+        # A guard holds the lock until nothing of its node is left; the server tries to start it a moment later.
+        for lock in locks:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        for lock in locks:
+            os.close(lock)
+
+
+def _agent(server: int, name: str) -> int:
+    """The process of a node's agent: the only child of the guard that the server has started for it."""
+    for guard in psutil.Process(server).children():
+        if name in guard.cmdline():
+            (agent,) = guard.children()
+            return agent.pid
+    raise HeadwayError(f"node {name} has no process")
+
+
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """One policy on the replayed sample, live and simulated."""
+
+    policy: str
+    live: Metrics
+    simulated: Metrics
+
+    def difference(self, measure: str) -> float:
+        """How much more the live run has, as a share of the simulated one."""
+        return self.live[measure] / self.simulated[measure] - 1
+
+
+def sample(log: Log, seed: int = 0) -> Workload:
+    """The jobs of a sample that are replayed: the first 60, at an offered load of 1 on eight slots, within a minute."""
+    drawn = transforms.with_load(transforms.first(draw(log, seed), JOBS), LOAD, SLOTS)
+    return transforms.scale_times(drawn, SECONDS / (float(transforms.work(drawn).sum()) / SLOTS))
+
+
+def replayed(
+    log: Log, policies: Sequence[str] = REPLAYED, seed: int = 0, tell: Tell = lambda sentence: None
+) -> list[Twice]:
+    """One sample on a live cluster of eight slots and in the simulator, under each policy; about a minute each.
+
+    What the live runs come to is measured as that of simulations: by `headway.metrics` on what the server's journal
+    has, with who held which slots when.
+
+    Raises:
+        HeadwayError: a server does not start, or a job does not succeed.
+    """
+    workload = sample(log, seed)
+    found = []
+    for policy in policies:
+        tell(f"{policy}: {len(workload)} jobs on {SLOTS} slots, live.")
+        live = summarise(_replayed(workload, policy))
+        if live["jobs_succeeded"] != len(workload):
+            raise HeadwayError(f"under {policy} only {live['jobs_succeeded']} of {len(workload)} jobs succeeded")
+        found.append(Twice(policy, live, summarise(run(workload, machines(), policy))))
+    return found
+
+
+def machines() -> tuple[NodeSpec, ...]:
+    """The cluster of the replayed sample."""
+    return (NodeSpec("machine", SLOTS),)
+
+
+def _replayed(workload: Workload, policy: str) -> Schedule:
+    with TemporaryDirectory(prefix="headway-reproduce-") as name:
+        folder = Path(name)
+        with own_server(folder, machines(), policy), Client(data=folder) as client:
+            replay = Replay(client, workload)
+            replay.submit()
+            client.wait(timeout=END_SECONDS)
+        return history(folder, registry.find)

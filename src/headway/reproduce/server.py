@@ -1,0 +1,55 @@
+"""A server of one's own: `headway up` in a folder, for as long as it is wanted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from headway.errors import HeadwayError
+from headway.model.instant import to_seconds
+from headway.model.node import NodeSpec
+
+END_SECONDS: Final = 30
+"""After so long a server that was told to end is killed."""
+
+
+@contextmanager
+def own_server(folder: Path, nodes: Sequence[NodeSpec], policy: str) -> Iterator[dict[str, Any]]:
+    """A server with these nodes on a free port, its data in `folder`; what it says of itself. It is ended in order.
+
+    Raises:
+        HeadwayError: it does not start; the hint is its log.
+    """
+    cluster, log = folder / "cluster.toml", folder / "log"
+    cluster.write_text("".join(map(_table, nodes)), "utf-8")
+    command = [sys.executable, "-m", "headway", "up", "--data", str(folder), "--cluster", str(cluster)]
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [*command, "--policy", policy, "--json"], stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        assert process.stdout is not None
+        with process.stdout:
+            try:
+                said = process.stdout.readline()
+                if not said:
+                    raise HeadwayError("the server did not start", log.read_text("utf-8", "replace"))
+                yield json.loads(said)
+            finally:
+                process.send_signal(signal.SIGINT)
+                try:
+                    process.wait(END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def _table(node: NodeSpec) -> str:
+    """A node as a cluster file has it."""
+    lease = "" if node.lease is None else f"lease = {to_seconds(node.lease)}\n"
+    return f'[[node]]\nname = "{node.name}"\nslots = {node.slots}\nspeed = {node.speed}\n{lease}'
