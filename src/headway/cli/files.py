@@ -24,10 +24,10 @@ def upload(reach: Reach, path: str, name: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("url", metavar="URL")
+@click.argument("kept", metavar="URL")
 @click.argument("path", type=click.Path(dir_okay=False))
 @asks_server
-def download(reach: Reach, url: str, path: str) -> None:
+def download(reach: Reach, kept: str, path: str) -> None:
     """Write a file that the server keeps to a path; its URL begins with `headway:`."""
     with reach() as client:
-        client.download(url, path)
+        client.download(kept, path)
