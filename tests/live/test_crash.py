@@ -25,8 +25,11 @@ from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.engines import base
 from headway.live.driver import Driver
+from headway.live.intake import Conflict
 from headway.live.journal import FILE, Batch, Journal
+from headway.live.nodes import Nodes, NoSuchNode
 from headway.model.events import Outcome
+from headway.model.node import NodeSpec
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 
@@ -67,20 +70,29 @@ class CopiedJournal(QuickJournal):
 
 @dataclass(frozen=True)
 class CrashPoint:
-    """What is on disk, what the engine has, how far the client's messages are, and the keys it was answered."""
+    """What is on disk, what the engine has, how far the client's messages are, and what callers were answered.
+
+    Attributes:
+        answered: keys of submissions.
+        sizes: of each node about which the last request was answered, how many slots it has since; 0: it is gone.
+    """
 
     copy: int
     found: base.Found
     heard: tuple[tuple[int, int | None], ...]
     cursor: int
     answered: frozenset[str]
+    sizes: tuple[tuple[str, int], ...]
 
 
 class Run:
-    """A random run, and every instant in it at which the driver could die."""
+    """A random run, and every instant in it at which the driver could die; nodes but the first may come and go."""
 
-    def __init__(self, folder: Path, policy: str, seed: int) -> None:
+    def __init__(self, folder: Path, policy: str, seed: int, *, changing: bool) -> None:
         self.policy = policy
+        self.changing = changing
+        self.sizes: dict[str, int] = {}
+        self.ahead = False
         self.random = random.Random(seed)
         self.folder = folder
         self.points: list[CrashPoint] = []
@@ -91,7 +103,7 @@ class Run:
 
     def offer(self) -> wire.Submission:
         jobs = [
-            new_job(kind="rigid", width=self.random.randint(1, 3))
+            new_job(kind="rigid", width=self.random.randint(1, 2 if self.changing else 3))
             if self.random.random() < 0.3
             else new_job(tasks=self.random.randint(4, 30), retries=self.random.randint(0, 1))
             for _ in range(self.random.randint(1, 2))
@@ -106,6 +118,20 @@ class Run:
             def launch(self, assignment: base.Assignment) -> None:
                 run.crash_point()
                 super().launch(assignment)
+                run.crash_point()
+
+            async def join(self, node: NodeSpec) -> None:
+                await super().join(node)
+                run.crash_point()
+
+            async def leave(self, name: str) -> None:
+                run.crash_point()
+                await super().leave(name)
+                run.crash_point()
+
+            def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
+                run.crash_point()
+                super().resize(name, slots, at_once=at_once)
                 run.crash_point()
 
             def kill(self, *key: int) -> None:
@@ -126,7 +152,7 @@ class Run:
         self.journal = Watched(self.folder / "live")
         with closing(self.journal):
             clock = ManualClock()
-            driver = Driver(self.journal, self.engine, clock, find, policy=self.policy, snapshot_every=9)
+            driver = Driver(self.journal, self.engine, clock, find, policy=self.policy, snapshot_every=9, read_ahead=2)
             await driver.start(NODES)
             for _ in range(45):
                 await self.step(driver, clock)
@@ -135,6 +161,13 @@ class Run:
                 rows, self.cursor = await driver.messages(self.cursor, 3, client="c")
                 self.heard += [(row.job, row.task) for row in rows]
             driver.core.check()
+            await driver.nodes.settle()
+            self.see_same_nodes(driver)
+
+    def see_same_nodes(self, driver: Driver) -> None:
+        """See that the engine has exactly the nodes that the core knows."""
+        known = {name: view.spec.slots for name, view in driver.core.state.nodes.items()}
+        assert {node.name: node.slots for node in self.engine.nodes} == known
 
     async def step(self, driver: Driver, clock: ManualClock) -> None:
         clock.advance(self.random.choice([0.0001, 0.001]))
@@ -147,17 +180,42 @@ class Run:
         elif chance < 0.17:
             await driver.cancel([self.random.choice(running)[0]])
         elif chance < 0.22:
-            lost = self.random.choice("ab")
+            lost = self.random.choice(self.engine.nodes).name
             self.engine.lose(lost)
             self.engine.report(base.NodeBack(lost))
+        elif self.changing and chance < 0.42:
+            await self.change_nodes(driver.nodes)
         else:
             for key in self.random.sample(running, self.random.randint(1, len(running))):
                 outcome = self.random.choice([Outcome.SUCCEEDED] * 8 + [Outcome.EXITED, Outcome.KILLED])
                 self.engine.end(*key, outcome, result=b"%d.%d" % key[:2])
 
+    async def change_nodes(self, nodes: Nodes) -> None:
+        name, slots = self.random.choice("bcd"), self.random.randint(1, 3)
+        before = self.sizes.pop(name, None)  # until it is answered nobody can say
+        try:
+            match self.random.choice(["add", "add", "drain", "remove", "resize"]):
+                case "add":
+                    await nodes.add(wire.NewNode(name, slots))
+                    self.sizes[name] = slots
+                case "drain":
+                    await nodes.drain(name)
+                case "remove":
+                    await nodes.remove(name)
+                    self.sizes[name] = 0
+                case "resize":
+                    await nodes.resize(name, wire.NodeSize(slots, self.random.random() < 0.5))
+                    self.sizes[name] = slots
+        except (Conflict, NoSuchNode):
+            if before is not None:
+                self.sizes[name] = before
+
     def crash_point(self) -> None:
+        places = Counter(m.node for assignment in self.engine.running.values() for m in assignment.members)
+        self.ahead |= any(places[node.name] > node.slots for node in self.engine.nodes)
         point = CrashPoint(
-            self.journal.copies, self.engine.found(), tuple(self.heard), self.cursor, frozenset(self.answered)
+            *(self.journal.copies, self.engine.found(), tuple(self.heard), self.cursor, frozenset(self.answered)),
+            tuple(sorted(self.sizes.items())),
         )
         if not self.points or self.points[-1] != point:
             self.points.append(point)
@@ -171,8 +229,14 @@ class Run:
             before = {row.id for row in journal.jobs()}
             engine = FakeEngine(point.found)
             driver = Driver(journal, engine, ManualClock(1000), find, snapshot_every=9)
-            await driver.start(NODES)
+            await driver.start(None if self.changing else NODES, first=NODES)
             driver.core.check()
+            await driver.nodes.settle()
+            self.engine = engine
+            self.see_same_nodes(driver)
+            views = driver.core.state.nodes
+            for name, slots in point.sizes:
+                assert slots == (views[name].spec.slots if name in views else 0), f"node {name} is not as was answered"
             current = {(attempt.job.id, attempt.task, attempt.number) for attempt in driver.core.state.attempts()}
             assert point.found.running <= current | {*engine.killed}
             heard, cursor = list(point.heard), point.cursor
@@ -220,13 +284,20 @@ class Run:
             await driver.stop()
 
 
-@pytest.mark.parametrize(("policy", "seed"), [("easy", 1), ("priority", 2)])
-def test_a_crash_at_any_instant_loses_and_repeats_nothing(tmp_path: Path, policy: str, seed: int) -> None:
-    run = Run(tmp_path, policy, seed)
+@pytest.mark.parametrize(
+    ("policy", "seed", "changing"), [("easy", 1, False), ("priority", 2, False), ("priority", 3, True)]
+)
+def test_a_crash_at_any_instant_loses_and_repeats_nothing(
+    tmp_path: Path, policy: str, seed: int, changing: bool
+) -> None:
+    run = Run(tmp_path, policy, seed, changing=changing)
     asyncio.run(run.go())
     assert len(run.points) > 100
-    launched_ahead = any(len(point.found.running) > 3 for point in run.points)
-    assert launched_ahead == (policy == "priority"), "whether slots got more than one task"
+    assert run.ahead == (policy == "priority"), "whether slots got more than one task"
+    if changing:
+        answered = {size for point in run.points for size in point.sizes}
+        assert len({name for name, _ in answered}) == 3
+        assert len({slots for _, slots in answered}) == 4
     for number, point in enumerate(run.points):
         try:
             asyncio.run(run.resume(point))
