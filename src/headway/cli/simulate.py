@@ -46,6 +46,7 @@ PICTURE_ATTEMPTS_MAX: Final = 200_000
 
 @click.command()
 @click.option("--policy", "texts", multiple=True, help="NAME[:KEY=VALUE,...]; may be given many times; default easy.")
+@click.option("--decider", help="URL of a decider that is asked for the plans of these policies.")
 @click.option("--slots", type=int, help="One node with so many slots of speed 1.")
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
 @names_trace
@@ -55,6 +56,7 @@ PICTURE_ATTEMPTS_MAX: Final = 200_000
 def simulate(
     trace: Trace,
     texts: tuple[str, ...],
+    decider: str | None,
     slots: int | None,
     cluster: str | None,
     schedule: str | None,
@@ -83,7 +85,7 @@ def simulate(
     schedules = {}
     for text in policies:
         with _Progress(text) as progress:
-            schedules[text] = run(workload, nodes, text, record=drawn, progress=progress)
+            schedules[text] = run(workload, nodes, text, decider=decider or "", record=drawn, progress=progress)
     metrics = {text: summarise(done) for text, done in schedules.items()}
     written = []
     if schedule is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from headway.model.instant import Duration
 from headway.model.job import ESTIMATE_DEFAULT
@@ -10,6 +11,7 @@ from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.workload import Workload
 from headway.policies import registry
+from headway.sim.advisor import advisor_at
 from headway.sim.faults import Outage
 from headway.sim.kernel import Progress, Simulation
 from headway.sim.world import World
@@ -24,6 +26,7 @@ def run(
     outages: Sequence[Outage] = (),
     estimate_default: Duration = ESTIMATE_DEFAULT,
     period: Duration | None = None,
+    decider: str = "",
     record: bool = False,
     progress: Progress | None = None,
 ) -> Schedule:
@@ -35,21 +38,25 @@ def run(
         outages: when nodes are down.
         estimate_default: microseconds a task is believed to run where nobody said.
         period: microseconds between rounds held even if nothing happens; None: none.
+        decider: URL of a decider where plans come from instead of from the policy, which it is asked for; empty: none.
         record: whether to keep which attempt ran on which slots.
         progress: told now and then how many jobs have ended, of how many.
 
     Raises:
         InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
+        NoAdvice: the decider gives no plan.
     """
-    simulation = Simulation(
-        workload,
-        nodes,
-        registry.find,
-        policy,
-        world=world,
-        outages=outages,
-        estimate_default=estimate_default,
-        period=period,
-        record=record,
-    )
-    return simulation.run(progress)
+    with advisor_at(decider) if decider else nullcontext() as advisor:
+        simulation = Simulation(
+            workload,
+            nodes,
+            registry.find,
+            policy,
+            world=world,
+            outages=outages,
+            estimate_default=estimate_default,
+            period=period,
+            advisor=advisor,
+            record=record,
+        )
+        return simulation.run(progress)

@@ -7,16 +7,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 
+from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput, did_you_mean
-from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
-from headway.model.events import Event, JobSubmitted, NodeDown, NodeJoined, NodeUp, Outcome, TaskEnded, Woke
+from headway.model.actions import Action, Conclude, Consult, Kill, Launch, Settle, Wake
+from headway.model.events import (
+    Advised,
+    DeciderChosen,
+    Event,
+    JobSubmitted,
+    NodeDown,
+    NodeJoined,
+    NodeUp,
+    Outcome,
+    TaskEnded,
+    Woke,
+)
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobSpec, Kind
 from headway.model.node import NodeSpec
-from headway.model.plan import Plan
+from headway.model.plan import Plan, PlanRecord
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
 from headway.model.slots import Slots
 from headway.model.snapshot import Policy, PolicySource, Snapshot
@@ -37,6 +49,17 @@ IDLE_WAKES_MAX: Final = 10_000
 
 Progress = Callable[[int, int], None]
 """Told now and then how many jobs have ended, of how many."""
+
+
+class Advisor(Protocol):
+    """A decider somewhere else; virtual time stands still until it has answered."""
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        ...
+
+    def __call__(self, snapshot: StateRecord) -> PlanRecord: ...
 
 
 @dataclass(slots=True)
@@ -83,6 +106,7 @@ class Simulation:
         world: the performance model.
         outages: when nodes are down.
         estimate_default, period: as of `Scheduler`.
+        advisor: where plans come from instead of from the policy; None: nowhere.
         record: whether to keep which attempt ran on which slots (needed for a Gantt chart).
         audit: called with the scheduler after every event; tests check the whole state there.
         journal: if given, every event is appended to it.
@@ -102,6 +126,7 @@ class Simulation:
         outages: Sequence[Outage] = (),
         estimate_default: Duration = 600 * SECOND,
         period: Duration | None = None,
+        advisor: Advisor | None = None,
         record: bool = False,
         audit: Callable[[Scheduler], None] | None = None,
         journal: list[Event] | None = None,
@@ -115,6 +140,9 @@ class Simulation:
         self.scheduler = Scheduler(
             lambda text: self._time(policies(text)), policy, estimate_default=estimate_default, period=period
         )
+        self._advisor = advisor
+        self._question: int | None = None
+        self._advice_seconds = 0.0
         self._audit = audit
         self._journal = journal
         self._check()
@@ -175,12 +203,14 @@ class Simulation:
         """Run to the last end and return what became of every job.
 
         Raises:
-            Exception: whatever the policy raises.
+            Exception: whatever the policy or the advisor raises.
         """
         state, jobs = self.scheduler.state, len(self.workload)
         begin = int(self.workload.release[0]) if jobs else 0
         for node in self.nodes:
             self._feed(NodeJoined(begin, node))
+        if self._advisor is not None:
+            self._feed(DeciderChosen(begin, self._advisor.url))
         for position, outage in enumerate(self.outages):
             self._heap.append((outage.at, NODE, position, 0, 0, NodeDown(outage.at, outage.node)))
             if outage.until is not None:
@@ -228,7 +258,7 @@ class Simulation:
         if progress is not None:
             progress(self._concluded, jobs)
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: Event, advice_seconds: float = 0.0) -> None:
         scheduler = self.scheduler
         rounds = scheduler.rounds
         if self._journal is not None:
@@ -242,13 +272,24 @@ class Simulation:
         elif type(event) is NodeDown:
             self._lost(event)
         if actions:
-            self._perform(actions, self._timed[-1].seconds - thought)
+            self._perform(actions, self._timed[-1].seconds - thought + advice_seconds)
         if self._holdings is not None:
             self._note_holdings(self._holdings)
             if scheduler.rounds != rounds:
                 self._rounds.append(scheduler.state.now)
         if self._audit is not None:
             self._audit(scheduler)
+        question, self._question = self._question, None
+        if question is not None and self._advisor is not None:
+            self._consult(self._advisor, question)
+
+    def _consult(self, advisor: Advisor, question: int) -> None:
+        """Have a question answered at this instant."""
+        began = perf_counter()
+        plan = advisor(self.scheduler.dump())
+        seconds = perf_counter() - began
+        self._advice_seconds += seconds
+        self._feed(Advised(self.scheduler.state.now, question, plan), seconds)
 
     def _perform(self, actions: list[Action], thought: float) -> None:
         now, state = self.scheduler.state.now, self.scheduler.state
@@ -277,6 +318,8 @@ class Simulation:
                 ended = TaskEnded(now, action.job, action.task, action.attempt, Outcome.KILLED)
                 # The sign sets it apart from the end that the attempt would have had by itself, maybe at this instant.
                 heappush(self._heap, (now, END, action.job, action.task, -action.attempt, ended))
+            elif type(action) is Consult:
+                self._question = action.question
             else:
                 assert type(action) is Settle
 
@@ -347,7 +390,7 @@ class Simulation:
             kills=self._kills,
             offered=self._offered(begin, until),
             decisions=self.scheduler.rounds,
-            decision_seconds=sum(timed.seconds for timed in self._timed),
+            decision_seconds=sum(timed.seconds for timed in self._timed) + self._advice_seconds,
             attempts=None if self._runs is None else attempts_of(self._runs),
             refused=self.scheduler.refusals,
         )

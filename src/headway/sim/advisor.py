@@ -1,0 +1,64 @@
+"""Asks a decider from a simulation, which waits for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Final
+
+from headway.advice.asking import address_of, ask
+from headway.advice.language import NoAdvice
+from headway.core.record import StateRecord
+from headway.model.plan import PlanRecord
+
+ANSWER_SECONDS: Final = 600.0
+"""A decider that has not answered after so long is given up, and the simulation with it."""
+
+
+class HTTPAdvisor:
+    """The decider at a URL, asked in a thread of its own; see `advisor_at`.
+
+    Attributes:
+        url: where it is.
+    """
+
+    def __init__(self, url: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.url = url
+        self._loop = loop
+
+    def __call__(self, snapshot: StateRecord) -> PlanRecord:
+        """Its plan.
+
+        Raises:
+            NoAdvice: it gives none.
+        """
+        waiting = asyncio.wait_for(ask(self.url, snapshot), ANSWER_SECONDS)
+        try:
+            return asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
+        except TimeoutError:
+            raise NoAdvice(f"the decider at {self.url} gave no answer within {ANSWER_SECONDS:g} s") from None
+        except NoAdvice as silent:
+            raise NoAdvice(
+                f"the decider at {self.url} gave no plan: {silent.args[0]}", silent.hint or "Is it `headway decider`?"
+            ) from silent
+
+
+@contextmanager
+def advisor_at(url: str) -> Iterator[HTTPAdvisor]:
+    """The decider at a URL, as long as a simulation wants it.
+
+    Raises:
+        InvalidInput: the URL is none.
+    """
+    address_of(url)
+    loop = asyncio.new_event_loop()  # in a thread: whoever simulates may have a loop of his own, as notebooks do
+    thread = Thread(target=loop.run_forever, name="headway-advisor", daemon=True)
+    thread.start()
+    try:
+        yield HTTPAdvisor(url, loop)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
