@@ -47,11 +47,15 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
         slots = sum(len(node.slots) for node in nodes)
         workload = scale_times(from_zero(trace.read(slots, drop_wider=False)), scale)
         refuse_wider(workload, slots, trace.file)
-        policy, others = client.policy(), client.statistics().jobs
+        deciding, others = client.deciding(), client.statistics().jobs
         if not as_json:
             trace.tell(workload, slots)
         if others:
             click.echo(f"The server has {others} jobs besides; the simulation has not.", err=True)
+        if deciding.decider:
+            click.echo(
+                f"The decider at {deciding.decider} decides; in the simulation {deciding.policy} does.", err=True
+            )
         if any(node.speed != 1 for node in nodes):
             click.echo("Tasks sleep as long on any node; the speeds of the nodes make them no shorter.", err=True)
         replayed = Replay(client, workload)
@@ -68,9 +72,10 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
             )
             return INTERRUPTED
         live = summarise(replayed.schedule(slots))
+    policy = deciding.policy
     # Nodes that are down or drain may come back; a job that ran had a node that was up.
     cluster = [NodeSpec(node.name, len(node.slots)) for node in nodes]
-    simulated = summarise(run(workload, cluster, policy))
+    simulated = summarise(run(workload, cluster, policy, period=deciding.period))
     if as_json:
         told = {name: {key: metrics[key] for key in MEASURES} for name, metrics in both(live, simulated).items()}
         click.echo(to_json({"policy": policy, "jobs": len(workload), "scale": scale, **told}), nl=False)

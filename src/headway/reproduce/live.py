@@ -105,8 +105,8 @@ def switched_off(folder: Path, server: int, names: Sequence[str]) -> Iterator[No
     """
     locks = [os.open(node_folder(folder / "engine", name) / "lock", os.O_RDWR) for name in names]
     try:
-        for name in names:
-            os.kill(_agent(server, name), signal.SIGKILL)
+        for agent in [_agent(server, name) for name in names]:
+            os.kill(agent, signal.SIGKILL)
         # A guard holds the lock until nothing of its node is left; the server tries to start it a moment later.
         for lock in locks:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -175,6 +175,7 @@ def _replayed(workload: Workload, policy: str) -> Schedule:
     with TemporaryDirectory(prefix="headway-reproduce-") as name:
         folder = Path(name)
         with own_server(folder, machines(), policy), Client(data=folder) as client:
+            client.choose_policy(period=0)  # as in the simulation, rounds are held only when something happens
             replay = Replay(client, workload)
             replay.submit()
             client.wait(timeout=END_SECONDS)
