@@ -5,6 +5,7 @@ What it answers later is ignored, because its attempts are no longer the current
 
 from __future__ import annotations
 
+from headway.core import nodes
 from headway.core.state import State
 from headway.model.instant import NEVER, Instant
 from headway.model.snapshot import NodeView
@@ -23,7 +24,7 @@ def take_down(state: State, node: NodeView) -> None:
         node.heard_until = NEVER
         state.close_slots(node.slots)
         state.lose(node.slots)
-        state.shed(node)
+        nodes.shed(state, node)
 
 
 def bring_up(state: State, node: NodeView) -> None:

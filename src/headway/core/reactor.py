@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core import leases
+from headway.core import leases, nodes
 from headway.core.state import State
 from headway.model.events import (
     JobCancelled,
@@ -97,7 +97,7 @@ def on_task_ended(state: State, event: TaskEnded) -> bool:
     state.end(attempt, event.outcome)
     if state.draining:
         for node in list(state.nodes.values()):
-            state.shed(node)
+            nodes.shed(state, node)
     return True
 
 
@@ -109,7 +109,7 @@ def on_node_joined(state: State, event: NodeJoined) -> bool:
     if node is not None:
         leases.bring_up(state, node)
     if event.node.name not in state.nodes:
-        state.add_node(event.node)
+        nodes.add(state, event.node)
     return True
 
 
@@ -138,7 +138,7 @@ def on_node_drained(state: State, event: NodeDrained) -> bool:
         return False
     node.draining = state.draining = True
     state.close_slots(node.slots)
-    state.shed(node)
+    nodes.shed(state, node)
     return True
 
 
@@ -147,7 +147,7 @@ def on_node_resized(state: State, event: NodeResized) -> bool:
     node = state.nodes.get(event.name)
     if node is None or event.slots < 1 or event.slots == node.spec.slots:
         return False
-    state.resize_node(node, event.slots, at_once=event.at_once)
+    nodes.resize(state, node, event.slots, at_once=event.at_once)
     return True
 
 
@@ -167,7 +167,7 @@ def on_node_left(state: State, event: NodeLeft) -> bool:
         return False
     leases.take_down(state, node)
     if not node.draining:
-        state.remove_node(node)
+        nodes.remove(state, node)
     return True
 
 

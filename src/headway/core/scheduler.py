@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
-from headway.core import leases, lifecycle, reactor
+from headway.core import audit, leases, lifecycle, reactor
 from headway.core.record import StateRecord, job_record, node_record, restore_state
 from headway.core.rounds import carry_out, hold_round
 from headway.core.state import State
@@ -273,7 +273,7 @@ class Scheduler:
         Raises:
             AssertionError: an index disagrees with the state; the message names it.
         """
-        self.state.check()
+        audit.check(self.state)
 
     def _on_rare(self, event: _RareEvent) -> bool:
         """Everything but submissions and ends."""

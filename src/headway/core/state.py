@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import Any
@@ -14,11 +13,11 @@ from headway.model.actions import Action, Conclude, Kill, Launch, Settle
 from headway.model.events import Outcome
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
-from headway.model.node import NodeSpec, SlotStatus
-from headway.model.slots import NO_SLOTS, Slots, count, numbers, of_numbers
+from headway.model.node import SlotStatus
+from headway.model.slots import Slots, count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView, RunTimes, Snapshot
 
-_by_order = attrgetter("order")
+by_order = attrgetter("order")
 _by_task = attrgetter("task")
 
 
@@ -146,14 +145,14 @@ class State(Snapshot):
         if not waiting or waiting[-1].order < job.order:
             waiting.append(job)
         else:
-            insort(waiting, job, key=_by_order)
+            insort(waiting, job, key=by_order)
 
     def _wait_no_more(self, job: JobView) -> None:
         waiting = self.waiting
         if waiting[0] is job:
             del waiting[0]
         else:
-            del waiting[bisect_left(waiting, job.order, key=_by_order)]
+            del waiting[bisect_left(waiting, job.order, key=by_order)]
 
     def drop_ready_tasks(self, job: JobView) -> None:
         """Nothing more of the job shall start (it was cancelled); slots it holds and does not use return."""
@@ -422,64 +421,12 @@ class State(Snapshot):
 
     # Nodes
 
-    def add_node(self, spec: NodeSpec) -> NodeView:
-        """Take a node in: its slots get the numbers of a departed node of the same size, else the next ones."""
-        heir = next((old for old in self.departed if len(old.places) == spec.slots), None)
-        if heir is not None:
-            self.departed.remove(heir)
-        node = NodeView(spec, [] if heir is None else heir.places)
-        self.starts_reported = self.starts_reported or spec.reports_start
-        for slot in node.places:
-            self.slot_nodes[slot], self.speeds[slot] = node, spec.speed
-        self._give_places(node)
-        self.nodes[spec.name] = node
-        self.compare_nodes()
-        if spec.lease is not None:
-            node.heard_until = self.now + spec.lease
-        self.open_slots(node.slots)
-        return node
-
-    def _give_places(self, node: NodeView) -> None:
-        """Give the node as many slots as it shall have: the numbers it has or had, then new ones."""
-        while len(node.places) < node.spec.slots:
-            node.places.append(len(self.slot_nodes))
-            self.slot_nodes.append(node)
-            self.speeds.append(node.spec.speed)
-        node.slots |= of_numbers(node.places[: node.spec.slots])
-
     def compare_nodes(self) -> None:
         """See whether all nodes are alike."""
         self.uniform = (
             all(known.spec.speed == 1.0 for known in self.nodes.values())
             and len({known.spec.kind for known in self.nodes.values()}) <= 1
         )
-
-    def resize_node(self, node: NodeView, slots: int, *, at_once: bool) -> None:
-        """Give a node more or fewer slots; those beyond go when they are idle, or at once with what runs there."""
-        node.spec = replace(node.spec, slots=slots)
-        wanted = of_numbers(node.places[:slots])
-        surplus = node.slots & ~wanted
-        node.closing = surplus
-        if surplus:
-            self.close_slots(surplus)
-            if at_once:
-                self.lose(surplus)
-            self.draining = True
-            self.shed(node)
-        self._give_places(node)
-        gained = node.slots & ~node.closing & ~self.up
-        if gained and node.up and not node.draining:
-            self.open_slots(gained)
-
-    def shed(self, node: NodeView) -> None:
-        """Let go of idle slots that the node shall not have any more; of the node, if it drains and is idle."""
-        if node.draining:
-            if not self.busy & node.slots:
-                self.remove_node(node)
-        elif node.closing:
-            idle = node.closing & ~self.busy
-            node.slots &= ~idle
-            node.closing &= ~idle
 
     def open_slots(self, slots: Slots) -> None:
         """Slots can be allocated from now on."""
@@ -510,13 +457,6 @@ class State(Snapshot):
             else:
                 self.end(attempt, Outcome.LOST)
 
-    def remove_node(self, node: NodeView) -> None:
-        """Forget a node on which nothing runs and whose slots nobody holds."""
-        del self.nodes[node.spec.name]
-        self.draining = any(known.draining or known.closing for known in self.nodes.values())
-        self.departed.append(node)
-        self.compare_nodes()
-
     def slot_statuses(self) -> list[SlotStatus]:
         """What each slot is doing, by slot number."""
         statuses = [SlotStatus.DOWN] * len(self.slot_nodes)
@@ -532,71 +472,6 @@ class State(Snapshot):
                 for slot in numbers(attempt.slots):
                     statuses[slot] = SlotStatus.OCCUPIED
         return statuses
-
-    # The whole
-
-    def check(self) -> None:
-        """Derive every index anew from jobs, attempts and nodes, and compare.
-
-        Raises:
-            AssertionError: an index disagrees; the message names it.
-        """
-        busy = allocated = NO_SLOTS
-        running, queued = [], []
-        for job in self.jobs.values():
-            for task, attempt in job.attempts.items():
-                assert (attempt.job, attempt.task) == (job, task), f"attempt of job {job.id} task {task}"
-                if attempt.queued:
-                    queued.append(attempt)
-                else:
-                    assert not busy & attempt.slots, f"slots held twice by attempts: {busy & attempt.slots:b}"
-                    busy |= attempt.slots
-                    running.append((attempt.expected_end, job.id, task, attempt))
-                assert job.tries[task] == attempt.number, f"tries of job {job.id} task {task}"
-            assert not allocated & job.held, f"slots allocated twice: {allocated & job.held:b}"
-            allocated |= job.held
-            for slot in numbers(job.held):
-                assert self.owners.get(slot) is job, f"owner of slot {slot}"
-            fresh = job.tasks - job.fresh
-            assert job.cancelled or job.ready == fresh + len(job.again), f"ready tasks of job {job.id}"
-            blocked = sum(1 for missing in job.missing if missing)
-            assert job.cancelled or job.unfinished == job.ready + len(job.attempts) + blocked, f"tasks of job {job.id}"
-            assert not lifecycle.status(job, self.now).is_final, f"job {job.id} is done and still here"
-            if job.kind is Kind.RIGID:
-                assert job.held.bit_count() in (0, job.width), f"slots held by rigid job {job.id}"
-            else:
-                assert not job.held & ~self.busy, f"idle slots held by job {job.id}"
-        assert busy == self.busy, "busy"
-        ahead = [
-            attempt for slot, queue in sorted(self.ahead.items()) for attempt in queue if attempt.slots == 1 << slot
-        ]
-        assert sorted(queued, key=lambda attempt: (attempt.slots, attempt.task)) == ahead, "ahead"
-        assert all(queue and busy >> slot & 1 for slot, queue in self.ahead.items()), "queued where nothing runs"
-        assert allocated == self.allocated, "allocated"
-        assert len(self.owners) == allocated.bit_count(), "owners"
-        assert sorted(running, key=lambda entry: entry[:3]) == self.running, "running"
-        held_back = {job.id for job in self.jobs.values() if job.release > self.now}
-        assert held_back <= {job_id for _, job_id in self.release_queue}, "release queue"
-        waiting = [job for job in self.jobs.values() if job.ready and job.id not in held_back]
-        assert sorted(waiting, key=_by_order) == self.waiting, "waiting"
-        up = exists = NO_SLOTS
-        for node in self.nodes.values():
-            assert not exists & node.slots, f"slots of node {node.spec.name}"
-            exists |= node.slots
-            up |= node.slots & ~node.closing if node.up and not node.draining else NO_SLOTS
-            assert not node.draining or self.busy & node.slots, f"node {node.spec.name} drains and is still here"
-            assert not node.closing & ~(self.busy & node.slots), f"idle slots of node {node.spec.name} are still here"
-            kept = of_numbers(node.places[: node.spec.slots])
-            assert node.slots ^ node.closing == kept, f"slots of node {node.spec.name}"
-            assert all(self.slot_nodes[slot] is node for slot in node.places), f"places of node {node.spec.name}"
-        assert up == self.up, "up"
-        assert not self.allocated & ~self.up, "allocated slots that are not up"
-        assert not self.busy & ~exists, "busy slots of no node"
-        assert self.free == self.up & ~self.busy & ~self.allocated, "free"
-        present = [job for job in self.jobs.values() if job.release <= self.now and not job.cancelled]
-        for key, ranked in self.orders.items():
-            assert ranked == sorted(present, key=key), f"order {key.__name__}"
-        assert not (self.waiting and min(job.release for job in self.waiting) > self.now), "start before release"
 
     def next_release(self) -> Instant:
         """When the next held job is to be released."""

@@ -1,0 +1,70 @@
+"""The whole state, seen to agree with itself: what tests ask after every event."""
+
+from __future__ import annotations
+
+from headway.core import lifecycle
+from headway.core.state import State, by_order
+from headway.model.job import Kind
+from headway.model.slots import NO_SLOTS, numbers, of_numbers
+
+
+def check(state: State) -> None:
+    """Derive every index anew from jobs, attempts and nodes, and compare.
+
+    Raises:
+        AssertionError: an index disagrees; the message names it.
+    """
+    busy = allocated = NO_SLOTS
+    running, queued = [], []
+    for job in state.jobs.values():
+        for task, attempt in job.attempts.items():
+            assert (attempt.job, attempt.task) == (job, task), f"attempt of job {job.id} task {task}"
+            if attempt.queued:
+                queued.append(attempt)
+            else:
+                assert not busy & attempt.slots, f"slots held twice by attempts: {busy & attempt.slots:b}"
+                busy |= attempt.slots
+                running.append((attempt.expected_end, job.id, task, attempt))
+            assert job.tries[task] == attempt.number, f"tries of job {job.id} task {task}"
+        assert not allocated & job.held, f"slots allocated twice: {allocated & job.held:b}"
+        allocated |= job.held
+        for slot in numbers(job.held):
+            assert state.owners.get(slot) is job, f"owner of slot {slot}"
+        fresh = job.tasks - job.fresh
+        assert job.cancelled or job.ready == fresh + len(job.again), f"ready tasks of job {job.id}"
+        blocked = sum(1 for missing in job.missing if missing)
+        assert job.cancelled or job.unfinished == job.ready + len(job.attempts) + blocked, f"tasks of job {job.id}"
+        assert not lifecycle.status(job, state.now).is_final, f"job {job.id} is done and still here"
+        if job.kind is Kind.RIGID:
+            assert job.held.bit_count() in (0, job.width), f"slots held by rigid job {job.id}"
+        else:
+            assert not job.held & ~state.busy, f"idle slots held by job {job.id}"
+    assert busy == state.busy, "busy"
+    ahead = [attempt for slot, queue in sorted(state.ahead.items()) for attempt in queue if attempt.slots == 1 << slot]
+    assert sorted(queued, key=lambda attempt: (attempt.slots, attempt.task)) == ahead, "ahead"
+    assert all(queue and busy >> slot & 1 for slot, queue in state.ahead.items()), "queued where nothing runs"
+    assert allocated == state.allocated, "allocated"
+    assert len(state.owners) == allocated.bit_count(), "owners"
+    assert sorted(running, key=lambda entry: entry[:3]) == state.running, "running"
+    held_back = {job.id for job in state.jobs.values() if job.release > state.now}
+    assert held_back <= {job_id for _, job_id in state.release_queue}, "release queue"
+    waiting = [job for job in state.jobs.values() if job.ready and job.id not in held_back]
+    assert sorted(waiting, key=by_order) == state.waiting, "waiting"
+    up = exists = NO_SLOTS
+    for node in state.nodes.values():
+        assert not exists & node.slots, f"slots of node {node.spec.name}"
+        exists |= node.slots
+        up |= node.slots & ~node.closing if node.up and not node.draining else NO_SLOTS
+        assert not node.draining or state.busy & node.slots, f"node {node.spec.name} drains and is still here"
+        assert not node.closing & ~(state.busy & node.slots), f"idle slots of node {node.spec.name} are still here"
+        kept = of_numbers(node.places[: node.spec.slots])
+        assert node.slots ^ node.closing == kept, f"slots of node {node.spec.name}"
+        assert all(state.slot_nodes[slot] is node for slot in node.places), f"places of node {node.spec.name}"
+    assert up == state.up, "up"
+    assert not state.allocated & ~state.up, "allocated slots that are not up"
+    assert not state.busy & ~exists, "busy slots of no node"
+    assert state.free == state.up & ~state.busy & ~state.allocated, "free"
+    present = [job for job in state.jobs.values() if job.release <= state.now and not job.cancelled]
+    for key, ranked in state.orders.items():
+        assert ranked == sorted(present, key=key), f"order {key.__name__}"
+    assert not (state.waiting and min(job.release for job in state.waiting) > state.now), "start before release"

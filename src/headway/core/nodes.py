@@ -1,0 +1,74 @@
+"""Nodes that come, change their size and go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headway.core.state import State
+from headway.model.node import NodeSpec
+from headway.model.slots import of_numbers
+from headway.model.snapshot import NodeView
+
+
+def add(state: State, spec: NodeSpec) -> NodeView:
+    """Take a node in: its slots get the numbers of a departed node of the same size, else the next ones."""
+    heir = next((old for old in state.departed if len(old.places) == spec.slots), None)
+    if heir is not None:
+        state.departed.remove(heir)
+    node = NodeView(spec, [] if heir is None else heir.places)
+    state.starts_reported = state.starts_reported or spec.reports_start
+    for slot in node.places:
+        state.slot_nodes[slot], state.speeds[slot] = node, spec.speed
+    _give_places(state, node)
+    state.nodes[spec.name] = node
+    state.compare_nodes()
+    if spec.lease is not None:
+        node.heard_until = state.now + spec.lease
+    state.open_slots(node.slots)
+    return node
+
+
+def _give_places(state: State, node: NodeView) -> None:
+    """Give the node as many slots as it shall have: the numbers it has or had, then new ones."""
+    while len(node.places) < node.spec.slots:
+        node.places.append(len(state.slot_nodes))
+        state.slot_nodes.append(node)
+        state.speeds.append(node.spec.speed)
+    node.slots |= of_numbers(node.places[: node.spec.slots])
+
+
+def resize(state: State, node: NodeView, slots: int, *, at_once: bool) -> None:
+    """Give a node more or fewer slots; those beyond go when they are idle, or at once with what runs there."""
+    node.spec = replace(node.spec, slots=slots)
+    wanted = of_numbers(node.places[:slots])
+    surplus = node.slots & ~wanted
+    node.closing = surplus
+    if surplus:
+        state.close_slots(surplus)
+        if at_once:
+            state.lose(surplus)
+        state.draining = True
+        shed(state, node)
+    _give_places(state, node)
+    gained = node.slots & ~node.closing & ~state.up
+    if gained and node.up and not node.draining:
+        state.open_slots(gained)
+
+
+def shed(state: State, node: NodeView) -> None:
+    """Let go of idle slots that the node shall not have any more; of the node, if it drains and is idle."""
+    if node.draining:
+        if not state.busy & node.slots:
+            remove(state, node)
+    elif node.closing:
+        idle = node.closing & ~state.busy
+        node.slots &= ~idle
+        node.closing &= ~idle
+
+
+def remove(state: State, node: NodeView) -> None:
+    """Forget a node on which nothing runs and whose slots nobody holds."""
+    del state.nodes[node.spec.name]
+    state.draining = any(known.draining or known.closing for known in state.nodes.values())
+    state.departed.append(node)
+    state.compare_nodes()
