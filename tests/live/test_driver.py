@@ -538,6 +538,20 @@ def test_a_lost_node_is_redone_elsewhere_and_comes_back(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_a_gang_that_loses_one_of_its_nodes_is_redone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a"), node("b"), node("c"))) as live:
+            await live.submit(new_job(kind="rigid", width=2), new_job(kind="rigid", width=2))
+            live.engine.lose("a")  # it tells nothing of the member on b
+            await live.settle()
+            assert live.running == [(1, 0, 2)]
+            assert {member.node for member in live.engine.running[1, 0, 2].members} == {"b", "c"}
+            await live.end(1, 0, 2)
+            assert live.running == [(2, 0, 1)]
+
+    run(scenario)
+
+
 def test_silence_longer_than_the_lease_means_down(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, (node("a", lease=9), node("b"))) as live:

@@ -203,6 +203,14 @@ async def test_a_node_that_is_removed_takes_nothing_with_it_for_good(tmp_path: P
         assert live.driver.journal.job(1).status is JobStatus.SUCCEEDED  # type: ignore[union-attr]
 
 
+async def test_a_gang_of_which_one_node_is_removed_is_redone(tmp_path: Path) -> None:
+    async with rig(tmp_path, (*A2, node("b"), node("c"))) as live:
+        await live.submit(new_job(kind="rigid", width=3))
+        assert await live.nodes.remove("b") == wire.NodeChange("b", True, redone=1)
+        await live.settle()
+        assert {member.node for member in live.engine.running[1, 0, 2].members} == {"a", "c"}
+
+
 async def test_the_last_node_stays(tmp_path: Path) -> None:
     async with rig(tmp_path, (*A2, node("b"))) as live:
         await live.submit(new_job(tasks=3))

@@ -9,6 +9,7 @@ import click
 
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, print_json, seconds_in
+from headway.cli.up import counted
 from headway.client.client import Client
 from headway.wire import NodeChange
 
@@ -79,7 +80,8 @@ def resize(reach: Reach, name: str, slots: int, at_once: bool, as_json: bool) ->
     """Give a node more or fewer slots; those that go finish what they run."""
     with reach() as client:
         change = client.resize_node(name, slots, at_once=at_once)
-    tell(change, as_json, f"has {slots} slots", f"had {slots} slots already")
+    size = counted(slots, "slot")
+    tell(change, as_json, f"has {size}", f"had {size} already")
 
 
 def await_departure(client: Client, name: str, as_json: bool) -> None:

@@ -42,6 +42,7 @@ from headway.model.events import (
     JobChanged,
     NodeDown,
     NodeJoined,
+    NodeLeft,
     NodeMeasured,
     NodeResized,
     NodesHeard,
@@ -464,6 +465,8 @@ class Driver:
                     turn.resized.append(event)
                 elif isinstance(event, NodeJoined):
                     self._lost.discard(event.node.name)
+                elif isinstance(event, NodeLeft):
+                    self._lose_gangs(turn, event.name)
             turn.answers.append((request.answer, len(events) - (self.core.ignored - ignored)))
             turn.batch.acknowledged += [(*tasks, self._told, turn.now) for tasks in request.acknowledged]
         for offer in offers:
@@ -487,8 +490,8 @@ class Driver:
             case base.NodeLost():
                 log.warning("node %s is lost: %s", report.node, report.detail or "no reason known")
                 self._lost.add(report.node)
-                self._live = {key: places for key, places in self._live.items() if report.node not in places}
                 self._ledger.feed(turn, NodeDown(now, report.node))
+                self._lose_gangs(turn, report.node)
                 self._ledger.feed(turn, Incident(now, "node_lost", report.node, report.detail))
             case base.NodeBack():
                 log.info("node %s is back", report.node)
@@ -499,6 +502,15 @@ class Driver:
             case base.Noticed():
                 log.warning("%s: %s: %s", report.kind, report.subject, report.detail)
                 self._ledger.feed(turn, Incident(now, report.kind, report.subject, report.detail))
+
+    def _lose_gangs(self, turn: _Turn, node: str) -> None:
+        """Nothing more is told of attempts that had a member on a node that is gone: those with others have ended."""
+        for key in [key for key, places in self._live.items() if node in places]:
+            del self._live[key]
+            job = self.core.state.jobs.get(key[0])
+            attempt = None if job is None else job.attempts.get(key[1])
+            if attempt is not None and attempt.number == key[2]:
+                self._ledger.feed(turn, TaskEnded(turn.now, *key, Outcome.LOST))
 
     def _take_heard(self, turn: _Turn, names: tuple[str, ...]) -> None:
         """Renew leases, each at most every quarter of it; a node whose lease ended while it lived on is back."""

@@ -213,13 +213,11 @@ class Nodes:
             raise Conflict(detail, "Add another first: `headway node add NAME --slots N`.")
 
     def _unfit(self) -> tuple[int, ...]:
-        """Jobs that wait and can never run as the cluster is now."""
+        """Jobs that wait, or will when what was cut of them has ended, and can never run as the cluster is now."""
         core = self._recorder.core
-        return tuple(
-            job.id
-            for job in core.state.jobs.values()
-            if job.kind is not Kind.BAG and job.ready and core.misfit(job.spec) is not None
-        )
+        wide = (job for job in core.state.jobs.values() if job.kind is not Kind.BAG and not job.cancelled)
+        waiting = (job for job in wide if job.ready or any(attempt.ending for attempt in job.attempts.values()))
+        return tuple(job.id for job in waiting if core.misfit(job.spec) is not None)
 
 
 def changes_since(known: Mapping[str, NodeView], nodes: Iterable[NodeSpec], now: Instant) -> Iterator[Event]:

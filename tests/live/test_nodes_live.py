@@ -1,0 +1,200 @@
+"""Nodes that come and go under a real server, with real processes that are killed: each result arrives exactly once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headway import Client, HeadwayError, Job, Task
+from headway.live.journal import FILE, Journal
+from headway.model.events import Incident
+
+PATIENCE = 60.0
+TASKS = 200
+
+
+class Up:
+    """A server whose nodes nobody names but for the first start."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *words: str) -> None:
+        command = [sys.executable, "-m", "headway", "up", "--json", "--data", str(self.data), *words]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        with self.process.stdout as said:
+            line = said.readline()
+        assert json.loads(line)["pid"] == self.process.pid
+
+    def end(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+        self.process.wait(PATIENCE)
+
+    def headway(self, *words: str) -> str:
+        """What a command prints; it must end well."""
+        command = [sys.executable, "-m", "headway", *words, "--data", str(self.data)]
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE).stdout
+
+    def agents(self, node: str) -> list[psutil.Process]:
+        """The agents of a node: forked by a guard, so of the same words as their parent."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                words = process.cmdline()
+                if "headway.engines.local_guard" in words and words[4] == node and str(self.data) in words[5]:
+                    parent = process.parent()
+                    found += [process] if parent is not None and parent.cmdline() == words else []
+            except psutil.NoSuchProcess:
+                continue
+        # The processes of slots are forked by the agent in turn.
+        pids = {process.pid for process in found}
+        return [process for process in found if process.ppid() not in pids]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    server = Up(tmp_path / "data")
+    yield server
+    assert server.process is not None
+    if server.process.poll() is not None:
+        server.start()  # it ends what nodes a killed one has left
+    server.end(signal.SIGTERM)
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def noted(number: int, log: str) -> int:
+    """Note that it runs, take a moment, and give its number."""
+    with open(log, "a") as file:
+        file.write(f"{number}\n")
+    time.sleep(0.05)
+    return number
+
+
+def wait_for(path: str) -> str:
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return "found"
+
+
+def names(client: Client) -> dict[str, int]:
+    return {node.name: len(node.slots) for node in client.nodes()}
+
+
+def test_every_result_arrives_once_whatever_becomes_of_the_nodes(up: Up, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    up.start("--slots", "1")
+    with Client(data=up.data) as client:
+        waiter = client.submit(Job("bag", [Task(noted, number, str(log)) for number in range(TASKS)]))
+
+        def kill_agent(node: str) -> None:
+            (agent,) = up.agents(node)
+            agent.kill()
+
+        changes: list[Callable[[], object]] = [
+            lambda: client.add_node("b", 2),
+            lambda: client.resize_node("cluster", 3),
+            lambda: kill_agent("b"),
+            lambda: client.add_node("c", 1, speed=2.0, kind="fast"),
+            lambda: client.drain_node("b"),
+            lambda: client.resize_node("cluster", 1, at_once=True),
+            lambda: kill_agent("cluster"),
+            lambda: client.remove_node("c"),
+            lambda: client.add_node("d", 2),
+            lambda: client.resize_node("d", 4),
+            lambda: client.drain_node("cluster"),
+            lambda: client.resize_node("d", 2),
+        ]
+        for place, change in enumerate(changes):
+            until(lambda place=place: waiter.progress[0] >= TASKS * place // (len(changes) + 3))  # type: ignore[misc]
+            change()
+        assert not waiter.done(), "all was over before the last change"
+        assert waiter.result(PATIENCE) == list(range(TASKS))
+        until(lambda: names(client) == {"d": 2})
+    with closing(sqlite3.connect(up.data / FILE)) as db:
+        told = db.execute("SELECT count(*), count(DISTINCT task) FROM messages WHERE task IS NOT NULL").fetchone()
+    assert told == (TASKS, TASKS)
+    done = Counter(log.read_text().split())
+    assert len(done) == TASKS
+    # Lost: what ran, or was queued for short tasks, on slots that were killed or cut at once.
+    assert sum(done.values()) - TASKS <= 12
+    assert [up.agents(node) for node in ("b", "c", "cluster")] == [[], [], []]
+
+
+def test_a_server_killed_while_a_node_drains_goes_on_draining_it(up: Up, tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    up.start("--slots", "1")
+    with Client(data=up.data) as client:
+        waiter = client.submit(Job("waits", [Task(wait_for, str(door))]))
+        until(lambda: client.statistics().busy == 1)
+        assert up.headway("node", "add", "b", "--slots", "2", "--kind", "new") == "Node b is in service.\n"
+        assert up.headway("node", "drain", "cluster") == "Node cluster drains.\n"
+        (agent,) = up.agents("cluster")
+        up.end(signal.SIGKILL)
+        up.start()
+        assert names(client) == {"cluster": 1, "b": 2}
+        assert up.agents("cluster") == [agent]
+        listed = json.loads(up.headway("nodes", "--json"))
+        assert [(node["name"], node["draining"], node["kind"]) for node in listed] == [
+            ("cluster", True, ""),
+            ("b", False, "new"),
+        ]
+        door.touch()
+        assert waiter.result(PATIENCE) == ["found"]
+        until(lambda: names(client) == {"b": 2})
+        until(lambda: not up.agents("cluster"))
+        up.end(signal.SIGTERM)
+        up.start("--slots", "1")
+        assert names(client) == {"cluster": 1}
+
+
+def test_nodes_from_the_shell(up: Up, tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    up.start("--slots", "2")
+    with Client(data=up.data) as client:
+        with pytest.raises(HeadwayError, match="node 'cluster' is the last one"):
+            client.remove_node("cluster")
+        assert up.headway("node", "add", "big/1", "--slots", "3") == "Node big/1 is in service.\n"
+        assert up.headway("node", "add", "big/1", "--slots", "3").startswith("Node big/1 was in service with these")
+        with pytest.raises(HeadwayError, match="the name 'big/1' is taken"):
+            client.add_node("big/1", 2)
+        wide = Job("wide", [Task(wait_for, str(door))] * 4, together=True)
+        wider = Job("wider", [Task(noted, 0, str(tmp_path / "log"))] * 4, together=True)
+        first, second = client.submit([wide, wider])
+        until(lambda: client.statistics().busy == 4)
+        assert up.headway("node", "resize", "big/1", "--slots", "1") == "Node big/1 has 1 slot.\n"
+        assert client.explain(second.job or 0).reason == "NEVER_FITS"
+        said = json.loads(up.headway("node", "remove", "big/1", "--at-once", "--json"))
+        assert said == {"node": "big/1", "changed": True, "redone": 1, "unfit": [first.job, second.job]}
+        assert names(client) == {"cluster": 2}
+        door.touch()
+        assert up.headway("node", "resize", "cluster", "--slots", "4", "--at-once") == "Node cluster has 4 slots.\n"
+        assert first.result(PATIENCE) == ["found"] * 4
+        assert second.result(PATIENCE) == [0] * 4
+        up.headway("node", "add", "c")
+        assert up.headway("node", "remove", "c") == "Node c has left.\n"
+        assert names(client) == {"cluster": 4}
+    up.end(signal.SIGTERM)
+    with closing(Journal(up.data)) as journal:
+        incidents = [(event.kind, event.subject) for _, event in journal.events() if isinstance(event, Incident)]
+    assert incidents == [("last_node", "cluster"), ("name_taken", "big/1")]
