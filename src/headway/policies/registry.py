@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.snapshot import Policy, PolicyFactory
-from headway.policies import backfill, heft, lin14
+from headway.policies import backfill, heft, lin14, tempo
 
 GROUP: Final = "headway.policies"
 """Entry point under which a package offers policies: name = a callable that makes one from its parameters."""
@@ -27,6 +27,7 @@ BUILT_IN: Final[dict[str, PolicyFactory]] = {
     "workload": lin14.Workload,
     "deadline": lin14.Deadline,
     "heft": heft.Heft,
+    "tempo": tempo.Tempo,
 }
 
 

@@ -1,0 +1,392 @@
+"""One slot for each job in order of priority, the others where waiting costs most; tasks that can be redone give way.
+
+The thesis of Lin14 ends with a trade-off: who keeps to priorities misses due dates, and the other way round. Three
+things take most of it away. A job is not violated as long as it holds one slot, so that is what priority decides. All
+other slots go by apparent tardiness cost: weight per work that is left, discounted by slack. And since slots are dealt
+without waste while there is no hurry, a running task is killed and redone when that costs less than the wait.
+`docs/policies/tempo.md` has the evidence.
+
+Sources: A. Vepsalainen, T. Morton, "Priority rules for job shops with weighted tardiness costs", Management Science
+33(8), 1987 (apparent tardiness cost); T.-C. Lin, thesis, National Taiwan University, 2014 (the measures, 4.4 on kills).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+from headway.errors import InvalidInput
+from headway.model.instant import NEVER, Instant
+from headway.model.job import Kind
+from headway.model.plan import Claim, Plan, Reason
+from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
+from headway.model.snapshot import AttemptView, JobView, Snapshot
+from headway.policies.order import by_priority
+from headway.policies.place import classes_of, ready_tasks, room_for
+
+LEAST_WEIGHT: Final = 1e-9
+"""A job of priority 0 or less weighs this much: its tardiness costs nothing, but it is not to wait for ever."""
+
+
+class Opening(NamedTuple):
+    """A slot and when it can be had: in so many microseconds, 0 for one that is idle or is cleared by a kill."""
+
+    within: float
+    slot: int
+
+
+@dataclass(slots=True)
+class Stake:
+    """What is at stake for one job in a round. Amounts of work are microseconds at speed factor 1.
+
+    Attributes:
+        weight: cost of a microsecond of tardiness.
+        due: instant of the due date.
+        task: work of one task, >= 1.
+        running: of a bag, its tasks that run and can go on: when they end, on which slot, and what a kill would lose.
+        waiting: work of what has not started.
+        work: of all that is left.
+        usable: how many slots it could use.
+        need: how long it takes at best.
+        urgency: cost per unit of work if it waits.
+        expected: when it would be done if all slots served the jobs in order of urgency.
+        share: how many slots it shall hold.
+        slots: those it shall hold; those it takes by a kill are in `killed` as well.
+    """
+
+    job: JobView
+    weight: float
+    due: Instant
+    task: float
+    running: list[tuple[float, int, float]]
+    waiting: float
+    work: float = 0.0
+    usable: int = 0
+    need: float = 0.0
+    urgency: float = 0.0
+    expected: float = 0.0
+    share: int = 0
+    slots: Slots = NO_SLOTS
+    killed: Slots = NO_SLOTS
+
+    @property
+    def least(self) -> int:
+        """How many slots it must hold to hold any."""
+        return self.job.width if self.job.kind is Kind.RIGID else 1
+
+    def tardiness(self, at: float) -> float:
+        """How late it is if it is done at an instant."""
+        return max(0.0, at - self.due)
+
+
+@dataclass(frozen=True, slots=True)
+class Tempo:
+    """One slot for each job in order of priority, the rest where waiting costs most; may kill tasks for urgent jobs.
+
+    Args:
+        floor: whether no job holds a slot while one of higher priority holds none.
+        kill: whether running tasks of bags are killed, to be redone, where that costs less than the wait. Without it
+            no job gets more slots than it needs to be on time, so that some are idle when an urgent job comes.
+        lookahead: how early a due date is felt, > 0, in units of the mean time the present jobs still need.
+        per_instant: one round for all events of an instant, instead of one after each event.
+    """
+
+    floor: bool = True
+    kill: bool = True
+    lookahead: float = 0.5
+    per_instant: bool = True
+    task_rounds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lookahead < math.inf:
+            raise InvalidInput("lookahead", self.lookahead, "a number greater than 0")
+
+    def __call__(self, view: Snapshot) -> Plan:
+        return Round(self, view).plan()
+
+
+class Round:
+    """One round of `Tempo`.
+
+    Attributes:
+        open: the slots that can be dealt and are not yet.
+        on: what runs on each of them, by slot.
+        capacity: work done per microsecond by one slot on average.
+        stakes: the jobs that could use a slot, most urgent first.
+    """
+
+    def __init__(self, policy: Tempo, view: Snapshot) -> None:
+        self.policy, self.view = policy, view
+        self.classes = [(spec, slots & view.up) for spec, slots in classes_of(view)]
+        self.open, self.on = view.up, dict[int, AttemptView]()
+        running: dict[int, list[AttemptView]] = {}
+        for _, _, _, attempt in view.running:
+            if not attempt.fed:
+                self.open &= ~attempt.slots
+            else:
+                self.on[attempt.slots.bit_length() - 1] = attempt
+                running.setdefault(attempt.job.id, []).append(attempt)
+        self.size = count(self.open)
+        speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
+        self.capacity = speeds / self.size if self.size else 1.0
+        found = (self._stake(job, running.get(job.id, ())) for job in view.in_order(by_priority))
+        self.stakes = [stake for stake in found if stake.usable]
+        self.by_job = {stake.job.id: stake for stake in self.stakes}
+        self.lanes: list[list[Opening]] = []
+        self.wake = NEVER
+        if self.stakes and self.size:
+            self._weigh()
+            self._share()
+
+    # What is at stake
+
+    def _rate(self, stake: Stake, slot: int) -> float:
+        """Work a slot does for the job per microsecond."""
+        if self.view.uniform:
+            return 1.0
+        return stake.task / max(1, stake.job.time_on(self.view.slot_nodes[slot].spec))
+
+    def _stake(self, job: JobView, attempts: Sequence[AttemptView]) -> Stake:
+        now, task = self.view.now, float(max(1, job.estimate))
+        stake = Stake(job, max(job.priority, LEAST_WEIGHT), job.due, task, [], job.left * task)
+        if job.kind is Kind.RIGID:
+            stake.usable = job.width if job.ready and job.width <= self.size else 0
+            stake.waiting = stake.work = job.width * task
+            return stake
+        if job.kind is Kind.WORKFLOW:
+            nodes, plan = self.view.nodes.values(), job.spec.plan
+            stake.usable = sum(max(node.spec.slots_for(plan[ready].cores) for node in nodes) for ready in job.again)
+            stake.work = stake.waiting
+            return stake
+        for attempt in attempts:
+            slot = attempt.slots.bit_length() - 1
+            # One that runs longer than was expected is taken to need as long again as it is over the time.
+            ends = float(abs(attempt.expected_end - now) or 1)
+            stake.waiting -= job.sized(job.estimate, attempt.task)
+            if not attempt.ending and self.open >> slot & 1:
+                stake.running.append((ends, slot, float(now - attempt.saved)))
+                stake.work += ends * self._rate(stake, slot)
+        stake.waiting = max(stake.waiting, float(job.ready))
+        stake.work += stake.waiting
+        stake.usable = job.ready + len(stake.running)
+        stake.running.sort(key=lambda run: (not job.held >> run[1] & 1, run))
+        return stake
+
+    def _weigh(self) -> None:
+        """Settle how urgent each job is and in which order they stand; and when the next becomes urgent."""
+        now, size, capacity = self.view.now, self.size, self.capacity
+        for stake in self.stakes:
+            longest = stake.task / capacity if stake.job.ready else max(run[0] for run in stake.running)
+            stake.need = max(longest, stake.work / min(stake.usable, size) / capacity)
+        scale = self.policy.lookahead * math.fsum(stake.need for stake in self.stakes) / len(self.stakes)
+        for stake in self.stakes:
+            slack = max(0.0, stake.due - now - stake.need)
+            # Falls like the exponential of the rule at first; made of exact operations, so every machine decides alike.
+            discount = scale / (scale + slack)
+            stake.urgency = stake.weight / stake.work * (discount * discount) ** 2
+            if slack >= 1 and stake.job.ready and stake.due < NEVER:
+                self.wake = min(self.wake, now + int(slack))
+        self.stakes.sort(key=lambda stake: (-stake.urgency, stake.job.order))
+        ahead = 0.0
+        for stake in self.stakes:
+            ahead += stake.work
+            stake.expected = now + max(ahead / size / capacity, stake.need)
+
+    # How many slots
+
+    def _share(self) -> None:
+        """Settle how many slots each job shall hold: of all ways that keep the floor, the one that saves most."""
+        if not self.policy.floor:
+            best = self._filled([], -math.inf)[1]
+        else:
+            best, most = {}, -1.0
+            must: list[Stake] = []
+            standing = sorted(self.stakes, key=lambda stake: -stake.job.priority)
+            while standing and sum(stake.least for stake in must) < self.size:
+                boundary = standing[0].job.priority
+                saved, shares = self._filled(must, boundary)
+                if saved >= most:
+                    best, most = shares, saved
+                must += [stake for stake in standing if stake.job.priority == boundary]
+                standing = [stake for stake in standing if stake.job.priority < boundary]
+        for job, share in best.items():
+            self.by_job[job].share = share
+
+    def _filled(self, must: Iterable[Stake], boundary: float) -> tuple[float, dict[int, int]]:
+        """Shares where some jobs must hold slots, and besides only those of a priority not below the boundary may.
+
+        Returns:
+            The cost per unit of work that they save, over all slots, and the shares by job id.
+        """
+        shares = {stake.job.id: stake.least for stake in must}
+        left = self.size - sum(shares.values())
+        saved = sum(stake.urgency * stake.least for stake in must)
+        for stake in self.stakes:
+            if not left:
+                break
+            if stake.job.priority >= boundary:
+                has = shares.get(stake.job.id, 0)
+                gets = min(left, self._wanted(stake) - has)
+                if gets > 0 and has + gets >= stake.least:
+                    shares[stake.job.id] = has + gets
+                    left -= gets
+                    saved += stake.urgency * gets
+        return saved, shares
+
+    def _wanted(self, stake: Stake) -> int:
+        """How many slots the job may have: all it can use or, without kills, what it needs to be on time."""
+        within = stake.due - self.view.now
+        if self.policy.kill or within <= 0 or stake.job.kind is not Kind.BAG:
+            return stake.usable
+        return min(stake.usable, math.ceil(stake.work / self.capacity / within))
+
+    # Which slots
+
+    def plan(self) -> Plan:
+        """Deal the slots, most urgent job first, and write down what changes."""
+        view, plan = self.view, self.view.plan()
+        for stake in self.stakes:  # each stays where it runs
+            for _, slot, _ in stake.running:
+                if count(stake.slots) < stake.share and self.open >> slot & 1:
+                    self._give(stake, slot)
+        self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
+        for stake in self.stakes:
+            if stake.job.kind is Kind.WORKFLOW:
+                self._place(plan, stake)
+            else:
+                self._fill(stake)
+        for stake in self.stakes:  # nobody claims what is left: who runs there may go on
+            for _, slot, _ in stake.running:
+                if stake.share and self.open >> slot & 1:
+                    self._give(stake, slot)
+        for owner in sorted({job.id for job in view.owners.values()} - self.by_job.keys()):
+            plan.hold(owner, NO_SLOTS, Claim.AFTER)
+        for stake in self.stakes:
+            job, waits = stake.job, stake.slots & ~stake.killed
+            if job.kind is not Kind.WORKFLOW and waits != job.held:
+                plan.hold(job.id, waits, Claim.AFTER)
+            if stake.killed:
+                plan.hold(job.id, stake.slots, Claim.KILL)
+        if self.wake < NEVER:
+            plan.wake = self.wake
+        for job in view.waiting if plan.recording else ():
+            if job.id not in self.by_job or not self.by_job[job.id].share:
+                plan.pass_over(job.id, Reason.NEVER_FITS if job.width > count(view.up) else Reason.NO_SHARE)
+        return plan
+
+    def _give(self, stake: Stake, slot: int) -> None:
+        stake.slots |= 1 << slot
+        self.open &= ~(1 << slot)
+
+    def _lane(self, slots: Slots) -> list[Opening]:
+        """Slots of one class, those first that can be had soonest."""
+        now = self.view.now
+        return sorted(
+            Opening(float(abs(self.on[slot].expected_end - now) or 1) if slot in self.on else 0.0, slot)
+            for slot in numbers(slots)
+        )
+
+    def _soonest(self, stake: Stake) -> Opening | None:
+        """Take the open slot on which a task of the job would end first."""
+        best: tuple[float, int] | None = None
+        for number, (spec, _) in enumerate(self.classes):
+            lane = self.lanes[number]
+            while lane and not self.open >> lane[0].slot & 1:
+                del lane[0]
+            if lane:
+                ends = lane[0].within + (stake.task if self.view.uniform else stake.job.time_on(spec)), number
+                best = ends if best is None else min(best, ends)
+        if best is None:
+            return None
+        taken = self.lanes[best[1]].pop(0)
+        self.open &= ~(1 << taken.slot)
+        return taken
+
+    def _return(self, opening: Opening) -> None:
+        self.open |= 1 << opening.slot
+        number = next(number for number, (_, slots) in enumerate(self.classes) if slots >> opening.slot & 1)
+        insort(self.lanes[number], opening)
+
+    def _fill(self, stake: Stake) -> None:
+        """Give the job the slots it lacks: those it can have soonest, or some at once by a kill."""
+        lacking = min(stake.share - count(stake.slots), stake.job.ready * stake.least)
+        if stake.job.kind is Kind.RIGID and stake.job.held & self.open:
+            for slot in numbers(lowest(stake.job.held & self.open, lacking)):  # it goes on gathering these
+                self._give(stake, slot)
+                lacking -= 1
+        found = (self._soonest(stake) for _ in range(lacking))
+        openings = [opening for opening in found if opening is not None]
+        if self.policy.kill and stake.job.kind is Kind.BAG and openings:
+            openings = self._hasten(stake, openings)
+        for opening in openings:
+            self._give(stake, opening.slot)
+
+    def _place(self, plan: Plan, stake: Stake) -> None:
+        """Place a workflow's ready tasks; where a node has no room now, keep its slots until bags have left them."""
+        job, gained = stake.job, 0
+        for task in ready_tasks(job, job.ready):
+            if gained >= stake.share:
+                break
+            slots = room_for(self.view, job, task, self.open & self.view.free)
+            if slots:
+                plan.place(job.id, task, slots)
+            else:
+                slots = room_for(self.view, job, task, self.open)
+            self.open &= ~slots
+            gained += count(slots)
+
+    # Kills
+
+    def _hasten(self, stake: Stake, openings: list[Opening]) -> list[Opening]:
+        """Trade slots to wait for against slots at once, as long as a kill costs less than it saves."""
+        now, job = self.view.now, stake.job
+        own = [(ends, self._rate(stake, slot)) for ends, slot, _ in stake.running if stake.slots >> slot & 1]
+        done = now + self._duration(stake, own, openings)
+        within_reach = self.open | of_numbers(opening.slot for opening in openings)
+        victims = {slot: at for slot in numbers(within_reach) if (at := self.on.get(slot)) and self._may_kill(at, job)}
+        while done > stake.due and victims:
+            holds = min(done - now, stake.task / self.capacity * math.ceil(job.ready / max(1, stake.share)))
+            cost, _, slot = min((*self._cost(attempt, holds), slot) for slot, attempt in victims.items())
+            del victims[slot]
+            given_up = next((opening for opening in openings if opening.slot == slot), None) or max(
+                openings, key=lambda opening: (opening.within + stake.task / self._rate(stake, opening.slot), opening)
+            )
+            hastened = [opening for opening in openings if opening is not given_up] + [Opening(0.0, slot)]
+            sooner = now + self._duration(stake, own, hastened)
+            if stake.weight * (stake.tardiness(done) - stake.tardiness(sooner)) <= cost:
+                if self.view.uniform:
+                    break
+                continue  # a dearer one may be faster
+            self.open &= ~(1 << slot)
+            if given_up.slot != slot:
+                self._return(given_up)
+            openings, done = hastened, sooner
+            stake.killed |= 1 << slot
+        return openings
+
+    def _may_kill(self, attempt: AttemptView, job: JobView) -> bool:
+        return attempt.job is not job and not attempt.ending and attempt.job.spec.preemptible
+
+    def _cost(self, attempt: AttemptView, holds: float) -> tuple[float, float]:
+        """What it costs to kill a running task for a job that then holds its slot for so long; and the work lost."""
+        victim = self.by_job[attempt.job.id]
+        lost = float(self.view.now - attempt.saved)
+        delay = (holds + lost) / max(1, victim.share)
+        more = victim.tardiness(victim.expected + delay) - victim.tardiness(victim.expected)
+        return victim.weight * more, lost
+
+    def _duration(self, stake: Stake, own: Iterable[tuple[float, float]], openings: Sequence[Opening]) -> float:
+        """How long until the job is done on the slots it has and those it would get, each from when it can be had."""
+        slots = [*own, *((opening.within, self._rate(stake, opening.slot)) for opening in openings)]
+        slots.sort()
+        first = min(within + stake.task / rate for within, rate in slots)
+        left, since, rate = stake.waiting, 0.0, 0.0
+        for within, gained in slots:
+            done = rate * (within - since)
+            if done >= left:
+                break
+            left, since, rate = left - done, within, rate + gained
+        return max(first, since + left / rate)
