@@ -23,6 +23,7 @@ def test_a_node_has_what_its_file_says() -> None:
         speed = 2
         cores = 16
         site = "cellar"
+        kind = "xeon"
         lease = 1.5
 
         [[node]]
@@ -30,7 +31,7 @@ def test_a_node_has_what_its_file_says() -> None:
         """
     )
     assert nodes == (
-        NodeSpec("big", slots=8, speed=2.0, cores=16, site="cellar", lease=3 * SECOND // 2),
+        NodeSpec("big", slots=8, speed=2.0, cores=16, site="cellar", lease=3 * SECOND // 2, kind="xeon"),
         NodeSpec("small"),
     )
 

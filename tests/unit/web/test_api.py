@@ -45,12 +45,18 @@ class Rig:
             for number, part in enumerate(parts, 1)
         ]
         sent: list[Any] = []
+        complete = asyncio.Event()
 
         async def receive() -> Any:
-            return messages.pop(0)
+            if messages:
+                return messages.pop(0)
+            await complete.wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             sent.append(message)
+            if message["type"] == "http.response.body":
+                complete.set()
 
         url = urlsplit(target)
         scope = {
@@ -73,12 +79,12 @@ class Rig:
         return start["status"], found, b"".join(part.get("body", b"") for part in sent[1:])
 
     async def ask(
-        self, route: wire.Route, body: Any = None, *, job: int = 0, query: str = "", status: int = 200
+        self, route: wire.Route, body: Any = None, *, job: int = 0, node: str = "", query: str = "", status: int = 200
     ) -> Any:
         """The answer in MessagePack, of the route's type or an `ErrorBody`."""
         got, headers, content = await self.send(
             route.method,
-            route.path.format(job=job) + query,
+            route.path.format(job=job, node=node) + query,
             b"" if body is None else wire.encode(body),
             authorization=f"Bearer {TOKEN}",
             accept=wire.MSGPACK,
@@ -423,6 +429,28 @@ def test_the_description_is_whole() -> None:
         p for p in found["paths"]["/v1/jobs"]["get"]["parameters"] if p["name"] == "limit"
     ).items()
     assert LIMIT_MAX == 10_000
+
+
+def test_nodes_are_added_resized_drained_and_removed(tmp_path: Path) -> None:
+    async def scenario(live: Rig) -> None:
+        first = (await live.ask(wire.NODES)).nodes[0].name
+        assert await live.ask(wire.ADD_NODE, wire.NewNode("a/b", 2, kind="new")) == wire.NodeChange("a/b", True)
+        added = (await live.ask(wire.NODES)).nodes[-1]
+        assert (added.name, added.kind, len(added.slots), added.closing) == ("a/b", "new", 2, 0)
+        assert await live.ask(wire.RESIZE_NODE, wire.NodeSize(3), node="a/b") == wire.NodeChange("a/b", True)
+        assert await live.ask(wire.DRAIN_NODE, node="a/b") == wire.NodeChange("a/b", True)
+        await live.driver.nodes.settle()
+        await live.ask(wire.ADD_NODE, wire.NewNode("c"))
+        assert await live.ask(wire.REMOVE_NODE, node="c") == wire.NodeChange("c", True)
+        assert [node.name for node in live.engine.nodes] == [node.name for node in (await live.ask(wire.NODES)).nodes]
+        for name in [node.name for node in live.engine.nodes if node.name != first]:
+            await live.ask(wire.REMOVE_NODE, node=name)
+        assert (await live.ask(wire.REMOVE_NODE, node=first, status=409)).error == f"node '{first}' is the last one"
+        assert (await live.ask(wire.DRAIN_NODE, node="x", status=404)).error == "there is no node 'x'"
+        await live.ask(wire.ADD_NODE, wire.NewNode(first, 99), status=409)
+        assert "slots is 0" in (await live.ask(wire.RESIZE_NODE, wire.NodeSize(0), node=first, status=400)).error
+
+    run(tmp_path, scenario)
 
 
 def test_every_route_and_table_has_its_page() -> None:
