@@ -15,6 +15,9 @@ from typing import Any
 from headway import wire
 from headway.engines import base
 from headway.errors import InvalidInput
+from headway.live.driver import Driver
+from headway.live.journal import MessageRow
+from headway.live.listeners import Wanted
 from headway.model.events import Outcome
 from headway.model.instant import SECOND, Instant, from_seconds
 from headway.model.job import JobId, JobSpec, Kind
@@ -58,6 +61,16 @@ def new_job(tasks: int = 1, argv: tuple[str, ...] = ("true",), **terms: Any) -> 
 def submission(*jobs: wire.NewJob, **terms: Any) -> wire.Submission:
     """A submission of these jobs, or of one job with one task."""
     return wire.Submission(jobs or (new_job(),), **terms)
+
+
+async def hear(driver: Driver, after: int, limit: int, **terms: Any) -> tuple[list[MessageRow], int]:
+    """What a caller is told who wants messages (`Wanted`), and the cursor that stands behind it."""
+    heard: asyncio.Future[tuple[list[MessageRow], int]] = asyncio.get_running_loop().create_future()
+    listener = driver.listen(Wanted(after, limit, **terms), lambda rows, cursor: heard.set_result((rows, cursor)))
+    try:
+        return await heard
+    finally:
+        driver.leave(listener)
 
 
 class ManualClock:

@@ -31,7 +31,7 @@ from headway.live.nodes import Nodes, NoSuchNode
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
-from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
 
 NODES = (node("a", slots=2, read_ahead=2), node("b", slots=1))
 
@@ -158,7 +158,7 @@ class Run:
                 await self.step(driver, clock)
                 for _ in range(6):
                     await asyncio.sleep(0)
-                rows, self.cursor = await driver.messages(self.cursor, 3, client="c")
+                rows, self.cursor = await hear(driver, self.cursor, 3, client="c")
                 self.heard += [(row.job, row.task) for row in rows]
             driver.core.check()
             await driver.nodes.settle()
@@ -261,7 +261,7 @@ class Run:
             assert not driver.open
             driver.core.check()
             assert engine.kept == []
-            while rows := (await driver.messages(cursor, 100, client="c"))[0]:
+            while rows := (await hear(driver, cursor, 100, client="c"))[0]:
                 heard += [(row.job, row.task) for row in rows]
                 cursor = rows[-1].number
             assert {row.id for row in journal.jobs()} == set(jobs)

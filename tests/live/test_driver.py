@@ -37,7 +37,7 @@ from headway.model.events import (
 from headway.model.instant import SECOND, to_seconds
 from headway.model.snapshot import Plan, Policy, Snapshot
 from headway.policies.registry import find
-from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
 
 ONE = (node("a", slots=1),)
 TWO = (node("a", slots=2),)
@@ -282,7 +282,7 @@ def test_cancelled_jobs_end_and_say_so(tmp_path: Path) -> None:
             await live.end(1, 0, 1, Outcome.KILLED)
             assert live.status(1) is JobStatus.CANCELLED
             assert await live.driver.cancel([1, 2]) == 0
-            rows, _ = await live.driver.messages(0, 100)
+            rows, _ = await hear(live.driver, 0, 100)
             assert [(row.job, row.task, row.word) for row in rows] == [
                 (2, None, "cancelled"),
                 (1, 0, "killed"),
@@ -387,19 +387,19 @@ def test_a_cursor_misses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
             for job, task in [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (2, 0)]:
                 await live.end(job, task)
                 if task % 2:
-                    rows, cursor = await live.driver.messages(cursor, 2, client="mine")
+                    rows, cursor = await hear(live.driver, cursor, 2, client="mine")
                     told += [(row.job, row.task) for row in rows]
             while len(told) < 6:
-                rows, cursor = await live.driver.messages(cursor, 2, client="mine", wait_seconds=1)
+                rows, cursor = await hear(live.driver, cursor, 2, client="mine", wait_seconds=1)
                 told += [(row.job, row.task) for row in rows]
             assert told == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (1, None)]
-            assert await live.driver.messages(cursor, 2, client="mine") == ([], 8)
-            rows, _ = await live.driver.messages(0, 10, jobs=[2], result_max=1000)
+            assert await hear(live.driver, cursor, 2, client="mine") == ([], 8)
+            rows, _ = await hear(live.driver, 0, 10, jobs=[2], result_max=1000)
             assert [(row.task, row.word, row.result is not None) for row in rows] == [
                 (0, "succeeded", True),
                 (None, "succeeded", False),
             ]
-            rows, _ = await live.driver.messages(0, 10, jobs=[2], result_max=3)
+            rows, _ = await hear(live.driver, 0, 10, jobs=[2], result_max=3)
             assert [row.result for row in rows] == [None, None]
 
     run(scenario)
@@ -411,7 +411,7 @@ def test_a_listener_is_told_at_once_when_nothing_more_comes(tmp_path: Path) -> N
             loop = asyncio.get_running_loop()
             await live.submit(new_job(), client="c")
             asked = loop.time()
-            heard = asyncio.create_task(live.driver.messages(0, 10, client="c", wait_seconds=30))
+            heard = asyncio.create_task(hear(live.driver, 0, 10, client="c", wait_seconds=30))
             await live.settle()
             await live.end(1)
             rows, cursor = await heard
@@ -428,7 +428,7 @@ def test_a_listener_gathers_while_more_is_to_come(tmp_path: Path) -> None:
             loop = asyncio.get_running_loop()
             await live.submit(new_job(tasks=4))
             asked = loop.time()
-            heard = asyncio.create_task(live.driver.messages(0, 10, jobs=[1], wait_seconds=30))
+            heard = asyncio.create_task(hear(live.driver, 0, 10, jobs=[1], wait_seconds=30))
             await live.settle()
             await live.end(1, 0)
             await live.end(1, 1)
@@ -443,7 +443,7 @@ def test_listeners_are_released_at_the_end(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path) as live:
             await live.submit()
-            heard = asyncio.create_task(live.driver.messages(0, 10, wait_seconds=60))
+            heard = asyncio.create_task(hear(live.driver, 0, 10, wait_seconds=60))
             await live.settle()
             live.driver.take_no_more()
             assert await heard == ([], 0)
@@ -683,7 +683,7 @@ def test_a_start_goes_on_where_the_journal_ends(tmp_path: Path) -> None:
                 await live.end(1, task, attempt)
             assert live.status(1) is JobStatus.SUCCEEDED
             assert len(live.results(1)) == 4
-            rows, _ = await live.driver.messages(0, 10, client="c")
+            rows, _ = await hear(live.driver, 0, 10, client="c")
             assert [row.number for row in rows] == [1, 2, 3, 4, 5]
             assert (await live.submit()).jobs == (2,)
 

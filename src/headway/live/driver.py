@@ -29,9 +29,9 @@ from headway.errors import HeadwayError
 from headway.live import consultant, intake, work
 from headway.live.clock import Clock
 from headway.live.intake import Offer
-from headway.live.journal import Journal, JournalFull, MessageRow
+from headway.live.journal import Journal, JournalFull
 from headway.live.ledger import Entry, Ledger, OpenJob
-from headway.live.listeners import GATHER_SECONDS, Listeners
+from headway.live.listeners import Answer, Listener, Listeners, Wanted
 from headway.live.nodes import Nodes, changes_since
 from headway.live.retention import Keep, Retention
 from headway.model.actions import Kill, Launch
@@ -158,7 +158,6 @@ class Driver:
         self._taken: tuple[_Request | Offer, ...] = ()
         self._keys: dict[tuple[str, str], Offer] = {}
         self._pending: _Turn | None = None
-        self._told = 0
         self._live: dict[base.AttemptKey, tuple[str, ...]] = {}
         self._heard: dict[str, Instant] = {}
         self._measured: dict[str, dict[str, float]] = {}
@@ -192,7 +191,7 @@ class Driver:
             HeadwayError: the journal or an engine's node cannot be used, or a policy is not installed.
         """
         self._ledger.load()
-        self._told = self._ledger.message
+        self._listeners.told = self._ledger.message
         was_clean = self.journal.mark_clean(False)
         state = self.core.state
         named = tuple(first if nodes is None and not state.nodes else nodes or ())
@@ -468,7 +467,7 @@ class Driver:
                 elif isinstance(event, NodeLeft):
                     self._lose_gangs(turn, event.name)
             turn.answers.append((request.answer, len(events) - (self.core.ignored - ignored)))
-            turn.batch.acknowledged += [(*tasks, self._told, turn.now) for tasks in request.acknowledged]
+            turn.batch.acknowledged += [(*tasks, self._listeners.told, turn.now) for tasks in request.acknowledged]
         for offer in offers:
             turn.submitted.append((offer.answer, self._ledger.accept(turn, offer)))
         self._ledger.wake(turn)
@@ -533,7 +532,6 @@ class Driver:
     def _perform(self, turn: _Turn) -> None:
         """What a durable turn is followed by."""
         self.commits += bool(turn.batch)
-        self._told = self._ledger.message
         for resized in turn.resized:
             self._engine.resize(resized.name, resized.slots, at_once=resized.at_once)
         for action in turn.actions:
@@ -550,8 +548,7 @@ class Driver:
             _answer(waiting, submitted)
         for answer, taken in turn.answers:
             _answer(answer, taken)
-        if turn.touched:
-            self._listeners.tell((0, *turn.touched))
+        self._listeners.tell(turn.batch.messages)
         if turn.batch.acknowledged:
             self.retention.acknowledged()
         self._consultant.follow()
@@ -599,40 +596,23 @@ class Driver:
 
     # Messages
 
-    async def messages(
-        self,
-        after: int,
-        limit: int,
-        *,
-        client: str | None = None,
-        jobs: Sequence[JobId] = (),
-        result_max: int = 0,
-        size_max: int = 32 << 20,
-        wait_seconds: float = 0.0,
-    ) -> tuple[list[MessageRow], int]:
-        """Messages with numbers greater than `after`, and the cursor that stands behind them.
-
-        If there is none, one is waited for. See `Journal.messages`.
-        """
+    def listen(self, wanted: Wanted, answer: Answer) -> Listener:
+        """Have a caller answered: at once, before this returns, or as soon as there are messages for him."""
+        client, jobs = wanted.client, wanted.jobs
         keys = [-self.journal.client(client)] if client is not None else list(jobs) or [0]
+        found = self.journal.messages(
+            wanted.after,
+            wanted.limit,
+            client=client,
+            jobs=jobs,
+            result_max=wanted.result_max,
+            size_max=wanted.size_max,
+        )
+        return self._listeners.add(wanted, keys, found, answer)
 
-        def read() -> list[MessageRow]:
-            return self.journal.messages(
-                after, limit, client=client, jobs=jobs, result_max=result_max, size_max=size_max
-            )
-
-        loop = asyncio.get_running_loop()
-        asked = loop.time()
-        while True:
-            found, now = read(), loop.time()
-            until = asked + wait_seconds
-            if found and not self._listeners.is_quiet(keys) and len(found) < limit:
-                until = min(until, asked + GATHER_SECONDS)
-            elif found:
-                until = now
-            if now >= until or self._stopping or self.broken.done():
-                return found, found[-1].number if found else max(after, self._told)
-            await self._listeners.hear(keys, until - now, quiet=bool(found))
+    def leave(self, listener: Listener) -> None:
+        """Forget a caller who has gone away, or has been answered."""
+        self._listeners.leave(listener)
 
 
 def _answer(future: asyncio.Future[T], value: T) -> None:

@@ -102,6 +102,10 @@ class MessageRow(NamedTuple):
     result: bytes | None
 
 
+NewMessage = tuple[int, int, JobId, int | None, Instant, str, int, bytes | None]
+"""A message as it is written: number, client, job, task, instant, word, whether files hold its output, result."""
+
+
 class Accepted(NamedTuple):
     """The answer a submission was given under its key."""
 
@@ -116,7 +120,7 @@ class Batch:
     """What becomes durable together, as rows of the tables."""
 
     events: list[tuple[int, Instant, str, bytes]] = field(default_factory=list)
-    messages: list[tuple[int, int, JobId, int | None, Instant, str, int, bytes | None]] = field(default_factory=list)
+    messages: list[NewMessage] = field(default_factory=list)
     jobs: list[tuple[JobId, int, str, str, Instant, bytes, str, bytes]] = field(default_factory=list)
     blobs: list[tuple[str, Instant, bytes]] = field(default_factory=list)
     used: list[tuple[Instant, str]] = field(default_factory=list)

@@ -55,16 +55,11 @@ class OpenJob:
 
 @dataclass(slots=True)
 class Entry:
-    """What happened at one instant: the rows to be made durable, and what is to be done when they are.
-
-    Attributes:
-        touched: keys of `Listeners` about which there are messages.
-    """
+    """What happened at one instant: the rows to be made durable, and what is to be done when they are."""
 
     now: Instant
     batch: Batch = field(default_factory=Batch)
     actions: list[Launch | Kill] = field(default_factory=list)
-    touched: set[int] = field(default_factory=set)
 
 
 class Ledger:
@@ -246,8 +241,6 @@ class Ledger:
     ) -> None:
         self.message += 1
         entry.batch.messages.append((self.message, kept.client, job, task, entry.now, word, files, result))
-        entry.touched.add(job)
-        entry.touched.add(-kept.client)
 
     def store_snapshot(self, now: Instant, *, due_only: bool = True) -> None:
         """Store the state if enough events have happened; only while everything that was fed is durable."""

@@ -1,16 +1,83 @@
-"""Callers that wait for messages, and when they are woken."""
+"""Callers that wait for messages, and when each is answered.
+
+Who waits has read all there was, so what is for him are the messages of the turns since then. They are handed on as
+they were written: the journal is not read again, and a turn costs nothing for those it has no messages for.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from headway.live.journal import MessageRow, NewMessage
+from headway.model.job import JobId
+
+log = logging.getLogger(__name__)
 
 GATHER_SECONDS: Final = 0.010
-"""A caller with messages is answered after so long, unless nothing more is to come for now: then at once.
+"""A caller with messages is answered so long after he asked, unless nothing more is to come for now: then at once.
 
 So the ends of many short tasks come many at a time, and that of a single task without delay.
 """
+
+Answer = Callable[[list[MessageRow], int], None]
+"""Is called once with the messages and the cursor that stands behind them; it must not wait."""
+
+
+class Wanted(NamedTuple):
+    """Which messages a caller wants: those with numbers greater than `after` of a client's jobs, of these jobs, or all.
+
+    Attributes:
+        limit: he takes so many at most, >= 1.
+        result_max: results of at most so many bytes come along.
+        size_max: with so many bytes of results he is answered.
+        wait_seconds: if there is no message, one is waited for so long.
+    """
+
+    after: int = 0
+    limit: int = 1000
+    client: str | None = None
+    jobs: Sequence[JobId] = ()
+    result_max: int = 0
+    size_max: int = 32 << 20
+    wait_seconds: float = 0.0
+
+
+class Listener:
+    """A caller who waits.
+
+    Attributes:
+        found: the messages for him so far, all there are behind `wanted.after`.
+        gather_until: when he is answered if there are messages, in seconds of the event loop's clock.
+        timer: when he is answered in any case; None while he does not wait.
+    """
+
+    __slots__ = ("_size", "answer", "found", "gather_until", "keys", "timer", "wanted")
+
+    def __init__(self, wanted: Wanted, keys: Sequence[int], found: list[MessageRow], answer: Answer) -> None:
+        self.wanted = wanted
+        self.keys = keys
+        self.found = found
+        self.answer = answer
+        self.gather_until = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+        self._size = sum(len(row.result or b"") for row in found)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether he takes no more in one answer."""
+        return len(self.found) >= self.wanted.limit or self._size >= self.wanted.size_max
+
+    def take(self, number: int, job: JobId, task: int | None, word: str, result: bytes | None) -> None:
+        """A message for him has become durable; what is too much for one answer he asks for with the next."""
+        if self.is_full:
+            return
+        if result is not None and len(result) > self.wanted.result_max:
+            result = None
+        self.found.append(MessageRow(number, job, task, word, result))
+        self._size += len(result or b"")
 
 
 class Listeners:
@@ -18,40 +85,92 @@ class Listeners:
 
     Args:
         has_work: whether more messages about a key are to come without anybody submitting anything.
+
+    Attributes:
+        told: the number of the last message that is durable.
     """
 
     def __init__(self, has_work: Callable[[int], bool]) -> None:
+        self.told = 0
         self._has_work = has_work
-        self._waiting: dict[int, dict[asyncio.Future[None], bool]] = {}
+        self._waiting: dict[int, dict[Listener, None]] = {}
+        self._released = False
 
-    def is_quiet(self, keys: Iterable[int]) -> bool:
-        """Whether no more messages are to come about these keys."""
-        return not any(map(self._has_work, keys))
+    def add(self, wanted: Wanted, keys: Sequence[int], found: list[MessageRow], answer: Answer) -> Listener:
+        """Answer a caller: now if there is reason to, else when there is.
 
-    async def hear(self, keys: Sequence[int], timeout_seconds: float, *, quiet: bool) -> None:
-        """Wait until there is news about one of the keys (`quiet`: until it has become quiet), or the time is up."""
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        Args:
+            keys: what his messages are about.
+            found: those that the journal has at this moment.
+        """
+        now = asyncio.get_running_loop().time()
+        listener = Listener(wanted, keys, found, answer)
+        listener.gather_until = now + GATHER_SECONDS
+        if wanted.wait_seconds <= 0 or self._released or (found and self._is_due(listener, now)):
+            self._answer((listener,))
+            return listener
         for key in keys:
-            self._waiting.setdefault(key, {})[waiting] = quiet
-        try:
-            await asyncio.wait((waiting,), timeout=timeout_seconds)
-        finally:
-            for key in keys:
-                others = self._waiting[key]
-                del others[waiting]
-                if not others:
-                    del self._waiting[key]
+            self._waiting.setdefault(key, {})[listener] = None
+        until = now + wanted.wait_seconds
+        self._wait(listener, min(until, listener.gather_until) if found else until)
+        return listener
 
-    def tell(self, keys: Iterable[int]) -> None:
-        """There is news about these keys."""
-        for key in keys:
-            for waiting, quiet in self._waiting.get(key, {}).items():
-                if not waiting.done() and not (quiet and self._has_work(key)):
-                    waiting.set_result(None)
+    def leave(self, listener: Listener) -> None:
+        """He waits no longer; nothing of him is left."""
+        if listener.timer is None:
+            return
+        listener.timer.cancel()
+        listener.timer = None
+        for key in listener.keys:
+            others = self._waiting[key]
+            others.pop(listener, None)  # he may have named a job twice
+            if not others:
+                del self._waiting[key]
+
+    def tell(self, messages: Sequence[NewMessage]) -> None:
+        """These messages have become durable, in order; whoever has waited for them is answered."""
+        if not messages:
+            return
+        self.told = messages[-1][0]
+        waiting, concerned = self._waiting, dict[Listener, None]()
+        if not waiting:
+            return
+        for number, client, job, task, _, word, _, result in messages:
+            for key in (job, -client, 0):
+                for listener in waiting.get(key, ()):
+                    listener.take(number, job, task, word, result)
+                    concerned[listener] = None
+        now = asyncio.get_running_loop().time()
+        due = [listener for listener in concerned if self._is_due(listener, now)]
+        self._answer(due)
+        for listener in concerned:
+            if listener.timer is not None:
+                self._wait(listener, listener.gather_until)
 
     def release(self) -> None:
-        """Wake everybody."""
-        for others in self._waiting.values():
-            for waiting in others:
-                if not waiting.done():
-                    waiting.set_result(None)
+        """From now on nobody waits: everybody is answered with what there is."""
+        self._released = True
+        self._answer(list({listener: None for others in self._waiting.values() for listener in others}))
+
+    def _is_due(self, listener: Listener, now: float) -> bool:
+        """Whether a caller with messages is answered at once: no more of them are to come, or he has waited enough."""
+        return now >= listener.gather_until or listener.is_full or not any(map(self._has_work, listener.keys))
+
+    def _wait(self, listener: Listener, until: float) -> None:
+        """Answer him at this time, unless he is to be answered sooner in any case."""
+        if listener.timer is not None:
+            if listener.timer.when() <= until:
+                return
+            listener.timer.cancel()
+        listener.timer = asyncio.get_running_loop().call_at(until, self._answer, (listener,))
+
+    def _answer(self, listeners: Sequence[Listener]) -> None:
+        for listener in listeners:
+            found = listener.found
+            try:
+                listener.answer(found, found[-1].number if found else max(listener.wanted.after, self.told))
+            except Exception:
+                # He asks again; those who wait with him and the turn of the driver must not suffer from it.
+                log.exception("a caller who waited for messages could not be answered")
+        for listener in listeners:  # only now: nobody waits for this
+            self.leave(listener)

@@ -6,7 +6,7 @@ What it is for callers stands in docs/reference/http-api.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final, TypeVar, cast, get_origin
@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from headway import __version__, wire
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
@@ -25,6 +26,7 @@ from headway.live.checker import Checker
 from headway.live.driver import Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs, NoSuchJob
 from headway.live.journal import JournalFull, MessageRow
+from headway.live.listeners import Listener, Wanted
 from headway.live.nodes import NoSuchNode
 from headway.live.retention import NotTheirs
 from headway.model.actions import JobStatus
@@ -32,6 +34,7 @@ from headway.model.events import Outcome
 from headway.model.job import JobId, flaw
 from headway.web.bodies import TooLarge, Unauthorised, owner_of_token, read_body
 from headway.web.openapi import describe
+from headway.web.reply import Reply
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,7 @@ WAIT_MAX: Final = 60.0
 """Seconds that a long poll may wait."""
 
 
+_MESSAGES: Final = {name: kind for name, kind, _ in wire.MESSAGES.query}
 _TOKEN: Final = "the file `token` of the data directory"
 _LARGE: Final = "Submit fewer jobs at once, or hand large inputs over as files."
 
@@ -135,7 +139,6 @@ class Api:
             wire.UPLOAD: self._upload,
             wire.UPLOADED: self._uploaded,
             wire.DOWNLOAD: self._download,
-            wire.MESSAGES: self._messages,
             wire.NODES: self._nodes,
             wire.ADD_NODE: self._add_node,
             wire.DRAIN_NODE: self._drain_node,
@@ -152,13 +155,19 @@ class Api:
             wire.HEALTH: self._health,
             wire.OPENAPI: self._openapi,
         }
-        self.app = Starlette(
+        self._router = Starlette(
             routes=[
                 Route(_pattern(route), self._endpoint(route, answerers[route]), methods=[route.method])
                 for route in wire.ROUTES
+                if route is not wire.MESSAGES
             ],
             exception_handlers={HTTPException: self._unknown},
         )
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """All of it as an ASGI application; between those who wait for messages and the driver there is nothing."""
+        waits = scope["path"] == wire.MESSAGES.path
+        await (self._wait if waits else self._router)(scope, receive, send)
 
     # Every question
 
@@ -192,10 +201,7 @@ class Api:
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
             except Exception as error:
                 log.exception("%s failed", route.name)
-                broken = wire.ErrorBody(
-                    f"{route.name} failed: {type(error).__name__}: {error}", "See the server's log."
-                )
-                return _response(broken, packed, HTTPStatus.INTERNAL_SERVER_ERROR)
+                return _broken(route, error, packed)
             return answer if isinstance(answer, Response) else _response(answer, packed)
 
         return endpoint
@@ -234,8 +240,7 @@ class Api:
         return wire.Done(await self._driver.change(asked.job, asked.body))
 
     async def _cancel(self, asked: Asked) -> wire.Done:
-        for job in asked.body.jobs:
-            reports.row(self._driver, job)
+        self._see_known(asked.body.jobs)
         return wire.Done(await self._driver.cancel(asked.body.jobs))
 
     async def _explain(self, asked: Asked) -> wire.Explanation:
@@ -264,23 +269,56 @@ class Api:
         self._driver.retention.uploaded(asked.upload)
         return FileResponse(self._driver.retention.uploads.path(asked.upload), media_type=wire.OCTETS)
 
-    async def _messages(self, asked: Asked) -> wire.Messages:
-        query = asked.query
+    def _see_known(self, jobs: Iterable[JobId]) -> None:
+        for job in jobs:
+            if job not in self._driver.open:
+                reports.row(self._driver, job)
+
+    async def _wait(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        packed = wire.MSGPACK in request.headers.get("accept", "")
+        reply = Reply(wire.MSGPACK if packed else wire.JSON, scope, receive, send)
+        try:
+            listener = self._listen(request, reply, packed)
+        except HTTPException as error:
+            refusal = await self._unknown(request, error)
+        except HeadwayError as error:
+            refusal = _refusal(error, packed)
+        except Exception as error:
+            log.exception("%s failed", wire.MESSAGES.name)
+            refusal = _broken(wire.MESSAGES, error, packed)
+        else:
+            try:
+                await reply.over()
+            finally:
+                self._driver.leave(listener)
+            return
+        await refusal(scope, receive, send)
+
+    def _listen(self, request: Request, reply: Reply, packed: bool) -> Listener:
+        if request.method != wire.MESSAGES.method:
+            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
+        owner_of_token(request, self._tokens, _TOKEN)
+        query = _query(request, _MESSAGES)
         jobs = tuple(query.get("job", ()))
         if len(jobs) > JOBS_MAX:
             raise InvalidInput("job", f"{len(jobs)} jobs", f"at most {JOBS_MAX}; or one `client`")
-        for job in jobs:
-            reports.row(self._driver, job)
-        rows, cursor = await self._driver.messages(
+        self._see_known(jobs)
+        wanted = Wanted(
             query.get("after", 0),
             _within("limit", query.get("limit", 1000), 1, LIMIT_MAX),
-            client=query.get("client"),
-            jobs=jobs,
-            result_max=_within("results", query.get("results", 0), 0, ANSWER_MAX),
-            size_max=ANSWER_MAX,
-            wait_seconds=_within("wait", query.get("wait", 0.0), 0.0, WAIT_MAX),
+            query.get("client"),
+            jobs,
+            _within("results", query.get("results", 0), 0, ANSWER_MAX),
+            ANSWER_MAX,
+            _within("wait", query.get("wait", 0.0), 0.0, WAIT_MAX),
         )
-        return wire.Messages(tuple(_message(row, packed=asked.packed) for row in rows), cursor)
+
+        def answer(rows: list[MessageRow], cursor: int) -> None:
+            messages = wire.Messages(tuple([_message(row, packed=packed) for row in rows]), cursor)
+            reply.send(wire.encode(messages) if packed else msgspec.json.encode(messages))
+
+        return self._driver.listen(wanted, answer)
 
     async def _nodes(self, asked: Asked) -> wire.NodeList:
         return reports.node_list(self._driver)
@@ -386,6 +424,12 @@ def _message(row: MessageRow, *, packed: bool) -> wire.Message:
         return wire.Message(row.number, row.job, status=JobStatus(row.word))
     result = None if row.result is None else _result(row.result, packed=packed)
     return wire.Message(row.number, row.job, row.task, Outcome(row.word), result=result)
+
+
+def _broken(route: wire.Route, error: Exception, packed: bool) -> Response:
+    """Our fault."""
+    body = wire.ErrorBody(f"{route.name} failed: {type(error).__name__}: {error}", "See the server's log.")
+    return _response(body, packed, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _response(answer: Any, packed: bool, status: HTTPStatus = HTTPStatus.OK) -> Response:

@@ -25,6 +25,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                interface="asgi3",
                 loop="none",
                 http="httptools",
                 ws="none",
@@ -33,6 +34,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 date_header=False,
                 server_header=False,
+                proxy_headers=False,
                 timeout_keep_alive=600,
                 timeout_graceful_shutdown=2,
             )
