@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
@@ -55,10 +55,10 @@ class Way(NamedTuple):
 
 
 @contextmanager
-def server(folder: Path, slots: int = SLOTS) -> Iterator[tuple[Client, int]]:
+def server(folder: Path, slots: int = SLOTS, words: Sequence[object] = ()) -> Iterator[tuple[Client, int]]:
     """A server of its own on an empty data directory, while it is used; a client of it, and its process id."""
     with open(folder / "log", "wb") as log:
-        command = measure.headway("up", "--slots", slots, "--data", folder / "data", "--json")
+        command = measure.headway("up", "--slots", slots, "--data", folder / "data", "--json", *words)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
     try:
         assert process.stdout is not None

@@ -1,0 +1,113 @@
+"""How long it takes until a dead node and a hung one are noticed, with real processes: kill -9 and kill -STOP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headway import Client, Job, Task
+from headway.model.instant import to_seconds
+from headway.wire import IncidentReport
+
+from .conftest import Up
+
+LEASE = 1.5
+
+MARGIN = 2.0
+"""Seconds that a busy machine may add."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, Client]]:
+    up = Up(tmp_path_factory.mktemp("notice"))
+    up.start("--lease", str(LEASE), "--check-every", "0")
+    with Client(data=str(up.data)) as client:
+        yield up, client
+    up.stop()
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def agent(up: Up, node: str) -> int:
+    """The process of a node: the only child of the guard that the server started for it."""
+    (guard,) = (child for child in psutil.Process(up.pid).children() if node in child.cmdline())
+    (found,) = guard.children()
+    return found.pid
+
+
+def lost(client: Client, after: float) -> list[IncidentReport]:
+    return [one for one in client.incidents() if one.kind == "node_lost" and to_seconds(one.at) >= after]
+
+
+@pytest.mark.parametrize(
+    ("number", "least", "most", "detail"),
+    [
+        (signal.SIGKILL, 0.0, MARGIN, "its process died"),
+        # It is asked for a sign of life three times a lease, and lost when it is asked again after three without one.
+        (signal.SIGSTOP, LEASE - 0.1, 4 / 3 * LEASE + MARGIN, f"silent for {LEASE:g} s"),
+    ],
+)
+def test_a_dead_node_is_noticed_at_once_and_a_hung_one_by_its_lease(
+    number: signal.Signals, least: float, most: float, detail: str, server: tuple[Up, Client]
+) -> None:
+    up, client = server
+    job = client.submit(Job("long", [Task.command("sleep", "600"), Task.command("sleep", "600")]))
+    until(lambda: len(client.job(job.job).attempts) == 2)
+    on = {attempt.slots[0].partition("/")[0]: attempt for attempt in client.job(job.job).attempts}
+    before, began = agent(up, "n-1"), time.time()
+    os.kill(before, number)
+    until(lambda: lost(client, began))
+    (found,) = lost(client, began)
+    took = to_seconds(found.at) - began
+    assert (found.subject, found.detail) == ("n-1", detail)
+    assert least <= took <= most, f"noticed after {took:.3f} s; wanted: {least:.1f} to {most:.1f} s"
+    # What ran there is done again as soon as there is a slot, on the node that was started anew; the other one ran on.
+    until(lambda: len(client.job(job.job).attempts) == 2)
+    again = {attempt.task: attempt.attempt for attempt in client.job(job.job).attempts}
+    assert again == {on["n-1"].task: 2, on["n-2"].task: 1}
+    assert agent(up, "n-1") != before
+    assert not psutil.pid_exists(before)
+    assert 0 < to_seconds(client.job(job.job).lost) < took + 60
+    client.cancel(job.job)
+    until(lambda: client.job(job.job).job.status.is_final)
+
+
+def test_a_node_that_is_only_slow_to_answer_is_kept(server: tuple[Up, Client]) -> None:
+    up, client = server
+    until(lambda: all(node.up for node in client.nodes()))
+    before, began = agent(up, "n-2"), time.time()
+    os.kill(before, signal.SIGSTOP)
+    time.sleep(LEASE / 2)
+    os.kill(before, signal.SIGCONT)
+    time.sleep(LEASE)
+    assert lost(client, began) == []
+    assert agent(up, "n-2") == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--lease", "0.1"), "lease is 0.1; allowed: 0.5 to 3600 seconds"),
+        (("--lease", "nan"), "lease is nan; allowed: 0.5 to 3600 seconds"),
+        (("--check-every", "-1"), "period of the status checker is -1.0; allowed: 0.1 to 86400 seconds"),
+        (("--check-every", "nan"), "period of the status checker is nan; allowed: 0.1 to 86400 seconds"),
+    ],
+)
+def test_settings_out_of_range_are_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headway", "up", "--data", str(tmp_path / "data"), *words]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (refused.returncode, refused.stderr) == (2, f"Error: {said}\n")
+    assert not (tmp_path / "data").exists()
