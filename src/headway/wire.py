@@ -89,7 +89,7 @@ Work = Calls | Commands
 class NewJob(Request, frozen=True):
     """A job to be accepted: the terms of `headway.model.job.JobSpec` and the work of its tasks.
 
-    `release` None means at once; `user` empty means the owner of the token.
+    `release` None means at once; `user` empty means the owner of the token; `profile` has run times by class of nodes.
     """
 
     work: Work
@@ -109,6 +109,9 @@ class NewJob(Request, frozen=True):
     time_limit: Duration | None = None
     memory_limit: int | None = None
     plan: tuple[TaskSpec, ...] = ()
+    sizes: tuple[float, ...] = ()
+    profile: dict[str, Duration] = {}
+    preemptible: bool = True
 
     def spec(self, job: JobId, now: Instant, user: str) -> JobSpec:
         """The job as the core is told of it."""
@@ -130,6 +133,9 @@ class NewJob(Request, frozen=True):
             time_limit=self.time_limit,
             memory_limit=self.memory_limit,
             plan=self.plan,
+            sizes=self.sizes,
+            profile=tuple(sorted(self.profile.items())),
+            preemptible=self.preemptible,
             fetches=bool(urls_of(self.work)[0]),
         )
 

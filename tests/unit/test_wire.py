@@ -29,6 +29,9 @@ WHOLE = wire.NewJob(
     time_limit=8,
     memory_limit=9,
     plan=(TaskSpec(1), TaskSpec(2, 3, (0,))),
+    sizes=(1.0, 2.0),
+    profile={"old": 9, "new": 5},
+    preemptible=False,
 )
 
 
@@ -72,6 +75,9 @@ def test_every_term_reaches_the_core() -> None:
         time_limit=8,
         memory_limit=9,
         plan=WHOLE.plan,
+        sizes=(1.0, 2.0),
+        profile=(("new", 5), ("old", 9)),
+        preemptible=False,
     )
     derived = {"id", "fetches"}
     assert set(JobSpec.__dataclass_fields__) - derived == set(wire.NewJob.__struct_fields__) - {"work"}

@@ -33,6 +33,11 @@ from headway.wire import TaskEnding, TaskResult
 @click.option("--together", is_flag=True, help="All tasks start at once, each on a slot, or none does.")
 @click.option("--estimate", help="Expected run time of a task: 90s, 1.5h, ...")
 @click.option("--time-limit", help="A task that runs longer is ended: 90s, 1.5h, ...")
+@click.option(
+    *("--preemptible/--not-preemptible", "preemptible"),
+    default=True,
+    help="Whether tasks that run may be killed to make room for another job; default they may.",
+)
 @click.option("--retries", default=0, type=click.IntRange(min=0), help="How often a failed task is tried again.")
 @click.option("--stdin", default="", help="File that a task reads; {i} is its number.")
 @click.option("--stdout", default="", help="File that a task writes its output to; default it is kept as its result.")

@@ -135,6 +135,11 @@ class Job:
         retries: how often a task that fails by its own doing is tried again. One whose node dies is always redone.
         time_limit: seconds after which a task is ended; None: never.
         memory_limit: bytes of memory of a task's process; None: no limit.
+        sizes: work of each task of a bag in a unit of the user's own, each > 0; empty: all alike. `estimate` and
+            `profile` are then of a task of mean size.
+        profile: expected run time of a task in seconds by class of nodes (`kind`, or for nodes without one
+            "speed=1.5"); elsewhere `estimate` and the node's speed count.
+        preemptible: whether its running tasks may be killed to make room for another job.
         user: who submits it; empty: the owner of the token.
         together: whether the job is rigid: all its tasks start at once, each on a slot, or none does; the first that
             fails ends the others.
@@ -156,6 +161,9 @@ class Job:
         retries: int = 0,
         time_limit: float | None = None,
         memory_limit: int | None = None,
+        sizes: Iterable[float] = (),
+        profile: Mapping[str, float] | None = None,
+        preemptible: bool = True,
         user: str = "",
         together: bool = False,
         width: int | None = None,
@@ -172,6 +180,9 @@ class Job:
         self.retries = retries
         self.time_limit = time_limit
         self.memory_limit = memory_limit
+        self.sizes = tuple(sizes)
+        self.profile = dict(profile or {})
+        self.preemptible = preemptible
         self.user = user
         self.together = together
         self.width = width
@@ -229,8 +240,12 @@ def duration(seconds: float | None, field: str) -> Duration | None:
     Raises:
         InvalidInput: not a finite number.
     """
+    return None if seconds is None else _duration(seconds, field)
+
+
+def _duration(seconds: float, field: str) -> Duration:
     try:
-        return None if seconds is None else from_seconds(seconds)
+        return from_seconds(seconds)
     except (TypeError, ValueError) as error:
         raise InvalidInput(field, seconds, "a finite number of seconds") from error
 
@@ -288,6 +303,9 @@ def new_job(job: Job, work: Work, tasks: int, plan: tuple[TaskSpec, ...] = (), n
         time_limit=duration(job.time_limit, "time_limit"),
         memory_limit=job.memory_limit,
         plan=plan,
+        sizes=tuple(job.sizes),
+        profile={kind: _duration(seconds, f"profile[{kind!r}]") for kind, seconds in job.profile.items()},
+        preemptible=job.preemptible,
     )
     wrong = flaw(new.spec(0, now, ""))
     if wrong:

@@ -58,6 +58,9 @@ def test_every_term_is_sent() -> None:
         retries=6,
         time_limit=7,
         memory_limit=8,
+        sizes=[3],
+        profile={"xeon": 1.5},
+        preemptible=False,
         user="me",
     )
     assert sent(job) == wire.NewJob(
@@ -70,9 +73,17 @@ def test_every_term_is_sent() -> None:
         retries=6,
         time_limit=7 * SECOND,
         memory_limit=8,
+        sizes=(3,),
+        profile={"xeon": 3 * SECOND // 2},
+        preemptible=False,
         user="me",
         name="all",
     )
+
+
+def test_a_profile_that_is_none() -> None:
+    with pytest.raises(InvalidInput, match=r"profile\['xeon'\] is None; allowed: a finite number of seconds"):
+        sent(Job("j", [Task(len, "a")], profile={"xeon": None}))  # type: ignore[dict-item]  # a slip of the user's
 
 
 def test_a_workflow_knows_what_comes_before_what() -> None:
