@@ -72,7 +72,8 @@ class Trial:
 
     def command(self, *argv: str, node: str = "n", slots: Sequence[int] = (0,), **terms: Any) -> AttemptKey:
         """Launch a command, with fields of `Command` and terms of `launch` by name."""
-        fields = {name: terms.pop(name) for name in ("cwd", "env", "stdin", "stdout", "stderr") if name in terms}
+        names = ("cwd", "env", "stdin", "stdout", "stderr", "inputs", "outputs")
+        fields = {name: terms.pop(name) for name in names if name in terms}
         return self.launch(Command(argv, **fields), node=node, slots=slots, **terms)
 
     def launch(

@@ -1,0 +1,250 @@
+"""The files of attempts: fetched, put whole or not at all, and by the latest attempt only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from headway.engines.local_files import AttemptFiles
+from headway.engines.local_frames import Launch
+from headway.files import FileTrouble, Input, Output
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with one for uploads and one for fences."""
+    for name in ("uploads", "fences"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def files_of(place: Path, attempt: int = 1, *, task: int = 0, rank: int = 0) -> AttemptFiles:
+    """The files of an attempt, each of them on a slot of its own."""
+    launch = Launch(7, task, attempt, rank, 2, (0,), None, None, "", None, Raw(b""), str(place / "uploads"), True)
+    return AttemptFiles(str(place / f"slot-{task}-{attempt}-{rank}"), str(place / "fences"), launch)
+
+
+def give(files: AttemptFiles, url: str | Path, content: str) -> None:
+    """Write an output as a function does."""
+    files.answer(Output(url)).write_text(content)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_an_input_is_a_copy_under_its_own_name(place: Path) -> None:
+    original = place / "data.csv"
+    original.write_text("a,b")
+    files = files_of(place)
+    path = files.answer(Input(original))
+    assert (path.name, path.read_text()) == ("data.csv", "a,b")
+    path.write_text("changed")
+    assert original.read_text() == "a,b"
+    assert files.answer(Input(original)) == path
+    files.remove()
+    assert not Path(files.folder).exists()
+
+
+def test_an_upload_is_read_where_it_lies(place: Path) -> None:
+    name = sha256(b"up").hexdigest()
+    (place / "uploads" / name).write_bytes(b"up")
+    files = files_of(place)
+    assert files.answer(Input(f"headway:{name}/up.txt")).name == "up.txt"
+    assert files.answer(Input(f"headway:{name}")).read_bytes() == b"up"
+    files.fetch(f"headway:{name}", "deep/er.txt", "inputs")
+    assert Path(files.folder, "deep/er.txt").read_bytes() == b"up"
+
+
+def test_what_fsspec_can_open_is_fetched(place: Path) -> None:
+    """A file within an archive, which the standard library wrote."""
+    with zipfile.ZipFile(place / "z.zip", "w") as archive:
+        archive.writestr("inner/a.txt", "zipped")
+    files = files_of(place)
+    path = files.answer(Input(f"zip://inner/a.txt::file://{place}/z.zip"))
+    assert (path.name, path.read_text()) == ("a.txt", "zipped")
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("{place}/nope", r"^input URL not found: Input is '.*/nope'$"),
+        ("file://{place}/nope", r"^input URL not found: Input is 'file:.*/nope'$"),
+        ("local://{place}/nope", r"^input URL not found: Input is 'local:.*/nope'$"),
+        ("zip://a::file://{place}/nope.zip", r"^input URL not found: Input is 'zip:"),
+        (f"headway:{'0' * 64}", r"^input URL not found: Input is 'headway:0"),
+        ("{place}", r"^input URL cannot be fetched: Input is '.*': .*[Ii]s a directory"),
+        ("local://{place}/uploads", r"^input URL cannot be fetched: .*: it is a folder; allowed: a file"),
+        ("nowhere://a", r"^the URL 'nowhere://a' cannot be used here; allowed: .*\bhttp\b"),
+    ],
+)
+def test_an_input_that_cannot_be_had_is_told_with_its_url(place: Path, url: str, error: str) -> None:
+    with pytest.raises(FileTrouble, match=error):
+        files_of(place).answer(Input(url.format(place=place)))
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "local://"])
+def test_outputs_are_put_when_all_is_well(place: Path, scheme: str) -> None:
+    target = place / "new" / "one.txt"
+    files = files_of(place)
+    give(files, f"{scheme}{target}", "one")
+    assert not target.exists()
+    assert files.put() == {f"{scheme}{target}": f"{scheme}{target}"}
+    files.remove()
+    assert target.read_text() == "one"
+    assert names(target.parent) == ["one.txt"]
+    assert names(place / "fences") == []
+
+
+def test_an_output_replaces_what_was_there(place: Path) -> None:
+    for scheme in ("", "local://"):
+        (place / "one").write_text("before")
+        files = files_of(place)
+        give(files, f"{scheme}{place}/one", "after")
+        files.put()
+        assert (place / "one").read_text() == "after"
+
+
+def test_an_output_for_the_server_is_named_by_its_bytes(place: Path) -> None:
+    files = files_of(place)
+    give(files, "headway:table.csv", "t")
+    name = sha256(b"t").hexdigest()
+    assert files.put() == {"headway:table.csv": f"headway:{name}/table.csv"}
+    assert (place / "uploads" / name).read_bytes() == b"t"
+    again = files_of(place, task=1)
+    give(again, "headway:", "t")
+    assert again.put() == {"headway:": f"headway:{name}"}
+
+
+def test_where_one_output_is_missing_none_is_put(place: Path) -> None:
+    files = files_of(place)
+    give(files, place / "one", "one")
+    path = files.answer(Output(place / "two"))
+    with pytest.raises(FileTrouble, match=rf"^output was not written: Output is '.*two', but there is no file {path}$"):
+        files.put()
+    files.remove()
+    assert names(place) == ["fences", "uploads"]
+    assert names(place / "fences") == []
+
+
+def test_an_output_that_cannot_be_put_is_told_with_its_url(place: Path) -> None:
+    (place / "folder").mkdir()
+    (place / "file").write_text("")
+    for url, error in (
+        (place / "folder", r"^outputs cannot be put: .*folder"),
+        (place / "file" / "below", r"^output cannot be put: Output is '.*/file/below': "),
+    ):
+        files = files_of(place)
+        give(files, url, "")
+        with pytest.raises(FileTrouble, match=error):
+            files.put()
+        files.remove()
+    assert names(place) == ["fences", "file", "folder", "uploads"]
+
+
+def test_an_attempt_that_was_overtaken_puts_nothing(place: Path) -> None:
+    first, second = files_of(place, 1), files_of(place, 2)
+    give(first, place / "one", "first")
+    give(second, place / "one", "second")
+    with pytest.raises(FileTrouble, match="a later attempt of this task has begun"):
+        first.put()
+    first.remove()
+    assert names(place / "fences") == ["7.0.0"]
+    second.put()
+    assert (place / "one").read_text() == "second"
+    late = files_of(place, 1)  # it began before the second, and is only now so far
+    late._outputs = first._outputs
+    for wanted in late._outputs:
+        os.makedirs(os.path.dirname(wanted.path), exist_ok=True)
+        Path(wanted.path).write_text("late")
+    with pytest.raises(FileTrouble, match="a later attempt"):
+        late.put()
+    assert (place / "one").read_text() == "second"
+    assert [name for name in names(place) if not name.startswith("slot")] == ["fences", "one", "uploads"]
+
+
+def test_an_older_attempt_that_begins_late_does_not_stop_the_later_one(place: Path) -> None:
+    second, first = files_of(place, 2), files_of(place, 1)
+    give(second, place / "one", "second")
+    give(first, place / "one", "first")
+    with pytest.raises(FileTrouble, match="a later attempt"):
+        first.put()
+    second.put()
+    assert (place / "one").read_text() == "second"
+
+
+def test_tasks_and_ranks_are_fenced_apart(place: Path) -> None:
+    all_files = [files_of(place, task, task=task, rank=rank) for task in (0, 1) for rank in (0, 1)]
+    for number, files in enumerate(all_files):
+        give(files, place / f"out-{number}", str(number))
+    for files in all_files:
+        files.put()
+    assert [(place / f"out-{number}").read_text() for number in range(4)] == ["0", "1", "2", "3"]
+
+
+PUTTING = """
+import sys
+from pathlib import Path
+from headway.engines import local_files
+from headway.engines.local_frames import Launch
+from msgspec import Raw
+from headway.files import Output
+
+place = Path(sys.argv[1])
+launch = Launch(7, 0, 1, 0, 1, (0,), None, None, "", None, Raw(b""), str(place / "uploads"), True)
+files = local_files.AttemptFiles(str(place / "slot"), str(place / "fences"), launch)
+files.answer(Output(place / "one")).write_text("first")
+with files._fence.passed():
+    print("passing", flush=True)
+    sys.stdin.read()
+    (place / "one").write_text("first")
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_later_attempt_waits_for_one_that_is_just_putting(place: Path, killed: bool) -> None:
+    """Another process is held within its putting: the later attempt begins when it is over, or dead."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PUTTING, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdin is not None
+        assert first.stdout is not None
+        assert first.stdout.readline() == "passing\n"
+        second = files_of(place, 2)
+        begun = threading.Event()
+
+        def begin() -> None:
+            give(second, place / "one", "second")
+            begun.set()
+
+        thread = threading.Thread(target=begin)
+        thread.start()
+        assert not begun.wait(0.2)
+        if killed:
+            first.kill()
+        else:
+            first.stdin.close()
+        assert begun.wait(20)
+        thread.join()
+        first.wait(20)
+    assert (place / "one").exists() != killed
+    second.put()
+    assert (place / "one").read_text() == "second"
+
+
+def test_what_a_killed_attempt_left_beside_its_target_goes(place: Path) -> None:
+    first, second = files_of(place, 1), files_of(place, 2)
+    give(first, place / "one", "first")
+    first._staged(first._outputs[0])  # and then it is killed
+    assert ".one.7.0.1.0" in names(place)
+    give(second, place / "one", "second")
+    second.put()
+    assert [name for name in names(place) if "one" in name] == ["one"]
