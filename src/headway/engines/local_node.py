@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -43,6 +44,12 @@ _BURIAL_SECONDS = 5.0
 _AGAIN_SECONDS = 0.02
 _LOG_TAIL = 2000
 _TRIES_MAX = 100
+
+_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+"""How many files tasks may have open: as many as this process might when it began, whatever it does with its own limit.
+
+Programs that use `select` cannot cope with more than they are used to.
+"""
 
 
 class Owner(Protocol):
@@ -165,7 +172,7 @@ class LocalNode:
                     self._kept.resolve(),
                     self.spec.slots,
                 )
-                words += (self._orphaned_after, listener.fileno(), lock)
+                words += (self._orphaned_after, listener.fileno(), lock, _FILES)
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "headway.engines.local_guard", *map(str, words)],
                     stdin=subprocess.DEVNULL,

@@ -5,21 +5,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
+import resource
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
+from typing import Final
 
+import msgspec
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from headway import wire
 from headway.errors import HeadwayError, InvalidInput
+
+log = logging.getLogger(__name__)
+
+FILES_KEPT: Final = 128
+"""Files that callers leave to the server itself, or a tenth of all where that is more: the journal, nodes, uploads."""
+
+_SAY_AGAIN_SECONDS: Final = 60.0
 
 
 class Server(uvicorn.Server):
-    """Ends when told so, instead of looking ten times a second whether it shall; leaves signals to us."""
+    """Ends when told so, instead of looking ten times a second whether it shall; leaves signals to us.
+
+    It has as many files open as the system lets it; callers beyond that are told so.
+    """
 
     def __init__(self, app: ASGIApp, end: asyncio.Event) -> None:
         super().__init__(
@@ -27,7 +47,7 @@ class Server(uvicorn.Server):
                 app,
                 interface="asgi3",
                 loop="none",
-                http="httptools",
+                http=_line(allow_files()),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -49,6 +69,48 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave them as they are."""
         yield
+
+
+def allow_files() -> int:
+    """Have as many files open at once as the system lets this process; how many."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = 1 << 20 if most == resource.RLIM_INFINITY else most
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    return allowed
+
+
+def _line(files: int) -> type[HttpToolsProtocol]:
+    """uvicorn's end of a connection, for a process that may have so many files open."""
+    most = max(1, files - max(FILES_KEPT, files // 10))
+    said = -_SAY_AGAIN_SECONDS
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal said
+        error = f"{most} callers are connected, as many as may be with {files} open files"
+        if time.monotonic() >= said + _SAY_AGAIN_SECONDS:
+            said = time.monotonic()
+            log.warning("%s: more are refused", error)
+        body = wire.ErrorBody(
+            error, "Ask again when there are fewer; or have the server started under a higher `ulimit -Hn`."
+        )
+        packed = wire.MSGPACK in Request(scope).headers.get("accept", "")
+        answer = Response(
+            wire.encode(body) if packed else msgspec.json.encode(body),
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            {"Connection": "close"},
+            wire.MSGPACK if packed else wire.JSON,
+        )
+        await answer(scope, receive, send)
+
+    class Line(HttpToolsProtocol):
+        """One connection."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > most:
+                self.app = refuse
+
+    return Line
 
 
 def listen(host: str, port: int) -> socket.socket:
