@@ -1,0 +1,105 @@
+"""What is read from a journal is what happened: held to what a simulation of the same events has measured."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.errors import HeadwayError
+from headway.live.history import history
+from headway.live.journal import FILE, Batch, Journal, event_row
+from headway.metrics import summarise
+from headway.model.events import Event, JobCancelled, JobChanged
+from headway.model.instant import SECOND
+from headway.model.job import Kind
+from headway.model.node import NodeSpec
+from headway.model.schedule import Schedule
+from headway.model.workload import Workload, workload_of
+from headway.policies import registry
+from headway.sim.faults import Outage
+from headway.sim.kernel import Simulation
+
+CLUSTER = (NodeSpec("slow", 4), NodeSpec("fast", 3, speed=2.0))
+OUTAGES = [Outage("fast", 20 * SECOND, 45 * SECOND), Outage("slow", 60 * SECOND, 61 * SECOND)]
+
+
+def mixed(seed: int, jobs: int = 50) -> Workload:
+    chance = np.random.default_rng(seed)
+    rigid = chance.random(jobs) < 0.3
+    return workload_of(
+        release=np.sort(chance.integers(0, 90, jobs)) * SECOND,
+        runtime=(run := chance.integers(1, 15, jobs)) * SECOND,
+        estimate=run * SECOND,
+        tasks=np.where(rigid, 1, chance.integers(1, 9, jobs)),
+        width=np.where(rigid, chance.integers(1, 4, jobs), 1),
+        kind=np.where(rigid, Kind.RIGID, Kind.BAG),
+        due=chance.integers(10, 200, jobs) * SECOND,
+        priority=chance.integers(0, 5, jobs).astype(float),
+    )
+
+
+def journal_of(folder: Path, policy: str, events: list[Event], *, first: int = 0) -> Path:
+    journal = Journal(folder)
+    journal.store_snapshot(first, Scheduler(registry.find, policy).dump(), (), unused_since=0)
+    rows = [event_row(seq, event.at, event) for seq, event in enumerate(events, first + 1)]
+    journal.write(Batch(events=rows))
+    journal.close()
+    return folder
+
+
+def story(schedule: Schedule) -> dict[str, Any]:
+    """All that a journal can know of a run."""
+    names = ("release", "start", "end", "slots", "status", "priority", "due", "rounds")
+    columns = {name: getattr(schedule, name).tolist() for name in names}
+    assert schedule.holdings is not None
+    columns |= {name: getattr(schedule.holdings, name).tolist() for name in ("at", "job")}
+    columns["held"] = schedule.holdings.slots.tolist()
+    return columns | {name: getattr(schedule, name) for name in ("begin", "busy", "lost", "kills", "decisions")}
+
+
+@pytest.mark.parametrize("policy", ["deadline", "edf", "priority:emergency=4", "easy"])
+def test_a_journal_tells_what_the_simulation_of_its_events_has_measured(policy: str, tmp_path: Path) -> None:
+    workload, events = mixed(seed=3), list[Event]()
+    simulated = Simulation(workload, CLUSTER, registry.find, policy, outages=OUTAGES, journal=events).run()
+    found = history(journal_of(tmp_path, policy, events), registry.find)
+    assert story(found) == story(simulated)
+    assert found.offered == simulated.offered
+    told, known = summarise(found), summarise(simulated)
+    for name in known:
+        if not name.startswith("decision_"):  # nobody has written down how long a decision took
+            assert told[name] == pytest.approx(known[name], nan_ok=True), name
+    if "emergency" in policy:
+        assert found.kills > 0
+
+
+def test_jobs_that_were_changed_or_cancelled_have_their_last_terms(tmp_path: Path) -> None:
+    workload, events = mixed(seed=4, jobs=6), list[Event]()
+    Simulation(workload, CLUSTER, registry.find, "edf", journal=events).run()
+    submitted = [position for position, event in enumerate(events) if type(event).__name__ == "JobSubmitted"]
+    last = submitted[-1]
+    at = events[last].at
+    # The last job is changed and the cancelled as soon as it is there; what it would have done is not fed any more.
+    events[last + 1 :] = [JobChanged(at, 5, priority=77.0), JobCancelled(at, 5)]
+    found = history(journal_of(tmp_path, "edf", events), registry.find)
+    assert found.priority.tolist()[:5] == workload.priority.tolist()[:5]
+    assert found.priority[5] == 77.0
+    assert summarise(found)["jobs_cancelled"] == 1
+    assert found.until == at  # other jobs go on: what is known ends with the last event
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(HeadwayError, match="cannot be read"):
+        history(tmp_path, registry.find)
+    with pytest.raises(HeadwayError, match="has no jobs"):
+        history(journal_of(tmp_path / "empty", "edf", []), registry.find)
+    with pytest.raises(HeadwayError, match="has not kept its events from the first on"):
+        history(journal_of(tmp_path / "later", "edf", [], first=7), registry.find)
+    (tmp_path / FILE).write_bytes(b"no database at all, but long enough to be looked at")
+    with pytest.raises(HeadwayError, match="cannot be read") as failed:
+        history(tmp_path, registry.find)
+    assert isinstance(failed.value.__cause__, sqlite3.Error)
