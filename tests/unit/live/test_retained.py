@@ -1,0 +1,222 @@
+"""What the journal lets go of, in small parts, and what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headway import wire
+from headway.live.journal import Batch, Journal, JournalFull, encode, event_row
+from headway.live.retained import LAST
+from headway.model.events import Outcome, Woke
+from headway.testing import job
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(tmp_path / "data")) as journal:
+        yield journal
+
+
+class Rows:
+    """Rows to be written, with message numbers given in order."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.batch = Batch()
+        self.number = journal.last()[1]
+
+    def job(self, number: int, tasks: int = 0, *, ended: int | None = None, functions: str = "") -> None:
+        work = encode(wire.Commands((wire.Command(("true",)),)))
+        self.batch.jobs.append((number, 1, "", "me", 0, encode(job(number)), functions, work))
+        for task in range(tasks):
+            self.result(number, task)
+        if ended is not None:
+            self.end(number, ended)
+
+    def result(self, job: int, task: int, **ending: str) -> None:
+        self.number += 1
+        body = encode(wire.TaskResult(job, task, 1, wire.TaskEnding(Outcome.SUCCEEDED, **ending)))
+        self.batch.messages.append((self.number, 1, job, task, self.number, "succeeded", bool(ending), body))
+
+    def end(self, job: int, at: int) -> None:
+        self.number += 1
+        self.batch.messages.append((self.number, 1, job, None, at, "succeeded", 0, None))
+        self.batch.ended.append(("succeeded", 0, at, 0, 0, job))
+
+    def acknowledge(
+        self, job: int, first: int = 0, last: int = LAST, *, at: int = 0, number: int | None = None
+    ) -> None:
+        self.batch.acknowledged.append((job, first, last, self.number if number is None else number, at))
+
+    def write(self) -> None:
+        self.journal.write(self.batch)
+        self.batch = Batch()
+
+
+@pytest.fixture
+def rows(journal: Journal) -> Rows:
+    return Rows(journal)
+
+
+def kept(journal: Journal, job: int) -> list[int]:
+    """Tasks of a job whose results are there."""
+    found, _ = journal.results([wire.TaskRange(job)], 1 << 20)
+    return [msgspec.msgpack.decode(body, type=wire.TaskResult).task for body in found]
+
+
+def told(journal: Journal) -> list[tuple[int, int | None]]:
+    """Job and task of every message."""
+    return [(row.job, row.task) for row in journal.messages(0, 1000)]
+
+
+def test_only_what_was_acknowledged_long_enough_ago_goes(journal: Journal, rows: Rows) -> None:
+    for number in (1, 2, 3):
+        rows.job(number, 2, ended=9)
+    rows.acknowledge(1, at=10)
+    rows.acknowledge(2, at=20)
+    rows.write()
+    assert journal.retained.oldest() == 10
+    journal.retained.clear_acknowledged(9, 100)
+    assert len(told(journal)) == 9
+    journal.retained.clear_acknowledged(10, 100)
+    assert told(journal) == [(2, 0), (2, 1), (2, None), (3, 0), (3, 1), (3, None)]
+    assert journal.retained.oldest() == 20
+    journal.retained.clear_acknowledged(10**9, 100)
+    assert told(journal) == [(3, 0), (3, 1), (3, None)]
+    assert journal.retained.oldest() is None
+
+
+def test_it_goes_in_small_parts(journal: Journal, rows: Rows) -> None:
+    rows.job(1, 10, ended=9)
+    rows.job(2, 3, ended=9)
+    rows.acknowledge(1)
+    rows.acknowledge(2)
+    rows.write()
+    left = [len(told(journal))]
+    while journal.retained.oldest() is not None:
+        journal.retained.clear_acknowledged(0, 4)
+        left.append(len(told(journal)))
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= 5
+    assert len(left) > 4
+
+
+def test_what_came_after_the_acknowledgement_stays(journal: Journal, rows: Rows) -> None:
+    """A whole job is acknowledged while it goes on: only results that were told then are meant."""
+    rows.job(1, 2)
+    rows.acknowledge(1)
+    rows.result(1, 2)
+    rows.end(1, 9)
+    rows.write()
+    journal.retained.clear_acknowledged(0, 100)
+    assert kept(journal, 1) == [2]
+    assert told(journal) == [(1, 2), (1, None)]
+    rows.acknowledge(1)
+    rows.write()
+    journal.retained.clear_acknowledged(0, 100)
+    assert told(journal) == []
+
+
+def test_results_of_an_open_job_go_but_what_is_done_is_counted(journal: Journal, rows: Rows) -> None:
+    rows.job(1, 5)
+    rows.acknowledge(1, 1, 3)
+    rows.write()
+    journal.retained.clear_acknowledged(0, 100)
+    assert kept(journal, 1) == [0, 3, 4]
+    assert journal.progress() == {1: (5, 0)}
+    assert journal.retained.oldest() is None
+    rows.end(1, 9)
+    rows.acknowledge(1)
+    rows.write()
+    journal.retained.clear_acknowledged(0, 100)
+    assert told(journal) == []
+
+
+def test_paths_of_output_files_are_told(journal: Journal, rows: Rows) -> None:
+    rows.job(1)
+    rows.result(1, 0, stdout_path="/out", stderr_path="/err")
+    rows.result(1, 1, stdout_path="/other")
+    rows.end(1, 9)
+    rows.acknowledge(1, 0, 1)
+    rows.write()
+    assert journal.retained.clear_acknowledged(0, 100) == ["/out", "/err"]
+    assert journal.retained.clear([1, 2]) == (1, ["/other"])
+    assert journal.retained.clear([1]) == (0, [])
+
+
+def test_numbers_of_messages_are_not_used_again(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        rows = Rows(journal)
+        rows.job(1, 3, ended=9)
+        rows.acknowledge(1)
+        rows.write()
+        journal.retained.clear_acknowledged(0, 100)
+        assert told(journal) == []
+    with closing(Journal(tmp_path)) as journal:
+        assert journal.last()[1] == 4
+
+
+def test_an_acknowledgement_of_what_was_cleared_by_hand_harms_nothing(journal: Journal, rows: Rows) -> None:
+    rows.job(1, 2, ended=9)
+    rows.job(2, 2, ended=9)
+    rows.acknowledge(1)
+    rows.write()
+    assert journal.retained.clear([1]) == (1, [])
+    assert journal.retained.oldest() is None
+    rows.acknowledge(1)
+    rows.acknowledge(2)
+    rows.write()
+    journal.retained.clear_acknowledged(0, 100)
+    assert told(journal) == []
+
+
+def test_uploads_go_when_nobody_needs_them(journal: Journal, rows: Rows) -> None:
+    for name, used in (("lately", 200), ("open", 1), ("kept", 1), ("old", 1)):
+        rows.batch.uploads.append((name, used))
+    rows.job(1, functions="some open")
+    rows.job(2, 1, ended=9, functions="old")
+    rows.batch.outputs.append((2, 0, "kept"))
+    rows.write()
+    assert journal.retained.drop_uploads(100) == ["old"]
+    assert journal.retained.uploads() == {"lately", "open", "kept"}
+    rows.acknowledge(2)
+    rows.write()
+    journal.retained.clear_acknowledged(0, 100)
+    assert journal.retained.drop_uploads(100) == ["kept"]
+    journal.retained.keep_upload("lately", 50)  # a clock that was set back makes nothing older
+    assert journal.retained.drop_uploads(100) == []
+    assert journal.retained.has_upload("lately")
+    assert not journal.retained.has_upload("old")
+
+
+def test_jobs_that_ended_long_ago(journal: Journal, rows: Rows) -> None:
+    for number, at in ((1, 30), (2, 10), (3, 20)):
+        rows.job(number, 1, ended=at)
+    rows.job(4, 1)
+    rows.write()
+    assert journal.retained.ended_until(20, 10) == [2, 3]
+    assert journal.retained.ended_until(10**9, 2) == [2, 3]
+    journal.retained.clear([2])
+    assert journal.retained.ended_until(20, 10) == [3]
+
+
+def test_a_full_disk_keeps_everything(journal: Journal, rows: Rows) -> None:
+    rows.job(1, 2, ended=9)
+    rows.acknowledge(1)
+    rows.write()
+    journal.limit_pages(1)
+    with pytest.raises(JournalFull):
+        journal.write(
+            Batch(events=[event_row(1, 1, Woke(1))], uploads=[(f"{number:064}", 1) for number in range(1000)])
+        )
+    assert journal.retained.uploads() == set()
+    assert kept(journal, 1) == [0, 1]
+    journal.limit_pages(10_000)
+    journal.retained.clear_acknowledged(0, 100)
+    assert told(journal) == []
