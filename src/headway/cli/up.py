@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 @click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, help="Port to listen on; default any that is free.")
-@click.option("--lease", type=float, help="Seconds of silence after which a node is lost; default 10.")
-@click.option("--check-every", type=float, help="Seconds between two looks of the status checker; 0: off.")
+@click.option("--lease", default="10s", show_default=True, help="How long a node may be silent before it is lost.")
+@click.option("--check-every", help="The status checker's period, 0: off; default as it was before, first 5s.")
 @click.option(
     "--retention", default="1d", show_default=True, help="How long acknowledged results are kept, as 1.5h; 0."
 )
@@ -44,8 +44,8 @@ def up(
     data: str | None,
     host: str,
     port: int,
-    lease: float | None,
-    check_every: float | None,
+    lease: str,
+    check_every: str | None,
     retention: str,
     keep_unacknowledged: str | None,
     upload_max: int,
@@ -60,7 +60,6 @@ def up(
     from headway.cli.show import period_in, seconds_in
     from headway.client.address import data_directory
     from headway.config import read_cluster, uniform_cluster
-    from headway.engines.local import LEASE_SECONDS
     from headway.live.retention import Keep
     from headway.live.server import Settings, run
     from headway.model.instant import from_seconds
@@ -80,7 +79,6 @@ def up(
         click.echo(f"Headway is up at {running.url} with {size}.")
         click.echo(f"Its token is in {running.token_file}; ctrl-c ends it in order.")
 
-    silence = LEASE_SECONDS if lease is None else lease
     rounds = period_in(period)
     settings = Settings(
         Path(data_directory(data)),
@@ -90,8 +88,8 @@ def up(
         port,
         decider="" if decider == "none" else decider,
         period=None if rounds is None else from_seconds(rounds),
-        lease=silence,
-        check_every=check_every,
+        lease=seconds_in(lease, "--lease"),
+        check_every=None if check_every is None else seconds_in(check_every, "--check-every"),
         keep=Keep(
             from_seconds(seconds_in(retention, "--retention")),
             None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,7 @@ import pytest
 from headway import __version__, wire
 from headway.live.checker import Checker
 from headway.live.driver import Driver
-from headway.live.journal import SCHEMA, Journal
+from headway.live.journal import ADDED, SCHEMA, Journal
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.policies.registry import find
@@ -36,14 +37,15 @@ class Rig:
         self.api, self.driver, self.engine, self.ended = api, driver, engine, ended
 
     async def send(
-        self, method: str, target: str, body: bytes | list[bytes] = b"", **headers: str
+        self, method: str, target: str, body: bytes | list[bytes] = b"", *, hangs_up: bool = False, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of an answer."""
+        """Status, headers and body of an answer; who `hangs_up` does so instead of sending the end of the body."""
         parts = body if isinstance(body, list) else [body]
         messages = [
-            {"type": "http.request", "body": part, "more_body": number < len(parts)}
+            {"type": "http.request", "body": part, "more_body": hangs_up or number < len(parts)}
             for number, part in enumerate(parts, 1)
         ]
+        messages.append({"type": "http.disconnect"})
         sent: list[Any] = []
         complete = asyncio.Event()
 
@@ -459,8 +461,76 @@ def test_every_route_and_table_has_its_page() -> None:
     assert [route.name for route in wire.ROUTES if f"| `{route.method} {route.path}` |" not in routes] == []
     tables = (pages / "journal.md").read_text("utf-8")
     with closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(SCHEMA)
+        db.executescript(SCHEMA + ADDED)
         for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             (line,) = [line for line in tables.splitlines() if line.startswith(f"| `{table}` |")]
             columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
             assert [column for column in columns if f"`{column}`" not in line] == []
+
+
+def test_a_file_goes_up_and_comes_down_as_it_is(tmp_path: Path) -> None:
+    content = b"some bytes \x00\xff" * 1000
+    name = hashlib.sha256(content).hexdigest()
+    headers = {"authorization": f"Bearer {TOKEN}", "content_type": wire.OCTETS}
+
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.UPLOADED, upload=name, status=404)
+        path = wire.UPLOAD.path.format(upload=name)
+        for _ in range(2):
+            status, _, body = await rig.send("PUT", path, [content[:7], content[7:]], **headers)
+            assert (status, json.loads(body)) == (200, {"name": name, "size": len(content)})
+        assert await rig.ask(wire.UPLOADED, upload=name) == wire.Upload(name, len(content))
+        status, told, body = await rig.send("GET", wire.DOWNLOAD.path.format(upload=name), **headers)
+        assert (status, told["content-type"], body) == (200, wire.OCTETS, content)
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "length", "status", "error"),
+    [
+        ("0" * 64, b"12", "2", 400, "allowed: the SHA-256 of the bytes that were sent"),
+        ("short", b"12", "2", 400, "64 digits in hexadecimal"),
+        ("0" * 64, b"12345", "5", 413, "the upload has 5 bytes or more; allowed: 4"),
+        ("0" * 64, b"12345", "", 413, "the upload has 5 bytes or more; allowed: 4"),
+    ],
+)
+def test_a_file_that_is_not_as_announced_is_refused(
+    tmp_path: Path, name: str, content: bytes, length: str, status: int, error: str
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.driver.retention.uploads._size_max = 4
+        path = wire.UPLOAD.path.format(upload=name)
+        got, _, body = await rig.send("PUT", path, content, authorization=f"Bearer {TOKEN}", content_length=length)
+        assert got == status
+        assert error in json.loads(body)["error"]
+        for route in (wire.UPLOADED, wire.DOWNLOAD):
+            await rig.ask(route, upload="0" * 64, status=404)
+
+    run(tmp_path, scenario)
+
+
+def test_who_hangs_up_within_a_file_leaves_nothing(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        path = wire.UPLOAD.path.format(upload="0" * 64)
+        status, _, _ = await rig.send("PUT", path, [b"part"], hangs_up=True, authorization=f"Bearer {TOKEN}")
+        assert status == 400
+        assert list(rig.driver.retention.uploads.folder.iterdir()) == []
+
+    run(tmp_path, scenario)
+
+
+def test_only_who_submitted_a_job_acknowledges_its_results(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission(new_job(tasks=2), client="mine"))
+        await rig.end(1, 0)
+        refusal = await rig.ask(
+            wire.ACKNOWLEDGE, wire.Acknowledgement("other", (wire.TaskRange(1),)), status=403
+        )
+        assert refusal.error == "client 'other' acknowledges results of job 1, which another client submitted"
+        await rig.ask(wire.ACKNOWLEDGE, wire.Acknowledgement("mine", (wire.TaskRange(9),)), status=404)
+        answer = await rig.ask(wire.ACKNOWLEDGE, wire.Acknowledgement("mine", (wire.TaskRange(1, 0, 1),)))
+        assert answer == wire.Done(1)
+        assert rig.driver.journal.retained.oldest() == 5_000_000
+
+    run(tmp_path, scenario)
