@@ -45,7 +45,8 @@ class Rig:
             {"type": "http.request", "body": part, "more_body": hangs_up or number < len(parts)}
             for number, part in enumerate(parts, 1)
         ]
-        messages.append({"type": "http.disconnect"})
+        if hangs_up:
+            messages.append({"type": "http.disconnect"})
         sent: list[Any] = []
         complete = asyncio.Event()
 
@@ -81,12 +82,12 @@ class Rig:
         return start["status"], found, b"".join(part.get("body", b"") for part in sent[1:])
 
     async def ask(
-        self, route: wire.Route, body: Any = None, *, job: int = 0, node: str = "", query: str = "", status: int = 200
+        self, route: wire.Route, body: Any = None, *, query: str = "", status: int = 200, **names: int | str
     ) -> Any:
-        """The answer in MessagePack, of the route's type or an `ErrorBody`."""
+        """The answer in MessagePack, of the route's type or an `ErrorBody`; `names` stand in the path."""
         got, headers, content = await self.send(
             route.method,
-            route.path.format(job=job, node=node) + query,
+            route.path.format(**{"job": 0, "node": "", "upload": "", **names}) + query,
             b"" if body is None else wire.encode(body),
             authorization=f"Bearer {TOKEN}",
             accept=wire.MSGPACK,
@@ -524,9 +525,7 @@ def test_only_who_submitted_a_job_acknowledges_its_results(tmp_path: Path) -> No
     async def scenario(rig: Rig) -> None:
         await rig.ask(wire.SUBMIT, submission(new_job(tasks=2), client="mine"))
         await rig.end(1, 0)
-        refusal = await rig.ask(
-            wire.ACKNOWLEDGE, wire.Acknowledgement("other", (wire.TaskRange(1),)), status=403
-        )
+        refusal = await rig.ask(wire.ACKNOWLEDGE, wire.Acknowledgement("other", (wire.TaskRange(1),)), status=403)
         assert refusal.error == "client 'other' acknowledges results of job 1, which another client submitted"
         await rig.ask(wire.ACKNOWLEDGE, wire.Acknowledgement("mine", (wire.TaskRange(9),)), status=404)
         answer = await rig.ask(wire.ACKNOWLEDGE, wire.Acknowledgement("mine", (wire.TaskRange(1, 0, 1),)))
