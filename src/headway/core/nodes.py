@@ -57,9 +57,8 @@ def resize(state: State, node: NodeView, slots: int, *, at_once: bool) -> None:
 
 def shed(state: State, node: NodeView) -> None:
     """Let go of idle slots that the node shall not have any more; of the node, if it drains and is idle."""
-    if node.draining:
-        if not state.busy & node.slots:
-            remove(state, node)
+    if node.draining and not state.busy & node.slots:
+        remove(state, node)
     elif node.closing:
         idle = node.closing & ~state.busy
         node.slots &= ~idle

@@ -59,7 +59,7 @@ def decide(question: language.Question, policies: PolicySource, default: str) ->
     Raises:
         InvalidInput: no such policy, or not with these parameters.
         Contradiction: no core could be in the state that the snapshot describes.
-        PolicyRaised: the policy failed.
+        PolicyRaised: the policy failed, or wants what does not exist.
     """
     text = question.policy or default
     policy = policies(text)
@@ -68,12 +68,15 @@ def decide(question: language.Question, policies: PolicySource, default: str) ->
     if question.explain:
         state.arrived, state.recording = None, True
     try:
-        return policy(state)
+        plan = policy(state)
     except Exception as raised:
         log.exception("policy %s raised", text)
         raise PolicyRaised(
             f"policy {text} raised {type(raised).__name__}: {raised}", "The log has the traceback."
         ) from raised
+    if any(wanted.slots < 0 or wanted.slots >> len(state.slot_nodes) for wanted in plan.allocations):
+        raise PolicyRaised(f"policy {text} wants slots that do not exist", "Its allocations are wrong.")
+    return plan
 
 
 class Decider:
