@@ -21,19 +21,19 @@ count = 2
 
 
 class Up:
-    """A server with two nodes of one slot; its data directory outlives it.
+    """A server with two nodes of one slot, or those of another cluster file; its data directory outlives it.
 
     Attributes:
         data: the data directory.
         url, pid: of the server that runs now.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cluster: str = CLUSTER) -> None:
         self.data = folder / "data"
         self.url = ""
         self.pid = 0
         self._cluster = folder / "cluster.toml"
-        self._cluster.write_text(CLUSTER)
+        self._cluster.write_text(cluster)
         self._log = folder / "log"
         self._process: subprocess.Popen[str] | None = None
 
