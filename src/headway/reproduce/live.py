@@ -45,7 +45,7 @@ SCALE: Final = 0.2
 JOBS: Final = 60
 SLOTS: Final = 8
 LOAD: Final = 1.0
-SECONDS: Final = 45.0
+SECONDS: Final = 50.0
 """What all work of the replayed sample takes on the slots at least; with gaps at its end a run takes little more."""
 
 MIDDLE_LEAST: Final = SECOND // 5

@@ -1,0 +1,123 @@
+"""Lin14 chapter 6: what its figures say of the policies, on few samples of a made-up log and, at hand, of the real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headway.model.instant import SECOND
+from headway.reproduce import failure
+from headway.reproduce.failure import DOWN, DUE, apart, curve, simulated
+from headway.reproduce.published import CLAIMS, PENALTY, VIOLATION, Found, found, verdict
+from headway.reproduce.samples import LOG, Log, open_log
+from headway.reproduce.standin import standin
+from headway.reproduce.sweep import Row, column, sweep
+from headway.sim.experiment import run
+
+
+POLICIES = ("priority", "deadline:spare=priority", "deadline:spare=due", "edf")
+"""Those of the figures."""
+
+SAMPLES = 3
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return sweep(Log(standin(), "made up", is_standin=True), POLICIES, [None], SAMPLES, processes=1)
+
+
+def judged(rows: list[Row]) -> dict[tuple[str, str, str | None], tuple[str, Found]]:
+    answers = {}
+    for claim in CLAIMS:
+        ours = found(claim, rows)
+        answers[claim.figure, claim.policy, claim.against] = verdict(claim, ours), ours
+    return answers
+
+
+def hold_what_holds(rows: list[Row]) -> None:
+    """What of 6.3.2 our runs bear out, whichever samples are drawn."""
+    answers = judged(rows)
+    for figure in ("fig6.2", "fig6.3"):
+        assert answers[figure, "priority", None][0] == "holds"
+        assert answers[figure, "deadline:spare=priority", None][0] == "holds"
+        # Ours is much lower than the quarter of the thesis.
+        word, ours = answers[figure, "deadline:spare=due", "edf"]
+        assert (word, ours.value < 0.05) == ("holds in part", True)
+    for figure in ("fig6.4", "fig6.5"):
+        word, ours = answers[figure, "priority", "edf"]
+        assert (word, ours.value > 1.5) == ("holds in part", True)
+        assert answers[figure, "deadline:spare=due", "edf"][0] == "holds"
+        # The gap of two to three magnitudes between the spare rules does not come about with us.
+        assert answers[figure, "deadline:spare=due", "deadline:spare=priority"][0] == "does not hold"
+
+
+def test_on_the_standin(rows: list[Row]) -> None:
+    """6.3.2 and figures 6.2 to 6.5."""
+    hold_what_holds(rows)
+
+
+def test_on_the_log(shared_data: Callable[[str], Path]) -> None:
+    """6.3.2 and figures 6.2 to 6.5, on five samples as in the thesis."""
+    hold_what_holds(sweep(open_log(shared_data(str(LOG))), POLICIES, [None], 5, processes=1))
+
+
+def test_no_job_of_the_log_is_as_long_as_the_thesis_says(shared_data: Callable[[str], Path]) -> None:
+    """6.3.2 has jobs of "500 to 800 seconds" after scaling; in the cleaned log none has more than 448."""
+    log = open_log(shared_data(str(LOG)))
+    assert len(log.workload) == 32135  # 6.3
+    assert 448 < log.workload.runtime.max() / SECOND * 0.001 < 449
+
+
+def test_every_policy_sees_the_same_jobs(rows: list[Row]) -> None:
+    """6.3.2: "All of the policies used identical sample set"."""
+    for policy in POLICIES:
+        for differ in (False, True):
+            assert column(rows, "jobs_due", policy, None, differ).tolist() == [320] * SAMPLES
+    assert (column(rows, VIOLATION, "edf", None, False) > 0).any()
+    assert (column(rows, PENALTY, "edf", None, False) > 0).all()
+
+
+class TestFigure61:
+    """6.2: eight workers, one job due in four minutes, six workers down from 0:55 to 1:55."""
+
+    def test_all_that_is_said_of_it_holds_in_the_simulator(self) -> None:
+        sentences = failure.remarks(simulated())
+        assert len(sentences) == 6
+        assert all(sentence.startswith("holds: ") for sentence in sentences), sentences
+
+    def test_the_curves_part_when_the_workers_go_down(self) -> None:
+        curves = simulated()
+        normal, failed = (curves[name].sampled(1.0, DUE) for name in ("normal", "failure"))
+        down, back = map(round, DOWN)
+        assert normal[:down].tolist() == failed[:down].tolist()
+        assert set(failed[down:back]) == {2}
+        assert failed[back] > normal[back]
+        assert 0.5 < apart(curves["normal"], curves["failure"]) < 2
+        assert apart(curves["normal"], curves["normal"]) == 0
+
+    def test_a_remark_that_is_not_so_says_so(self) -> None:
+        curves = simulated()
+        assert [
+            sentence.partition(":")[0] for sentence in failure.remarks({**curves, "failure": curves["normal"]})
+        ] == [
+            *("holds", "holds", "holds"),
+            *("does not hold", "does not hold", "holds"),
+        ]
+
+    def test_scaled_it_is_the_same(self) -> None:
+        """So that live runs can take less than a minute."""
+        whole, scaled = (
+            curve(
+                run(failure.bag(scale), failure.machines(), failure.POLICY, period=round(failure.PERIOD * scale * 1e6)),
+                scale,
+            )
+            for scale in (1.0, 0.2)
+        )
+        assert apart(whole, scaled) < 0.01
+
+    def test_without_rounds_in_between_the_statistics_change_nothing(self) -> None:
+        """4.4: rounds are held periodically as well, for the statistics to be used."""
+        never = curve(run(failure.bag(), failure.machines(), failure.POLICY))
+        assert set(never.slots[never.at < 200]) == {4}
