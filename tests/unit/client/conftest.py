@@ -28,8 +28,10 @@ class FakeServer:
         asked: how often each route was asked, by name.
         submissions: bodies as they came, repeated ones too.
         cleared, cancelled: ids of jobs.
+        acknowledged: acknowledgements as they came.
+        uploads: files by name.
         drop: names of routes whose next answer is lost after the server has done its work.
-        refuse: what to answer to the next submission instead of accepting it.
+        refuse: what to answer to the next submission or upload instead of accepting it.
         inline_max: results of more bytes do not come with their messages.
         forgets_blobs: whether it has no function of an earlier submission.
         held: whether tasks wait for `run_held`.
@@ -40,6 +42,8 @@ class FakeServer:
         self.submissions: list[wire.Submission] = []
         self.cleared: list[int] = []
         self.cancelled: list[int] = []
+        self.acknowledged: list[wire.Acknowledgement] = []
+        self.uploads: dict[str, bytes] = {}
         self.drop: list[str] = []
         self.refuse: tuple[int, wire.ErrorBody] | None = None
         self.inline_max = 1 << 16
@@ -85,7 +89,7 @@ class FakeServer:
                     fake.drop.remove(name)
                     self.close_connection = True
                     return
-                content = wire.encode(answer)
+                content = answer if isinstance(answer, bytes) else wire.encode(answer)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
@@ -123,14 +127,19 @@ class FakeServer:
         parts = urlsplit(target)
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         numbers = [int(part) for part in parts.path.split("/") if part.isdigit()]
-        shape = "/".join("{job}" if part.isdigit() else part for part in parts.path.split("/"))
+        long = [part for part in parts.path.split("/") if len(part) == 64]
+        shape = "/".join("{job}" if part.isdigit() and part not in long else part for part in parts.path.split("/"))
+        for part in long:
+            shape = shape.replace(part, "{upload}")
         route = next(r for r in wire.ROUTES if r.method == method and r.path == shape)
         self.asked[route.name] += 1
         if headers.get("Authorization") != f"Bearer {TOKEN}":
             return route.name, 401, wire.ErrorBody("wrong token", "Look into DATA/token.")
-        decoded = msgspec.msgpack.decode(body, type=route.body) if route.body is not None else None
+        decoded: Any = body if route.body is bytes else None
+        if route.body not in (None, bytes):
+            decoded = msgspec.msgpack.decode(body, type=route.body)
         with self._news:
-            status, answer = getattr(self, f"_on_{route.name}")(decoded, query, numbers)
+            status, answer = getattr(self, f"_on_{route.name}")(decoded, query, long or numbers)
         return route.name, status, answer
 
     def run_held(self) -> None:
@@ -251,6 +260,29 @@ class FakeServer:
             self._end(job, JobStatus.CANCELLED)
         self.cancelled += going
         return 200, wire.Done(len(going))
+
+    def _on_acknowledge(self, body: wire.Acknowledgement, *_: Any) -> tuple[int, Any]:
+        self.acknowledged.append(body)
+        if any(self._clients[tasks.job - 1] != body.client for tasks in body.results):
+            return 403, wire.ErrorBody("which another client submitted")
+        return 200, wire.Done(1)
+
+    def _on_upload(self, body: bytes, _: Any, names: list[str]) -> tuple[int, Any]:
+        if self.refuse is not None:
+            (status, error), self.refuse = self.refuse, None
+            return status, error
+        self.uploads[names[0]] = body
+        return 200, wire.Upload(names[0], len(body))
+
+    def _on_uploaded(self, _: Any, __: Any, names: list[str]) -> tuple[int, Any]:
+        if names[0] not in self.uploads:
+            return 404, wire.ErrorBody("there is no such upload")
+        return 200, wire.Upload(names[0], len(self.uploads[names[0]]))
+
+    def _on_download(self, _: Any, __: Any, names: list[str]) -> tuple[int, Any]:
+        if names[0] not in self.uploads:
+            return 404, wire.ErrorBody("there is no such upload")
+        return 200, self.uploads[names[0]]
 
     def _on_clear(self, body: wire.JobsNamed, *_: Any) -> tuple[int, Any]:
         self.cleared += body.jobs
