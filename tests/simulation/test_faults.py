@@ -28,7 +28,7 @@ from headway.sim.world import World
 SUCCEEDED = STATUSES.index(JobStatus.SUCCEEDED)
 POLICIES = [
     *("fcfs", "sjf", "easy", "conservative", "edf", "priority", "priority:reserve=0.4,spare=due"),
-    *("proportion", "workload", "deadline", "deadline:spare=priority", "heft"),
+    *("proportion", "workload", "deadline", "deadline:spare=priority", "heft", "tempo"),
 ]
 
 

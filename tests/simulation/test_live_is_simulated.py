@@ -17,8 +17,8 @@ from headway import wire
 from headway.engines import base
 from headway.live.driver import Driver
 from headway.live.journal import Journal
-from headway.model.events import Event, JobSubmitted
-from headway.model.instant import NEVER, SECOND
+from headway.model.events import Event, JobSubmitted, Outcome
+from headway.model.instant import NEVER, SECOND, from_seconds
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.workload import Workload, workload_of
@@ -62,6 +62,12 @@ class TimedEngine(FakeEngine):
         lasts = round(int(self._workload.runtime[assignment.job - 1]) / speed)
         heappush(self.ends, (self._clock.now() + lasts, assignment.key))
 
+    def kill(self, job: int, task: int, attempt: int) -> None:
+        """End it at once."""
+        super().kill(job, task, attempt)
+        self.ends = sorted(end for end in self.ends if end[1] != (job, task, attempt))
+        asyncio.get_running_loop().call_soon(self.end, job, task, attempt, Outcome.KILLED)
+
 
 async def settle(driver: Driver) -> None:
     """Let the driver take in what has arrived, until nothing more follows."""
@@ -79,7 +85,12 @@ async def run_live(workload: Workload, policy: str, folder: Path) -> list[Event]
     await driver.start(CLUSTER)
     jobs = list(specs(workload))
     while jobs or engine.ends:
-        at = min(jobs[0].release if jobs else NEVER, engine.ends[0][0] if engine.ends else NEVER)
+        wakes = (from_seconds(seconds) for seconds in clock.alarms)
+        at = min(
+            jobs[0].release if jobs else NEVER,
+            engine.ends[0][0] if engine.ends else NEVER,
+            min((wake for wake in wakes if wake > clock.now()), default=NEVER),
+        )
         clock.advance((at - clock.now()) / SECOND)
         submissions = []
         while jobs and jobs[0].release == at:

@@ -90,13 +90,13 @@ class Tempo:
         floor: whether no job holds a slot while one of higher priority holds none.
         kill: whether running tasks of bags are killed, to be redone, where that costs less than the wait. Without it
             no job gets more slots than it needs to be on time, so that some are idle when an urgent job comes.
-        lookahead: how early a due date is felt, > 0, in units of the mean time the present jobs still need.
+        lookahead: how early a due date is felt, > 0, as a part of the time the present jobs still need in all.
         per_instant: one round for all events of an instant, instead of one after each event.
     """
 
     floor: bool = True
     kill: bool = True
-    lookahead: float = 0.5
+    lookahead: float = 0.2
     per_instant: bool = True
     task_rounds: ClassVar[bool] = False
 
@@ -158,13 +158,13 @@ class Round:
             return stake
         if job.kind is Kind.WORKFLOW:
             nodes, plan = self.view.nodes.values(), job.spec.plan
-            stake.usable = sum(max(node.spec.slots_for(plan[ready].cores) for node in nodes) for ready in job.again)
+            cores = (plan[ready].cores for ready in job.again)
+            stake.usable = sum(max((node.spec.slots_for(core) for node in nodes), default=0) for core in cores)
             stake.work = stake.waiting
             return stake
         for attempt in attempts:
             slot = attempt.slots.bit_length() - 1
-            # One that runs longer than was expected is taken to need as long again as it is over the time.
-            ends = float(abs(attempt.expected_end - now) or 1)
+            ends = self._ends_in(attempt)
             stake.waiting -= job.sized(job.estimate, attempt.task)
             if not attempt.ending and self.open >> slot & 1:
                 stake.running.append((ends, slot, float(now - attempt.saved)))
@@ -181,7 +181,7 @@ class Round:
         for stake in self.stakes:
             longest = stake.task / capacity if stake.job.ready else max(run[0] for run in stake.running)
             stake.need = max(longest, stake.work / min(stake.usable, size) / capacity)
-        scale = self.policy.lookahead * math.fsum(stake.need for stake in self.stakes) / len(self.stakes)
+        scale = self.policy.lookahead * math.fsum(stake.work for stake in self.stakes) / size / capacity
         for stake in self.stakes:
             slack = max(0.0, stake.due - now - stake.need)
             # Falls like the exponential of the rule at first; made of exact operations, so every machine decides alike.
@@ -283,11 +283,14 @@ class Round:
 
     def _lane(self, slots: Slots) -> list[Opening]:
         """Slots of one class, those first that can be had soonest."""
-        now = self.view.now
-        return sorted(
-            Opening(float(abs(self.on[slot].expected_end - now) or 1) if slot in self.on else 0.0, slot)
-            for slot in numbers(slots)
-        )
+        return sorted(map(self._opening, numbers(slots)))
+
+    def _opening(self, slot: int) -> Opening:
+        return Opening(self._ends_in(self.on[slot]) if slot in self.on else 0.0, slot)
+
+    def _ends_in(self, attempt: AttemptView) -> float:
+        """How long a task still runs; one that is over its time is taken to need as long again as it is over."""
+        return float(abs(attempt.expected_end - self.view.now) or 1)
 
     def _soonest(self, stake: Stake) -> Opening | None:
         """Take the open slot on which a task of the job would end first."""
@@ -313,16 +316,20 @@ class Round:
     def _fill(self, stake: Stake) -> None:
         """Give the job the slots it lacks: those it can have soonest, or some at once by a kill."""
         lacking = min(stake.share - count(stake.slots), stake.job.ready * stake.least)
-        if stake.job.kind is Kind.RIGID and stake.job.held & self.open:
-            for slot in numbers(lowest(stake.job.held & self.open, lacking)):  # it goes on gathering these
-                self._give(stake, slot)
-                lacking -= 1
-        found = (self._soonest(stake) for _ in range(lacking))
-        openings = [opening for opening in found if opening is not None]
+        openings: list[Opening] = []
+        if stake.job.kind is Kind.RIGID:  # it goes on gathering the slots it holds
+            gathered = lowest(stake.job.held & self.open, lacking)
+            openings = [self._opening(slot) for slot in numbers(gathered)]
+            self.open &= ~gathered
+        while len(openings) < lacking and (opening := self._soonest(stake)):
+            openings.append(opening)
+        if stake.job.kind is Kind.RIGID and len(openings) < stake.least:
+            for opening in openings:  # the tasks of workflows before it took more than their share
+                self._return(opening)
+            return
         if self.policy.kill and stake.job.kind is Kind.BAG and openings:
             openings = self._hasten(stake, openings)
-        for opening in openings:
-            self._give(stake, opening.slot)
+        stake.slots |= of_numbers(opening.slot for opening in openings)
 
     def _place(self, plan: Plan, stake: Stake) -> None:
         """Place a workflow's ready tasks; where a node has no room now, keep its slots until bags have left them."""

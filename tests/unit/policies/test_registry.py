@@ -86,7 +86,7 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
         "priority": [("reserve", 0.0), ("spare", "none"), ("emergency", math.inf), ("per_instant", True)],
         "proportion": [("spare", "none"), ("per_instant", True)],
         "sjf": [("per_instant", False)],
-        "tempo": [("floor", True), ("kill", True), ("lookahead", 0.5), ("per_instant", True)],
+        "tempo": [("floor", True), ("kill", True), ("lookahead", 0.2), ("per_instant", True)],
         "workload": [("period", 60.0), ("spare", "priority"), ("emergency", math.inf), ("per_instant", True)],
     }
     assert all(offers[name].summary.endswith(".") for name in NAMES)
