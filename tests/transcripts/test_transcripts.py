@@ -3,7 +3,8 @@
     # what it shows
     policy NAME[:key=value,...]     the policy, or `scripted`: then the plan of each round is written under its event
     10 submit 1 tasks=2             at 10 s this happens (see `Play.event`); times of terms are seconds as well
-       <- hold 1 on a:0 kill        scripted policies only: what the policy wants in the round that follows
+       <- hold 1 on a:0 kill        scripted policies only: what the policy wants in the round that follows; under
+                                    `advised 3`: what the decider wants, in answer to question 3
        -> launch 1.0#1 on a:0       what the core asks for: job 1, task 0, attempt 1, slot 0 of node a
     ? job 1 = running               how things stand (see `Play.answer`)
 
@@ -22,8 +23,12 @@ from pathlib import Path
 import pytest
 
 from headway.core.scheduler import Scheduler
-from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
+from headway.model.actions import Action, Conclude, Consult, Kill, Launch, Settle, Wake
 from headway.model.events import (
+    Advised,
+    DeciderBack,
+    DeciderChosen,
+    DeciderFailed,
     Event,
     JobCancelled,
     JobChanged,
@@ -42,7 +47,7 @@ from headway.model.events import (
 )
 from headway.model.instant import Instant, from_seconds, seconds_text
 from headway.model.job import JobSpec, TaskSpec
-from headway.model.plan import Claim, Plan
+from headway.model.plan import Claim, Plan, PlanRecord
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import Policy, Snapshot
 from headway.policies import registry
@@ -118,6 +123,14 @@ class Play:
                 return NodesHeard(at, tuple(words))
             case "policy":
                 return PolicyChosen(at, first)
+            case "decider":
+                return DeciderChosen(at, first)
+            case "advised":
+                return Advised(at, int(first), PlanRecord.of(self.script(self.scheduler.state)))
+            case "failed":
+                return DeciderFailed(at, int(first), "gone")
+            case "back":
+                return DeciderBack(at)
             case "wake":
                 return Woke(at)
         return {"down": NodeDown, "up": NodeUp, "drain": NodeDrained, "leave": NodeLeft}[verb](at, first)
@@ -140,9 +153,11 @@ class Play:
                 return f"conclude {of} {status.value}"
             case Wake(at=at):
                 return f"wake {seconds_text(at)}"
+            case Consult(question=question):
+                return f"consult {question}"
 
     def answer(self, question: str) -> str:
-        """How things stand: a job, why it waits, what it holds; a slot; what was ignored, and what refused anew."""
+        """How things stand: a job, why it waits, what it holds; a slot; what was asked, ignored, and refused anew."""
         verb, _, of = question.partition(" ")
         state = self.scheduler.state
         match verb:
@@ -156,6 +171,10 @@ class Play:
                 return waiting.reason.value + at
             case "slot":
                 return state.slot_statuses()[self.script.slot(state, of)].value
+            case "question":
+                return str(self.scheduler.question or "none")
+            case "rounds":
+                return str(self.scheduler.rounds)
             case "ignored":
                 return str(self.scheduler.ignored)
             case "refused":
