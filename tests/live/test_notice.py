@@ -90,7 +90,7 @@ def test_a_node_that_is_only_slow_to_answer_is_kept(server: tuple[Up, Client]) -
     until(lambda: all(node.up for node in client.nodes()))
     before, began = agent(up, "n-2"), time.time()
     os.kill(before, signal.SIGSTOP)
-    time.sleep(LEASE / 2)
+    time.sleep(LEASE / 3)
     os.kill(before, signal.SIGCONT)
     time.sleep(LEASE)
     assert lost(client, began) == []

@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from headway import __version__, wire
-from headway.live.checker import Checker
+from headway.live.checker import PERIOD, Checker
+from headway.live.checks import MetricRow
 from headway.live.driver import Driver
 from headway.live.journal import ADDED, SCHEMA, Journal
 from headway.model.actions import JobStatus
@@ -531,5 +532,38 @@ def test_only_who_submitted_a_job_acknowledges_its_results(tmp_path: Path) -> No
         answer = await rig.ask(wire.ACKNOWLEDGE, wire.Acknowledgement("mine", (wire.TaskRange(1, 0, 1),)))
         assert answer == wire.Done(1)
         assert rig.driver.journal.retained.oldest() == 5_000_000
+
+    run(tmp_path, scenario)
+
+
+def test_the_status_checker_is_shown_and_changed_and_what_was_found_is_told(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        assert await rig.ask(wire.CHECKER) == wire.CheckerReport(True, PERIOD, ())
+        assert (await rig.ask(wire.SET_CHECKER, wire.CheckerChange(on=False))).on is False
+        changed = await rig.ask(wire.SET_CHECKER, wire.CheckerChange(every=2_000_000))
+        assert (changed.on, changed.every) == (False, 2_000_000)
+        refused = await rig.ask(wire.SET_CHECKER, wire.CheckerChange(on=True, every=5), status=400)
+        assert refused.error == "period of the status checker is 5e-06; allowed: 0.1 to 86400 seconds"
+        assert (await rig.ask(wire.CHECKER)).on is False, "all of a change or nothing"
+        found = [MetricRow(at, "n", "x.y", float(at)) for at in (1, 2)]
+        rig.driver.journal.checks.write(found, (), (), (), metrics_since=0, statuses_since=0)
+        assert (await rig.ask(wire.METRICS)) == wire.Metrics(()), "nothing was found since the start"
+        page = await rig.ask(wire.METRICS, query="?since=0&limit=1&node=n&metric=x.y")
+        assert page == wire.Metrics((wire.Metric(1, "n", "x.y", 1.0),), True)
+        assert (await rig.ask(wire.METRICS, query="?since=2")) == wire.Metrics((wire.Metric(2, "n", "x.y", 2.0),))
+        assert (await rig.ask(wire.METRICS, query="?since=0&node=m")) == wire.Metrics(())
+        for query in ("?since=-1", "?limit=0", "?nodes=n"):
+            assert (await rig.ask(wire.METRICS, query=query, status=400)).error
+        assert await rig.ask(wire.INCIDENTS) == wire.Incidents(())
+        for number in range(3):
+            rig.driver.incident("test_kind", f"subject {number}", "detail")
+        await asyncio.sleep(0)
+        told = await rig.ask(wire.INCIDENTS, query="?limit=2")
+        assert [one.subject for one in told.incidents] == ["subject 1", "subject 2"]
+        assert told.more
+        assert told.incidents[0] == wire.IncidentReport(
+            told.incidents[1].number - 1, 5_000_000, "test_kind", "subject 1", "detail"
+        )
+        assert (await rig.ask(wire.INCIDENTS, query=f"?after={told.incidents[1].number}")) == wire.Incidents(())
 
     run(tmp_path, scenario)
