@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from headway.checkpoints import checkpoint, resumed
     from headway.client.client import Client
     from headway.client.executor import HeadwayExecutor
     from headway.client.job import Job, Task
@@ -33,6 +34,8 @@ __all__ = [
     "Waiters",
     "as_completed",
     "HeadwayExecutor",
+    "checkpoint",
+    "resumed",
     "TaskFailed",
     "RemoteTraceback",
     "HeadwayError",
@@ -59,6 +62,8 @@ _PLACES: Final = {
     "Waiters": "headway.client.waiters",
     "as_completed": "headway.client.waiters",
     "HeadwayExecutor": "headway.client.executor",
+    "checkpoint": "headway.checkpoints",
+    "resumed": "headway.checkpoints",
     "TaskFailed": "headway.client.pickling",
     "RemoteTraceback": "headway.client.pickling",
     "HeadwayError": "headway.errors",

@@ -122,7 +122,7 @@ class FakeEngine:
     Attributes:
         running: what was launched and has not ended, by job, task and attempt.
         launched: everything that was ever launched, in order.
-        killed, acknowledged: what was asked for, in order.
+        killed, acknowledged, forgotten: what was asked for, in order.
         kept: ends that were reported and not acknowledged yet.
         nodes: those in service, as they are now; empty before the start.
         unwilling: names of nodes that cannot be started, and what is said of each.
@@ -134,6 +134,7 @@ class FakeEngine:
         self.launched: list[base.Assignment] = []
         self.killed: list[base.AttemptKey] = []
         self.acknowledged: list[base.AttemptKey] = []
+        self.forgotten: list[tuple[JobId, int | None]] = []
         self.kept: list[base.Ended] = list(found.ended)
         self.nodes: tuple[NodeSpec, ...] = ()
         self.unwilling: dict[str, base.EngineError] = {}
@@ -189,6 +190,10 @@ class FakeEngine:
         """Note it, and keep that end no longer."""
         self.acknowledged.append((job, task, attempt))
         self.kept = [ended for ended in self.kept if ended.key != (job, task, attempt)]
+
+    def forget(self, job: JobId, task: int | None = None) -> None:
+        """Note it."""
+        self.forgotten.append((job, task))
 
     async def stop(self) -> None:
         """Let go of what runs."""

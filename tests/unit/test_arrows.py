@@ -14,11 +14,12 @@ import pytest
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 
-LEAF = {"model", "errors", "wire", "files"}
+LEAF = {"checkpoints", "model", "errors", "wire", "files"}
 
 # Each room of the package, and the rooms it may import besides itself.
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
+    "checkpoints": {"errors"},
     "files": {"errors"},
     "model": {"errors"},
     "wire": {"model", "errors"},
@@ -43,7 +44,7 @@ OUTERMOST = {"__main__", "cli", "testing"}
 
 # The modules that join leaves with the rest, and what they may import beyond their room's arrows.
 JOINS = {
-    "headway": {"client", "errors", "files", "live", "metrics", "model", "policies", "sim", "traces"},
+    "headway": {"checkpoints", "client", "errors", "files", "live", "metrics", "model", "policies", "sim", "traces"},
     "headway.sim.experiment": {"metrics", "pictures", "policies", "traces"},
     "headway.live.server": {"collectors", "engines", "policies", "traces", "web"},
 }

@@ -12,6 +12,9 @@ nobody waits for any more (attempts are numbered, late answers are fenced by the
 - An end is kept until the driver acknowledges it, so that a driver that dies before the result is durable is told
   again.
 - A node that is back (`NodeBack`) runs nothing of what it ran before.
+- What a task saves (`headway.checkpoint` in a function, files in the folder HEADWAY_CHECKPOINT of a command) is there
+  for its later attempts, whichever node they run on, until `forget`. An earlier attempt that still runs somewhere
+  cannot change it any more once a later one uses it.
 - There are never two of a name: a node that another engine's process serves already is not taken into service.
 
 All methods are called, and all reports made, in the thread of the driver's event loop. `report` is never called from
@@ -91,7 +94,9 @@ class Command(msgspec.Struct, frozen=True):
         argv: program, looked for on PATH, and its arguments; at least one text.
         cwd: folder it runs in; empty: the one the driver was started in.
         env: variables added to the node's environment, which also has HEADWAY_JOB, HEADWAY_TASK, HEADWAY_ATTEMPT,
-            HEADWAY_RANK and HEADWAY_WIDTH (of a rigid job), HEADWAY_NODE and, with inputs or outputs, HEADWAY_SCRATCH.
+            HEADWAY_RANK and HEADWAY_WIDTH (of a rigid job), HEADWAY_NODE, HEADWAY_CHECKPOINT (a folder that the later
+            attempts of the task, of the same rank, find as this one left it) and, with inputs or outputs,
+            HEADWAY_SCRATCH.
         stdin, stdout, stderr: paths of files, relative ones from `cwd`. Empty: nothing to read; output kept by the
             engine, see `Ending`.
         inputs: files to be fetched before it starts into a folder of the attempt's own: URLs by path there.
@@ -227,6 +232,14 @@ class Ended(msgspec.Struct, frozen=True):
         return (self.job, self.task, self.attempt)
 
 
+class Saved(msgspec.Struct, frozen=True):
+    """An attempt, all members of it, has saved a checkpoint; told at most once a second."""
+
+    job: JobId
+    task: int
+    attempt: int
+
+
 class NodeLost(msgspec.Struct, frozen=True):
     """A node died or fell silent, and every attempt that had a member there with it; no `Ended` follows for them."""
 
@@ -254,7 +267,7 @@ class Noticed(msgspec.Struct, frozen=True):
     detail: str
 
 
-Report = Started | Ended | NodeLost | NodeBack | Heard | Noticed
+Report = Started | Ended | Saved | NodeLost | NodeBack | Heard | Noticed
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -266,6 +279,8 @@ class Found(msgspec.Struct, frozen=True):
 
     running: frozenset[AttemptKey] = frozenset()
     ended: tuple[Ended, ...] = ()
+    saved: frozenset[JobId] = frozenset()
+    """Jobs of which checkpoints are kept."""
 
 
 class Engine(Protocol):
@@ -323,6 +338,10 @@ class Engine(Protocol):
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """The driver has made the end durable, or does not want it: the engine may forget it."""
+        ...
+
+    def forget(self, job: JobId, task: int | None = None) -> None:
+        """Nothing more of this task runs, or of any of the job: what was saved of it is removed."""
         ...
 
     async def stop(self) -> None:

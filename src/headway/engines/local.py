@@ -9,8 +9,8 @@ driver connects to it (`local_agent`). The folder belongs to its owner alone (mo
 who knows the secret in it. A lock, held by guard and agent, allows one agent a node.
 
 What is in the folder: `secret`; `nodes/NODE/` with `lock`, `socket`, `log`, the slots' output and the files of what
-they run (`local_files`); `output/JOB/` with the output of attempts (`local_output`); `fences/` of tasks that put
-outputs.
+they run (`local_files`); `output/JOB/` with the output of attempts (`local_output`); `checkpoints/JOB/TASK/` with what
+they have saved (`local_checkpoints`); `fences/` of tasks that put outputs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw
 
+from headway.engines import local_checkpoints
 from headway.engines.base import (
     Assignment,
     AttemptKey,
@@ -38,6 +39,7 @@ from headway.engines.base import (
     NodeLost,
     Noticed,
     Report,
+    Saved,
     Started,
 )
 from headway.engines.local_frames import (
@@ -47,7 +49,9 @@ from headway.engines.local_frames import (
     Kill,
     Launch,
     MemberEnded,
+    MemberSaved,
     MemberStarted,
+    MemberUnreadable,
     Ping,
     Ready,
     Standing,
@@ -84,6 +88,7 @@ class LocalEngine:
 
     def __init__(self, root: Path, *, lease: float = LEASE_SECONDS, orphaned_after: float = ORPHANED_SECONDS) -> None:
         self._root = root
+        self._checkpoints = Path(local_checkpoints.root(str(root / "output")))
         self._lease = lease
         self._orphaned_after = orphaned_after
         self._nodes: dict[str, LocalNode] = {}
@@ -195,6 +200,13 @@ class LocalEngine:
             for node in held.nodes if isinstance(held, _Gang) else (held,):
                 node.acknowledge((job, task, attempt))
 
+    def forget(self, job: JobId, task: int | None = None) -> None:
+        """Remove a folder, if it is there."""
+        path = self._checkpoints / str(job)
+        path = path if task is None else path / str(task)
+        if path.exists():
+            self._loop.run_in_executor(None, local_checkpoints.remove, str(path))
+
     async def stop(self) -> None:
         """End every node with all its processes."""
         for task in (*self._tending.values(), *((self._listening,) if self._listening else ())):
@@ -235,6 +247,22 @@ class LocalEngine:
                 return
         if held is not None:
             self._tell(Started(*key))
+
+    def on_saved(self, node: LocalNode, message: MemberSaved) -> None:
+        """A member has saved a checkpoint; a gang has when all its members have."""
+        key = (message.job, message.task, message.attempt)
+        held = self._attempts.get(key)
+        if isinstance(held, _Gang):
+            held.saved.add(message.rank)
+            if len(held.saved) < len(held.parts):
+                return
+            held.saved.clear()
+        if held is not None:
+            self._tell(Saved(*key))
+
+    def on_unreadable(self, message: MemberUnreadable) -> None:
+        """The task goes on from an earlier checkpoint, or from its start."""
+        self._tell(Noticed("checkpoint_unreadable", f"job {message.job}, task {message.task}", message.detail))
 
     def on_ready(self, node: LocalNode, message: Ready) -> None:
         """A member of a gang has its slots; with the last one, all start."""
@@ -394,7 +422,7 @@ class LocalEngine:
         for fence in (self._root / "fences").iterdir():  # of tasks that were ended when nobody could take it down
             if not any(fence.name.startswith(f"{job}.{task}.") for job, task, _ in running):
                 fence.unlink()
-        return Found(frozenset(running), tuple(ended))
+        return Found(frozenset(running), tuple(ended), local_checkpoints.jobs(str(self._checkpoints)))
 
     async def _tend(self, node: LocalNode) -> None:
         """Start a node anew each time it is lost, at once or, if it keeps dying, after a while."""
@@ -448,6 +476,7 @@ class _Gang:
         nodes: each of them once.
         ready: ranks that have their slots.
         started: ranks that run.
+        saved: ranks that have saved a checkpoint since all had.
         endings: of members that have ended.
         failed: the first rank that ended without success.
     """
@@ -458,6 +487,7 @@ class _Gang:
         self.nodes = tuple(dict.fromkeys(parts))
         self.ready: set[int] = set()
         self.started: set[int] = set()
+        self.saved: set[int] = set()
         self.endings: dict[int, Ending] = {}
         self.failed: int | None = None
 

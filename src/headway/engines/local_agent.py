@@ -27,8 +27,8 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import Raw
 
+from headway.engines import local_checkpoints, local_slot
 from headway.engines import local_output as output
-from headway.engines import local_slot
 from headway.engines.base import Ending
 from headway.engines.local_frames import (
     VERSION,
@@ -40,16 +40,20 @@ from headway.engines.local_frames import (
     Kill,
     Launch,
     MemberEnded,
+    MemberSaved,
     MemberStarted,
+    MemberUnreadable,
     Ping,
     Pong,
     Ready,
     Resize,
+    Saved,
     Shelf,
     Standing,
     Stop,
     Taken,
     ToAgent,
+    Unreadable,
     Welcome,
     decode_command,
     decode_from_slot,
@@ -147,6 +151,8 @@ class _Agent:
         self.ended: dict[Key, list[MemberEnded]] = {}
         self.timed: set[Run] = set()
         self.limited: set[Run] = set()
+        self.commands: set[Run] = set()
+        self.look_at = 0.0
         self.fork_again: float | None = None
 
         self.folder = folder
@@ -163,7 +169,7 @@ class _Agent:
             for fd, mask in self.epoll.poll(self.patience()):
                 if handler := self.handlers.get(fd):
                     handler(mask)
-            if self.timed or self.limited or self.fork_again is not None:
+            if self.timed or self.limited or self.commands or self.fork_again is not None:
                 self.on_time()
             if time.monotonic() - self.heard > self.orphaned_after:
                 self.stopping = True
@@ -184,6 +190,8 @@ class _Agent:
             until += [run.until for run in self.timed if run.until is not None]
         if self.limited:
             until.append(time.monotonic() + WATCH_SECONDS)
+        if self.commands:
+            until.append(self.look_at)
         if self.fork_again is not None:
             until.append(self.fork_again)
         return max(0.0, min(until) - time.monotonic())
@@ -366,6 +374,10 @@ class _Agent:
             self.timed.add(run)
         if limit is not None:
             self.limited.add(run)
+        if not launch.function:
+            if not self.commands:
+                self.look_at = run.since + local_checkpoints.LOOK_SECONDS
+            self.commands.add(run)
         if not launch.fetches:
             run.started = True
             if self.starts:
@@ -402,6 +414,7 @@ class _Agent:
                 slot.run = None
         self.timed.discard(run)
         self.limited.discard(run)
+        self.commands.discard(run)
         member = MemberEnded(*run.key, launch.rank, launch.width, ending)
         self.ended.setdefault(run.key, []).append(member)
         self.outbox.append(frame(member))
@@ -423,6 +436,14 @@ class _Agent:
             if used > limit:
                 self.limited.discard(run)
                 self.kill(run, Outcome.OUT_OF_MEMORY, f"used {used} bytes of memory; allowed: {limit}")
+        if self.commands and self.look_at <= now:
+            self.look_at = now + local_checkpoints.LOOK_SECONDS
+            for run in self.commands:
+                place = local_checkpoints.place(self.kept, run.launch)
+                latest = local_checkpoints.latest(f"{place}.{run.launch.attempt}")
+                if latest > run.saved:
+                    run.saved = latest
+                    self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
         if self.fork_again is not None and self.fork_again <= now:
             self.fork_again = None
             for slot in self.slots:
@@ -515,9 +536,16 @@ class _Agent:
             except msgspec.DecodeError:
                 self.kill(run, Outcome.EXITED, "wrote to a file descriptor that was not its own")
                 continue
-            if isinstance(said, Fetched):
-                self.on_fetched(run)
-                continue
+            match said:
+                case Fetched():
+                    self.on_fetched(run)
+                    continue
+                case Saved():
+                    self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
+                    continue
+                case Unreadable():
+                    self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail)))
+                    continue
             if said.spent:
                 self.replace(slot)
             self.finish(run, said.ending)

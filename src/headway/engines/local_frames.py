@@ -192,7 +192,24 @@ class Taken(Frame, frozen=True, tag=16):
     """Agent to driver, in answer to `Hello`: I have a driver. Nothing follows."""
 
 
-ToDriver = Welcome | Taken | Ready | MemberStarted | MemberEnded | Pong
+class MemberSaved(Frame, frozen=True, tag=17):
+    """Agent to driver: a member has saved a checkpoint."""
+
+    job: int
+    task: int
+    attempt: int
+    rank: int
+
+
+class MemberUnreadable(Frame, frozen=True, tag=18):
+    """Agent to driver: a member found a checkpoint that it cannot read."""
+
+    job: int
+    task: int
+    detail: str
+
+
+ToDriver = Welcome | Taken | Ready | MemberStarted | MemberEnded | Pong | MemberSaved | MemberUnreadable
 
 
 class Fetched(Frame, frozen=True, tag=21):
@@ -210,12 +227,22 @@ class Done(Frame, frozen=True, tag=22):
     ending: Raw
 
 
+class Saved(Frame, frozen=True, tag=23):
+    """Slot to agent: what it runs has saved a checkpoint."""
+
+
+class Unreadable(Frame, frozen=True, tag=24):
+    """Slot to agent: what it runs found a checkpoint that it cannot read."""
+
+    detail: str
+
+
 encode = msgspec.msgpack.Encoder().encode
 decode_ending = msgspec.msgpack.Decoder(Ending).decode
 decode_launch = msgspec.msgpack.Decoder(Launch).decode
 decode_call = msgspec.msgpack.Decoder(CallFrame).decode
 decode_command = msgspec.msgpack.Decoder(CommandFrame).decode
-decode_from_slot = msgspec.msgpack.Decoder(Fetched | Done).decode
+decode_from_slot = msgspec.msgpack.Decoder(Fetched | Done | Saved | Unreadable).decode
 
 
 def to_agent_decoder() -> msgspec.msgpack.Decoder[ToAgent]:

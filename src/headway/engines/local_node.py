@@ -24,7 +24,9 @@ from headway.engines.local_frames import (
     Acknowledge,
     Hello,
     MemberEnded,
+    MemberSaved,
     MemberStarted,
+    MemberUnreadable,
     Pong,
     Ready,
     Resize,
@@ -60,6 +62,12 @@ class Owner(Protocol):
 
     def on_started(self, node: LocalNode, message: MemberStarted) -> None:
         """A member runs."""
+
+    def on_saved(self, node: LocalNode, message: MemberSaved) -> None:
+        """A member has saved a checkpoint."""
+
+    def on_unreadable(self, message: MemberUnreadable) -> None:
+        """A member has a checkpoint that cannot be read."""
 
     def on_ready(self, node: LocalNode, message: Ready) -> None:
         """A member of a gang can start."""
@@ -347,6 +355,10 @@ class _Line(asyncio.Protocol):
                     self._owner.on_ended(node, message)
                 case MemberStarted() as message:
                     self._owner.on_started(node, message)
+                case MemberSaved() as message:
+                    self._owner.on_saved(node, message)
+                case MemberUnreadable() as message:
+                    self._owner.on_unreadable(message)
                 case Ready() as message:
                     self._owner.on_ready(node, message)
                 case Pong():

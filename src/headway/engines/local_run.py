@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 
 from headway.engines.local_frames import Launch, Shelf, Splitter
 from headway.model.events import Outcome
@@ -114,11 +115,14 @@ class Run:
         ready: has its slots, waits for `Go` (gangs).
         since: when it was handed to its slot's process; None until then.
         started: it runs, and does not fetch its inputs any more.
+        saved: when a command changed its checkpoint last, in nanoseconds of the clock of files.
         until: when its time is over; None: never.
         verdict: why it is being killed.
     """
 
-    __slots__ = ("body", "key", "launch", "pickled", "ready", "since", "slots", "started", "until", "verdict")
+    __slots__ = (
+        *("body", "key", "launch", "pickled", "ready", "saved", "since", "slots", "started", "until", "verdict"),
+    )
 
     def __init__(self, launch: Launch, body: bytes, slots: list[Slot], pickled: bytes | None) -> None:
         self.key = (launch.job, launch.task, launch.attempt)
@@ -129,5 +133,6 @@ class Run:
         self.ready = False
         self.since: float | None = None
         self.started = False
+        self.saved = time.time_ns()
         self.until: float | None = None
         self.verdict: tuple[Outcome, str] | None = None

@@ -25,6 +25,8 @@ import cloudpickle
 import msgspec
 from msgspec import Raw
 
+from headway import checkpoints
+from headway.engines import local_checkpoints
 from headway.engines import local_output as output
 from headway.engines.base import Ending, Output
 from headway.engines.local_frames import (
@@ -198,7 +200,11 @@ class _Slot:
             outcome, result, detail, code = Outcome.REFUSED, None, loaded, None
         else:
             self.begin(launch)
+            place = local_checkpoints.place(self.kept, launch)
+            teller = local_checkpoints.Teller(self.channel)
+            checkpoints.current = checkpoints.Checkpoints(place, launch.attempt, teller)
             outcome, result, detail, code = _called(*loaded, call.result_max)
+            checkpoints.current = None
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         if os.getpid() != self.pid:  # a child that the function forked and did not end
             os._exit(0)
@@ -253,7 +259,9 @@ class _Slot:
         cwd = command.cwd or home
         paths = output.streams(command, home)
         opened = []
+        saves = ""
         try:
+            saves = local_checkpoints.begin(self.kept, launch)
             stdin = os.open(output.resolved(command.stdin, cwd) if command.stdin else os.devnull, os.O_RDONLY)
             opened.append(stdin)
             for number, path in enumerate(paths, 1):
@@ -271,12 +279,14 @@ class _Slot:
                     "HEADWAY_ATTEMPT": str(launch.attempt),
                     "HEADWAY_RANK": str(launch.rank),
                     "HEADWAY_WIDTH": str(launch.width),
+                    "HEADWAY_CHECKPOINT": saves,
                     **({"HEADWAY_SCRATCH": home} if home else {}),
                     **command.env,
                 },
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
+            local_checkpoints.end(saves)
             return Ending(Outcome.REFUSED, detail=f"cannot start {command.argv[0]!r}: {error}")
         finally:
             for number in opened:
@@ -285,6 +295,7 @@ class _Slot:
         while pid != started.pid:  # orphans of the command end here too
             pid, status, usage = os.wait4(-1, 0)
         started.returncode = code = os.waitstatus_to_exitcode(status)
+        local_checkpoints.end(saves)
         stdout, stderr = (
             output.named(path) if path else self.taken(launch, number) for number, path in enumerate(paths, 1)
         )

@@ -49,6 +49,7 @@ from headway.model.events import (
     NodeUp,
     Outcome,
     TaskEnded,
+    TaskSaved,
     TaskStarted,
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -220,6 +221,8 @@ class Driver:
         wanted = {(attempt.job.id, attempt.task, attempt.number) for attempt in state.attempts() if not attempt.ending}
         turn.actions[:0] = [Kill(*key) for key in sorted(found.running - wanted)]
         self.journal.write(turn.batch)
+        for job in found.saved - self.open.keys():
+            self._engine.forget(job)
         self._perform(turn)
         self._serving = True
         self.retention.start()
@@ -480,10 +483,12 @@ class Driver:
         turn.spent += work.spent_files(ended, kept=kept)
 
     def _take_rare(
-        self, turn: _Turn, report: base.Started | base.NodeLost | base.NodeBack | base.Heard | base.Noticed
+        self, turn: _Turn, report: base.Started | base.Saved | base.NodeLost | base.NodeBack | base.Heard | base.Noticed
     ) -> None:
         now = turn.now
         match report:
+            case base.Saved():
+                self._ledger.feed(turn, TaskSaved(now, report.job, report.task, report.attempt))
             case base.Started():
                 self._ledger.feed(turn, TaskStarted(now, report.job, report.task, report.attempt))
             case base.NodeLost():
@@ -541,6 +546,8 @@ class Driver:
                 self._launch(action)
         for key in turn.acknowledged:
             self._engine.acknowledge(*key)
+        for _, _, job, task, *_ in turn.batch.messages:  # a task is settled, or a job has ended
+            self._engine.forget(job, task)
         self.nodes.follow()
         for path in turn.spent:
             path.unlink(missing_ok=True)

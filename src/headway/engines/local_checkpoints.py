@@ -1,0 +1,85 @@
+"""Where attempts on this machine save: CHECKPOINTS/JOB/TASK/RANK.ATTEMPT, beside the folder of their output."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+from contextlib import suppress
+from typing import Final
+
+from headway.checkpoints import take_over
+from headway.engines.local_frames import Launch, Saved, Unreadable, frame
+
+LOOK_SECONDS: Final = 1.0
+"""How often it is told at most that an attempt has saved, and looked whether a command has."""
+
+
+def root(kept: str) -> str:
+    """The folder of all checkpoints; `kept` is that of the output of attempts."""
+    return os.path.join(os.path.dirname(kept), "checkpoints")
+
+
+def place(kept: str, launch: Launch) -> str:
+    """The path of the folders of a member's attempts, without the attempt's number."""
+    return os.path.join(root(kept), str(launch.job), str(launch.task), str(launch.rank))
+
+
+def begin(kept: str, launch: Launch) -> str:
+    """The folder of a command that is about to start, as the attempt before left it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder = take_over(place(kept, launch), launch.attempt)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return folder
+
+
+def end(folder: str) -> None:
+    """A command has ended: where it has saved nothing, nothing is left of its folder."""
+    with suppress(OSError):  # there is something in it
+        os.rmdir(folder)
+        os.rmdir(os.path.dirname(folder))
+
+
+def latest(folder: str) -> int:
+    """When something in a command's folder was changed last, in nanoseconds; 0 where there is nothing."""
+    try:
+        with os.scandir(folder) as entries:
+            times = [entry.stat(follow_symlinks=False).st_mtime_ns for entry in entries]
+        return max(*times, os.stat(folder).st_mtime_ns) if times else 0
+    except FileNotFoundError:  # it is being changed just now, or has ended
+        return 0
+
+
+def jobs(folder: str) -> frozenset[int]:
+    """The jobs of which there are checkpoints."""
+    with suppress(FileNotFoundError):
+        return frozenset(int(name) for name in os.listdir(folder) if name.isdecimal())
+    return frozenset()
+
+
+def remove(path: str) -> None:
+    """Remove the checkpoints of a task or a job; what an overtaken attempt may put there after goes with its job."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+class Teller:
+    """Tells the agent what becomes of a function's checkpoints, of what is saved at most once in `LOOK_SECONDS`."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._told = float("-inf")
+
+    def saved(self) -> None:
+        """What was done until now is kept."""
+        now = time.monotonic()
+        if now - self._told >= LOOK_SECONDS:
+            self._told = now
+            self._channel.sendall(frame(Saved()))
+
+    def unreadable(self, detail: str) -> None:
+        """A checkpoint is not used."""
+        self._channel.sendall(frame(Unreadable(detail)))
