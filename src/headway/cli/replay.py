@@ -66,8 +66,8 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
                 replayed.wait()
         except KeyboardInterrupt:
             click.echo(
-                f"\n{len(replayed.waiters)} of {len(workload)} jobs were submitted; those that have not ended go on: "
-                "`headway jobs --status open` lists them, `headway cancel ID...` ends them.",
+                f"\nAt least {len(replayed.waiters)} of {len(workload)} jobs were submitted; those that have not ended "
+                "go on: `headway jobs --status open` lists them, `headway cancel ID...` ends them.",
                 err=True,
             )
             return INTERRUPTED
@@ -104,7 +104,8 @@ def refuse_wider(workload: Workload, slots: int, file: str) -> None:
     wider = np.flatnonzero(workload.width > slots)
     if len(wider):
         label, width = workload.label[wider[0]], int(workload.width[wider[0]])
-        others = f" So are {len(wider) - 1} others." if len(wider) > 1 else ""
+        more = len(wider) - 1
+        others = f" So are {more} others." if more > 1 else " So is 1 other." if more else ""
         raise InvalidInput(
             f"width of job {label}",
             width,

@@ -1,0 +1,229 @@
+"""A trace on a real server: submitted at its times, with its terms, and measured beside its simulation."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from headway import Client
+from headway.cli.main import INTERRUPTED, main
+from headway.client.replay import Replay
+from headway.errors import HeadwayError
+from headway.live.history import history
+from headway.metrics import summarise
+from headway.model.actions import JobStatus
+from headway.model.instant import SECOND
+from headway.model.job import Kind, TaskSpec
+from headway.model.node import NodeSpec
+from headway.model.workload import BagTimes, Workload, workload_of
+from headway.policies import registry
+from headway.reproduce.live import switched_off
+from headway.reproduce.server import own_server
+
+LIMIT = 60
+"""Seconds; reached only where something is wrong."""
+
+TABLE = """\
+job,release,tasks,width,runtime,estimate,due,priority,user
+a,100,2,,3,3,110,5,ann
+b,100,1,,1,none,,0,bob
+c,102,,2,2,2,107,1,ann
+"""
+
+
+@pytest.fixture(scope="module")
+def client(up: Any) -> Iterator[Client]:
+    with Client(data=up.data) as connected:
+        yield connected
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "jobs.csv"
+    path.write_text(TABLE)
+    return path
+
+
+def until(true: Any) -> None:
+    end = time.monotonic() + LIMIT
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def run(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, *capfd.readouterr()
+
+
+def replayed(client: Client, workload: Workload) -> Replay:
+    replay = Replay(client, workload)
+    replay.submit()
+    client.wait(*replay.waiters, timeout=LIMIT)
+    return replay
+
+
+def test_jobs_come_at_their_times_with_their_terms_and_sleep_as_long_as_they_ran(client: Client) -> None:
+    workload = workload_of(
+        release=[0, 0, SECOND // 2],
+        runtime=[SECOND // 5, SECOND // 10, SECOND // 10],
+        estimate=[SECOND // 5, -1, SECOND // 10],
+        tasks=[3, 1, 1],
+        width=[1, 1, 2],
+        kind=[Kind.BAG, Kind.BAG, Kind.RIGID],
+        due=[9 * SECOND, 2**62, SECOND],
+        priority=[3.0, 0.0, 1.0],
+        rate=[2.0, 1.0, 1.0],
+        user=["ann", "bob", "ann"],
+        label=["x", "y", "z"],
+    )
+    replay = replayed(client, workload)
+    assert replay.ended == 3
+    first, second, third = (client.job(waiter.job).job for waiter in replay.waiters)
+    assert [first.name, second.name, third.name] == ["job x", "job y", "job z"]
+    assert (first.user, first.priority, first.rate, first.tasks, first.kind) == ("ann", 3, 2, 3, "bag")
+    assert (first.estimate, second.estimate) == (SECOND // 5, None)
+    assert first.due is not None
+    assert abs(first.due - first.release - 9 * SECOND) < SECOND // 10  # counted by the client, which is a little ahead
+    assert second.due is None
+    assert (third.kind, third.width) == ("rigid", 2)
+    assert first.release == second.release  # released together, accepted together
+    assert 0.3 * SECOND < third.release - first.release < LIMIT * SECOND  # half a second, less what sending took
+    for report, lasts in ((first, 0.4), (second, 0.1), (third, 0.1)):
+        assert report.ended is not None
+        assert report.ended - report.submitted >= lasts * SECOND
+    schedule = replay.schedule(slots=2)
+    assert schedule.release[:2].tolist() == [0, 0]
+    assert schedule.has(JobStatus.SUCCEEDED).all()
+    assert (schedule.end - schedule.start >= workload.runtime).all()
+
+
+def test_workflows_and_uneven_bags_are_replayed_as_they_are(client: Client) -> None:
+    plan = (TaskSpec(SECOND // 10), TaskSpec(SECOND // 5, after=(0,)), TaskSpec(SECOND // 10, after=(1,)))
+    workload = workload_of(
+        release=[0, 0],
+        runtime=[SECOND // 10] * 2,
+        tasks=[3, 2],
+        kind=[Kind.WORKFLOW, Kind.BAG],
+        workflows={0: plan},
+        bags={1: BagTimes(tasks=(SECOND // 2, SECOND // 100))},
+    )
+    replay = replayed(client, workload)
+    lasted = [[result.ending.seconds for result in client.results(waiter.job)] for waiter in replay.waiters]
+    for found, wanted in zip(lasted, ([0.1, 0.2, 0.1], [0.5, 0.01]), strict=True):
+        assert all(one >= least for one, least in zip(found, wanted, strict=True))
+    chain, bag = (client.job(waiter.job).job for waiter in replay.waiters)
+    assert chain.ended is not None
+    assert chain.ended - chain.submitted >= 0.4 * SECOND
+    assert bag.kind == "bag"
+    assert lasted[1][1] < 0.5
+
+
+def test_the_command_compares_with_the_simulator(up: Any, table: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capfd, "replay", table, "--scale", 0.2, "--data", up.data)
+    assert (status, err) == (0, "")
+    first, *_ = out.splitlines()
+    assert first == "3 jobs released within 0.4 s, on 2 slots."
+    assert "3 jobs have ended under deadline." in out
+    rows = {words[0]: words[1:] for words in map(str.split, out.splitlines()) if words and words[0].endswith("mean")}
+    assert list(rows) == ["wait_mean", "response_mean", "bounded_slowdown_mean", "tardiness_mean"]
+    assert "violation" not in out  # that is not known from reports of jobs
+
+
+def test_as_json_it_is_one_object(up: Any, table: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capfd, "replay", table, "--scale", 0.1, "--first", 2, "--json", "--data", up.data)
+    told = json.loads(out)
+    assert (status, told["policy"], told["jobs"], told["scale"]) == (0, "deadline", 2, 0.1)
+    # Two slots: job a with two tasks of 0.3 s, then job b.
+    assert told["simulated"]["makespan"] == pytest.approx(0.4)
+    assert 0.4 <= told["live"]["makespan"] < LIMIT
+    assert told["live"].keys() == told["simulated"].keys()
+
+
+def test_a_job_wider_than_the_cluster_is_refused_with_its_line(
+    up: Any, client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = len(client.jobs())
+    wide = tmp_path / "wide.csv"
+    wide.write_text("job,width,runtime\na,2,1\nb,3,1\nc,9,1\n")
+    status, out, err = run(capfd, "replay", wide, "--data", up.data)
+    assert (status, out) == (2, "")
+    assert f"{wide}:3: width of job b is 3; allowed: at most 2, the slots of the server's cluster" in err
+    assert "So is 1 other." in err
+    log = tmp_path / "wide.swf"
+    log.write_text("; a comment\n" + "".join(f"{job} 0 -1 1 {width} -1 -1{' -1' * 11}\n" for job, width in ((7, 1), (8, 4))))
+    status, _, err = run(capfd, "replay", log, "--data", up.data)
+    assert status == 2
+    assert f"{log}:3: width of job 8 is 4" in err
+    assert len(client.jobs()) == before
+
+
+def test_ctrl_c_leaves_the_jobs_to_go_on(up: Any, client: Client, tmp_path: Path) -> None:
+    slow = tmp_path / "slow.csv"
+    slow.write_text("job,release,runtime\nlong,0,30\nnever,500,1\n")
+    last = max((job.id for job in client.jobs()), default=0)
+    replaying = subprocess.Popen(
+        [sys.executable, "-m", "headway", "replay", str(slow), "--data", str(up.data)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: any(job.id > last and job.running for job in client.jobs(status="open")))
+    replaying.send_signal(signal.SIGINT)
+    _, err = replaying.communicate(timeout=LIMIT)
+    assert replaying.returncode == INTERRUPTED
+    assert re.search("At least [01] of 2 jobs were submitted; those that have not ended go on", err)
+    assert "Traceback" not in err
+    (left,) = client.jobs(status="open")
+    assert left.name == "job long"
+    client.cancel(left.id)
+
+
+def test_the_journal_of_a_server_has_the_same_times_and_more(tmp_path: Path) -> None:
+    """Who held how many slots when is in the journal alone; a machine that is switched off is down until it is let."""
+    workload = workload_of(release=[0], runtime=[SECOND // 5], tasks=[30], kind=Kind.BAG, estimate=[SECOND // 5])
+    nodes = [NodeSpec("left", 1), NodeSpec("right", 2)]
+    with own_server(tmp_path, nodes, "priority") as server, Client(data=tmp_path) as client:
+        replay = Replay(client, workload)
+        replay.submit()
+        until(lambda: replay.waiters[0].progress[0] >= 3)
+        with switched_off(tmp_path, server["pid"], ["right"]):
+            until(lambda: [node.up for node in client.nodes()] == [True, False])
+            before = replay.waiters[0].progress[0]
+            until(lambda: replay.waiters[0].progress[0] >= before + 4)  # it goes on with what is left
+            assert [node.up for node in client.nodes()] == [True, False]
+        until(lambda: all(node.up for node in client.nodes()))
+        client.wait(*replay.waiters, timeout=LIMIT)
+        told = replay.schedule(slots=3)
+    whole = history(tmp_path, registry.find)
+    assert (whole.end - whole.start).tolist() == (told.end - told.start).tolist()
+    assert whole.holdings is not None
+    held = whole.holdings.slots.tolist()
+    assert held[0] == 3
+    assert 1 in held
+    assert held[held.index(1) :].count(3) >= 1  # all three again, once the machine is back
+    assert whole.busy < whole.offered < 3 * (whole.until - whole.begin)
+    assert whole.lost > 0
+    assert summarise(whole)["jobs_succeeded"] == 1
+
+
+def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+    with (
+        pytest.raises(HeadwayError, match="the server did not start") as failed,
+        own_server(tmp_path, [NodeSpec("n", 1)], "no-such-policy"),
+    ):
+        pytest.fail("it has started")
+    assert "no-such-policy" in failed.value.hint
+    assert not [process for process in psutil.Process().children() if str(tmp_path) in process.cmdline()]
