@@ -8,7 +8,7 @@ speed = 1.5        # work per second relative to a reference node; default 1
 cores = 16         # default one a slot
 site = "cellar"    # default "local"
 kind = "xeon-2014" # class of machines on which a task runs alike; default: all of one speed are
-lease = 30         # seconds of silence after which it counts as down; default: its engine tells
+lease = 30         # seconds of silence after which it counts as lost; default that of `up --lease`
 count = 3          # that many alike, named big-1, big-2, big-3; default one, named big
 ```
 """

@@ -52,7 +52,7 @@ from headway.model.events import (
     TaskSaved,
     TaskStarted,
 )
-from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.plan import Waiting
@@ -528,6 +528,8 @@ class Driver:
                     if name in places:
                         turn.actions.append(Kill(*key))
                 self._ledger.feed(turn, NodeUp(turn.now, name))
+                said = f"it was silent for longer than its lease of {to_seconds(node.spec.lease):g} s, and lived on"
+                self._ledger.feed(turn, Incident(turn.now, "node_silent", name, said))
             elif turn.now - self._heard.get(name, 0) >= node.spec.lease // 4:
                 renewed.append(name)
                 self._heard[name] = turn.now
