@@ -574,7 +574,9 @@ def test_silence_longer_than_the_lease_means_down(tmp_path: Path) -> None:
             assert live.driver.core.state.nodes["a"].up
             assert len(live.events(NodeUp)) == 1
             told = "it was silent for longer than its lease of 9 s, and lived on"
-            assert [(one.kind, one.subject, one.detail) for one in live.events(Incident)] == [("node_silent", "a", told)]
+            assert [(one.kind, one.subject, one.detail) for one in live.events(Incident)] == [
+                ("node_silent", "a", told)
+            ]
             await live.end(1, 0, 1)
             assert [result.attempt for result in live.results(1)] == [1]
             await live.end(1, 0, 2)
