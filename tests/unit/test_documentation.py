@@ -191,3 +191,16 @@ def test_the_policy_of_the_how_to_is_had_by_name_with_its_parameter(
     monkeypatch.setattr(registry, "entry_points", lambda group: [Entry] if group == registry.GROUP else [])
     assert registry.find("widest_fit:most=64") == shown.WidestFit(most=64)
     assert "widest_fit" in [offer.name for offer in registry.installed()]
+
+
+def test_every_kind_of_incident_is_on_its_page_and_no_other() -> None:
+    kinds = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                words = [word.value for word in node.args if isinstance(word, ast.Constant)]
+                if name in ("incident", "Incident", "Noticed") and words:
+                    kinds.add(words[0])
+    page = (ROOT / "docs" / "reference" / "incidents.md").read_text("utf-8")
+    assert sorted(kinds) == sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
