@@ -28,6 +28,12 @@ def processor_seconds(processes: list[psutil.Process]) -> float:
     return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
 
 
+def megabytes(processes: list[psutil.Process]) -> tuple[float, float]:
+    """Their memory, with what they share counted once (PSS) and as often as it is mapped (RSS)."""
+    memory = [process.memory_full_info() for process in processes]
+    return sum(each.pss for each in memory) / 1e6, sum(each.rss for each in memory) / 1e6
+
+
 def main() -> None:
     """Print the section of the report."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -43,8 +49,7 @@ def main() -> None:
             before, began = processor_seconds(processes), time.perf_counter()
             time.sleep(seconds)
             load = (processor_seconds(processes) - before) / (time.perf_counter() - began)
-            memory = [process.memory_full_info() for process in processes]
-            shared, resident = (sum(getattr(each, kind) for each in memory) / 1e6 for kind in ("pss", "rss"))
+            shared, resident = megabytes(processes)
             rows.append((state, f"{100 * load:.2f} %", f"{shared:.0f}", f"{resident:.0f}", len(processes)))
     measure.section(
         "Live: idle",

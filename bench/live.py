@@ -55,10 +55,15 @@ class Way(NamedTuple):
 
 
 @contextmanager
-def server(folder: Path, slots: int = SLOTS, words: Sequence[object] = ()) -> Iterator[tuple[Client, int]]:
+def server(
+    folder: Path,
+    slots: int = SLOTS,
+    words: Sequence[object] = (),
+    program: Callable[..., list[str]] = measure.headway,
+) -> Iterator[tuple[Client, int]]:
     """A server of its own on an empty data directory, while it is used; a client of it, and its process id."""
     with open(folder / "log", "wb") as log:
-        command = measure.headway("up", "--slots", slots, "--data", folder / "data", "--json", *words)
+        command = program("up", "--slots", slots, "--data", folder / "data", "--json", *words)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
     try:
         assert process.stdout is not None

@@ -1,0 +1,353 @@
+"""Clients that wait for messages: what they cost a server while nothing happens, and how soon a burst reaches them.
+
+python bench/longpoll.py [--clients N] [--seconds N] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import select
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from bisect import bisect_left
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import cloudpickle
+import msgspec
+
+import idle
+import live
+import measure
+from headway import wire
+from headway.cli.main import main as headway
+from headway.live.journal import Batch, Journal
+from headway.model.instant import SECOND, Instant
+from headway.model.job import JobId
+
+WAIT: Final = 60
+"""Seconds that a client waits before it asks again: the most a server allows."""
+
+READ: Final = 1 << 16
+"""Bytes that are taken at once."""
+
+FUNCTION: Final = cloudpickle.dumps(abs)
+ARGUMENTS: Final = cloudpickle.dumps(((1,), {}))
+
+SERVE: Final = "--serve"
+NOTES: Final = "durable"
+
+_messages = msgspec.msgpack.Decoder(wire.Messages)
+
+
+class Line:
+    """A client: its connection, the job it submitted last and how far it has read. A bare socket costs the least.
+
+    Attributes:
+        job: what it waits for.
+        cursor: behind the last message it was told.
+        heard: when its last answer came, in nanoseconds since the Unix epoch.
+        answer: the bytes of that answer; `told`: the messages in it.
+    """
+
+    def __init__(self, address: tuple[str, int], token: str, name: str = "") -> None:
+        self.name = name
+        self.job: JobId = 0
+        self.cursor = 0
+        self.heard = 0
+        self.answer = b""
+        self.told: tuple[wire.Message, ...] = ()
+        self.socket = socket.create_connection(address)
+        self._terms = f"Host: here\r\nAuthorization: Bearer {token}\r\nAccept: {wire.MSGPACK}\r\n"
+
+    def send(self, method: str, target: str, body: bytes = b"") -> None:
+        """Ask."""
+        self.answer = b""
+        size = f"Content-Type: {wire.MSGPACK}\r\nContent-Length: {len(body)}\r\n" if body else ""
+        self.socket.sendall(f"{method} {target} HTTP/1.1\r\n{self._terms}{size}\r\n".encode() + body)
+
+    def submit(self, release: Instant) -> None:
+        """Submit a job of one task that does nothing, to be started at an instant."""
+        name = wire.blob_name(FUNCTION)
+        job = wire.NewJob(wire.Calls((name,), (ARGUMENTS,)), release=release)
+        self.send(
+            "POST", wire.SUBMIT.path, wire.encode(wire.Submission((job,), client=self.name, blobs={name: FUNCTION}))
+        )
+        accepted = msgspec.msgpack.decode(self.hear(), type=wire.Submitted)
+        [self.job], self.cursor = accepted.jobs, accepted.cursor
+
+    def wait(self, seconds: float = WAIT) -> None:
+        """Ask for messages."""
+        self.send("GET", f"{wire.MESSAGES.path}?client={self.name}&after={self.cursor}&wait={seconds}&results=65536")
+
+    def listen(self) -> None:
+        """Take what has come of the answer."""
+        self.answer += self.socket.recv(READ)
+        self.heard = time.time_ns()
+
+    def body(self) -> bytes | None:
+        """The body of the answer; None if it has not come whole.
+
+        Raises:
+            SystemExit: it is a refusal, or there is none.
+        """
+        head, end, body = self.answer.partition(b"\r\n\r\n")
+        if not self.answer.startswith(b"HTTP/1.1 200 "):
+            raise SystemExit(f"{self.name} was answered {self.answer!r}")
+        return body if end and f"content-length: {len(body)}\r\n".encode() in head + b"\r\n" else None
+
+    def read(self) -> bool:
+        """Read the answer to `wait`, if it is whole; the next question goes on behind it."""
+        body = self.body()
+        if body is not None:
+            answer = _messages.decode(body)
+            self.told, self.cursor = answer.messages, answer.cursor
+        return body is not None
+
+    def hear(self) -> bytes:
+        """Wait for an answer; its body."""
+        while True:
+            self.listen()
+            if (body := self.body()) is not None:
+                return body
+
+
+class Crowd:
+    """All clients, served by one loop that does little for each: it takes one of the processors the server has too."""
+
+    def __init__(self, address: tuple[str, int], token: str, count: int) -> None:
+        self.lines = [Line(address, token, f"client-{number}") for number in range(count)]
+        self.repeated = 0
+        self._poll = select.epoll()
+        self._by_file = {line.socket.fileno(): line for line in self.lines}
+        for file in self._by_file:
+            self._poll.register(file, select.EPOLLIN)
+
+    def submit(self, release: int) -> None:
+        """Each submits a job."""
+        for line in self.lines:
+            line.submit(release)
+
+    def wait(self) -> None:
+        """Each asks for messages, for the first time such that their waits are not over all at once."""
+        for place, line in enumerate(self.lines, 1):
+            line.wait(WAIT * place / len(self.lines))
+
+    def hear(self, seconds: float) -> list[Line]:
+        """Who was told something now, at the latest after so long; those who only waited in vain ask again."""
+        heard = [self._by_file[file] for file, _ in self._poll.poll(seconds)]
+        for line in heard:
+            line.listen()
+        told = []
+        for line in filter(Line.read, heard):  # only now, when the time of each is known
+            if line.told:
+                told.append(line)
+            else:
+                line.wait()
+                self.repeated += 1
+        return told
+
+    def rest(self, seconds: float) -> None:
+        """Wait while nothing happens.
+
+        Raises:
+            SystemExit: somebody is told something.
+        """
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if told := self.hear(left):
+                raise SystemExit(f"{told[0].name} was told {told[0].told}")
+
+    def hear_all(self) -> None:
+        """Wait until each has been told that its job has ended.
+
+        Raises:
+            SystemExit: one is told something else, or nothing comes for a minute.
+        """
+        waiting = set(self.lines)
+        end = time.monotonic() + WAIT
+        while waiting:
+            for line in self.hear(end - time.monotonic()):
+                if {message.job for message in line.told} != {line.job} or line.told[-1].status is None:
+                    raise SystemExit(f"{line.name} with job {line.job} was told {line.told}")
+                waiting.remove(line)
+            if time.monotonic() > end:
+                raise SystemExit(f"{len(waiting)} clients were told nothing")
+
+
+class Burst(NamedTuple):
+    """When what happened, in nanoseconds since the Unix epoch.
+
+    Attributes:
+        asked: the request that caused it was sent, or the instant came for which it was asked.
+        durable: per client, its message could no longer be lost.
+        heard: per client, its message had come.
+    """
+
+    asked: int
+    durable: list[int]
+    heard: list[int]
+
+
+def cancel(crowd: Crowd, control: Line, data: Path) -> Burst:
+    """One request cancels the held jobs of all clients: one transaction, a message for each."""
+    crowd.submit(release=time.time_ns() // 1000 + 3600 * SECOND)
+    crowd.wait()
+    crowd.rest(2)  # until what the submissions left to be done is done
+    body = wire.encode(wire.JobsNamed(tuple(line.job for line in crowd.lines)))
+    asked = time.time_ns()
+    control.send("POST", wire.CANCEL.path, body)
+    crowd.hear_all()
+    control.hear()
+    return burst(crowd, data, asked)
+
+
+def end(crowd: Crowd, data: Path) -> Burst:
+    """At one instant a task that does nothing is released for each client; their ends come as fast as they run."""
+    release = time.time_ns() // 1000 + 20 * SECOND
+    crowd.submit(release)
+    crowd.wait()
+    if time.time_ns() > 1000 * release:
+        raise SystemExit("the jobs were not submitted within 20 s")
+    crowd.hear_all()
+    return burst(crowd, data, 1000 * release)
+
+
+def burst(crowd: Crowd, data: Path, asked: int) -> Burst:
+    """What is known of the burst that all have heard of."""
+    noted = [tuple(map(int, line.split())) for line in (data / NOTES).read_text().splitlines()]
+    numbers, times = [number for number, _ in noted], [at for _, at in noted]
+    durable = [times[bisect_left(numbers, line.told[-1].number)] for line in crowd.lines]
+    return Burst(asked, durable, [line.heard for line in crowd.lines])
+
+
+def noting_headway(*words: object) -> list[str]:
+    """The command of `serve`."""
+    return [sys.executable, __file__, SERVE, *map(str, words)]
+
+
+def serve(words: list[str]) -> None:
+    """`headway` with these words, noting the number of the last message and the time whenever messages are durable."""
+    write = Journal.write
+
+    def noting(journal: Journal, batch: Batch) -> None:
+        write(journal, batch)
+        if batch.messages:
+            os.write(notes, f"{batch.messages[-1][0]} {time.time_ns()}\n".encode())
+
+    data = Path(words[words.index("--data") + 1])
+    data.mkdir()
+    notes = os.open(data / NOTES, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    Journal.write = noting  # type: ignore[method-assign]
+    headway(words)
+
+
+def allow_files(count: int) -> None:
+    """Have so many files open at once, at least.
+
+    Raises:
+        SystemExit: the system does not let us.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if count > most:
+        raise SystemExit(f"{count} files are to be open at once, {most} may be (ulimit -Hn); ask for fewer --clients")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def figures(bursts: list[Burst]) -> list[str]:
+    """Of several bursts: until the first and the last message were durable, how long the messages took from there, and
+    how long it was from the cause until nearly all had theirs. Medians; of what is wanted also the least and the most.
+    """
+    first = statistics.median(min(each.durable) - each.asked for each in bursts)
+    last = statistics.median(max(each.durable) - each.asked for each in bursts)
+    taken = [[heard - durable for heard, durable in zip(each.heard, each.durable, strict=True)] for each in bursts]
+    most = [measure.percentile(values, 0.99) for values in taken]
+    whole = statistics.median(measure.percentile(each.heard, 0.99) - each.asked for each in bursts)
+    middle, longest = statistics.median(map(statistics.median, taken)), statistics.median(map(max, taken))
+    return [
+        *(f"{value / 1e6:,.0f}" for value in (first, last)),
+        *(f"{value / 1e6:,.1f}" for value in (middle, statistics.median(most))),
+        f"{min(most) / 1e6:.1f} to {max(most) / 1e6:.1f}",
+        *(f"{value / 1e6:,.1f}" for value in (longest, whole)),
+    ]
+
+
+def main() -> None:
+    """Print the section of the report."""
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--clients", type=int, default=2000)
+    arguments.add_argument("--seconds", type=float, default=30.0)
+    arguments.add_argument("--rounds", type=int, default=5)
+    given = arguments.parse_args()
+    allow_files(given.clients + 100)
+    with tempfile.TemporaryDirectory() as name, live.server(Path(name), program=noting_headway) as (client, pid):
+        data = Path(name) / "data"
+        url, token = urlsplit((data / "url").read_text().strip()), (data / "token").read_text().strip()
+        address = (url.hostname or "", url.port or 0)
+        control = Line(address, token, "control")
+        memory = [idle.megabytes(idle.family(pid))]
+        crowd = Crowd(address, token, given.clients)
+        cancel(crowd, control, data)  # once before anything counts
+        crowd.submit(release=time.time_ns() // 1000 + 3600 * SECOND)
+        crowd.wait()
+        crowd.rest(5)
+        processes = idle.family(pid)
+        crowd.repeated, used, began = 0, idle.processor_seconds(processes), time.perf_counter()
+        crowd.rest(given.seconds)
+        load = (idle.processor_seconds(processes) - used) / (time.perf_counter() - began)
+        repeated = crowd.repeated
+        memory.append(idle.megabytes(processes))
+        client.cancel(*[line.job for line in crowd.lines])
+        crowd.hear_all()
+        cancelled = [cancel(crowd, control, data) for _ in range(given.rounds)]
+        run = [end(crowd, data) for _ in range(given.rounds)]
+    measure.section(
+        "Live: clients that wait",
+        f"""{given.clients:,} clients with a connection and a job each wait for messages (long poll) at `headway up
+        --slots {live.SLOTS}`; one more process is all of them and shares the machine's processors. Idle: over
+        {given.seconds:g} s, in which {repeated:,} waits of {WAIT} s ran out and were begun anew; processor time as a
+        share of one processor, memory in MB, of all processes of the server. Wanted: less than 5 % and 150 MB.""",
+        measure.table(
+            ("waiting clients", "processor", "MB, PSS", "MB, RSS"),
+            [
+                (count, cost, *(f"{each:.0f}" for each in used))
+                for count, cost, used in zip(
+                    (0, f"{given.clients:,}"), ("", f"{100 * load:.1f} %"), memory, strict=True
+                )
+            ],
+        ),
+    )
+    measure.section(
+        "Live: a burst of messages",
+        f"""The same clients. One request cancels all {given.clients:,} jobs in one transaction; or a task that does
+        nothing is released for every client at one instant, and the tasks run. In milliseconds, medians of
+        {given.rounds} times: from the request, or the release, until the first and the last message is durable; from
+        there until a message has reached its client; from the request until 99 in 100 have theirs. Wanted: 99 in 100
+        within 50 ms.""",
+        measure.table(
+            (
+                "burst",
+                "first durable",
+                "last durable",
+                "durable to client: median",
+                "99 in 100 below",
+                "from ... to",
+                "longest",
+                "request to client: 99 in 100",
+            ),
+            [("a cancel of all jobs", *figures(cancelled)), ("a task for each", *figures(run))],
+        ),
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [SERVE]:
+        serve(sys.argv[2:])
+    else:
+        main()
