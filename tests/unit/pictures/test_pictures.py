@@ -15,7 +15,7 @@ from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import NEVER, SECOND
 from headway.model.schedule import NOT_YET, Schedule, attempts_of, schedule_of
 from headway.model.workload import workload_of
-from headway.pictures import allocation, comparison, gantt
+from headway.pictures import Mean, Point, allocation, bars, comparison, gantt, lines, plane, steps
 from headway.pictures.canvas import ALARM, COLOURS, FAINT, clock_for
 
 image = pytest.importorskip("matplotlib.image")
@@ -175,3 +175,63 @@ def test_without_matplotlib_the_extra_is_named(
 def test_time_is_shown_in_a_unit_of_few_digits() -> None:
     units = [clock_for(seconds * SECOND).unit for seconds in (0, 600, 601, 36_000, 36_001, 5 * 86_400, 10**8)]
     assert units == ["s", "s", "min", "min", "h", "h", "days"]
+
+
+MEANS = {"first": Mean(40.0, 0.0), "second": Mean(20.0, math.nan), "third": Mean(10.0, 3.0)}
+
+
+def test_bars_are_as_long_as_their_means(tmp_path: Path) -> None:
+    bars({"panel": MEANS}, tmp_path / "bars.png", measure="penalty")
+    first, second, third = (pixels(tmp_path / "bars.png", colour) for colour in COLOURS[:3])
+    assert first > 10_000
+    assert second == pytest.approx(first / 2, rel=0.05)
+    assert third == pytest.approx(first / 4, rel=0.1)
+
+
+def test_bars_on_a_scale_of_magnitudes_differ_less(tmp_path: Path) -> None:
+    bars({"one": MEANS, "other": MEANS}, tmp_path / "bars.png", measure="penalty", log=True, title="both")
+    first, third = (pixels(tmp_path / "bars.png", COLOURS[place]) for place in (0, 2))
+    assert 0 < third < first < 20 * third
+
+
+def test_lines_have_bands_as_wide_as_their_errors(tmp_path: Path) -> None:
+    def area(error: float) -> int:
+        """Pixels that are neither paper nor ink."""
+        lines(
+            {
+                "panel": {
+                    "policy": {0.2: Mean(5, error), 1.0: Mean(5, error)},
+                    "other": {0.2: Mean(9, 0), 1.0: Mean(9, 0)},
+                }
+            },
+            tmp_path / "lines.png",
+            over="load",
+            measure="penalty",
+        )
+        shown = image.imread(tmp_path / "lines.png")[:, :, :3]
+        return int(((shown.max(axis=2) - shown.min(axis=2)) > 0.05).sum())
+
+    none, narrow, wide = area(0), area(1), area(2)
+    assert narrow - none > 5_000
+    assert wide - none == pytest.approx(2 * (narrow - none), rel=0.1)
+    assert pixels(tmp_path / "lines.png", COLOURS[1]) > 0
+
+
+def test_a_plane_has_a_point_a_policy(tmp_path: Path) -> None:
+    points = {"first": Point(Mean(0.0, 0.0), Mean(1e3, 10)), "second": Point(Mean(0.3, 0.1), Mean(1e5, math.nan))}
+    plane({"load 1": points, "load 2": points}, tmp_path / "plane.png", x="violation", y="penalty", title="plane")
+    assert tmp_path.joinpath("plane.png").stat().st_size > 5_000
+    with pytest.raises(HeadwayError, match="nothing to draw"):
+        plane({}, tmp_path / "none.png", x="x", y="y")
+
+
+def test_steps_lie_over_each_other(tmp_path: Path) -> None:
+    curve = np.array([0.0, 10.0, 20.0]), np.array([4.0, 2.0, 0.0])
+    steps({"normal": {"live": curve}}, tmp_path / "one.png", measure="slots")
+    steps({"normal": {"simulated": curve, "live": curve}}, tmp_path / "two.png", measure="slots", shaded=(5, 15))
+    assert pixels(tmp_path / "one.png", COLOURS[0]) > 100
+    assert pixels(tmp_path / "two.png", COLOURS[0]) > 100
+    sizes = [image.imread(tmp_path / name)[:, :, :3].min(axis=2) < 0.98 for name in ("one.png", "two.png")]
+    assert sizes[1].sum() > 2 * sizes[0].sum()
+    with pytest.raises(HeadwayError, match="nothing to draw"):
+        steps({"normal": {}}, tmp_path / "none.png", measure="slots")

@@ -12,7 +12,7 @@ from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind
 from headway.model.workload import workload_of
-from headway.traces import read_table, read_workload, write_table, write_workload
+from headway.traces import line_of, read_table, read_workload, write_table, write_workload
 
 HEADING = "job,release,tasks,width,runtime,estimate,due,priority,rate,user"
 
@@ -199,3 +199,16 @@ def test_large_numbers_keep_every_microsecond(table: Callable[..., Path]) -> Non
     jobs = read_table(table("release,runtime", "1700000000.123457,0.1"))
     assert jobs.release.tolist() == [1_700_000_000_123_457]
     assert jobs.runtime.dtype == np.int64
+
+
+def test_the_line_of_a_job_is_found_by_its_label(table: Callable[..., Path], tmp_path: Path) -> None:
+    named = table("runtime,job", "1,a", "", "2,b", '3,"c d"')
+    assert [line_of(named, label) for label in ("a", "b", "c d")] == [2, 4, 5]
+    assert [line_of(table("runtime", "1", "", "2"), label) for label in (1, 2)] == [2, 4]
+    half = table("job,runtime", "x,1", ",2")
+    assert read_table(half).label.tolist() == ["x", "2"]
+    assert line_of(half, "2") == 3
+    log = table("; Note: 7", "7 0 -1 1 1", " 71 0 -1 1 1", name="log.swf")
+    assert (line_of(log, 7), line_of(log, 71)) == (2, 3)
+    with pytest.raises(KeyError):
+        line_of(log, 8)

@@ -219,3 +219,19 @@ def test_lin14_samples_of_the_log_it_used(shared_data: Callable[[str], Path]) ->
         assert (workload.due > workload.release).any()
         assert workload.runtime.max() < 1000 * SECOND
     assert len({workload.label[0] for workload in samples}) == 5
+
+
+def test_all_times_are_scaled_and_due_dates_keep_their_share() -> None:
+    workload = workload_of(
+        release=[10 * SECOND, 30 * SECOND],
+        runtime=[4 * SECOND, 2 * SECOND],
+        estimate=[8 * SECOND, -1],
+        due=[30 * SECOND, NEVER],
+    )
+    done = transforms.scale_times(workload, 0.5)
+    assert seconds(done.release) == [10, 20]
+    assert seconds(done.runtime) == [2, 1]
+    assert done.estimate.tolist() == [4 * SECOND, -1]
+    assert done.due.tolist() == [20 * SECOND, NEVER]
+    with pytest.raises(InvalidInput, match="factor is 0"):
+        transforms.scale_times(workload, 0)

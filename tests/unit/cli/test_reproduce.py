@@ -1,0 +1,153 @@
+"""The contract of `headway reproduce`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.metrics import summarise
+from headway.model.workload import Workload
+from headway.reproduce import live
+from headway.reproduce.failure import simulated
+from headway.reproduce.live import REPLAYED, machines, sample
+from headway.reproduce.samples import Log
+from headway.reproduce.standin import standin
+from headway.sim.experiment import run
+from headway.traces import transforms
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(autouse=True)
+def small_samples_of_the_standin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADWAY_DATA", raising=False)
+    small = lambda log, seed, estimates: transforms.lin14(log.workload, seed=seed, share=0.002)  # noqa: E731
+    monkeypatch.setattr("headway.reproduce.sweep.draw", small)
+
+
+QUICK = ("--samples", 5, "--processes", 1)
+
+
+def test_figures_are_tables_with_what_was_published_beside_ours(headway: Any, tmp_path: Path) -> None:
+    ran = headway("reproduce", "lin14", "fig6.2", "fig6.4", *QUICK, "--out", tmp_path / "out")
+    assert (ran.status, ran.err) == (0, "")
+    first, *lines = ran.out.splitlines()
+    assert "made-up stand-in for SDSC-Par96" in first
+    assert "HEADWAY_DATA" in first
+    assert max(map(len, lines[:-1])) <= 100
+    assert "Figure 6.2" in ran.out
+    assert "Figure 6.4" in ran.out
+    assert "Figure 6.3" not in ran.out
+    assert "holds: priority never violates priorities" in ran.out
+    assert "published 1,000; ours " in ran.out
+    tables = [line.split()[0] for line in lines if "±" in line and "standard error" not in line]
+    assert tables == 2 * [
+        *("priority", "proportion", "workload", "deadline:spare=priority", "deadline:spare=due", "edf")
+    ]
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"fig6.2.png", "fig6.4.png", "figures.csv"}
+    for name in names:
+        assert name in lines[-1]
+    with (tmp_path / "out" / "figures.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 5 * 6
+    assert {row["heterogeneous"] for row in rows} == {"False"}
+    assert {row["jobs"] for row in rows} == {"64"}
+
+
+def test_as_json_it_is_one_object_and_policies_can_be_added(headway: Any) -> None:
+    ran = headway("reproduce", "lin14", "fig6.3", *QUICK, "--json", "--policy", "fcfs", "--policy", "edf")
+    told = json.loads(ran.out)
+    assert ran.status == 0
+    assert told["log"] == {"name": "made-up stand-in for SDSC-Par96", "made_up": True}
+    assert list(told) == ["paper", "log", "fig6.3"]
+    figure = told["fig6.3"]
+    assert [one["policy"] for one in figure["means"]][-2:] == ["edf", "fcfs"]
+    assert figure["means"][0]["priority_violation_rate"]["samples"] == 5
+    assert [claim["verdict"] for claim in figure["claims"]] == ["holds", "holds", "holds in part"]
+    assert figure["claims"][2]["published"] == 0.25
+
+
+def test_figure_6_1_is_simulated_where_all_is_run_and_live_where_it_is_named(
+    headway: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_simulated(tell: Any) -> Any:
+        tell("3 machines are down.")
+        return simulated()
+
+    monkeypatch.setattr(live, "failure_live", as_simulated)
+    ran = headway("reproduce", "lin14", "fig6.1", "--out", tmp_path)
+    assert ran.status == 0
+    assert ran.err == "3 machines are down.\n"
+    assert ran.out.count("  holds: ") == 12
+    assert "Live and simulated are 0.00 slots apart on average, failure." in ran.out
+    assert (tmp_path / "fig6.1.png").stat().st_size > 10_000
+    told = json.loads(headway("reproduce", "lin14", "fig6.1", "--json").out)["fig6.1"]
+    assert told["slots_apart"] == {"normal": 0, "failure": 0}
+    assert told["runs"]["live"]["failure"]["slots"][0] == 4
+
+
+def test_a_sweep_is_tables_over_load(headway: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.reproduce.sweep.LOADS", (0.3, 1.2))
+    monkeypatch.setattr("headway.reproduce.sweep.POLICIES", ("priority", "edf"))
+    ran = headway("reproduce", "lin14", "sweep", *QUICK, "--out", tmp_path)
+    assert (ran.status, ran.err) == (0, "")
+    assert [line.split() for line in ran.out.splitlines() if line.startswith("policy")] == 4 * [
+        ["policy", "0.3", "1.2"]
+    ]
+    pictures = {path.name for path in tmp_path.glob("*.png")}
+    assert pictures == {
+        *("sweep-priority-violation-rate.png", "sweep-deadline-miss-penalty.png"),
+        *("sweep-plane-homogeneous.png", "sweep-plane-heterogeneous.png"),
+    }
+    with (tmp_path / "sweep.csv").open() as file:
+        assert {row["load"] for row in csv.DictReader(file)} == {"0.3", "1.2"}
+
+
+def test_live_beside_simulated(headway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def simulated_instead(workload: Workload, policy: str) -> Any:
+        return run(workload, machines(), policy)
+
+    monkeypatch.setattr(live, "_replayed", simulated_instead)
+    ran = headway("reproduce", "lin14", "live")
+    assert ran.status == 0
+    assert ran.out.count("response_mean") == 3
+    for policy in REPLAYED:
+        assert f"{policy}: mean response +0.0% live, within the 3 % aimed at." in ran.out
+
+
+def test_the_replayed_sample_takes_about_a_minute_and_no_milliseconds() -> None:
+    log = Log(standin(), "made up", is_standin=True)
+    seed, workload = sample(log)
+    assert sample(log)[0] == seed
+    assert len(workload) == 60
+    simulations = [summarise(run(workload, machines(), policy)) for policy in REPLAYED]
+    assert all(45 < metrics["makespan"] < 90 for metrics in simulations)
+    assert len({metrics["response_mean"] for metrics in simulations}) == 3  # policies differ on it
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("lin41",), "'lin41' is not 'lin14'"),
+        (("lin14", "fig6.6"), "'fig6.6' is not one of"),
+        (("lin14", "--samples", 4), "4 is not in the range x>=5"),
+        (("lin14", "--policy", "eddf"), "policy is 'eddf'"),
+        (("lin14", "fig6.2", "--log", "/no/such.swf"), "cannot read /no/such.swf"),
+    ],
+)
+def test_bad_input_is_said_before_anything_runs(headway: Any, words: tuple[object, ...], said: str) -> None:
+    ran = headway("reproduce", *words)
+    assert (ran.status, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_an_out_that_is_a_file_is_said_before_anything_runs(headway: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ran = headway("reproduce", "lin14", "--out", tmp_path / "file" / "out")
+    assert (ran.status, ran.out) == (2, "")
+    assert "cannot write to" in ran.err
