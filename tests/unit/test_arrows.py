@@ -45,6 +45,7 @@ OUTERMOST = {"__main__", "cli", "testing"}
 # The modules that join leaves with the rest, and what they may import beyond their room's arrows.
 JOINS = {
     "headway": {"checkpoints", "client", "errors", "files", "live", "metrics", "model", "policies", "sim", "traces"},
+    "headway.reproduce.live": {"engines", "live"},
     "headway.sim.experiment": {"metrics", "pictures", "policies", "traces"},
     "headway.live.server": {"collectors", "engines", "policies", "traces", "web"},
 }
