@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headway.engines.base import TAIL_MAX, Call, Command, Ended, Function, NameTaken, NodeBack, NodeLost, Started
+from headway.engines.base import TAIL_MAX, Call, Command, Ended, Function, NameTaken, NodeBack, NodeLost, Saved, Started
 from headway.engines.trial import Trial, calling
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
@@ -640,6 +640,102 @@ async def test_a_node_leaves_while_it_is_lost(trial: Trial, case: Any) -> None:
     assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
     await trial.engine.join(TWO[0])
     assert await trial.value(trial.call(add, 1, 1, node="a")) == 2
+
+
+# Checkpoints
+
+
+def save_and_sleep(state: str, path: str) -> None:
+    import time
+
+    import headway
+
+    print("resumed:", headway.resumed())
+    for _ in range(3):
+        assert headway.checkpoint(state)
+    open(path, "w").close()
+    time.sleep(600)
+
+
+def resume() -> object:
+    import headway
+
+    return headway.resumed("nothing")
+
+
+async def test_what_a_function_saved_is_there_for_its_next_attempt_on_any_node(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(*TWO)
+    first = trial.call(save_and_sleep, "half way", str(tmp_path / "saved"), node="a", key=(1, 0, 1))
+    other = trial.call(resume, node="a", slots=(1,), key=(1, 1, 1))
+    await there(tmp_path / "saved")
+    saved = await trial.told(Saved)
+    assert (saved.job, saved.task, saved.attempt) == first
+    assert await trial.value(other) == "nothing"
+    trial.engine.kill(*first)
+    ending = (await trial.ended(first)).ending
+    assert ending.stdout is not None
+    assert ending.stdout.tail == b"resumed: None\n"
+    assert await trial.value(trial.call(resume, node="b", key=(1, 0, 2))) == "half way"
+    trial.engine.forget(1, 0)
+    for attempt in range(3, 100):  # it takes a moment
+        if await trial.value(trial.call(resume, node="b", key=(1, 0, attempt))) == "nothing":
+            break
+    else:
+        pytest.fail("it was not forgotten")
+
+
+async def test_what_a_command_leaves_in_its_folder_is_there_for_its_next_attempt(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(*TWO)
+    door = tmp_path / "saved"
+    script = 'ls $HEADWAY_CHECKPOINT; echo $HEADWAY_ATTEMPT >> $HEADWAY_CHECKPOINT/tries; touch "$0"; exec sleep 600'
+    first = trial.command("sh", "-c", script, str(door), node="a", key=(1, 0, 1))
+    await there(door)
+    saved = await trial.told(Saved)
+    assert (saved.job, saved.task, saved.attempt) == first
+    trial.engine.kill(*first)
+    assert (await trial.ended(first)).ending.stdout is None
+    script = "ls $HEADWAY_CHECKPOINT; echo $HEADWAY_ATTEMPT >> $HEADWAY_CHECKPOINT/tries; cat $HEADWAY_CHECKPOINT/tries"
+    second = await trial.ended(trial.command("sh", "-c", script, node="b", key=(1, 0, 2)))
+    assert second.ending.stdout is not None
+    assert second.ending.stdout.tail == b"tries\n1\n2\n"
+    trial.engine.forget(1)
+    for attempt in range(3, 100):
+        ended = await trial.ended(trial.command("sh", "-c", "ls $HEADWAY_CHECKPOINT", node="b", key=(1, 0, attempt)))
+        if ended.ending.stdout is None:
+            break
+    else:
+        pytest.fail("it was not forgotten")
+
+
+async def test_a_gang_has_saved_when_all_its_members_have(trial: Trial, tmp_path: Path) -> None:
+    def save_when(path: str, rank: int) -> object:
+        import os
+        import time
+
+        import headway
+
+        found = headway.resumed()
+        if found is None:
+            while not os.path.exists(path):
+                time.sleep(0.005)
+            headway.checkpoint(rank)
+            time.sleep(600)
+        return found
+
+    await trial.start(*TWO)
+    doors = [tmp_path / str(rank) for rank in range(2)]
+    works = [calling(save_when, str(door), rank) for rank, door in enumerate(doors)]
+    gang = trial.launch(*works, node=("a", "b"), slots=(0, 0), key=(1, 0, 1))
+    doors[0].touch()
+    assert await trial.value(trial.call(add, 1, 1, node="b", slots=(1,), key=(2, 0, 1))) == 2
+    assert trial.unread == []
+    doors[1].touch()
+    saved = await trial.told(Saved)
+    assert (saved.job, saved.task, saved.attempt) == gang
+    trial.engine.kill(*gang)
+    await trial.ended(gang)
+    ended = await trial.ended(trial.launch(*works, node=("b", "a"), slots=(0, 0), key=(1, 0, 2)))
+    assert [pickle.loads(member.result or b"") for member in ended.members] == [0, 1]
 
 
 async def test_stopping_ends_what_runs_and_reports_nothing(trial: Trial, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from headway.model.events import (
     Outcome,
     PolicyChosen,
     TaskEnded,
+    TaskSaved,
     Woke,
 )
 from headway.model.instant import SECOND, to_seconds
@@ -614,6 +615,29 @@ def test_reported_starts_make_slots_busy(tmp_path: Path) -> None:
 
 
 # Policies
+
+
+def test_what_a_task_saved_counts_and_is_forgotten_when_it_is_settled(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.submit(new_job(tasks=2))
+            await live.advance(3)
+            live.engine.report(base.Saved(1, 0, 1))
+            await live.settle()
+            assert live.events(TaskSaved) == [TaskSaved(3 * SECOND, 1, 0, 1)]
+            await live.advance(2)
+            await live.end(1, 0, 1, Outcome.KILLED)
+            assert live.engine.forgotten == []
+            assert to_seconds(live.driver.core.state.jobs[1].lost) == 2
+            await live.end(1, 0, 2)
+            assert live.engine.forgotten == [(1, 0)]
+            await live.end(1, 1)
+            assert live.engine.forgotten == [(1, 0), (1, 1), (1, None)]
+            await live.submit(new_job())
+        async with rig(tmp_path, engine=FakeEngine(base.Found(saved=frozenset({1, 2})))) as live:
+            assert live.engine.forgotten == [(1, None)]
+
+    run(scenario)
 
 
 def test_another_policy_decides_from_now_on_and_after_a_restart(tmp_path: Path) -> None:

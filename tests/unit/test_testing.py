@@ -75,6 +75,31 @@ def test_the_engine_tells_what_the_test_says() -> None:
     asyncio.run(scenario())
 
 
+def test_nodes_come_and_go_as_the_driver_says() -> None:
+    reports: list[base.Report] = []
+
+    async def scenario() -> None:
+        engine = FakeEngine()
+        await engine.start([node("n", slots=2)], reports.append)
+        await engine.join(node("m"))
+        assert engine.nodes == (node("n", slots=2), node("m"))
+        engine.unwilling["x"] = base.EngineError("it does not start")
+        with pytest.raises(base.EngineError, match="it does not start"):
+            await engine.join(node("x"))
+        for task, place in enumerate([("n", (0,)), ("n", (1,)), ("m", (0,))]):
+            engine.launch(base.Assignment(1, task, 1, (base.Member(*place, base.Command(("true",))),)))
+        engine.resize("n", 1)
+        assert len(engine.running) == 3
+        engine.resize("n", 1, at_once=True)
+        await asyncio.sleep(0)
+        assert reports == [base.Ended(1, 1, 1, base.Ending(Outcome.KILLED))]
+        await engine.leave("m")
+        assert (engine.nodes, list(engine.running)) == ((node("n"),), [(1, 0, 1)])
+        assert len(reports) == 1
+
+    asyncio.run(scenario())
+
+
 def test_the_instant_engine_ends_everything_well() -> None:
     reports: list[base.Report] = []
 

@@ -282,9 +282,7 @@ class LocalEngine:
 
     def _node(self, spec: NodeSpec) -> LocalNode:
         lease = self._lease if spec.lease is None else to_seconds(spec.lease)
-        return LocalNode(
-            spec, self._root, self, secret=self._secret, lease=lease, orphaned_after=self._orphaned_after
-        )
+        return LocalNode(spec, self._root, self, secret=self._secret, lease=lease, orphaned_after=self._orphaned_after)
 
     def _drop(self, node: LocalNode) -> None:
         """Forget every attempt that has a member on a node, and kill the other members."""

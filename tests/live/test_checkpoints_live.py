@@ -1,0 +1,175 @@
+"""Tasks of a real server that save their state, are ended before their time, and go on from what they saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from headway import Client, Job, Task
+from headway.live.journal import Journal
+from headway.model.events import Incident, TaskSaved
+
+if TYPE_CHECKING:
+    Up = Any
+
+PATIENCE = 60.0
+STEPS = 60
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def in_steps(steps: int, log: str) -> int:
+    """Work in steps, each noted, and save after every fifth; the sum of all step numbers."""
+    import time
+
+    import headway
+
+    number, total = headway.resumed((0, 0))
+    while number < steps:
+        with open(log, "a") as file:
+            file.write(f"{number}\n")
+        time.sleep(0.05)
+        number, total = number + 1, total + number
+        if number % 5 == 0:
+            headway.checkpoint((number, total))
+    return total
+
+
+def saved_twice(door: str) -> object:
+    """Save twice and wait; give what was found if that was something."""
+    import os
+    import time
+
+    import headway
+
+    found = headway.resumed()
+    if found is None:
+        headway.checkpoint("early")
+        headway.checkpoint("late")
+        open(door, "w").close()
+        time.sleep(600)
+    return found, os.environ.get("HEADWAY_NODE")
+
+
+def lines(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text().split()] if log.exists() else []
+
+
+def agent_of(up: Up, node: str) -> psutil.Process:
+    """The agent of a node: the only child of its guard."""
+    for process in psutil.process_iter():
+        words = process.cmdline() if process.is_running() else []
+        if "headway.engines.local_guard" in words and words[4] == node and str(up.data) in words[5]:
+            parent = process.parent()
+            if parent is None or parent.cmdline() != words:
+                (agent,) = process.children()
+                return agent
+    raise AssertionError(f"node {node} has no guard")
+
+
+def incidents(up: Up) -> list[tuple[str, str]]:
+    with closing(Journal(up.data)) as journal:
+        return [(event.kind, event.subject) for _, event in journal.events() if isinstance(event, Incident)]
+
+
+def saves(up: Up, job: int) -> int:
+    with closing(Journal(up.data)) as journal:
+        return sum(isinstance(event, TaskSaved) and event.job == job for _, event in journal.events())
+
+
+def test_a_task_whose_node_dies_goes_on_from_its_last_checkpoint(up: Up, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with Client(data=up.data) as client:
+        waiter = client.submit(Job("long", [Task(in_steps, STEPS, str(log))]))
+        until(lambda: len(lines(log)) > STEPS // 2)
+        (attempt,) = client.job(waiter.job or 0).attempts
+        agent_of(up, attempt.slots[0].partition("/")[0]).kill()
+        assert waiter.result(PATIENCE) == [sum(range(STEPS))]
+    done = lines(log)
+    assert sorted(set(done)) == list(range(STEPS))
+    assert STEPS <= len(done) <= STEPS + 6, "only what came after the last checkpoint is done again"
+    kept = up.data / "engine" / "checkpoints" / str(waiter.job)
+    until(lambda: not kept.exists())
+
+
+def test_only_work_after_the_last_checkpoint_is_counted_as_lost(up: Up, tmp_path: Path) -> None:
+    with Client(data=up.data) as client:
+        door = tmp_path / "door"
+        job = client.submit(Job("saves", [Task(saves_late, str(door))])).job or 0
+        until(door.exists)
+        (attempt,) = client.job(job).attempts
+        saved = door.stat().st_mtime
+        until(lambda: time.time() > saved + 1)
+        agent_of(up, attempt.slots[0].partition("/")[0]).kill()
+        until(lambda: client.job(job).lost > 0)
+        lost, passed = client.job(job).lost / 1e6, time.time() - attempt.started / 1e6
+        assert 0.5 <= lost <= passed - 2, "two seconds had passed before it saved"
+        client.cancel(job)
+
+
+def saves_late(door: str) -> None:
+    """Save after two seconds, and go on."""
+    import time
+
+    import headway
+
+    time.sleep(2)
+    headway.checkpoint("state")
+    open(door, "w").close()
+    time.sleep(600)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_left_out_and_said_to_be(up: Up, tmp_path: Path) -> None:
+    with Client(data=up.data) as client:
+        door = tmp_path / "door"
+        waiter = client.submit(Job("twice", [Task(saved_twice, str(door))]))
+        until(door.exists)
+        job = waiter.job or 0
+        up.stop()
+        (late,) = (up.data / "engine" / "checkpoints" / str(job)).glob("0/0.1/2")
+        late.write_bytes(late.read_bytes()[:25])
+        up.start()
+        assert waiter.result(PATIENCE)[0][0] == "early"
+        (result,) = client.results(job)
+        assert b"checkpoint 2 cannot be read: " in result.ending.stderr
+        up.stop()
+        assert ("checkpoint_unreadable", f"job {job}, task 0") in incidents(up)
+        up.start()
+
+
+def test_a_command_finds_its_folder_as_it_left_it(up: Up, tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    script = (
+        'if [ -e "$HEADWAY_CHECKPOINT/half" ]; then cat "$HEADWAY_CHECKPOINT/half"; exit; fi; '
+        'echo done so far > "$HEADWAY_CHECKPOINT/draft"; mv "$HEADWAY_CHECKPOINT/draft" "$HEADWAY_CHECKPOINT/half"; '
+        'touch "$0"; exec sleep 600'
+    )
+    with Client(data=up.data) as client:
+        waiter = client.submit(Job("command", [Task.command("sh", "-c", script, str(door))], preemptible=False))
+        until(door.exists)
+        job = waiter.job or 0
+        started = client.job(job).attempts[0].started
+        until(lambda: time.time_ns() // 1000 > started + 3_000_000)  # it is looked at every second
+        up.kill()
+        up.start()
+        (attempt,) = client.job(job).attempts
+        agent_of(up, attempt.slots[0].partition("/")[0]).kill()
+        assert waiter.result(PATIENCE) == ["done so far\n"]
+        assert client.job(job).lost / 1e6 < time.time() - started / 1e6 - 1
+    up.stop()
+    assert saves(up, job) == 1
+    with closing(Journal(up.data)) as journal:
+        row = journal.job(job)
+        assert row is not None
+        assert not row.spec.preemptible
+    up.start()
