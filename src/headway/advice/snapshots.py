@@ -111,6 +111,10 @@ def _check_progress(job: JobRecord, path: str) -> None:
         for task, count in getattr(job, name):
             _see(0 <= task < job.spec.tasks, path, name, task, "numbers of tasks of the job")
             _see(0 <= count < NEVER, path, name, count, _AMOUNT)
+    tries = dict(job.tries)
+    for attempt in job.attempts:
+        same = tries.get(attempt.task, attempt.number) == attempt.number
+        _see(same, path, "tries", tries.get(attempt.task), "of a task that runs, the number of its attempt")
     for known in job.times:
         right = all(0 <= value < NEVER for value in (known.count, known.mean, known.spread))
         _see(right, path, "times", known, "counts and durations, 0 or more, less than 2**62")
@@ -126,7 +130,9 @@ def _check_left(job: JobRecord, path: str) -> None:
     running = {attempt.task for attempt in job.attempts}
     _see(len(running) == len(job.attempts), path, "attempts", sorted(running), "one for each task")
     first = max(running, default=-1) + 1 if job.fresh is None else job.fresh
-    first = spec.tasks if workflow else first
+    if workflow:
+        _see(job.fresh in (None, spec.tasks), path, "fresh", job.fresh, f"of a workflow its tasks, {spec.tasks}")
+        first = spec.tasks
     _see(first <= spec.tasks, path, "fresh" if job.fresh else "attempts", first, "numbers of tasks of the job")
     if workflow and job.again is None:
         again = tuple(task for task, count in enumerate(missing) if not count and task not in running)
