@@ -555,6 +555,7 @@ class Statistics(Answer, frozen=True):
         commits: transactions since the server started.
         recorded: number of the journal's last event.
         full: what the disk said when it last refused to take more; empty while it takes all.
+        listeners: callers that wait for messages.
     """
 
     version: str
@@ -573,6 +574,7 @@ class Statistics(Answer, frozen=True):
     commits: int
     recorded: int
     full: str
+    listeners: int
 
 
 class Health(Answer, frozen=True):

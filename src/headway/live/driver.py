@@ -619,6 +619,11 @@ class Driver:
         )
         return self._listeners.add(wanted, keys, found, answer)
 
+    @property
+    def listeners(self) -> int:
+        """How many callers wait."""
+        return self._listeners.count
+
     def leave(self, listener: Listener) -> None:
         """Forget a caller who has gone away, or has been answered."""
         self._listeners.leave(listener)

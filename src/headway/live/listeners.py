@@ -88,10 +88,11 @@ class Listeners:
 
     Attributes:
         told: the number of the last message that is durable.
+        count: how many wait.
     """
 
     def __init__(self, has_work: Callable[[int], bool]) -> None:
-        self.told = 0
+        self.told = self.count = 0
         self._has_work = has_work
         self._waiting: dict[int, dict[Listener, None]] = {}
         self._released = False
@@ -100,17 +101,18 @@ class Listeners:
         """Answer a caller: now if there is reason to, else when there is.
 
         Args:
-            keys: what his messages are about.
+            keys: what his messages are about; no message is about two of them.
             found: those that the journal has at this moment.
         """
         now = asyncio.get_running_loop().time()
-        listener = Listener(wanted, keys, found, answer)
+        listener = Listener(wanted, tuple(dict.fromkeys(keys)), found, answer)
         listener.gather_until = now + GATHER_SECONDS
         if wanted.wait_seconds <= 0 or self._released or (found and self._is_due(listener, now)):
             self._answer((listener,))
             return listener
         for key in keys:
             self._waiting.setdefault(key, {})[listener] = None
+        self.count += 1
         until = now + wanted.wait_seconds
         self._wait(listener, min(until, listener.gather_until) if found else until)
         return listener
@@ -121,9 +123,10 @@ class Listeners:
             return
         listener.timer.cancel()
         listener.timer = None
+        self.count -= 1
         for key in listener.keys:
             others = self._waiting[key]
-            others.pop(listener, None)  # he may have named a job twice
+            del others[listener]
             if not others:
                 del self._waiting[key]
 

@@ -227,4 +227,5 @@ def statistics(driver: Driver) -> wire.Statistics:
         commits=driver.commits,
         recorded=driver.recorded,
         full=str(driver.full.args[0]) if driver.full is not None else "",
+        listeners=driver.listeners,
     )

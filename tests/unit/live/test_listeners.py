@@ -1,0 +1,211 @@
+"""Who is told what and when, without a driver: rows go in, answers come out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from headway.live.journal import MessageRow, NewMessage
+from headway.live.listeners import GATHER_SECONDS, Listener, Listeners, Wanted
+
+CLIENT = -7
+
+
+class Room:
+    """Listeners, what they were told, and the jobs and clients that have work left."""
+
+    def __init__(self) -> None:
+        self.busy: set[int] = set()
+        self.listeners = Listeners(self.busy.__contains__)
+        self.told: list[tuple[list[MessageRow], int]] = []
+
+    def wait(self, *keys: int, found: tuple[MessageRow, ...] = (), **wanted: Any) -> Listener:
+        terms = {"wait_seconds": 60.0} | wanted
+        return self.listeners.add(
+            Wanted(**terms), keys, list(found), lambda rows, cursor: self.told.append((rows, cursor))
+        )
+
+    @property
+    def numbers(self) -> list[list[int]]:
+        return [[row.number for row in rows] for rows, _ in self.told]
+
+
+def message(
+    number: int, job: int = 1, client: int = 7, task: int | None = 0, result: bytes | None = None
+) -> NewMessage:
+    return (number, client, job, task, 0, "succeeded", 0, result)
+
+
+def run(scenario: Callable[[Room], Awaitable[None]]) -> None:
+    async def main() -> None:
+        room = Room()
+        await scenario(room)
+        room.listeners.release()
+        assert room.listeners.count == 0
+
+    asyncio.run(main())
+
+
+def test_each_is_told_of_his_own_and_of_nothing_else() -> None:
+    async def scenario(room: Room) -> None:
+        for key in (CLIENT, 1, 0, 2, -8):
+            room.wait(key)
+        room.listeners.tell([message(5), message(6, task=None)])
+        assert (
+            room.told == [([MessageRow(5, 1, 0, "succeeded", None), MessageRow(6, 1, None, "succeeded", None)], 6)] * 3
+        )
+        assert room.listeners.count == 2
+        room.listeners.tell([message(7)])
+        assert len(room.told) == 3
+
+    run(scenario)
+
+
+def test_nobody_is_told_of_nothing() -> None:
+    async def scenario(room: Room) -> None:
+        room.wait(CLIENT)
+        room.listeners.tell([])
+        assert (room.told, room.listeners.told) == ([], 0)
+
+    run(scenario)
+
+
+def test_a_wait_ends_with_the_cursor_that_stands_behind_everything() -> None:
+    async def scenario(room: Room) -> None:
+        room.wait(CLIENT, wait_seconds=0.02)
+        room.listeners.tell([message(9, job=3, client=4)])
+        while not room.told:
+            await asyncio.sleep(0.001)
+        assert room.told == [([], 9)]
+        room.wait(CLIENT, after=12, wait_seconds=0.0)
+        assert room.told[1:] == [([], 12)]
+
+    run(scenario)
+
+
+def test_messages_are_gathered_while_more_are_to_come() -> None:
+    async def scenario(room: Room) -> None:
+        loop = asyncio.get_running_loop()
+        room.busy.add(CLIENT)
+        began = loop.time()
+        room.wait(CLIENT)
+        room.listeners.tell([message(1)])
+        room.listeners.tell([message(2)])
+        assert room.told == []
+        while not room.told:
+            await asyncio.sleep(0.001)
+        assert room.numbers == [[1, 2]]
+        assert loop.time() - began >= GATHER_SECONDS * 0.9
+        room.wait(CLIENT)
+        room.listeners.tell([message(3)])
+        room.busy.clear()
+        room.listeners.tell([message(4)])
+        assert room.numbers[1:] == [[3, 4]], "the last is told at once"
+
+    run(scenario)
+
+
+def test_a_caller_who_has_waited_long_gathers_no_more() -> None:
+    async def scenario(room: Room) -> None:
+        room.busy.add(CLIENT)
+        listener = room.wait(CLIENT)
+        listener.gather_until = 0.0
+        room.listeners.tell([message(1)])
+        assert room.numbers == [[1]]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "numbers", "results"),
+    [
+        ({"limit": 2}, [1, 2], [None, None]),
+        ({"result_max": 3}, [1, 2, 3], [b"aaa", None, b"c"]),
+        ({"result_max": 9, "size_max": 4}, [1, 2], [b"aaa", b"bbbb"]),
+        ({"result_max": 9, "size_max": 3}, [1], [b"aaa"]),
+    ],
+)
+def test_one_answer_holds_no_more_than_it_may(wanted: Any, numbers: list[int], results: list[bytes | None]) -> None:
+    """What is left is found by the next question, for the cursor stands before it."""
+
+    async def scenario(room: Room) -> None:
+        room.wait(CLIENT, **wanted)
+        room.listeners.tell([message(1, result=b"aaa"), message(2, result=b"bbbb"), message(3, result=b"c")])
+        [(rows, cursor)] = room.told
+        assert [row.number for row in rows] == numbers
+        assert [row.result for row in rows] == results
+        assert cursor == numbers[-1]
+
+    run(scenario)
+
+
+def test_what_was_found_already_counts() -> None:
+    async def scenario(room: Room) -> None:
+        room.busy.add(CLIENT)
+        found = (MessageRow(1, 1, 0, "succeeded", b"x" * 10),)
+        room.wait(CLIENT, found=found, size_max=10)
+        assert room.numbers == [[1]], "full"
+        room.wait(CLIENT, found=found, limit=2)
+        room.listeners.tell([message(2), message(3)])
+        assert room.numbers[1:] == [[1, 2]]
+        room.busy.clear()
+        room.wait(CLIENT, found=found)
+        assert room.numbers[2:] == [[1]], "nothing more is to come"
+
+    run(scenario)
+
+
+def test_a_job_named_twice_is_told_of_once_and_leaves_nothing() -> None:
+    async def scenario(room: Room) -> None:
+        room.wait(1, 1, 2)
+        room.listeners.tell([message(1), message(2, job=2)])
+        assert room.numbers == [[1, 2]]
+        assert room.listeners._waiting == {}
+
+    run(scenario)
+
+
+def test_who_leaves_is_not_told_and_may_leave_twice() -> None:
+    async def scenario(room: Room) -> None:
+        listener = room.wait(CLIENT)
+        other = room.wait(CLIENT)
+        for _ in range(2):
+            room.listeners.leave(listener)
+        assert room.listeners.count == 1
+        room.listeners.tell([message(1)])
+        assert room.numbers == [[1]]
+        room.listeners.leave(other)
+        assert (room.listeners.count, room.listeners._waiting) == (0, {})
+
+    run(scenario)
+
+
+def test_one_who_cannot_be_answered_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(room: Room) -> None:
+        def broken(rows: list[MessageRow], cursor: int) -> None:
+            raise OSError("the line is cut")
+
+        room.listeners.add(Wanted(wait_seconds=60.0), (CLIENT,), [], broken)
+        room.wait(CLIENT)
+        room.listeners.tell([message(1)])
+        assert room.numbers == [[1]]
+        assert room.listeners.count == 0
+        assert "the line is cut" in caplog.text
+
+    run(scenario)
+
+
+def test_after_the_release_nobody_waits() -> None:
+    async def scenario(room: Room) -> None:
+        room.busy.add(CLIENT)
+        room.wait(CLIENT)
+        room.wait(CLIENT, after=4)
+        room.listeners.tell([message(3)])
+        room.listeners.release()
+        room.wait(CLIENT, after=5)
+        assert [([row.number for row in rows], cursor) for rows, cursor in room.told] == [([3], 3), ([3], 3), ([], 5)]
+
+    run(scenario)
