@@ -106,7 +106,8 @@ def _number(values: FloatArray, base: FloatArray | None) -> FloatArray:
     if base is None:
         return means
     below = base.mean(axis=-1)
-    return np.divide(means, below, out=np.full_like(means, np.nan), where=below > 0)
+    ratios: FloatArray = np.divide(means, below, out=np.full_like(means, np.nan), where=below > 0)
+    return ratios
 
 
 def verdict(claim: Claim, ours: Found) -> Verdict:

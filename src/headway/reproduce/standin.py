@@ -67,7 +67,8 @@ def standin(seed: int = 0) -> Workload:
 
 def _zipf(values: int, exponent: float) -> FloatArray:
     weights = np.arange(1, values + 1, dtype=np.float64) ** -exponent
-    return weights / weights.sum()
+    shares: FloatArray = weights / weights.sum()
+    return shares
 
 
 def _microseconds(seconds: FloatArray) -> IntArray:
