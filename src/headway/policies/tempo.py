@@ -16,6 +16,7 @@ import math
 from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import ClassVar, Final, NamedTuple
 
 from headway.errors import InvalidInput
@@ -49,7 +50,8 @@ class Stake:
         running: of a bag, its tasks that run and can go on: when they end, on which slot, and what a kill would lose.
         waiting: work of what has not started.
         work: of all that is left.
-        usable: how many slots it could use.
+        least: how many slots it must hold to hold any.
+        usable, wanted: how many slots it could use, and how many it may have.
         need: how long it takes at best.
         urgency: cost per unit of work if it waits.
         expected: when it would be done if all slots served the jobs in order of urgency.
@@ -64,7 +66,9 @@ class Stake:
     running: list[tuple[float, int, float]]
     waiting: float
     work: float = 0.0
+    least: int = 1
     usable: int = 0
+    wanted: int = 0
     need: float = 0.0
     urgency: float = 0.0
     expected: float = 0.0
@@ -72,14 +76,13 @@ class Stake:
     slots: Slots = NO_SLOTS
     killed: Slots = NO_SLOTS
 
-    @property
-    def least(self) -> int:
-        """How many slots it must hold to hold any."""
-        return self.job.width if self.job.kind is Kind.RIGID else 1
-
     def tardiness(self, at: float) -> float:
         """How late it is if it is done at an instant."""
         return max(0.0, at - self.due)
+
+
+def _falling_priority(stake: Stake) -> float:
+    return -stake.job.priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,7 @@ class Round:
         now, task = self.view.now, float(max(1, job.estimate))
         stake = Stake(job, max(job.priority, LEAST_WEIGHT), job.due, task, [], job.left * task)
         if job.kind is Kind.RIGID:
+            stake.least = job.width
             stake.usable = job.width if job.ready and job.width <= self.size else 0
             stake.waiting = stake.work = job.width * task
             return stake
@@ -180,6 +184,7 @@ class Round:
         now, size, capacity = self.view.now, self.size, self.capacity
         for stake in self.stakes:
             longest = stake.task / capacity if stake.job.ready else max(run[0] for run in stake.running)
+            stake.wanted = self._wanted(stake)
             stake.need = max(longest, stake.work / min(stake.usable, size) / capacity)
         scale = self.policy.lookahead * math.fsum(stake.work for stake in self.stakes) / size / capacity
         for stake in self.stakes:
@@ -198,46 +203,49 @@ class Round:
     # How many slots
 
     def _share(self) -> None:
-        """Settle how many slots each job shall hold: of all ways that keep the floor, the one that saves most."""
-        if not self.policy.floor:
-            best = self._filled([], -math.inf)[1]
-        else:
-            best, most = {}, -1.0
-            must: list[Stake] = []
-            standing = sorted(self.stakes, key=lambda stake: -stake.job.priority)
-            while standing and sum(stake.least for stake in must) < self.size:
-                boundary = standing[0].job.priority
-                saved, shares = self._filled(must, boundary)
-                if saved >= most:
-                    best, most = shares, saved
-                must += [stake for stake in standing if stake.job.priority == boundary]
-                standing = [stake for stake in standing if stake.job.priority < boundary]
-        for job, share in best.items():
-            self.by_job[job].share = share
-
-    def _filled(self, must: Iterable[Stake], boundary: float) -> tuple[float, dict[int, int]]:
-        """Shares where some jobs must hold slots, and besides only those of a priority not below the boundary may.
-
-        Returns:
-            The cost per unit of work that they save, over all slots, and the shares by job id.
-        """
-        shares = {stake.job.id: stake.least for stake in must}
-        left = self.size - sum(shares.values())
-        saved = sum(stake.urgency * stake.least for stake in must)
+        """Settle how many slots each job shall hold, as `_boundary` says who must and who may."""
+        boundary = self._boundary() if self.policy.floor else -math.inf
+        left = self.size
         for stake in self.stakes:
-            if not left:
-                break
+            if self.policy.floor and stake.job.priority > boundary:
+                stake.share = stake.least
+                left -= stake.least
+        for stake in self.stakes:
             if stake.job.priority >= boundary:
-                has = shares.get(stake.job.id, 0)
-                gets = min(left, self._wanted(stake) - has)
-                if gets > 0 and has + gets >= stake.least:
-                    shares[stake.job.id] = has + gets
+                gets = min(left, stake.wanted - stake.share)
+                if gets > 0 and stake.share + gets >= stake.least:
+                    stake.share += gets
                     left -= gets
-                    saved += stake.urgency * gets
-        return saved, shares
+
+    def _boundary(self) -> float:
+        """The priority such that every job above it holds a slot, none below it does, and most is saved.
+
+        What is saved is the urgency of the jobs that hold slots, summed over their slots.
+        """
+        best, most, held, saved_above = -math.inf, -1.0, 0, 0.0
+        by_class = groupby(sorted(self.stakes, key=_falling_priority), key=_falling_priority)
+        for falling, stakes in by_class:
+            if held >= self.size:
+                break
+            saved, left = saved_above, self.size - held
+            for stake in self.stakes:
+                if -stake.job.priority <= falling:
+                    has = stake.least if -stake.job.priority < falling else 0
+                    gets = min(left, stake.wanted - has)
+                    if gets > 0 and has + gets >= stake.least:
+                        saved += stake.urgency * gets
+                        left -= gets
+                        if not left:
+                            break
+            if saved >= most:
+                best, most = -falling, saved
+            for stake in stakes:
+                held += stake.least
+                saved_above += stake.urgency * stake.least
+        return best
 
     def _wanted(self, stake: Stake) -> int:
-        """How many slots the job may have: all it can use or, without kills, what it needs to be on time."""
+        """All it can use or, without kills, what it needs to be on time."""
         within = stake.due - self.view.now
         if self.policy.kill or within <= 0 or stake.job.kind is not Kind.BAG:
             return stake.usable
@@ -254,9 +262,9 @@ class Round:
                     self._give(stake, slot)
         self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
         for stake in self.stakes:
-            if stake.job.kind is Kind.WORKFLOW:
+            if stake.share and stake.job.kind is Kind.WORKFLOW:
                 self._place(plan, stake)
-            else:
+            elif stake.job.ready and count(stake.slots) < stake.share:
                 self._fill(stake)
         for stake in self.stakes:  # nobody claims what is left: who runs there may go on
             for _, slot, _ in stake.running:
@@ -352,6 +360,8 @@ class Round:
         now, job = self.view.now, stake.job
         own = [(ends, self._rate(stake, slot)) for ends, slot, _ in stake.running if stake.slots >> slot & 1]
         done = now + self._duration(stake, own, openings)
+        if done <= stake.due:
+            return openings
         within_reach = self.open | of_numbers(opening.slot for opening in openings)
         victims = {slot: at for slot in numbers(within_reach) if (at := self.on.get(slot)) and self._may_kill(at, job)}
         while done > stake.due and victims:
@@ -375,15 +385,20 @@ class Round:
         return openings
 
     def _may_kill(self, attempt: AttemptView, job: JobView) -> bool:
-        return attempt.job is not job and not attempt.ending and attempt.job.spec.preemptible
+        if attempt.job is job or attempt.ending or not attempt.job.spec.preemptible:
+            return False
+        return attempt.start < self.view.now  # what has just begun is left alone, so that every round leads somewhere
 
     def _cost(self, attempt: AttemptView, holds: float) -> tuple[float, float]:
-        """What it costs to kill a running task for a job that then holds its slot for so long; and the work lost."""
+        """What it costs to kill a running task for a job that then holds its slot for so long; and the work lost.
+
+        It grows with each kill the job has suffered, so that two jobs do not kill each other's tasks for ever.
+        """
         victim = self.by_job[attempt.job.id]
         lost = float(self.view.now - attempt.saved)
         delay = (holds + lost) / max(1, victim.share)
         more = victim.tardiness(victim.expected + delay) - victim.tardiness(victim.expected)
-        return victim.weight * more, lost
+        return victim.weight * more * (1 + victim.job.kills / victim.job.tasks), lost
 
     def _duration(self, stake: Stake, own: Iterable[tuple[float, float]], openings: Sequence[Opening]) -> float:
         """How long until the job is done on the slots it has and those it would get, each from when it can be had."""
