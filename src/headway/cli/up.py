@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 @click.option("--policy", help="NAME[:KEY=VALUE,...]; default the one that decided last, at first deadline.")
 @click.option("--decider", help="URL of a decider where plans come from, or none; default as it was before.")
 @click.option(
+    "--answer-time", default="2s", show_default=True, help="A decider that takes longer to answer has failed."
+)
+@click.option(
     "--period", help="A round is held at least this often, as 30s or 5m, or none; default as before, first 10s."
 )
 @click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
@@ -40,6 +43,7 @@ def up(
     cluster: str | None,
     policy: str | None,
     decider: str | None,
+    answer_time: str,
     period: str | None,
     data: str | None,
     host: str,
@@ -87,6 +91,7 @@ def up(
         host,
         port,
         decider="" if decider == "none" else decider,
+        answer_time=from_seconds(seconds_in(answer_time, "--answer-time")),
         period=None if rounds is None else from_seconds(rounds),
         lease=seconds_in(lease, "--lease"),
         check_every=None if check_every is None else seconds_in(check_every, "--check-every"),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from headway import wire
-from headway.advice.asking import address_of
+from headway.advice.asking import address_of, ask
 from headway.advice.language import NoAdvice
 from headway.core.scheduler import Scheduler
 from headway.engines import base
@@ -103,6 +103,7 @@ class Driver:
         policies: finds a policy by its text.
         policy, decider, period: what decides, see `wire.PolicyChoice`; None: what did before, at first the policy
             `FIRST_POLICY` without either.
+        answer_time, asking: how long a decider may take to answer, > 0, and how it is asked.
         result_max: bytes that a result may have.
         snapshot_every: events between two stored snapshots, so that a start replays no more than about so many.
         read_ahead: of nodes that are added later, see `NodeSpec`.
@@ -127,6 +128,8 @@ class Driver:
         policy: str | None = None,
         decider: str | None = None,
         period: Duration | None = None,
+        answer_time: Duration = consultant.ANSWER_TIME,
+        asking: consultant.Asking = ask,
         result_max: int = base.RESULT_MAX,
         snapshot_every: int = 10_000,
         read_ahead: int = 0,
@@ -144,7 +147,9 @@ class Driver:
         self._policies = policies
         self._choice = wire.PolicyChoice(policy or "", decider, period)
         self._see_choice(self._choice)
-        self._consultant = consultant.Consultant(lambda: self.core, clock, self.request)
+        self._consultant = consultant.Consultant(
+            lambda: self.core, clock, self.request, answer_time=answer_time, asking=asking
+        )
         self._result_max = result_max
         self.retention = Retention(self, journal, clock, keep)
         self._listeners = Listeners(self._ledger.has_work)

@@ -22,10 +22,11 @@ from headway.engines.local import LEASE_SECONDS, LocalEngine
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
+from headway.live.consultant import ANSWER_TIME
 from headway.live.driver import Driver
 from headway.live.journal import Journal
 from headway.live.retention import Keep
-from headway.model.instant import SECOND, Duration
+from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
 from headway.web.api import BODY_MAX, Api, Caller
@@ -55,6 +56,7 @@ class Settings:
         decider: URL where plans come from, empty for none; None: as it was before.
         period: a round is held at least this often while there are jobs, 0 for none; None: as it was before, at first
             `FIRST_PERIOD`.
+        answer_time: a decider that has not answered after so long has failed.
         host, port: where to listen; port 0 takes any that is free.
         result_max: bytes that a result may have.
         body_max: bytes that a request may bring.
@@ -72,6 +74,7 @@ class Settings:
     port: int = 0
     decider: str | None = None
     period: Duration | None = None
+    answer_time: Duration = ANSWER_TIME
     result_max: int = base.RESULT_MAX
     body_max: int = BODY_MAX
     snapshot_every: int = 10_000
@@ -113,6 +116,8 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
         find(settings.policy)
     if settings.decider:
         address_of(settings.decider)
+    if settings.answer_time <= 0:
+        raise InvalidInput("answer_time", to_seconds(settings.answer_time), "more than 0 seconds")
     if not LEASE_RANGE[0] <= settings.lease <= LEASE_RANGE[1]:
         raise InvalidInput("lease", settings.lease, "{:g} to {:g} seconds".format(*LEASE_RANGE))
     if settings.check_every:
@@ -142,6 +147,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             find,
             policy=settings.policy,
             decider=settings.decider,
+            answer_time=settings.answer_time,
             period=FIRST_PERIOD if settings.period is None and journal.snapshot() is None else settings.period,
             result_max=settings.result_max,
             snapshot_every=settings.snapshot_every,
