@@ -183,7 +183,9 @@ class Run:
             lost = self.random.choice(self.engine.nodes).name
             self.engine.lose(lost)
             self.engine.report(base.NodeBack(lost))
-        elif self.changing and chance < 0.42:
+        elif chance < 0.25:
+            self.engine.report(base.Saved(*self.random.choice(running)))
+        elif self.changing and chance < 0.45:
             await self.change_nodes(driver.nodes)
         else:
             for key in self.random.sample(running, self.random.randint(1, len(running))):
@@ -297,7 +299,7 @@ def test_a_crash_at_any_instant_loses_and_repeats_nothing(
     if changing:
         answered = {size for point in run.points for size in point.sizes}
         assert len({name for name, _ in answered}) == 3
-        assert len({slots for _, slots in answered}) == 4
+        assert {slots for _, slots in answered} >= {0, 1, 2}
     for number, point in enumerate(run.points):
         try:
             asyncio.run(run.resume(point))

@@ -18,8 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headway.engines import local
 from headway.engines import local_frames as frames
-from headway.engines.base import AttemptKey, Ended, EngineError, NameTaken, NodeBack, NodeLost
+from headway.engines.base import AttemptKey, Ended, EngineError, NameTaken, NodeBack, NodeLost, Noticed
 from headway.engines.local import LocalEngine
 from headway.engines.local_node import node_folder, put_down
 from headway.engines.trial import Trial, calling
@@ -678,6 +679,25 @@ async def test_a_name_under_which_another_process_lives_is_not_used(root: Path, 
         for task in (0, 3, 4, 5, 6):
             owner.engine.kill(1, task, 1)
             await owner.ended((1, task, 1))
+
+
+async def test_a_node_whose_name_somebody_took_while_it_was_lost_is_said_to_be_and_comes_back_later(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_BACKOFF_SECONDS", (3.0, 3.0))  # the other is sooner
+    async with Trial(LocalEngine(root), PATIENCE) as trial:
+        await trial.start()
+        agent_of(trial).kill()
+        await trial.told(NodeLost)
+        other = LocalEngine(root)
+        await other.start([ONE], lambda _: None)
+        (pid,) = other.pids().values()
+        noticed = await trial.told(Noticed)
+        assert (noticed.kind, noticed.subject) == ("name_taken", "n")
+        assert other.pids() == {"n": pid}
+        await other.stop()
+        await trial.told(NodeBack)
+        assert await trial.value(trial.call(add, 1, 1)) == 2
 
 
 async def test_slots_that_go_take_their_processes_with_them(trial: Trial, tmp_path: Path) -> None:

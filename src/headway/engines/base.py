@@ -275,12 +275,14 @@ class Found(msgspec.Struct, frozen=True):
 
     The driver kills what runs and is not wanted, and treats each end like a reported one. What it believes to run and
     is not here is lost.
+
+    Attributes:
+        saved: jobs of which checkpoints are kept; the driver has those forgotten that are not open.
     """
 
     running: frozenset[AttemptKey] = frozenset()
     ended: tuple[Ended, ...] = ()
     saved: frozenset[JobId] = frozenset()
-    """Jobs of which checkpoints are kept."""
 
 
 class Engine(Protocol):

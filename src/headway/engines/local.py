@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -88,7 +89,7 @@ class LocalEngine:
 
     def __init__(self, root: Path, *, lease: float = LEASE_SECONDS, orphaned_after: float = ORPHANED_SECONDS) -> None:
         self._root = root
-        self._checkpoints = Path(local_checkpoints.root(str(root / "output")))
+        self._checkpoints = local_checkpoints.root(str(root / "output"))
         self._lease = lease
         self._orphaned_after = orphaned_after
         self._nodes: dict[str, LocalNode] = {}
@@ -202,10 +203,9 @@ class LocalEngine:
 
     def forget(self, job: JobId, task: int | None = None) -> None:
         """Remove a folder, if it is there."""
-        path = self._checkpoints / str(job)
-        path = path if task is None else path / str(task)
-        if path.exists():
-            self._loop.run_in_executor(None, local_checkpoints.remove, str(path))
+        path = f"{self._checkpoints}/{job}" if task is None else f"{self._checkpoints}/{job}/{task}"
+        if os.path.exists(path):
+            self._loop.run_in_executor(None, local_checkpoints.remove, path)
 
     async def stop(self) -> None:
         """End every node with all its processes."""
@@ -420,7 +420,7 @@ class LocalEngine:
         for fence in (self._root / "fences").iterdir():  # of tasks that were ended when nobody could take it down
             if not any(fence.name.startswith(f"{job}.{task}.") for job, task, _ in running):
                 fence.unlink()
-        return Found(frozenset(running), tuple(ended), local_checkpoints.jobs(str(self._checkpoints)))
+        return Found(frozenset(running), tuple(ended), local_checkpoints.jobs(self._checkpoints))
 
     async def _tend(self, node: LocalNode) -> None:
         """Start a node anew each time it is lost, at once or, if it keeps dying, after a while."""
