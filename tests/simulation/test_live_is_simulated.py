@@ -10,21 +10,26 @@ import asyncio
 from heapq import heappop, heappush
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from headway import wire
+from headway.advice.language import plan_text, read_plan, read_question, slots_in, write_question
+from headway.core.record import StateRecord
 from headway.engines import base
 from headway.live.driver import Driver
 from headway.live.journal import Journal
-from headway.model.events import Event, JobSubmitted, Outcome
+from headway.model.events import Advised, Event, JobSubmitted, Outcome
 from headway.model.instant import NEVER, SECOND, from_seconds
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
+from headway.model.plan import PlanRecord
 from headway.model.workload import Workload, workload_of
 from headway.policies import registry
 from headway.sim.kernel import Simulation, specs
 from headway.testing import FakeEngine, ManualClock
+from headway.web.decider import decide
 
 CLUSTER = (NodeSpec("slow", 5), NodeSpec("fast", 3, speed=2.0))
 EVERY_POLICY = [offer.name for offer in registry.installed()]
@@ -74,14 +79,21 @@ async def settle(driver: Driver) -> None:
     commits = -1
     while commits != driver.commits:
         commits = driver.commits
-        for _ in range(5):
+        for _ in range(10):
             await asyncio.sleep(0)
 
 
-async def run_live(workload: Workload, policy: str, folder: Path) -> list[Event]:
+async def asked(url: str, snapshot: StateRecord, *, explain: bool = False) -> PlanRecord:
+    """What a decider answers, without the trip over HTTP."""
+    question = read_question(write_question(snapshot, policy=snapshot.policy, explain=explain))
+    text = msgspec.json.encode(plan_text(decide(question, registry.find, "")))
+    return read_plan(text, slots_in(snapshot))
+
+
+async def run_live(workload: Workload, policy: str, folder: Path, *, decider: str = "") -> list[Event]:
     clock = ManualClock()
     engine = TimedEngine(workload, clock)
-    driver = Driver(Journal(folder), engine, clock, registry.find, policy=policy)
+    driver = Driver(Journal(folder), engine, clock, registry.find, policy=policy, decider=decider, asking=asked)
     await driver.start(CLUSTER)
     jobs = list(specs(workload))
     while jobs or engine.ends:
@@ -139,3 +151,15 @@ def test_every_policy_decides_live_as_it_does_in_the_simulator(policy: str, tmp_
     live = asyncio.run(run_live(workload, policy, tmp_path))
     assert told(live, first=1) == told(simulated, first=0)
     assert len(told(live, first=1)) >= 2 * len(workload)
+
+
+@pytest.mark.parametrize("offer", registry.installed(), ids=lambda offer: offer.name)
+def test_a_decider_decides_live_as_the_policy_does_in_the_simulator(offer: registry.Offer, tmp_path: Path) -> None:
+    once = "per_instant" in {parameter.name for parameter in offer.parameters}
+    policy = f"{offer.name}:per_instant=true" if once else offer.name  # a decider is asked once an instant
+    workload = mixed_workload(seed=8)
+    simulated: list[Event] = []
+    Simulation(workload, CLUSTER, registry.find, policy, journal=simulated).run()
+    live = asyncio.run(run_live(workload, policy, tmp_path, decider="http://there"))
+    assert sum(isinstance(event, Advised) for event in live) >= len(workload)
+    assert told(live, first=1) == told(simulated, first=0)
