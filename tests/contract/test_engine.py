@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from headway.engines.base import TAIL_MAX, Call, Command, Ended, Function, NameTaken, NodeBack, NodeLost, Saved, Started
@@ -51,8 +52,6 @@ def touch_and_sleep(path: str) -> None:
 
 async def there(path: Path) -> None:
     """Wait until a task has made a file."""
-    import anyio
-
     with anyio.fail_after(60):
         while not path.exists():
             await anyio.sleep(0.005)
@@ -619,6 +618,18 @@ async def test_a_node_that_shrinks_at_once_kills_what_runs_beyond(trial: Trial, 
     assert await trial.value(trial.call(add, 5, 6, slots=(2,))) == 11
 
 
+async def test_a_gang_of_which_a_member_is_on_a_slot_that_goes_at_once_is_killed(trial: Trial, tmp_path: Path) -> None:
+    await trial.start(*TWO)
+    began = [tmp_path / name for name in ("a", "b")]
+    gang = trial.launch(*(calling(touch_and_sleep, str(path)) for path in began), node=("a", "b"), slots=(0, 1))
+    for path in began:
+        await there(path)
+    trial.engine.resize("b", 1, at_once=True)
+    ended = await trial.ended(gang)
+    assert ended.ending.outcome is Outcome.KILLED
+    assert await trial.value(trial.call(add, 1, 1, node="a")) == 2
+
+
 async def test_a_node_that_is_resized_while_it_is_lost_comes_back_of_that_size(trial: Trial, case: Any) -> None:
     if case.kill_node is None:
         pytest.skip("its nodes cannot be killed by a test")
@@ -676,8 +687,9 @@ async def test_what_a_function_saved_is_there_for_its_next_attempt_on_any_node(t
     assert ending.stdout is not None
     assert ending.stdout.tail == b"resumed: None\n"
     assert await trial.value(trial.call(resume, node="b", key=(1, 0, 2))) == "half way"
-    trial.engine.forget(1, 0)
-    for attempt in range(3, 100):  # it takes a moment
+    for attempt in range(3, 100):  # it takes a moment, in which nothing of the task should run
+        trial.engine.forget(1, 0)
+        await anyio.sleep(0.02)
         if await trial.value(trial.call(resume, node="b", key=(1, 0, attempt))) == "nothing":
             break
     else:
@@ -698,8 +710,9 @@ async def test_what_a_command_leaves_in_its_folder_is_there_for_its_next_attempt
     second = await trial.ended(trial.command("sh", "-c", script, node="b", key=(1, 0, 2)))
     assert second.ending.stdout is not None
     assert second.ending.stdout.tail == b"tries\n1\n2\n"
-    trial.engine.forget(1)
     for attempt in range(3, 100):
+        trial.engine.forget(1)
+        await anyio.sleep(0.02)
         ended = await trial.ended(trial.command("sh", "-c", "ls $HEADWAY_CHECKPOINT", node="b", key=(1, 0, attempt)))
         if ended.ending.stdout is None:
             break

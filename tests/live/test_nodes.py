@@ -311,15 +311,18 @@ async def test_jobs_that_fit_no_more_are_named_and_wait(tmp_path: Path) -> None:
         assert (2, 0, 1) in live.running
 
 
+class Full(Journal):
+    """A journal that takes no more while the test says so."""
+
+    full = False
+
+    def write(self, batch: Any) -> None:
+        if self.full:
+            raise JournalFull("the disk is full")
+        super().write(batch)
+
+
 async def test_on_a_full_disk_nothing_changes(tmp_path: Path) -> None:
-    class Full(Journal):
-        full = False
-
-        def write(self, batch: Any) -> None:
-            if self.full:
-                raise JournalFull("the disk is full")
-            super().write(batch)
-
     with closing(Full(tmp_path)) as journal:
         engine = FakeEngine()
         driver = Driver(journal, engine, ManualClock(), find)
@@ -331,6 +334,26 @@ async def test_on_a_full_disk_nothing_changes(tmp_path: Path) -> None:
         journal.full = False
         await live.driver.stop()
         assert {node.name for node in live.engine.nodes} == {"a", "b"}
+
+
+async def test_a_gang_that_loses_a_node_while_the_disk_is_full_is_redone_when_it_is_not(tmp_path: Path) -> None:
+    with closing(Full(tmp_path)) as journal:
+        engine, clock = FakeEngine(), ManualClock()
+        driver = Driver(journal, engine, clock, find)
+        await driver.start((node("a"), node("b"), node("c")))
+        live = Rig(driver, engine, journal)
+        await live.submit(new_job(kind="rigid", width=2))
+        journal.full = True
+        removal = asyncio.ensure_future(live.nodes.remove("b"))
+        engine.lose("a")
+        await live.settle()
+        with pytest.raises(JournalFull):
+            await removal
+        journal.full = False
+        clock.advance(2)
+        await live.settle()
+        assert {member.node for member in live.engine.running[1, 0, 2].members} == {"b", "c"}
+        await driver.stop()
 
 
 # Starts

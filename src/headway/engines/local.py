@@ -138,7 +138,7 @@ class LocalEngine:
         try:
             welcome = await joining.attach()
         except BaseException as error:
-            del self._nodes[node.name]
+            self._nodes.pop(node.name, None)
             await joining.let_go()
             if isinstance(error, OSError):
                 raise EngineError(f"node {node.name!r} does not start: {error}") from error

@@ -89,6 +89,7 @@ class _Turn(Entry):
     acknowledged: list[base.AttemptKey] = field(default_factory=list)
     spent: list[Path] = field(default_factory=list)
     resized: list[NodeResized] = field(default_factory=list)
+    gone: list[base.AttemptKey] = field(default_factory=list)
     answers: list[tuple[asyncio.Future[int], int]] = field(default_factory=list)
     submitted: list[tuple[asyncio.Future[wire.Submitted], wire.Submitted]] = field(default_factory=list)
 
@@ -515,7 +516,7 @@ class Driver:
     def _lose_gangs(self, turn: _Turn, node: str) -> None:
         """Nothing more is told of attempts that had a member on a node that is gone: those with others have ended."""
         for key in [key for key, places in self._live.items() if node in places]:
-            del self._live[key]
+            turn.gone.append(key)
             job = self.core.state.jobs.get(key[0])
             attempt = None if job is None else job.attempts.get(key[1])
             if attempt is not None and attempt.number == key[2]:
@@ -544,6 +545,8 @@ class Driver:
     def _perform(self, turn: _Turn) -> None:
         """What a durable turn is followed by."""
         self.commits += bool(turn.batch)
+        for key in turn.gone:
+            self._live.pop(key, None)
         for resized in turn.resized:
             self._engine.resize(resized.name, resized.slots, at_once=resized.at_once)
         for action in turn.actions:
