@@ -1,0 +1,66 @@
+"""The folders of programs' checkpoints: taken over whole, out of reach of earlier attempts, gone where they are empty."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from headway.engines import local_checkpoints as local
+from headway.engines.local_frames import Launch
+
+
+def launch(attempt: int, rank: int = 0) -> Launch:
+    return Launch(7, 3, attempt, rank, 1, (0,), None, None, "", None, Raw(b""))
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> str:
+    return str(tmp_path / "output")
+
+
+def test_the_next_attempt_has_the_folder_and_the_one_before_has_none(kept: str, tmp_path: Path) -> None:
+    first = Path(local.begin(kept, launch(1)))
+    assert first == tmp_path / "checkpoints" / "7" / "3" / "0.1"
+    (first / "model").write_text("half")
+    (first / "draft").write_text("more")
+    third = Path(local.begin(kept, launch(3)))
+    assert (third / "model").read_text() == "half"
+    with pytest.raises(FileNotFoundError):  # it runs on somewhere, and writes as it was told to
+        os.replace(first / "draft", first / "model")
+    with pytest.raises(FileNotFoundError):
+        (first / "model").write_text("late")
+    assert (third / "model").read_text() == "half"
+
+
+def test_each_rank_has_its_own(kept: str) -> None:
+    folders = [Path(local.begin(kept, launch(1, rank))) for rank in (0, 1)]
+    (folders[1] / "state").write_text("one")
+    assert os.listdir(local.begin(kept, launch(2, 0))) == []
+    assert os.listdir(local.begin(kept, launch(2, 1))) == ["state"]
+
+
+def test_nothing_is_left_of_what_saved_nothing(kept: str, tmp_path: Path) -> None:
+    local.end(local.begin(kept, launch(1)))
+    assert not (tmp_path / "checkpoints" / "7" / "3").exists()
+    folder = local.begin(kept, launch(2))
+    Path(folder, "state").touch()
+    local.end(folder)
+    assert os.listdir(folder) == ["state"]
+    assert local.jobs(local.root(kept)) == {7}
+    local.remove(f"{local.root(kept)}/7")
+    assert local.jobs(local.root(kept)) == frozenset()
+
+
+def test_when_it_was_changed_last(kept: str) -> None:
+    folder = local.begin(kept, launch(1))
+    assert local.latest(folder) == 0
+    Path(folder, "state").touch()
+    os.utime(folder, ns=(5, 5))
+    for at in (7, 3):
+        os.utime(f"{folder}/state", ns=(at, at))
+        assert local.latest(folder) == max(at, 5)
+    local.remove(folder)
+    assert local.latest(folder) == 0
