@@ -1,4 +1,4 @@
-"""The folders of programs' checkpoints: taken over whole, out of reach of earlier attempts, gone where they are empty."""
+"""The folders of programs' checkpoints: taken over whole, out of reach of earlier attempts, gone where empty."""
 
 from __future__ import annotations
 
