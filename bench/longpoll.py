@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_left
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -260,6 +261,15 @@ def allow_files(count: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def cost(pid: int, rest: Callable[[float], None], seconds: float) -> list[str]:
+    """What a server and its processes take while it rests: processor time, memory."""
+    processes = idle.family(pid)
+    before, began = idle.processor_seconds(processes), time.perf_counter()
+    rest(seconds)
+    load = (idle.processor_seconds(processes) - before) / (time.perf_counter() - began)
+    return [f"{100 * load:.1f} %", *(f"{each:.0f}" for each in idle.megabytes(processes))]
+
+
 def figures(bursts: list[Burst]) -> list[str]:
     """Of several bursts: until the first and the last message were durable, how long the messages took from there, and
     how long it was from the cause until nearly all had theirs. Medians; of what is wanted also the least and the most.
@@ -291,18 +301,15 @@ def main() -> None:
         url, token = urlsplit((data / "url").read_text().strip()), (data / "token").read_text().strip()
         address = (url.hostname or "", url.port or 0)
         control = Line(address, token, "control")
-        memory = [idle.megabytes(idle.family(pid))]
+        costs = [cost(pid, time.sleep, min(10.0, given.seconds))]
         crowd = Crowd(address, token, given.clients)
         cancel(crowd, control, data)  # once before anything counts
         crowd.submit(release=time.time_ns() // 1000 + 3600 * SECOND)
         crowd.wait()
         crowd.rest(5)
-        processes = idle.family(pid)
-        crowd.repeated, used, began = 0, idle.processor_seconds(processes), time.perf_counter()
-        crowd.rest(given.seconds)
-        load = (idle.processor_seconds(processes) - used) / (time.perf_counter() - began)
+        crowd.repeated = 0
+        costs.append(cost(pid, crowd.rest, given.seconds))
         repeated = crowd.repeated
-        memory.append(idle.megabytes(processes))
         client.cancel(*[line.job for line in crowd.lines])
         crowd.hear_all()
         cancelled = [cancel(crowd, control, data) for _ in range(given.rounds)]
@@ -315,12 +322,7 @@ def main() -> None:
         share of one processor, memory in MB, of all processes of the server. Wanted: less than 5 % and 150 MB.""",
         measure.table(
             ("waiting clients", "processor", "MB, PSS", "MB, RSS"),
-            [
-                (count, cost, *(f"{each:.0f}" for each in used))
-                for count, cost, used in zip(
-                    (0, f"{given.clients:,}"), ("", f"{100 * load:.1f} %"), memory, strict=True
-                )
-            ],
+            [(count, *each) for count, each in zip((0, f"{given.clients:,}"), costs, strict=True)],
         ),
     )
     measure.section(
