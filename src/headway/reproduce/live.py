@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import Final
 
 import numpy as np
@@ -55,6 +56,8 @@ REPLAYED: Final = ("priority", "deadline:spare=due", "edf")
 END_SECONDS: Final = 300.0
 """A live run that takes longer has failed."""
 
+LOOK_SECONDS: Final = 0.1
+
 Tell = Callable[[str], None]
 
 
@@ -67,33 +70,44 @@ def failure_live(tell: Tell = lambda sentence: None) -> dict[str, Curve]:
     Raises:
         HeadwayError: a server does not start, or a machine does not go down or come back.
     """
+    over = Event()
     with ThreadPoolExecutor(2) as pool:
-        normal, failed = pool.submit(_live, False, tell), pool.submit(_live, True, tell)
-        return {"normal": curve(normal.result(), SCALE), "failure": curve(failed.result(), SCALE)}
+        runs = {"normal": pool.submit(_live, False, tell, over), "failure": pool.submit(_live, True, tell, over)}
+        try:
+            return {name: curve(done.result(), SCALE) for name, done in runs.items()}
+        except BaseException:  # one has failed, or somebody has had enough: the other need not come to its end
+            over.set()
+            raise
 
 
-def _live(fails: bool, tell: Tell) -> Schedule:
+def _live(fails: bool, tell: Tell, over: Event) -> Schedule:
     workload = failure.bag(SCALE)
     with TemporaryDirectory(prefix="headway-reproduce-") as name:
         folder = Path(name)
         with own_server(folder, failure.machines(), failure.POLICY) as server, Client(data=folder) as client:
             client.choose_policy(period=failure.PERIOD * SCALE)
             replayed = Replay(client, workload)
-            begin = time.monotonic()
+            down, back = (time.monotonic() + instant * SCALE for instant in failure.DOWN)
             replayed.submit()
-            if fails:
-                down, back = (begin + instant * SCALE for instant in failure.DOWN)
-                _sleep_until(down)
+            if fails and not over.wait(down - time.monotonic()):
                 with switched_off(folder, server["pid"], failure.failing()):
                     tell(f"{len(failure.failing())} machines are down.")
-                    _sleep_until(back)
+                    over.wait(back - time.monotonic())
                 tell("They can come back.")
-            client.wait(timeout=END_SECONDS)
+            _see_ended(replayed, over)
         return history(folder, registry.find)
 
 
-def _sleep_until(instant: float) -> None:
-    time.sleep(max(0.0, instant - time.monotonic()))
+def _see_ended(replayed: Replay, over: Event) -> None:
+    """Wait until all jobs have ended.
+
+    Raises:
+        HeadwayError: they have not in time, or `over` is set before.
+    """
+    end = time.monotonic() + END_SECONDS
+    while replayed.ended < len(replayed.waiters):
+        if over.wait(LOOK_SECONDS) or time.monotonic() > end:
+            raise HeadwayError(f"the live run did not end within {END_SECONDS:.0f} s")
 
 
 @contextmanager
@@ -192,5 +206,5 @@ def _replayed(workload: Workload, policy: str) -> Schedule:
             client.choose_policy(period=0)  # as in the simulation, rounds are held only when something happens
             replay = Replay(client, workload)
             replay.submit()
-            client.wait(timeout=END_SECONDS)
+            _see_ended(replay, Event())
         return history(folder, registry.find)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from signal import SIG_IGN, SIGINT, signal
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -139,7 +140,8 @@ def _done(works: Sequence[_Work], processes: int) -> Iterator[tuple[int, list[Ro
     if processes == 1:
         yield from enumerate(map(_rows, works))
         return
-    with ProcessPoolExecutor(processes) as pool:
+    # Ctrl-c is for this process to answer; a worker ends what it is at.
+    with ProcessPoolExecutor(processes, initializer=signal, initargs=(SIGINT, SIG_IGN)) as pool:
         places = {pool.submit(_rows, work): place for place, work in enumerate(works)}
         try:
             for future in as_completed(places):
