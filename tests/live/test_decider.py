@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
+from headway import Client, Job, Task
+from headway.advice.asking import TOKEN
+from headway.advice.language import AllocationText, NoAdvice, PlanText, PromiseText, Question, WaitingText
+from headway.cli.main import main
+from headway.core.record import AttemptRecord, JobRecord
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
+from headway.model.plan import Reason
 from headway.model.workload import Workload, workload_of
 from headway.sim.experiment import run
 from headway.sim.faults import Outage
+
+from .conftest import Up
+
+ROOT = Path(__file__).resolve().parents[2]
 
 CLUSTER = (NodeSpec("slow", 5), NodeSpec("fast", 3, speed=2.0))
 
@@ -25,10 +41,9 @@ CLUSTER = (NodeSpec("slow", 5), NodeSpec("fast", 3, speed=2.0))
 class Process:
     """`headway decider`, until it is ended."""
 
-    def __init__(self, *words: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "headway", "decider", "--json", *words], stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, *words: object) -> None:
+        command = [sys.executable, "-m", "headway", "decider", "--json", *map(str, words)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         with self._process.stdout as said:
             self.url: str = json.loads(said.readline())["url"]
@@ -37,6 +52,10 @@ class Process:
         if self._process.poll() is None:
             os.kill(self._process.pid, number)
         return self._process.wait(60)
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +109,171 @@ def test_a_decider_gives_the_schedule_of_the_policy_in_process(policy: str, deci
     assert (here.end == there.end).all()
     assert here.refused == there.refused
     assert here.decisions == there.decisions
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait until it is so; the limit is reached only where something is wrong."""
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def value(client: Client, number: int) -> int:
+    """What a task gives: the absolute value."""
+    (found,) = client.submit(Job("one", [Task(abs, number)])).result(60)
+    return int(found)
+
+
+def incidents(client: Client) -> list[str]:
+    return [incident.kind for incident in client.incidents()]
+
+
+def test_a_server_whose_decider_is_killed_goes_on_and_takes_it_back(tmp_path: Path) -> None:
+    up, decider = Up(tmp_path), Process()
+    up.start("--policy", "fcfs", "--decider", decider.url, "--answer-time", "30s")
+    try:
+        with Client(data=up.data) as client:
+            assert value(client, -1) == 1
+            assert client.deciding().decider == decider.url
+            assert not client.deciding().decider_failed
+            assert decider.end(signal.SIGKILL) == -signal.SIGKILL
+            assert value(client, -2) == 2, "the policy stands in for it"
+            until(lambda: client.deciding().decider_failed)
+            assert incidents(client) == ["decider_failed"]
+            port = decider.port
+            decider = Process("--port", port)
+            until(lambda: not client.deciding().decider_failed)
+            assert sorted(incidents(client)) == ["decider_back", "decider_failed"]
+            assert value(client, -3) == 3
+            up.kill()
+            up.start()
+            assert value(client, -4) == 4
+            assert client.deciding().decider == decider.url, "it is still chosen after a crash"
+    finally:
+        up.stop()
+        assert decider.end() == 0
+
+
+def test_choosing_by_command_while_jobs_run(
+    tmp_path: Path, decider: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    up = Up(tmp_path)
+    up.start("--policy", "fcfs")
+    monkeypatch.setenv("HEADWAY_DATA_DIR", str(up.data))
+    monkeypatch.delenv("HEADWAY_URL", raising=False)
+
+    def headway(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(words))
+        said = capfd.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    try:
+        with Client(data=up.data) as client:
+            gate = tmp_path / "gate"
+            gate.touch()
+            loop = Task.command("sh", "-c", f"while [ -e {gate} ]; do sleep 0.01; done")
+            running = client.submit(Job("runs", [loop, loop]))
+            until(lambda: client.statistics().running == 2)
+            waiting = client.submit(Job("waits", [Task(abs, -5)]))
+            assert headway("policy", "sjf", "--decider", decider, "--period", "5m")[1] == (
+                f"sjf\nThe decider at {decider} decides, the policy stands in for it.\n"
+                "A round is held at least every 5 min 00 s.\n"
+            )
+            said = headway("explain", str(waiting.job))[1]
+            assert said == f"Job {waiting.job} is waiting: not enough slots are free now.\n"
+            told = json.loads(headway("explain", str(waiting.job), "--json")[1])
+            assert (told["reason"], told["by"], told["note"]) == ("NO_ROOM_NOW", decider, "")
+            assert json.loads(headway("policy", "--json")[1]) == {
+                "policy": "sjf",
+                "decider": decider,
+                "decider_failed": False,
+                "period": 300.0,
+            }
+            status, _, error = headway("policy", "--decider", "nowhere")
+            assert (status, error.partition(";")[0]) == (2, "Error: decider is 'nowhere'")
+            assert headway("policy", "--period", "0s")[0] == 2
+            assert headway("policy", "--decider", "none", "--period", "none")[1] == "sjf\n"
+            gate.unlink()
+            assert waiting.result(60) == [5]
+            assert running.result(60) == ["", ""]
+            assert client.statistics().ignored == 0
+    finally:
+        up.stop()
+
+
+def test_a_simulation_by_command_asks_the_decider(
+    decider: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "jobs.csv"
+    table.write_text(
+        "release,tasks,runtime\n" + "".join(f"{job // 2},{1 + job % 5},{3 + job % 4}\n" for job in range(20))
+    )
+
+    def simulated(*words: str) -> Any:
+        with pytest.raises(SystemExit) as ended:
+            main(["simulate", str(table), "--slots", "4", "--policy", "heft", "--json", *words])
+        said = capfd.readouterr()
+        assert not ended.value.code, said.err
+        (found,) = json.loads(said.out)
+        return {name: value for name, value in found["metrics"].items() if not name.startswith("decision")}
+
+    assert simulated("--decider", decider) == simulated()
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", str(table), "--slots", "4", "--decider", "http://127.0.0.1:1"])
+    assert ended.value.code == 2
+    error = capfd.readouterr().err
+    assert "the decider at http://127.0.0.1:1 gave no plan: nobody answers there" in error
+
+
+def test_a_token_is_demanded_and_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process("--token-file", tmp_path / "token")
+    jobs = workload(1, jobs=5)
+    try:
+        with pytest.raises(NoAdvice, match="status 401: no token was sent"):
+            run(jobs, CLUSTER, "edf", decider=process.url)
+        monkeypatch.setenv(TOKEN, (tmp_path / "token").read_text().strip())
+        assert (run(jobs, CLUSTER, "edf", decider=process.url).end > 0).all()
+    finally:
+        assert process.end() == 0
+
+
+def test_another_policy_than_the_one_that_stands_in_for_it(decider: str) -> None:
+    jobs = workload(2)
+    there = run(jobs, CLUSTER, "fcfs", decider=f"{decider}?policy=deadline:spare=priority")
+    assert (there.end == run(jobs, CLUSTER, "deadline:spare=priority").end).all()
+
+
+def test_a_policy_that_it_does_not_have_is_said(decider: str) -> None:
+    with pytest.raises(NoAdvice, match=r"status 400: policy is 'esy'; allowed: .* Did you mean easy?"):
+        run(workload(2), CLUSTER, "fcfs", decider=f"{decider}?policy=esy")
+
+
+def test_the_port_and_the_policy_are_looked_at_first(capfd: pytest.CaptureFixture[str]) -> None:
+    for words, said in ((["--policy", "esy"], "policy is 'esy'"), (["--port", "99999"], "port is 99999")):
+        with pytest.raises(SystemExit) as ended:
+            main(["decider", *words])
+        assert ended.value.code == 2
+        assert said in capfd.readouterr().err
+
+
+def test_the_example_of_the_how_to_needs_nothing_of_headway(decider: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "use-the-decider.md").read_text("utf-8")
+    (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (shown,) = re.findall(r"\$ python ask.py [^\n]*\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "ask.py").write_text(source, "utf-8")
+    command = [sys.executable, "-I", "-S", str(tmp_path / "ask.py"), decider]  # nothing that is installed can be had
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, shown, "")
+    assert len(source.splitlines()) < 30
+
+
+def test_the_reference_names_every_field_and_reason() -> None:
+    page = (ROOT / "docs" / "reference" / "decider.md").read_text("utf-8")
+    kinds = (AllocationText, PromiseText, WaitingText, PlanText, Question)
+    names = [name for kind in kinds for name in kind.__struct_fields__] + [reason.name for reason in Reason]
+    inner = {"number", "ending", "running", "queued", "saved", "unfinished"}  # what Headway adds for itself
+    inner |= {"tries", "failures", "losses", "failed", "cancelled", "kept", "lost", "kills", "size_left"}
+    names += {known.name for kind in (AttemptRecord, JobRecord) for known in fields(kind)} - inner
+    assert [name for name in names if f"`{name}`" not in page and f'"{name}"' not in page and name != "spec"] == []
