@@ -33,7 +33,9 @@ def begin(kept: str, launch: Launch) -> str:
         OSError: it cannot be made.
     """
     folder = take_over(place(kept, launch), launch.attempt)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    while not os.path.isdir(folder):
+        with suppress(FileNotFoundError):  # another rank has ended just now, and its task's folder with it
+            os.makedirs(folder, mode=0o700, exist_ok=True)
     return folder
 
 

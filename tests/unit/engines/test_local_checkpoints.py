@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,20 @@ def test_each_rank_has_its_own(kept: str) -> None:
     (folders[1] / "state").write_text("one")
     assert os.listdir(local.begin(kept, launch(2, 0))) == []
     assert os.listdir(local.begin(kept, launch(2, 1))) == ["state"]
+
+
+def test_a_rank_may_begin_while_another_ends(kept: str) -> None:
+    def others() -> None:
+        for _ in range(2000):
+            local.end(local.begin(kept, launch(1, 1)))
+
+    with ThreadPoolExecutor() as pool:
+        done = pool.submit(others)
+        while not done.done():
+            folder = local.begin(kept, launch(1, 0))
+            assert os.path.isdir(folder)
+            local.end(folder)
+        done.result()
 
 
 def test_nothing_is_left_of_what_saved_nothing(kept: str, tmp_path: Path) -> None:
