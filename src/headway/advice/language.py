@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Annotated, Any, Final, Literal, cast, get_args, get_type_hints
 
 import msgspec
@@ -128,10 +129,14 @@ def write_question(snapshot: StateRecord, *, policy: str = "", explain: bool = F
 
 def written(value: Any) -> Any:
     """A record as plain values, its defaults left out and kinds as words."""
-    fields = _FIELDS.get(type(value))
-    if fields is not None:
-        found = ((name, getattr(value, name), default) for name, _, default in fields)
-        return {name: written(part) for name, part, default in found if part is not default and part != default}
+    form = _FORMS.get(type(value))
+    if form is not None:
+        names, defaults, parts = form
+        return {
+            name: part if type(part) in _PLAIN else written(part)
+            for name, default, part in zip(names, defaults, parts(value), strict=True)
+            if part is not default and part != default
+        }
     if type(value) is tuple:
         return [written(part) for part in value] if value and type(value[0]) in _FIELDS else value
     return value.name.lower() if type(value) is Kind else value
@@ -199,6 +204,14 @@ def _records() -> dict[type, tuple[tuple[str, Any, Any], ...]]:
 
 
 _FIELDS: Final = _records()
+
+_FORMS: Final = {
+    kind: (names := tuple(name for name, _, _ in known), tuple(default for _, _, default in known), attrgetter(*names))
+    for kind, known in _FIELDS.items()
+}
+"""Of every record the names of its fields, their defaults, and what gets all of them at once."""
+
+_PLAIN: Final = frozenset((int, float, str, bool))
 
 
 # Answers
