@@ -17,7 +17,7 @@ import pytest
 
 from headway import Client
 from headway.cli.main import INTERRUPTED, main
-from headway.client.replay import Replay
+from headway.client.replay import Replay, job_of
 from headway.errors import HeadwayError
 from headway.live.history import history
 from headway.metrics import summarise
@@ -118,7 +118,7 @@ def test_workflows_and_uneven_bags_are_replayed_as_they_are(client: Client) -> N
         tasks=[3, 2],
         kind=[Kind.WORKFLOW, Kind.BAG],
         workflows={0: plan},
-        bags={1: BagTimes(tasks=(SECOND // 2, SECOND // 100))},
+        bags={1: BagTimes(tasks=(SECOND // 2, SECOND // 100), sizes=(50.0, 1.0))},
     )
     replay = replayed(client, workload)
     lasted = [[result.ending.seconds for result in client.results(waiter.job)] for waiter in replay.waiters]
@@ -128,6 +128,7 @@ def test_workflows_and_uneven_bags_are_replayed_as_they_are(client: Client) -> N
     assert chain.ended is not None
     assert chain.ended - chain.submitted >= 0.4 * SECOND
     assert bag.kind == "bag"
+    assert job_of(workload, 1).sizes == (50.0, 1.0)
     assert lasted[1][1] < 0.5
 
 

@@ -15,7 +15,7 @@ from headway.errors import HeadwayError
 from headway.model.instant import NEVER, to_seconds
 from headway.model.job import Kind
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, schedule_of
-from headway.model.workload import Workload
+from headway.model.workload import BagTimes, Workload
 from headway.wire import JobReport
 
 
@@ -23,7 +23,7 @@ class Replay:
     """Submits the jobs of a workload at their releases, counted from its first one, and knows what became of them.
 
     A task sleeps as long as it runs on a node of speed factor 1, wherever it runs. Jobs keep priority, penalty rate and
-    shape, estimate, width, user, and the time they have until their due date.
+    shape, estimate, sizes of tasks, profile, width, user, and the time they have until their due date.
 
     Attributes:
         waiters: of the jobs submitted so far, in the order of the workload.
@@ -106,8 +106,10 @@ def job_of(workload: Workload, position: int) -> Job:
             before = [job.tasks[number] for number in task.after]
             job.add_task(_nap(task.estimate), after=before, cores=task.cores, estimate=to_seconds(task.estimate))
     else:
-        uneven = workload.bags[position].tasks if position in workload.bags else ()
-        for lasts in uneven or [runtime] * int(workload.tasks[position]):
+        times = workload.bags.get(position, BagTimes())
+        job.sizes = times.sizes
+        job.profile = {node_class: to_seconds(run_time) for node_class, run_time in times.profile}
+        for lasts in times.tasks or [runtime] * int(workload.tasks[position]):
             job.add_task(_nap(lasts))
     return job
 
