@@ -164,7 +164,8 @@ def test_a_job_wider_than_the_cluster_is_refused_with_its_line(
     assert f"{wide}:3: width of job b is 3; allowed: at most 2, the slots of the server's cluster" in err
     assert "So is 1 other." in err
     log = tmp_path / "wide.swf"
-    log.write_text("; a comment\n" + "".join(f"{job} 0 -1 1 {width} -1 -1{' -1' * 11}\n" for job, width in ((7, 1), (8, 4))))
+    rest = " -1" * 13
+    log.write_text(f"; a comment\n7 0 -1 1 1{rest}\n8 0 -1 1 4{rest}\n")
     status, _, err = run(capfd, "replay", log, "--data", up.data)
     assert status == 2
     assert f"{log}:3: width of job 8 is 4" in err
