@@ -200,13 +200,16 @@ class Consultant:
         raise NoAdvice(str(error.args[0]), error.hint) from error
 
     async def _told(self, events: Callable[[Instant], Sequence[Event]]) -> None:
-        """Have events taken in, when the disk has room again if it has none."""
+        """Have events taken in, when the disk has room again if it has none; not if the server is about to end."""
         while True:
             try:
                 await self._tell(events)
                 return
             except JournalFull:
                 await self._sleep(SECOND)
+            except HeadwayError as ending:
+                log.info("what came of asking the decider is not taken in: %s", ending.args[0])
+                return
 
     async def _sleep(self, duration: Duration) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
