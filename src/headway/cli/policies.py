@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from headway.cli.show import as_json, print_json, print_table
@@ -20,7 +22,7 @@ def policies(as_json: bool) -> None:
                 {
                     "policy": offer.name,
                     "summary": offer.summary,
-                    "parameters": {parameter.name: parameter.default for parameter in offer.parameters},
+                    "parameters": {known.name: _as_json(known.default) for known in offer.parameters},
                 }
                 for offer in offers
             ]
@@ -30,3 +32,8 @@ def policies(as_json: bool) -> None:
         (offer.name, offer.summary, ", ".join(f"{p.name}={p.default}" for p in offer.parameters)) for offer in offers
     ]
     print_table(("policy", "what it does", "parameters"), rows, fold=("what it does", "parameters"))
+
+
+def _as_json(default: object) -> object:
+    """A default as JSON can hold it: infinity as the text that is given for it."""
+    return str(default) if isinstance(default, float) and math.isinf(default) else default
