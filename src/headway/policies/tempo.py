@@ -47,7 +47,7 @@ class Stake:
         weight: cost of a microsecond of tardiness.
         due: instant of the due date.
         task: work of one task, >= 1.
-        running: of a bag, its tasks that run and can go on: when they end, on which slot, and what a kill would lose.
+        running: of a bag, its tasks that run and can go on: in how long they end, and on which slot.
         waiting: work of what has not started.
         work: of all that is left.
         least: how many slots it must hold to hold any.
@@ -63,7 +63,7 @@ class Stake:
     weight: float
     due: Instant
     task: float
-    running: list[tuple[float, int, float]]
+    running: list[tuple[float, int]]
     waiting: float
     work: float = 0.0
     least: int = 1
@@ -79,10 +79,6 @@ class Stake:
     def tardiness(self, at: float) -> float:
         """How late it is if it is done at an instant."""
         return max(0.0, at - self.due)
-
-
-def _falling_priority(stake: Stake) -> float:
-    return -stake.job.priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +114,10 @@ class Round:
         open: the slots that can be dealt and are not yet.
         on: what runs on each of them, by slot.
         capacity: work done per microsecond by one slot on average.
-        stakes: the jobs that could use a slot, most urgent first.
+        by_job: the jobs that could use a slot, by id, in order of priority.
+        stakes: the same, most urgent first.
+        lanes: the open slots of each class of nodes, those first that can be had soonest.
+        wake: when the next job becomes urgent.
     """
 
     def __init__(self, policy: Tempo, view: Snapshot) -> None:
@@ -136,8 +135,8 @@ class Round:
         speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
         self.capacity = speeds / self.size if self.size else 1.0
         found = (self._stake(job, running.get(job.id, ())) for job in view.in_order(by_priority))
-        self.stakes = [stake for stake in found if stake.usable]
-        self.by_job = {stake.job.id: stake for stake in self.stakes}
+        self.by_job = {stake.job.id: stake for stake in found if stake.usable}
+        self.stakes = list(self.by_job.values())
         self.lanes: list[list[Opening]] = []
         self.wake = NEVER
         if self.stakes and self.size:
@@ -153,7 +152,7 @@ class Round:
         return stake.task / max(1, stake.job.time_on(self.view.slot_nodes[slot].spec))
 
     def _stake(self, job: JobView, attempts: Sequence[AttemptView]) -> Stake:
-        now, task = self.view.now, float(max(1, job.estimate))
+        task = float(max(1, job.estimate))
         stake = Stake(job, max(job.priority, LEAST_WEIGHT), job.due, task, [], job.left * task)
         if job.kind is Kind.RIGID:
             stake.least = job.width
@@ -171,7 +170,7 @@ class Round:
             ends = self._ends_in(attempt)
             stake.waiting -= job.sized(job.estimate, attempt.task)
             if not attempt.ending and self.open >> slot & 1:
-                stake.running.append((ends, slot, float(now - attempt.saved)))
+                stake.running.append((ends, slot))
                 stake.work += ends * self._rate(stake, slot)
         stake.waiting = max(stake.waiting, float(job.ready))
         stake.work += stake.waiting
@@ -223,14 +222,13 @@ class Round:
         What is saved is the urgency of the jobs that hold slots, summed over their slots.
         """
         best, most, held, saved_above = -math.inf, -1.0, 0, 0.0
-        by_class = groupby(sorted(self.stakes, key=_falling_priority), key=_falling_priority)
-        for falling, stakes in by_class:
+        for boundary, stakes in groupby(self.by_job.values(), key=lambda stake: stake.job.priority):
             if held >= self.size:
                 break
             saved, left = saved_above, self.size - held
             for stake in self.stakes:
-                if -stake.job.priority <= falling:
-                    has = stake.least if -stake.job.priority < falling else 0
+                if stake.job.priority >= boundary:
+                    has = stake.least if stake.job.priority > boundary else 0
                     gets = min(left, stake.wanted - has)
                     if gets > 0 and has + gets >= stake.least:
                         saved += stake.urgency * gets
@@ -238,7 +236,7 @@ class Round:
                         if not left:
                             break
             if saved >= most:
-                best, most = -falling, saved
+                best, most = boundary, saved
             for stake in stakes:
                 held += stake.least
                 saved_above += stake.urgency * stake.least
@@ -257,7 +255,7 @@ class Round:
         """Deal the slots, most urgent job first, and write down what changes."""
         view, plan = self.view, self.view.plan()
         for stake in self.stakes:  # each stays where it runs
-            for _, slot, _ in stake.running:
+            for _, slot in stake.running:
                 if count(stake.slots) < stake.share and self.open >> slot & 1:
                     self._give(stake, slot)
         self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
@@ -267,7 +265,7 @@ class Round:
             elif stake.job.ready and count(stake.slots) < stake.share:
                 self._fill(stake)
         for stake in self.stakes:  # nobody claims what is left: who runs there may go on
-            for _, slot, _ in stake.running:
+            for _, slot in stake.running:
                 if stake.share and self.open >> slot & 1:
                     self._give(stake, slot)
         for owner in sorted({job.id for job in view.owners.values()} - self.by_job.keys()):
@@ -358,7 +356,7 @@ class Round:
     def _hasten(self, stake: Stake, openings: list[Opening]) -> list[Opening]:
         """Trade slots to wait for against slots at once, as long as a kill costs less than it saves."""
         now, job = self.view.now, stake.job
-        own = [(ends, self._rate(stake, slot)) for ends, slot, _ in stake.running if stake.slots >> slot & 1]
+        own = [(ends, self._rate(stake, slot)) for ends, slot in stake.running if stake.slots >> slot & 1]
         done = now + self._duration(stake, own, openings)
         if done <= stake.due:
             return openings

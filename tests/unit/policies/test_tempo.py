@@ -1,0 +1,257 @@
+"""`tempo`: who holds slots, who gets the rest, what is killed; over whole runs, and beside the best order there is."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from random import Random
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.errors import InvalidInput
+from headway.metrics import summarise
+from headway.model.actions import Action, Kill, Launch, Wake
+from headway.model.events import JobSubmitted, NodeJoined, Outcome, TaskEnded, Woke
+from headway.model.instant import SECOND
+from headway.model.job import JobSpec, Kind, TaskSpec
+from headway.model.node import NodeSpec
+from headway.model.plan import Reason
+from headway.model.schedule import Schedule
+from headway.model.slots import numbers
+from headway.model.workload import Workload, workload_of
+from headway.policies import registry
+from headway.sim.experiment import run
+from headway.sim.kernel import Simulation
+from headway.testing import job, node
+
+
+class Cluster:
+    """A scheduler under a policy and the jobs submitted to it; times in seconds. What is to be killed dies at once."""
+
+    def __init__(self, slots: int | list[float], *jobs: JobSpec, policy: str = "tempo") -> None:
+        """`slots` is how many there are, or the speed of each."""
+        self.scheduler = Scheduler(registry.find, policy)
+        speeds = [1.0] * slots if isinstance(slots, int) else slots
+        for number, speed in enumerate(speeds):
+            self.scheduler.handle(NodeJoined(0, NodeSpec(f"n{number}", speed=speed)))
+        self.submit(*jobs)
+
+    def submit(self, *jobs: JobSpec, at: float = 0) -> list[Action]:
+        for spec in jobs:
+            self.scheduler.handle(JobSubmitted(round(at * SECOND), spec))
+        return self.wake(at)
+
+    def wake(self, at: float) -> list[Action]:
+        done, asked = list[Action](), self.scheduler.handle(Woke(now := round(at * SECOND)))
+        while asked:
+            done += asked
+            asked = [
+                action
+                for kill in asked
+                if isinstance(kill, Kill)
+                for action in self.scheduler.handle(TaskEnded(now, kill.job, kill.task, kill.attempt, Outcome.KILLED))
+            ] + self.scheduler.handle(Woke(now))
+        self.scheduler.check()
+        assert not self.scheduler.refusals
+        return done
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """How many slots each job holds."""
+        return {number: view.held.bit_count() for number, view in self.scheduler.state.jobs.items()}
+
+    @property
+    def runs(self) -> dict[int, list[int]]:
+        """On which slots tasks of each job run."""
+        jobs = self.scheduler.state.jobs.items()
+        return {
+            number: sorted(slot for attempt in view.attempts.values() for slot in numbers(attempt.slots))
+            for number, view in jobs
+        }
+
+
+def bag(number: int, tasks: int = 1, estimate: float = 10, **terms: Any) -> JobSpec:
+    return job(number, tasks=tasks, estimate=estimate, **terms)
+
+
+class TestWhoHolds:
+    def test_each_job_one_slot_in_order_of_priority_and_the_rest_where_waiting_costs_most(self) -> None:
+        """Job 2 is short and due; the others have time, and job 1 the higher priority."""
+        jobs = (
+            bag(1, 20, 10, priority=9, due=900),
+            bag(2, 6, 5, priority=1, due=12),
+            bag(3, 20, 10, priority=5, due=900),
+        )
+        assert Cluster(8, *jobs).counts == {1: 1, 2: 6, 3: 1}
+
+    def test_where_slots_are_few_the_lowest_priorities_hold_none(self) -> None:
+        jobs = [bag(number, priority=number, due=10) for number in (1, 2, 3, 4)]
+        assert Cluster(3, *jobs).counts == {1: 0, 2: 1, 3: 1, 4: 1}
+
+    def test_no_lower_priority_is_let_in_where_that_saves_less(self) -> None:
+        """One slot for each of three jobs, or two for the one that is late at once: the fewer jobs hold, the better."""
+        jobs = bag(1, 2, 10, priority=9, due=10), bag(2, 2, 1000, priority=8, due=9000), bag(3, priority=7, due=9000)
+        assert Cluster(2, *jobs).counts == {1: 2, 2: 0, 3: 0}
+
+    def test_equal_priorities_go_by_cost_alone(self) -> None:
+        jobs = bag(1, 4, 50, due=10), bag(2, 2, 10, due=10), bag(3, 2, 20, due=10)
+        assert Cluster(4, *jobs).counts == {1: 0, 2: 2, 3: 2}
+
+    def test_without_the_floor_all_go_by_cost_alone(self) -> None:
+        jobs = bag(1, 20, 100, priority=9, due=9000), bag(2, 8, 5, priority=1, due=12)
+        assert Cluster(8, *jobs, policy="tempo:floor=false").counts == {1: 0, 2: 8}
+
+    def test_jobs_without_a_due_date_get_what_is_left(self) -> None:
+        assert Cluster(4, bag(1, 9), bag(2, 3, due=5), policy="tempo:floor=false").counts == {1: 1, 2: 3}
+
+    def test_priorities_of_zero_and_less_are_served_too(self) -> None:
+        assert Cluster(2, bag(1, priority=-3, due=5), bag(2, priority=0, due=5)).counts == {1: 1, 2: 1}
+
+    def test_without_kills_no_more_than_the_due_date_needs(self) -> None:
+        """100 s of work in 50 s need two slots; what is left waits for jobs to come. One that is late takes all."""
+        assert Cluster(8, bag(1, 10, due=50), policy="tempo:kill=false").counts == {1: 2}
+        assert Cluster(8, bag(1, 10, due=0), policy="tempo:kill=false").counts == {1: 8}
+
+
+class TestKills:
+    def test_a_task_with_time_gives_way_to_one_that_has_none(self) -> None:
+        cluster = Cluster(2, bag(1, 2, 100, priority=5, due=500))
+        done = cluster.submit(bag(2, 1, 2, priority=1, due=24), at=20)
+        assert Kill(1, 1, 1) in done
+        assert cluster.runs == {1: [0], 2: [1]}
+        assert cluster.scheduler.state.jobs[1].kills == 1
+
+    def test_nothing_is_killed_as_long_as_the_wait_costs_nothing(self) -> None:
+        """Slots are free at 30, job 2 can begin at 40: a wake is asked for then; the others are over their time."""
+        cluster = Cluster(2, bag(1, 2, 30, priority=5, due=500))
+        done = cluster.submit(bag(2, 1, 10, priority=1, due=50), at=20)
+        assert not any(isinstance(action, Kill) for action in done)
+        assert Wake(40 * SECOND) in done
+        done = cluster.wake(40)
+        assert sum(isinstance(action, Kill) for action in done) == 1
+        assert len(cluster.runs[2]) == 1
+
+    def test_the_task_that_has_run_least_goes_first(self) -> None:
+        cluster = Cluster(2, bag(1, 1, 100, due=900))
+        cluster.submit(bag(2, 1, 100, due=900), at=30)
+        cluster.submit(bag(3, 1, 1, due=42), at=40)
+        assert cluster.runs == {1: [0], 2: [], 3: [1]}
+
+    def test_no_kill_that_costs_more_than_the_wait(self) -> None:
+        """Job 1 is late by itself, weighs much, and would lose 20 s for a wait of 10 s."""
+        cluster = Cluster(1, bag(1, 1, 30, priority=9, due=0))
+        assert not any(isinstance(action, Kill) for action in cluster.submit(bag(2, 1, 1, priority=9, due=0), at=20))
+
+    @pytest.mark.parametrize("policy", ["tempo", "tempo:kill=false"])
+    def test_what_is_not_to_be_killed_is_not(self, policy: str) -> None:
+        cluster = Cluster(1, bag(1, 1, 100, due=900, preemptible=policy != "tempo"), policy=policy)
+        done = cluster.submit(bag(2, 1, 1, priority=3, due=21), at=20)
+        assert not any(isinstance(action, Kill) for action in done)
+        assert cluster.counts == {1: 0, 2: 1}
+        assert cluster.runs == {1: [0], 2: []}
+
+    def test_what_has_just_begun_is_left_alone(self) -> None:
+        cluster = Cluster(1, bag(1, 1, 100, due=900))
+        assert not any(isinstance(action, Kill) for action in cluster.submit(bag(2, 1, 1, due=1)))
+
+
+class TestEveryKindOfJob:
+    def test_a_rigid_job_gathers_its_slots(self) -> None:
+        cluster = Cluster(4, bag(1, 4, 10, due=900))
+        cluster.submit(job(2, width=3, estimate=5, priority=2, due=8), at=2)
+        assert cluster.counts == {1: 1, 2: 3}
+        assert cluster.runs[1] == [0, 1, 2, 3]
+        for number in (0, 1, 2, 3):
+            cluster.scheduler.handle(TaskEnded(10 * SECOND, 1, number, 1))
+        cluster.wake(10)
+        assert len(cluster.runs[2]) == 3
+
+    def test_a_workflow_takes_cores_of_one_node(self) -> None:
+        scheduler = Scheduler(registry.find, "tempo")
+        scheduler.handle(NodeJoined(0, node("a", slots=2)))
+        scheduler.handle(NodeJoined(0, node("b", slots=2)))
+        scheduler.handle(JobSubmitted(0, bag(1, 1, 10, due=900)))
+        scheduler.handle(JobSubmitted(0, job(2, plan=(TaskSpec(5 * SECOND, cores=2),) * 2, due=9)))
+        launched = [action for action in scheduler.handle(Woke(0)) if isinstance(action, Launch)]
+        assert (2, 0b1100) in [(action.job, action.slots) for action in launched]
+        scheduler.check()
+        assert not scheduler.refusals
+
+    def test_it_says_why_a_job_waits(self) -> None:
+        cluster = Cluster(1, bag(1, priority=2, due=5), bag(2, priority=1, due=5), job(3, width=2, estimate=1))
+        reasons = [cluster.scheduler.explain(number).reason for number in (2, 3)]
+        assert reasons == [Reason.NO_SHARE, Reason.NEVER_FITS]
+
+
+@pytest.mark.parametrize("lookahead", [0, -1.0, float("inf"), float("nan")])
+def test_a_lookahead_is_a_number_above_zero(lookahead: float) -> None:
+    with pytest.raises(InvalidInput, match="lookahead"):
+        registry.find(f"tempo:lookahead={lookahead}")
+
+
+# Over whole runs
+
+
+def bags(seed: int, jobs: int = 40) -> Workload:
+    """A crowded cluster: bags of few to many tasks, due about when two slots would be done with them."""
+    chance = Random(seed)
+    tasks = [chance.choice([1, 1, 2, 4, 8, 16]) for _ in range(jobs)]
+    runtime = [chance.choice([1, 5, 20, 60]) * SECOND for _ in range(jobs)]
+    release = sorted(chance.randint(0, 300) * SECOND for _ in range(jobs))
+    due = [at + 2 * lasts * max(1, size // 4) for at, lasts, size in zip(release, runtime, tasks, strict=True)]
+    priority = [float(chance.randint(0, 4)) for _ in range(jobs)]
+    return workload_of(
+        release=release, runtime=runtime, estimate=runtime, tasks=tasks, due=due, priority=priority, kind=Kind.BAG
+    )
+
+
+def audited(policy: str, workload: Workload, speeds: tuple[float, ...]) -> Schedule:
+    nodes = [NodeSpec(f"n{number}", slots=2, speed=speed) for number, speed in enumerate(speeds)]
+    simulation = Simulation(workload, nodes, registry.find, policy, audit=Scheduler.check)
+    schedule = simulation.run()
+    assert not simulation.scheduler.refusals
+    assert (schedule.end >= 0).all()
+    return schedule
+
+
+@pytest.mark.parametrize("speeds", [(1.0,) * 4, (0.5, 1.0, 1.0, 1.5)], ids=["alike", "mixed"])
+@pytest.mark.parametrize("policy", ["tempo", "tempo:kill=false", "tempo:per_instant=false"])
+def test_no_priority_is_ever_violated(policy: str, speeds: tuple[float, ...]) -> None:
+    for seed in range(4):
+        found = summarise(audited(policy, bags(seed), speeds))
+        assert found["priority_violation_rate"] == 0, f"seed {seed}"
+        assert summarise(audited("edf", bags(seed), speeds))["priority_violation_rate"] > 0, f"seed {seed}"
+
+
+def test_it_comes_near_the_best_order_there_is() -> None:
+    """Six jobs, one slot, all there at once: total weighted tardiness beside the best of all 720 orders."""
+    ratios: dict[str, list[float]] = {"tempo:floor=false": [], "edf": []}
+    for seed in range(40):
+        chance = Random(seed)
+        lasts = [chance.randint(1, 20) for _ in range(6)]
+        due = [chance.randint(1, 60) for _ in range(6)]
+        weight = [chance.randint(1, 9) for _ in range(6)]
+        best = min(
+            sum(
+                weight[of] * max(0, end - due[of])
+                for of, end in zip(order, np.cumsum([lasts[o] for o in order]), strict=True)
+            )
+            for order in permutations(range(6))
+        )
+        seconds = [time * SECOND for time in lasts]
+        workload = workload_of(
+            release=[0] * 6,
+            runtime=seconds,
+            estimate=seconds,
+            due=[time * SECOND for time in due],
+            priority=[float(much) for much in weight],
+            kind=Kind.BAG,
+        )
+        for policy, found in ratios.items():
+            penalty = summarise(run(workload, [NodeSpec("n")], policy))["deadline_miss_penalty"]
+            assert penalty >= best - 1e-6
+            found.append((penalty + 1) / (best + 1))
+    assert fmean(ratios["tempo:floor=false"]) < 1.25 < fmean(ratios["edf"])
