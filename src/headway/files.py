@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -189,4 +190,7 @@ def _is_installed(protocol: str) -> bool:
     from fsspec.registry import known_implementations, registry
 
     place = known_implementations.get(protocol)
-    return protocol in registry or (place is not None and find_spec(place["class"].partition(".")[0]) is not None)
+    if protocol in registry or place is None:
+        return protocol in registry
+    package = place["class"].partition(".")[0]
+    return package in sys.modules or find_spec(package) is not None

@@ -279,7 +279,8 @@ def _system_of(url: str, *, output: bool) -> tuple[Any, str]:
         raise FileTrouble(f"the URL {url!r} cannot be used here; allowed: {allowed}")
     from fsspec.core import url_to_fs
 
-    system, place = url_to_fs(url)
+    fresh = {"skip_instance_cache": True}  # this process lives on: what it remembers of a file may be old
+    system, place = url_to_fs(url, **fresh, **{scheme(part): fresh for part in url.split("::")[1:]})
     return system, place
 
 

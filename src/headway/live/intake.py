@@ -94,10 +94,13 @@ def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
     Raises:
         InvalidInput: nothing here knows the scheme of a URL, or an upload is not here.
     """
-    names = set()
+    names, alike = set(), dict[tuple[str, ...], str | None]()
     for kind, urls in zip(("inputs", "outputs"), wire.urls_of(work), strict=True):
         for url in urls:
-            allowed = files.flaw(url, output=kind == "outputs")
+            schemes = tuple(map(files.scheme, url.split("::")))  # looked for once, among what is installed
+            if schemes not in alike or schemes[0] in ("", "file", "headway"):
+                alike[schemes] = files.flaw(url, output=kind == "outputs")
+            allowed = alike[schemes]
             if allowed is not None:
                 raise InvalidInput(f"{field}.{kind}", url, allowed)
             upload = files.upload_of(url)

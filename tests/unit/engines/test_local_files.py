@@ -73,6 +73,16 @@ def test_what_fsspec_can_open_is_fetched(place: Path) -> None:
     assert (path.name, path.read_text()) == ("a.txt", "zipped")
 
 
+def test_a_file_that_has_changed_is_fetched_anew(place: Path) -> None:
+    """Though the process of a slot lives on, and fsspec remembers file systems within a process."""
+    for scheme in ("file", "local"):
+        for content in ("one", "two"):
+            with zipfile.ZipFile(place / "z.zip", "w") as archive:
+                archive.writestr("a.txt", content)
+            path = files_of(place).answer(Input(f"zip://a.txt::{scheme}://{place}/z.zip"))
+            assert path.read_text() == content
+
+
 @pytest.mark.parametrize(
     ("url", "error"),
     [
