@@ -27,6 +27,7 @@ from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.workload import BagTimes, Workload, workload_of
 from headway.policies import registry
+from headway.reproduce import failure, live
 from headway.reproduce.live import switched_off
 from headway.reproduce.server import own_server
 
@@ -229,3 +230,18 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
         pytest.fail("it has started")
     assert "no-such-policy" in failed.value.hint
     assert not [process for process in psutil.Process().children() if str(tmp_path) in process.cmdline()]
+
+
+def test_figure_6_1_with_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lin14 6.2, twenty-five times as fast: six of eight workers are killed, kept down, and come back."""
+    monkeypatch.setattr(live, "SCALE", 0.04)
+    told: list[str] = []
+    curves = live.failure_live(told.append)
+    assert told == ["3 machines are down.", "They can come back."]
+    normal, failed = (curves[name].sampled(1.0, failure.DUE) for name in ("normal", "failure"))
+    down, back = map(round, failure.DOWN)
+    assert normal[:5].max() == failed[:5].max() == 4  # until the first round with statistics
+    assert set(failed[down + 25 : back]) == {2}
+    assert failed[back + 30 :].max() > 2
+    assert normal[down:].max() > 2
+    assert all(curve.ended < 2 * failure.DUE for curve in curves.values())  # how late depends on the machine
