@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from headway.core import nodes
 from headway.core.state import State
+from headway.model.events import Outcome
 from headway.model.instant import NEVER, Instant
 from headway.model.snapshot import NodeView
 
@@ -17,13 +18,13 @@ def heard(state: State, node: NodeView) -> None:
         node.heard_until = state.now + node.spec.lease
 
 
-def take_down(state: State, node: NodeView) -> None:
+def take_down(state: State, node: NodeView, outcome: Outcome = Outcome.LOST) -> None:
     """The node is lost with what ran there; nothing is started on it until it is back. One that drained has left."""
     if node.up:
         node.up = False
         node.heard_until = NEVER
         state.close_slots(node.slots)
-        state.lose(node.slots)
+        state.lose(node.slots, outcome)
         nodes.shed(state, node)
 
 

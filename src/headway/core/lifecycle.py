@@ -16,6 +16,8 @@ killed by the core    is ready again; a task of a cancelled job is settled
 lost with its node    is ready again, `LOSSES_MAX` times, then settled as lost: it may be what kills the nodes
 ====================  =============================================================================
 
+What runs on a node that is removed, or on a slot that is taken away at once, counts as killed: somebody wanted it so.
+
 **A slot** is in exactly one of these conditions, whatever a policy wants (Lin14 3.5.1):
 
 - *down*: its node is down or gone (or drains and runs nothing there);

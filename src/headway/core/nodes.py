@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headway.core.state import State
+from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 from headway.model.slots import of_numbers
 from headway.model.snapshot import NodeView
@@ -46,7 +47,7 @@ def resize(state: State, node: NodeView, slots: int, *, at_once: bool) -> None:
     if surplus:
         state.close_slots(surplus)
         if at_once:
-            state.lose(surplus)
+            state.lose(surplus, Outcome.KILLED)
         state.draining = True
         shed(state, node)
     _give_places(state, node)

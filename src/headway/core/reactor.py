@@ -16,6 +16,7 @@ from headway.model.events import (
     NodeResized,
     NodesHeard,
     NodeUp,
+    Outcome,
     TaskEnded,
     TaskSaved,
     TaskStarted,
@@ -161,11 +162,11 @@ def on_node_measured(state: State, event: NodeMeasured) -> bool:
 
 
 def on_node_left(state: State, event: NodeLeft) -> bool:
-    """The node is gone for good; what ran there is lost."""
+    """The node is gone for good; what ran there is redone."""
     node = state.nodes.get(event.name)
     if node is None:
         return False
-    leases.take_down(state, node)
+    leases.take_down(state, node, Outcome.KILLED)
     if not node.draining:
         nodes.remove(state, node)
     return True

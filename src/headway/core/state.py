@@ -299,7 +299,7 @@ class State(Snapshot):
     def _lose_work(self, attempt: AttemptView, outcome: Outcome) -> None:
         """Count the work of an attempt that is to be redone, and keep what is in its last checkpoint."""
         job = attempt.job
-        job.kills += outcome is Outcome.KILLED
+        job.kills += outcome is Outcome.KILLED and attempt.ending
         job.lost += (self.now - attempt.saved) * count(attempt.slots)
         if attempt.saved > attempt.start:
             job.kept[attempt.task] = job.kept.get(attempt.task, 0) + attempt.saved - attempt.start
@@ -444,18 +444,21 @@ class State(Snapshot):
                 self.let_go(owner, owner.held if owner.kind is Kind.RIGID else 1 << slot)
         self.look_at_everything()
 
-    def lose(self, slots: Slots) -> None:
-        """The slots have vanished with what ran there; members of the same attempts elsewhere are killed."""
+    def lose(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:
+        """The slots have vanished with what ran there; members of the same attempts elsewhere are killed.
+
+        `outcome` is KILLED where somebody wanted them to: then the tasks are not suspected of it, see `lifecycle`.
+        """
         for queue in [queue for slot, queue in self.ahead.items() if slots >> slot & 1]:
             for attempt in list(queue):
-                self.end(attempt, Outcome.LOST)
+                self.end(attempt, outcome)
         for attempt in self.attempts_on(slots):
             if attempt.slots & ~slots:
                 self.busy &= ~(attempt.slots & slots)
                 attempt.slots &= ~slots
                 self.ask_to_end(attempt)
             else:
-                self.end(attempt, Outcome.LOST)
+                self.end(attempt, outcome)
 
     def slot_statuses(self) -> list[SlotStatus]:
         """What each slot is doing, by slot number."""

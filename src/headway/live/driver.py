@@ -149,7 +149,7 @@ class Driver:
         self._choice = wire.PolicyChoice(policy or "", decider, period)
         self._see_choice(self._choice)
         self._consultant = consultant.Consultant(
-            lambda: self.core, clock, self.request, answer_time=answer_time, asking=asking
+            lambda: self.core, clock, self.request, self.incident, answer_time=answer_time, asking=asking
         )
         self._result_max = result_max
         self.retention = Retention(self, journal, clock, keep)
@@ -474,7 +474,7 @@ class Driver:
                 elif isinstance(event, NodeJoined):
                     self._lost.discard(event.node.name)
                 elif isinstance(event, NodeLeft):
-                    self._lose_gangs(turn, event.name)
+                    self._end_gangs(turn, event.name, Outcome.KILLED)
             turn.answers.append((request.answer, len(events) - (self.core.ignored - ignored)))
             turn.batch.acknowledged += [(*tasks, self._listeners.told, turn.now) for tasks in request.acknowledged]
         for offer in offers:
@@ -501,7 +501,7 @@ class Driver:
                 log.warning("node %s is lost: %s", report.node, report.detail or "no reason known")
                 self._lost.add(report.node)
                 self._ledger.feed(turn, NodeDown(now, report.node))
-                self._lose_gangs(turn, report.node)
+                self._end_gangs(turn, report.node, Outcome.LOST)
                 self._ledger.feed(turn, Incident(now, "node_lost", report.node, report.detail))
             case base.NodeBack():
                 log.info("node %s is back", report.node)
@@ -513,14 +513,14 @@ class Driver:
                 log.warning("%s: %s: %s", report.kind, report.subject, report.detail)
                 self._ledger.feed(turn, Incident(now, report.kind, report.subject, report.detail))
 
-    def _lose_gangs(self, turn: _Turn, node: str) -> None:
+    def _end_gangs(self, turn: _Turn, node: str, outcome: Outcome) -> None:
         """Nothing more is told of attempts that had a member on a node that is gone: those with others have ended."""
         for key in [key for key, places in self._live.items() if node in places]:
             turn.gone.append(key)
             job = self.core.state.jobs.get(key[0])
             attempt = None if job is None else job.attempts.get(key[1])
             if attempt is not None and attempt.number == key[2]:
-                self._ledger.feed(turn, TaskEnded(turn.now, *key, Outcome.LOST))
+                self._ledger.feed(turn, TaskEnded(turn.now, *key, outcome))
 
     def _take_heard(self, turn: _Turn, names: tuple[str, ...]) -> None:
         """Renew leases, each at most every quarter of it; a node whose lease ended while it lived on is back."""

@@ -136,7 +136,7 @@ class NodeDrained:
 
 @dataclass(frozen=True, slots=True)
 class NodeLeft:
-    """A node is gone for good; what ran there is lost."""
+    """A node is gone for good, because somebody wanted it to be; what ran there is redone."""
 
     at: Instant
     name: str
@@ -146,7 +146,7 @@ class NodeLeft:
 class NodeResized:
     """A node has so many slots from now on.
 
-    Slots beyond start nothing more and go when they are idle; with `at_once` what runs there is lost.
+    Slots beyond start nothing more and go when they are idle; with `at_once` what runs there is ended and redone.
     """
 
     at: Instant

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from headway.core.lifecycle import LOSSES_MAX
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.model.actions import Action, Conclude, JobStatus, Kill, Launch
@@ -107,7 +108,8 @@ class TestResized:
         core.submit(job(1, tasks=3))
         assert core.resize(1, at_once=True) == []
         assert core.statuses == [BUSY, DOWN, DOWN]
-        assert core.scheduler.state.jobs[1].losses == {1: 1, 2: 1}
+        view = core.scheduler.state.jobs[1]
+        assert (view.again, view.losses, view.kills) == ([1, 2], {}, 0)
         assert core.end(1, 1) == [], "the answer of a task that was lost counts no more"
         assert core.end(1, 0) == [Launch(1, 1, 2, 0b001)]
 
@@ -222,6 +224,13 @@ class TestDrained:
 
 
 class TestLeft:
+    def test_a_task_is_not_given_up_however_often_its_node_is_removed(self) -> None:
+        core = Core(1)
+        core.submit(job(1))
+        for attempt in range(1, 2 * LOSSES_MAX):
+            core.feed(NodeLeft(attempt, "a"))
+            assert core.feed(NodeJoined(attempt, node("a", slots=1))) == [Launch(1, 0, attempt + 1, 0b1)]
+
     def test_what_ran_there_is_redone_elsewhere(self) -> None:
         core = Core(1, 1)
         core.submit(job(1, tasks=2))
