@@ -192,6 +192,21 @@ def test_while_it_thinks_the_last_plan_holds_and_its_late_answer_is_refused_in_p
             assert live.running == [(1, 1), (3, 0)]
             assert dict(live.driver.core.refusals) == {"job_unknown": 2}
             assert len(live.decider.open) == 1, "what happened meanwhile calls for the next question"
+            incident = Incident(0, "advice_refused", THERE, "parts of its plan contradict the state: job_unknown 2")
+            assert live.events(Incident) == [incident]
+            await live.say(hold(97, 0))
+            await live.submit(new_job())
+            await live.say(hold(1, 0, 1))
+            assert live.driver.core.refusals["slot_allocated"] + live.driver.core.refusals["slot_busy"] == 1
+            assert live.events(Incident) == [incident], "said once, until a plan is accepted whole"
+            await live.submit(new_job())
+            await live.say(PlanRecord())
+            await live.submit(new_job())
+            await live.say(hold(97, 0))
+            assert live.events(Incident) == [
+                incident,
+                Incident(0, "advice_refused", THERE, "parts of its plan contradict the state: job_unknown 1"),
+            ]
 
     run(scenario)
 

@@ -8,9 +8,11 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -277,3 +279,71 @@ def test_the_reference_names_every_field_and_reason() -> None:
     inner |= {"tries", "failures", "losses", "failed", "cancelled", "kept", "lost", "kills", "size_left"}
     names += {known.name for kind in (AttemptRecord, JobRecord) for known in fields(kind)} - inner
     assert [name for name in names if f"`{name}`" not in page and f'"{name}"' not in page and name != "spec"] == []
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """Answers as the path of the question says."""
+
+    def do_POST(self) -> None:
+        """One of the ways in which a decider can be wrong."""
+        question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = b"{}"
+        match self.path.split("/")[1]:
+            case "nonsense":
+                body = b"start them all"
+            case "nowhere":
+                body = b'{"allocations": [{"job": 1, "slots": [999999999]}]}'
+            case "old":
+                body = json.dumps({"now": question["snapshot"]["now"] - 1}).encode()
+            case "redirect":
+                self.send_response(302)
+                self.send_header("Location", "http://127.0.0.1:1/")
+                self.end_headers()
+                return
+            case "hang":
+                self.server.ended.wait(60)  # type: ignore[attr-defined]
+        self.send_response(500 if self.path.startswith("/broken") else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def hostile() -> Iterator[str]:
+    """The URL of a server that answers as no decider should."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+        server.ended = threading.Event()  # type: ignore[attr-defined]
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.ended.set()  # type: ignore[attr-defined]
+        server.shutdown()
+        serving.join()
+
+
+def test_whatever_a_decider_answers_jobs_go_on_and_the_journal_says_why(tmp_path: Path, hostile: str) -> None:
+    up = Up(tmp_path)
+    up.start("--policy", "fcfs", "--answer-time", "300ms")
+    expected = {
+        "nonsense": "its answer is no plan: JSON is malformed",
+        "nowhere": "its answer is no plan: allocations[0].slots holds 999999999; allowed: 0 to 1",
+        "old": "its answer is about the instant",
+        "redirect": "it answers with status 302",
+        "broken": "it answers with status 500: '{}'",
+        "hang": "no answer within 0.3 s",
+    }
+    try:
+        with Client(data=up.data) as client:
+            for number, (way, detail) in enumerate(expected.items(), 1):
+                client.choose_policy(decider=f"{hostile}/{way}")
+                assert value(client, -number) == number
+                until(lambda: client.deciding().decider_failed)
+                (last,) = client.incidents(last=1)
+                assert (last.kind, last.subject) == ("decider_failed", f"{hostile}/{way}")
+                assert last.detail.startswith(detail), last.detail
+            assert client.statistics().jobs == 0
+    finally:
+        up.stop()

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headway.advice.language import plan_text, read_plan, read_question, slots_in, write_question
+from headway.advice.language import plan_text, read_plan, read_question, write_question
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
@@ -458,7 +458,7 @@ class World:
         """What comes of a question as it was sent, however long ago."""
         sent = read_question(self.asked[question - 1])
         try:
-            plan = read_plan(msgspec.json.encode(plan_text(decide(sent, source, ""))), slots_in(sent.snapshot))
+            plan = read_plan(msgspec.json.encode(plan_text(decide(sent, source, ""))), sent.snapshot)
         except HeadwayError as failure:
             return DeciderFailed(self.now, question, str(failure))
         return Advised(self.now, question, plan)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from headway import wire
-from headway.advice.language import plan_text, read_plan, read_question, slots_in, write_question
+from headway.advice.language import plan_text, read_plan, read_question, write_question
 from headway.core.record import StateRecord
 from headway.engines import base
 from headway.live.driver import Driver
@@ -86,8 +86,8 @@ async def settle(driver: Driver) -> None:
 async def asked(url: str, snapshot: StateRecord, *, explain: bool = False) -> PlanRecord:
     """What a decider answers, without the trip over HTTP."""
     question = read_question(write_question(snapshot, policy=snapshot.policy, explain=explain))
-    text = msgspec.json.encode(plan_text(decide(question, registry.find, "")))
-    return read_plan(text, slots_in(snapshot))
+    text = msgspec.json.encode(plan_text(decide(question, registry.find, ""), snapshot.now))
+    return read_plan(text, snapshot)
 
 
 async def run_live(workload: Workload, policy: str, folder: Path, *, decider: str = "") -> list[Event]:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import httptools
 import msgspec
 
-from headway.advice.language import PLAN, NoAdvice, read_plan, slots_in, write_question
+from headway.advice.language import PLAN, NoAdvice, read_plan, write_question
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput
 from headway.model.plan import PlanRecord
@@ -78,7 +78,7 @@ async def ask(url: str, snapshot: StateRecord, *, explain: bool = False) -> Plan
     address = address_of(url)
     question = write_question(snapshot, policy=address.policy or snapshot.policy, explain=explain)
     try:
-        return read_plan(await _exchange(address, question), slots_in(snapshot))
+        return read_plan(await _exchange(address, question), snapshot)
     except (OSError, ssl.SSLError, UnicodeError) as error:
         raise NoAdvice(f"nobody answers there: {str(error) or type(error).__name__}") from error
 

@@ -15,7 +15,7 @@ import msgspec
 
 from headway.core.record import StateRecord
 from headway.errors import HeadwayError, did_you_mean
-from headway.model.instant import NEVER
+from headway.model.instant import NEVER, Instant
 from headway.model.job import Kind
 from headway.model.plan import AllocationRecord, Plan, PlanRecord, Promise, Reason, Waiting
 from headway.wire import Answer, Number, Request, Route
@@ -89,12 +89,14 @@ class PlanText(Answer, frozen=True, omit_defaults=True):
 
     Attributes:
         wake: when the decider wants to be asked again even if nothing happens.
+        now: the instant of the snapshot that it is about; where it is told, one about another is not taken.
     """
 
     allocations: tuple[AllocationText, ...] = ()
     promises: tuple[PromiseText, ...] = ()
     waiting: tuple[WaitingText, ...] = ()
     wake: When | None = None
+    now: When | None = None
 
 
 class PolicyOffer(Answer, frozen=True):
@@ -217,37 +219,38 @@ _PLAIN: Final = frozenset((int, float, str, bool))
 # Answers
 
 
-def plan_text(plan: Plan) -> PlanText:
-    """A plan as it is sent."""
+def plan_text(plan: Plan, now: Instant | None = None) -> PlanText:
+    """A plan as it is sent, in answer to a snapshot of this instant."""
     kept = PlanRecord.of(plan)
     return PlanText(
         tuple(AllocationText(wanted.job, wanted.slots, wanted.task, wanted.claim) for wanted in kept.allocations),
         tuple(PromiseText(start.job, start.start, start.slots, start.task) for start in kept.promises),
         tuple(WaitingText(said.job, cast(ReasonName, said.reason.name), said.start) for said in kept.waiting),
         kept.wake,
+        now,
     )
 
 
-def read_plan(body: bytes, slots: int) -> PlanRecord:
-    """A plan from JSON.
-
-    Args:
-        slots: slot numbers are less than this.
+def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
+    """A plan from JSON, in answer to a snapshot.
 
     Raises:
-        NoAdvice: it is not JSON, a field is missing or of another type or range, or a slot does not exist.
+        NoAdvice: it is not JSON, a field is missing or of another type or range, a slot does not exist, or it is about
+            another instant.
     """
     try:
         text = _plan_text.decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise NoAdvice(f"its answer is no plan: {error}") from None
+    if text.now is not None and text.now != snapshot.now:
+        raise NoAdvice(f"its answer is about the instant {text.now}, the question was about {snapshot.now}")
     plan = PlanRecord(
         tuple(AllocationRecord(wanted.job, wanted.slots, wanted.task, wanted.claim) for wanted in text.allocations),
         tuple(Promise(kept.job, kept.start, kept.slots, kept.task) for kept in text.promises),
         tuple(Waiting(said.job, Reason[said.reason], said.start) for said in text.waiting),
         text.wake,
     )
-    wrong = plan.flaw(slots)
+    wrong = plan.flaw(slots_in(snapshot))
     if wrong is not None:
         raise NoAdvice(f"its answer is no plan: {wrong}")
     return plan

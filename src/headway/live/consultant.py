@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
@@ -87,6 +88,7 @@ class Consultant:
         core: the scheduler as it is now.
         clock: the driver's; it limits the time, and times the pauses.
         tell: takes events in.
+        notice: takes in what an operator should know, see `Driver.incident`.
         answer_time: how long an answer may take, > 0.
         asking: how a decider is asked.
     """
@@ -96,6 +98,7 @@ class Consultant:
         core: Callable[[], Scheduler],
         clock: Clock,
         tell: Tell,
+        notice: Callable[[str, str, str], None],
         *,
         answer_time: Duration = ANSWER_TIME,
         asking: Asking = ask,
@@ -103,11 +106,14 @@ class Consultant:
         self._core = core
         self._clock = clock
         self._tell = tell
+        self._notice = notice
         self._answer_time = answer_time
         self._asking = asking
         self._url = ""
         self._pause = PAUSE
         self._matter: tuple[str, int | None] | None = None
+        self._refused = Counter[str]()
+        self._is_known = False
         self._task: asyncio.Task[None] | None = None
 
     def follow(self) -> None:
@@ -119,12 +125,23 @@ class Consultant:
         matter = (core.decider, core.question) if called else None
         if matter == self._matter:
             return
+        self._look_at_refusals(core)
         self.put_down()
         self._matter = matter
         if matter is not None and core.question is not None:
             self._task = asyncio.create_task(self._consult(core.decider, core.question, core.dump()))
         elif matter is not None:
             self._task = asyncio.create_task(self._try_again(core.decider))
+
+    def _look_at_refusals(self, core: Scheduler) -> None:
+        """Say that parts of the plan that ended the last question were refused; once, until all of one is accepted."""
+        if self._matter is not None and self._matter[1] is not None and not core.decider_failed:
+            refused = core.refusals - self._refused
+            if refused and not self._is_known:
+                parts = ", ".join(f"{rule} {count}" for rule, count in sorted(refused.items()))
+                self._notice("advice_refused", self._matter[0], f"parts of its plan contradict the state: {parts}")
+            self._is_known = bool(refused)
+        self._refused = core.refusals.copy()
 
     def put_down(self) -> None:
         """Wait for no answer any more; `follow` takes it up again."""

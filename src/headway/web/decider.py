@@ -144,7 +144,8 @@ class Decider:
         return await run_in_threadpool(self._answer, body)
 
     def _answer(self, body: bytes) -> PlanText:
-        return plan_text(decide(read_question(body), self._policies, self._default))
+        question = read_question(body)
+        return plan_text(decide(question, self._policies, self._default), question.snapshot.now)
 
     async def _list(self, _: Request) -> Policies:
         return Policies(self._default, self._offers)

@@ -63,6 +63,7 @@ PLAN = json.dumps(
         "promises": [{"job": 2, "start": 9, "slots": 1}],
         "waiting": [{"job": 2, "reason": "NO_SHARE"}],
         "wake": 77,
+        "now": 5,
         "more": {"than": "we know"},
     }
 ).encode()
@@ -116,6 +117,7 @@ def test_a_plan_comes_however_it_is_sent(parts: list[bytes]) -> None:
         ([whole(b'{"promises": [{"job": 1, "slots": 1, "start": 1e30}]}')], "is no plan"),
         ([whole(b'{"wake": 9223372036854775807}')], "is no plan"),
         ([whole(b'{"wake": -99999999999999999999999999999999999}')], "is no plan"),
+        ([whole(b'{"now": 4}')], "its answer is about the instant 4, the question was about 5"),
         ([whole(b'{"waiting": [{"job": 1, "reason": "lazy"}]}')], "Invalid enum value 'lazy'"),
     ],
 )

@@ -102,6 +102,7 @@ def test_a_snapshot_written_by_hand_gets_a_plan() -> None:
         "allocations": [{"job": 1, "slots": [1, 2]}, {"job": 3, "slots": [3]}],
         "promises": [{"job": 2, "start": 10 * SECOND, "slots": 3}],
         "waiting": [{"job": 2, "reason": "NO_ROOM_NOW"}],
+        "now": 0,
     }
     assert "waiting" not in plan(ONE_NODE | {"jobs": jobs}, policy="easy")
 
@@ -116,7 +117,7 @@ def test_workflows_claims_and_wakes_are_written_in_words_and_numbers() -> None:
     urgent = spec(2, priority=9, due=8 * SECOND, estimate=SECOND)
     claimed = plan(one_slot | {"jobs": [*one_slot["jobs"], urgent]}, policy="priority")
     assert {"job": 2, "slots": [0], "claim": "after"} in claimed["allocations"]
-    assert plan(one_slot, policy="wakes") == {"wake": 77}
+    assert plan(one_slot, policy="wakes") == {"wake": 77, "now": 5}
 
 
 def test_a_question_without_a_policy_gets_the_default() -> None:
