@@ -172,14 +172,11 @@ def flaw(url: str, *, output: bool, known_here: bool = True) -> str | None:
 
 def _unknown(url: str) -> str | None:
     """Which schemes there are, if one that the URL is made of is not; URLs may be chained (`zip://a.csv::s3://...`)."""
-    from fsspec.registry import available_protocols
+    from fsspec.registry import known_implementations, registry
 
-    if all(
-        (scheme(part) or part) in available_protocols() and _is_installed(scheme(part) or part)
-        for part in url.split("::")
-    ):
+    if all(_is_installed(scheme(part) or part) for part in url.split("::")):
         return None
-    known = sorted({"file", "headway", *filter(_is_installed, available_protocols())})
+    known = sorted({"file", "headway", *filter(_is_installed, (*known_implementations, *registry))})
     return f"a path, or a URL of a file system that is installed: {', '.join(known)}"
 
 
