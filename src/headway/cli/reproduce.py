@@ -75,7 +75,7 @@ def reproduce(
     one minute (fig6.1) and three (live).
     """
     from headway.reproduce.samples import open_log
-    from headway.reproduce.sweep import POLICIES
+    from headway.reproduce.sweep import BEYOND, POLICIES
 
     for text in added:
         registry.find(text)
@@ -91,7 +91,8 @@ def reproduce(
     if figures := [name for name in FIGURES if name in wanted]:
         report.figures(figures, policies, samples or 50, estimates, processes)
     if "sweep" in wanted:
-        report.sweep(policies, samples or (50 if what else SWEPT_UNASKED), estimates, processes)
+        swept = tuple(dict.fromkeys((*policies, BEYOND)))
+        report.sweep(swept, samples or (50 if what else SWEPT_UNASKED), estimates, processes)
     if "live" in wanted:
         report.live()
     report.end()

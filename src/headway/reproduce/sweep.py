@@ -25,6 +25,9 @@ from headway.traces.transforms import with_load
 POLICIES: Final = ("priority", "proportion", "workload", "deadline:spare=priority", "deadline:spare=due", "edf")
 """The four policies of the thesis, the third and fourth as it advises with a spare rule, and EDF."""
 
+BEYOND: Final = "tempo"
+"""What the sweep holds beside them: Headway's own policy for both measures at once."""
+
 LOADS: Final = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5)
 """Offered loads of the sweep: work of all jobs per capacity between the first and the last release."""
 

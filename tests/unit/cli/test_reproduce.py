@@ -105,7 +105,9 @@ def test_a_sweep_is_tables_over_load(headway: Any, tmp_path: Path, monkeypatch: 
         *("sweep-plane-homogeneous.png", "sweep-plane-heterogeneous.png"),
     }
     with (tmp_path / "sweep.csv").open() as file:
-        assert {row["load"] for row in csv.DictReader(file)} == {"0.3", "1.2"}
+        rows = list(csv.DictReader(file))
+    assert {row["load"] for row in rows} == {"0.3", "1.2"}
+    assert {row["policy"] for row in rows} == {"priority", "edf", "tempo"}
 
 
 def test_live_beside_simulated(headway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
