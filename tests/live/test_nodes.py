@@ -121,7 +121,7 @@ async def test_the_same_node_again_is_answered_as_done_and_another_of_its_name_r
     async with rig(tmp_path) as live:
         await live.nodes.add(wire.NewNode("b", 2))
         assert await live.nodes.add(wire.NewNode("b", 2)) == wire.NodeChange("b", False)
-        with pytest.raises(Conflict, match="the name 'b' is taken by a node of other terms: 2 slots, speed 1") as taken:
+        with pytest.raises(Conflict, match="the name 'b' is taken by a node of other terms: slots 2, speed 1") as taken:
             await live.nodes.add(wire.NewNode("b", 3))
         assert "`headway node resize` changes its slots" in taken.value.hint
         await live.settle()

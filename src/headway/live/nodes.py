@@ -198,7 +198,7 @@ class Nodes:
         if known.spec == spec and not known.draining:
             return
         detail = f"the name {spec.name!r} is taken by a node " + (
-            "that drains" if known.draining else f"of other terms: {known.spec.slots} slots, speed {known.spec.speed:g}"
+            "that drains" if known.draining else f"of other terms: slots {known.spec.slots}, speed {known.spec.speed:g}"
         )
         self._recorder.incident("name_taken", spec.name, detail)
         hint = "Wait until it has left" if known.draining else "`headway node resize` changes its slots"
