@@ -643,3 +643,11 @@ def test_policies_are_pure(policy: str) -> None:
 def test_what_must_hold_at_length(policy: str) -> None:
     for seed in range(10_000, 11_000):
         attempt(seed, policy, in_calm=policy if policy in POLICIES else POLICIES[seed % len(POLICIES)])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("policy", [*POLICIES, "chaos:9"])
+def test_what_must_hold_with_a_decider_at_length(policy: str) -> None:
+    for seed in range(20_000, 20_500):
+        attempt(seed, policy, in_calm=POLICIES[seed % len(POLICIES)], decided=True)
