@@ -241,3 +241,12 @@ def test_acknowledging_by_http_alone(up: Any) -> None:
     told = ask("/v1/acknowledge", {"client": "script", "results": [{"job": job, "first": 1, "last": 3}]})
     assert told == {"changed": 1}
     assert rows(up, f"SELECT first, last FROM acknowledged WHERE job = {job}") == [(1, 3)]
+
+
+@pytest.mark.parametrize("option", ["--retention", "--keep-unacknowledged"])
+def test_a_span_that_is_none_is_refused_before_anything_is_started(tmp_path: Path, option: str) -> None:
+    command = [sys.executable, "-m", "headway", "up", "--data", str(tmp_path / "data"), option, "soon"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert told.returncode == 2
+    assert f"{option} is 'soon'; allowed: a number with s, m, h or d" in told.stderr
+    assert not (tmp_path / "data").exists()

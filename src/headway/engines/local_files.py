@@ -3,7 +3,7 @@
 Inputs are fetched there before the attempt runs. Outputs are written there, and put where they belong only when it has
 succeeded: first beside their place under a name of the attempt's own, then moved, so that each is there whole or not at
 all. A fence keeps an attempt from putting anything once a later one of the same task has begun, even where nobody knew
-that it still ran.
+that it still ran. These are the steps 4 and 6 of docs/explanation/data-flow.md.
 
 Loaded only into processes of slots that run such attempts.
 """

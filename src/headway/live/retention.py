@@ -1,4 +1,7 @@
-"""When what was kept for callers is let go of: acknowledged results after a while, files that nobody needs."""
+"""When what was kept for callers is let go of: acknowledged results after a while, files that nobody needs.
+
+These are the steps 9 and 10 of docs/explanation/data-flow.md.
+"""
 
 from __future__ import annotations
 
