@@ -149,6 +149,25 @@ def test_output_files_go_with_their_results(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_an_output_file_that_cannot_be_removed_stays_and_the_rest_goes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, path = tmp_path / "1.out", tmp_path / "2.out"
+    folder.mkdir()
+    path.write_text("long")
+
+    async def scenario() -> None:
+        async with rig(tmp_path / "data", Keep(0)) as live:
+            jobs = [await live.job(stdout=base.Output(str(one), 9000, b"g")) for one in (folder, path)]
+            await live.acknowledge(*jobs)
+            await live.settle()
+            assert [live.kept(job) for job in jobs] == [0, 0]
+            assert [folder.exists(), path.exists()] == [True, False]
+
+    run(scenario)
+    assert f"{folder} stays: Is a directory" in caplog.text
+
+
 def test_somebody_elses_results_are_not_theirs_to_acknowledge(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, Keep(0)) as live:

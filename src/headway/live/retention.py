@@ -17,7 +17,7 @@ from headway.live.clock import Clock
 from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, JournalFull
 from headway.live.retained import LAST
-from headway.live.uploads import NoSuchUpload, Uploads
+from headway.live.uploads import NoSuchUpload, Uploads, remove
 from headway.model.events import Event
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId
@@ -163,7 +163,7 @@ class Retention:
             JournalFull: not now.
         """
         had, paths = self._journal.retained.clear(jobs)
-        _remove(paths)
+        remove(map(Path, paths))
         return had
 
     def _ring_at(self, at: Instant) -> None:
@@ -183,13 +183,13 @@ class Retention:
         try:
             oldest = retained.oldest()
             if oldest is not None and oldest + keep.acknowledged <= now:
-                _remove(retained.clear_acknowledged(now - keep.acknowledged, PART))
+                remove(map(Path, retained.clear_acknowledged(now - keep.acknowledged, PART)))
                 oldest = retained.oldest()
             if self._look_at <= now:
                 old = () if keep.unacknowledged is None else retained.ended_until(now - keep.unacknowledged, JOBS)
                 if old:
                     self.clear(old)
-                self.uploads.remove(retained.drop_uploads(now - UPLOADS_KEPT))
+                remove(map(self.uploads.path, retained.drop_uploads(now - UPLOADS_KEPT)))
                 self._look_at = now if len(old) == JOBS else now + _LOOK_EVERY
         except JournalFull as full:
             log.warning("nothing could be let go of: %s", full)
@@ -197,9 +197,3 @@ class Retention:
             return
         due = self._look_at if oldest is None else min(self._look_at, oldest + keep.acknowledged)
         self._ring_at(due)
-
-
-def _remove(paths: list[str]) -> None:
-    """Remove output files of results that are gone."""
-    for path in paths:
-        Path(path).unlink(missing_ok=True)

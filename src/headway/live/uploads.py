@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import logging
 import os
 import re
 import secrets
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from headway.errors import HeadwayError, InvalidInput
+
+log = logging.getLogger(__name__)
 
 STRAY_SECONDS: Final = 3600.0
 """A file that no table names is removed when it is older: a task may have written it whose end is not told yet."""
@@ -129,13 +132,16 @@ class Uploads:
                 "Put it where tasks can open it by a URL, or start the server with a larger --upload-max.",
             )
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove files."""
-        for name in names:
-            (self.folder / name).unlink(missing_ok=True)
-
     def remove_strays(self, known: Container[str]) -> None:
         """Remove old files that nobody knows: what was being uploaded, or put by a task, when everything died."""
-        for entry in self.folder.iterdir():
-            if entry.name not in known and time.time() - entry.stat().st_mtime > STRAY_SECONDS:
-                entry.unlink(missing_ok=True)
+        strays = (entry for entry in self.folder.iterdir() if entry.name not in known)
+        remove(stray for stray in strays if time.time() - stray.stat().st_mtime > STRAY_SECONDS)
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Remove files that are not needed any more; one that cannot be removed stays, and the log says so."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s stays: %s", path, error.strerror or error)
