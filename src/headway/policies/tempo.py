@@ -160,9 +160,10 @@ class Round:
             stake.waiting = stake.work = job.width * task
             return stake
         if job.kind is Kind.WORKFLOW:
-            nodes, plan = self.view.nodes.values(), job.spec.plan
-            cores = (plan[ready].cores for ready in job.again)
-            stake.usable = sum(max((node.spec.slots_for(core) for node in nodes), default=0) for core in cores)
+            nodes = [node.spec for node in self.view.nodes.values() if node.up and not node.draining]
+            for core in (job.spec.plan[ready].cores for ready in job.again):
+                fitting = (node.slots_for(core) for node in nodes if node.slots_for(core) <= node.slots)
+                stake.usable += max(fitting, default=0)  # what fits nowhere must not keep slots from others
             stake.work = stake.waiting
             return stake
         for attempt in attempts:
