@@ -22,7 +22,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import msgspec
 from msgspec import Raw
 
 from headway.engines import local_checkpoints
@@ -61,6 +60,7 @@ from headway.engines.local_frames import (
     encode,
     frame,
 )
+from headway.engines.local_gang import Gang
 from headway.engines.local_node import LocalNode, node_folder, put_down
 from headway.model.events import Outcome
 from headway.model.instant import to_seconds
@@ -93,7 +93,7 @@ class LocalEngine:
         self._lease = lease
         self._orphaned_after = orphaned_after
         self._nodes: dict[str, LocalNode] = {}
-        self._attempts: dict[AttemptKey, LocalNode | _Gang] = {}
+        self._attempts: dict[AttemptKey, LocalNode | Gang] = {}
         self._tending: dict[str, asyncio.Task[None]] = {}
         self._listening: asyncio.Task[None] | None = None
         self._early: list[Report] | None = []
@@ -180,7 +180,7 @@ class LocalEngine:
         else:
             parts = [self._nodes.get(member.node) for member in members]
             if all(node is not None and node.up for node in parts):
-                self._attempts[key] = _Gang(key, [node for node in parts if node])
+                self._attempts[key] = Gang(key, [node for node in parts if node])
                 for rank, node in enumerate(parts):
                     assert node is not None
                     self._send(node, assignment, rank)
@@ -198,7 +198,7 @@ class LocalEngine:
         """Let the nodes forget the end."""
         held = self._attempts.pop((job, task, attempt), None)
         if held is not None:
-            for node in held.nodes if isinstance(held, _Gang) else (held,):
+            for node in held.nodes if isinstance(held, Gang) else (held,):
                 node.acknowledge((job, task, attempt))
 
     def forget(self, job: JobId, task: int | None = None) -> None:
@@ -229,7 +229,7 @@ class LocalEngine:
         held = self._attempts.get(key)
         if held is None:  # part of a gang that is lost
             node.acknowledge(key)
-        elif isinstance(held, _Gang):
+        elif isinstance(held, Gang):
             if held.take(message.rank, decode_ending(message.ending)):
                 self._kill(key, held)
             if whole := held.whole():
@@ -241,7 +241,7 @@ class LocalEngine:
         """A member runs; a gang does when all its members do."""
         key = (message.job, message.task, message.attempt)
         held = self._attempts.get(key)
-        if isinstance(held, _Gang):
+        if isinstance(held, Gang):
             held.started.add(message.rank)
             if len(held.started) < len(held.parts):
                 return
@@ -252,7 +252,7 @@ class LocalEngine:
         """A member has saved a checkpoint; a gang has when all its members have."""
         key = (message.job, message.task, message.attempt)
         held = self._attempts.get(key)
-        if isinstance(held, _Gang):
+        if isinstance(held, Gang):
             held.saved.add(message.rank)
             if len(held.saved) < len(held.parts):
                 return
@@ -267,7 +267,7 @@ class LocalEngine:
     def on_ready(self, node: LocalNode, message: Ready) -> None:
         """A member of a gang has its slots; with the last one, all start."""
         held = self._attempts.get((message.job, message.task, message.attempt))
-        if isinstance(held, _Gang):
+        if isinstance(held, Gang):
             held.ready.add(message.rank)
             self._go(held)
 
@@ -287,7 +287,7 @@ class LocalEngine:
     def _drop(self, node: LocalNode) -> None:
         """Forget every attempt that has a member on a node, and kill the other members."""
         for key, held in tuple(self._attempts.items()):
-            if isinstance(held, _Gang):
+            if isinstance(held, Gang):
                 if node in held.nodes:
                     del self._attempts[key]
                     self._kill(key, held)
@@ -334,16 +334,16 @@ class LocalEngine:
         )
         node.send(frame(launch))
 
-    def _kill(self, key: AttemptKey, held: LocalNode | _Gang) -> None:
-        for node in held.nodes if isinstance(held, _Gang) else (held,):
+    def _kill(self, key: AttemptKey, held: LocalNode | Gang) -> None:
+        for node in held.nodes if isinstance(held, Gang) else (held,):
             node.send(frame(Kill(*key)))
 
-    def _forget(self, key: AttemptKey, gang: _Gang) -> None:
+    def _forget(self, key: AttemptKey, gang: Gang) -> None:
         """Let nodes forget what has ended already of a gang that is lost; the rest is seen to when it ends."""
         for rank in gang.endings:
             gang.parts[rank].acknowledge(key)
 
-    def _go(self, gang: _Gang) -> None:
+    def _go(self, gang: Gang) -> None:
         if len(gang.ready) == len(gang.parts):
             for node in gang.nodes:
                 node.send(frame(Go(*gang.key)))
@@ -389,7 +389,7 @@ class LocalEngine:
                     if member.started:
                         self._tell(Started(*key))
                 continue
-            gang = _Gang(key, [parts[rank][0] for rank in sorted(parts)])
+            gang = Gang(key, [parts[rank][0] for rank in sorted(parts)])
             if len(parts) < member.width:  # a node is gone, and the gang with it
                 self._kill(key, gang)
                 for node in gang.nodes:
@@ -464,54 +464,6 @@ class LocalEngine:
                 node.send(frame(Ping()))
             if heard:
                 self._tell(Heard(tuple(heard)))
-
-
-class _Gang:
-    """An attempt of several members, seen from the driver.
-
-    Attributes:
-        parts: the node of each member, by rank.
-        nodes: each of them once.
-        ready: ranks that have their slots.
-        started: ranks that run.
-        saved: ranks that have saved a checkpoint since all had.
-        endings: of members that have ended.
-        failed: the first rank that ended without success.
-    """
-
-    def __init__(self, key: AttemptKey, parts: list[LocalNode]) -> None:
-        self.key = key
-        self.parts = parts
-        self.nodes = tuple(dict.fromkeys(parts))
-        self.ready: set[int] = set()
-        self.started: set[int] = set()
-        self.saved: set[int] = set()
-        self.endings: dict[int, Ending] = {}
-        self.failed: int | None = None
-
-    def take(self, rank: int, ending: Ending) -> bool:
-        """A member has ended; whether the others are to be killed for it."""
-        self.endings[rank] = ending
-        if self.failed is None and ending.outcome is not Outcome.SUCCEEDED:
-            self.failed = rank
-            return len(self.endings) < len(self.parts)
-        return False
-
-    def whole(self) -> Ended | None:
-        """The end of the attempt, once all members have ended."""
-        if len(self.endings) < len(self.parts):
-            return None
-        members = tuple(self.endings[rank] for rank in range(len(self.parts)))
-        if self.failed is None:
-            ending = Ending(
-                Outcome.SUCCEEDED,
-                seconds=max(member.seconds for member in members),
-                cpu_seconds=sum(member.cpu_seconds for member in members),
-            )
-        else:
-            first = members[self.failed]
-            ending = msgspec.structs.replace(first, detail=f"member {self.failed}: {first.detail}".rstrip(": "))
-        return Ended(*self.key, ending, members)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

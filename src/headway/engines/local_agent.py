@@ -27,8 +27,8 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import Raw
 
-from headway.engines import local_checkpoints, local_slot
 from headway.engines import local_output as output
+from headway.engines import local_slot
 from headway.engines.base import Ending
 from headway.engines.local_frames import (
     VERSION,
@@ -64,12 +64,10 @@ from headway.engines.local_frames import (
 )
 from headway.engines.local_processes import adopt_orphans, children, kill_trees, memory
 from headway.engines.local_run import Channel, Run, Slot
+from headway.engines.local_watch import Watch
 from headway.model.events import Outcome
 
 Key = tuple[int, int, int]
-
-WATCH_SECONDS = 0.02
-"""How often memory is looked at where an attempt with a limit runs: at some GB/s it can exceed it by tens of MB."""
 
 _FORK_AGAIN_SECONDS = 1.0
 _STRANGERS_MAX = 8
@@ -149,10 +147,7 @@ class _Agent:
         self.waiting: deque[Run] = deque()
         self.runs: dict[Key, list[Run]] = {}
         self.ended: dict[Key, list[MemberEnded]] = {}
-        self.timed: set[Run] = set()
-        self.limited: set[Run] = set()
-        self.commands: set[Run] = set()
-        self.look_at = 0.0
+        self.watch = Watch(kept)
         self.fork_again: float | None = None
 
         self.folder = folder
@@ -169,8 +164,7 @@ class _Agent:
             for fd, mask in self.epoll.poll(self.patience()):
                 if handler := self.handlers.get(fd):
                     handler(mask)
-            if self.timed or self.limited or self.commands or self.fork_again is not None:
-                self.on_time()
+            self.on_time()
             if time.monotonic() - self.heard > self.orphaned_after:
                 self.stopping = True
             if self.outbox:
@@ -185,13 +179,7 @@ class _Agent:
 
     def patience(self) -> float:
         """Seconds until something has to be done even if nothing happens."""
-        until = [self.heard + self.orphaned_after]
-        if self.timed:
-            until += [run.until for run in self.timed if run.until is not None]
-        if self.limited:
-            until.append(time.monotonic() + WATCH_SECONDS)
-        if self.commands:
-            until.append(self.look_at)
+        until = [self.heard + self.orphaned_after, self.watch.next_look()]
         if self.fork_again is not None:
             until.append(self.fork_again)
         return max(0.0, min(until) - time.monotonic())
@@ -369,15 +357,7 @@ class _Agent:
         slot.channel.send(framed(body))
         run.body = b""
         run.since = time.monotonic()
-        if launch.time_limit is not None:
-            run.until = run.since + launch.time_limit
-            self.timed.add(run)
-        if limit is not None:
-            self.limited.add(run)
-        if not launch.function:
-            if not self.commands:
-                self.look_at = run.since + local_checkpoints.LOOK_SECONDS
-            self.commands.add(run)
+        self.watch.begin(run)
         if not launch.fetches:
             run.started = True
             if self.starts:
@@ -386,8 +366,7 @@ class _Agent:
     def on_fetched(self, run: Run) -> None:
         """A run has its inputs; only now its time counts."""
         run.started = True
-        if run.launch.time_limit is not None:
-            run.until = time.monotonic() + run.launch.time_limit
+        self.watch.fetched(run)
         self.outbox.append(frame(MemberStarted(*run.key, run.launch.rank)))
 
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
@@ -412,9 +391,7 @@ class _Agent:
         for slot in run.slots:
             if slot.run is run:
                 slot.run = None
-        self.timed.discard(run)
-        self.limited.discard(run)
-        self.commands.discard(run)
+        self.watch.end(run)
         member = MemberEnded(*run.key, launch.rank, launch.width, ending)
         self.ended.setdefault(run.key, []).append(member)
         self.outbox.append(frame(member))
@@ -423,27 +400,12 @@ class _Agent:
         self.retire()
 
     def on_time(self) -> None:
-        """See to limits of time and memory, and to processes that could not be forked."""
+        """See to what is due: limits, checkpoints of programs, processes that could not be forked."""
         now = time.monotonic()
-        for run in [run for run in self.timed if run.until is not None and run.until <= now]:
-            self.timed.discard(run)
-            did = "ran" if run.started else "fetched its inputs for"
-            self.kill(run, Outcome.OUT_OF_TIME, f"{did} longer than {run.launch.time_limit:g} s")
-        for run in tuple(self.limited):
-            limit = run.launch.memory_limit
-            assert limit is not None
-            used = memory(run.slots[0].pid, limit)
-            if used > limit:
-                self.limited.discard(run)
-                self.kill(run, Outcome.OUT_OF_MEMORY, f"used {used} bytes of memory; allowed: {limit}")
-        if self.commands and self.look_at <= now:
-            self.look_at = now + local_checkpoints.LOOK_SECONDS
-            for run in self.commands:
-                place = local_checkpoints.place(self.kept, run.launch)
-                latest = local_checkpoints.latest(f"{place}.{run.launch.attempt}")
-                if latest > run.saved:
-                    run.saved = latest
-                    self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
+        for run, outcome, detail in self.watch.exceeded(now):
+            self.kill(run, outcome, detail)
+        for run in self.watch.saved(now):
+            self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
         if self.fork_again is not None and self.fork_again <= now:
             self.fork_again = None
             for slot in self.slots:

@@ -1,0 +1,57 @@
+"""An attempt of several members on nodes of this machine, as the driver's side sees it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.engines.base import AttemptKey, Ended, Ending
+from headway.engines.local_node import LocalNode
+from headway.model.events import Outcome
+
+
+class Gang:
+    """The members of an attempt and how far each is.
+
+    Attributes:
+        parts: the node of each member, by rank.
+        nodes: each of them once.
+        ready: ranks that have their slots.
+        started: ranks that run.
+        saved: ranks that have saved a checkpoint since all had.
+        endings: of members that have ended.
+        failed: the first rank that ended without success.
+    """
+
+    def __init__(self, key: AttemptKey, parts: list[LocalNode]) -> None:
+        self.key = key
+        self.parts = parts
+        self.nodes = tuple(dict.fromkeys(parts))
+        self.ready: set[int] = set()
+        self.started: set[int] = set()
+        self.saved: set[int] = set()
+        self.endings: dict[int, Ending] = {}
+        self.failed: int | None = None
+
+    def take(self, rank: int, ending: Ending) -> bool:
+        """A member has ended; whether the others are to be killed for it."""
+        self.endings[rank] = ending
+        if self.failed is None and ending.outcome is not Outcome.SUCCEEDED:
+            self.failed = rank
+            return len(self.endings) < len(self.parts)
+        return False
+
+    def whole(self) -> Ended | None:
+        """The end of the attempt, once all members have ended."""
+        if len(self.endings) < len(self.parts):
+            return None
+        members = tuple(self.endings[rank] for rank in range(len(self.parts)))
+        if self.failed is None:
+            ending = Ending(
+                Outcome.SUCCEEDED,
+                seconds=max(member.seconds for member in members),
+                cpu_seconds=sum(member.cpu_seconds for member in members),
+            )
+        else:
+            first = members[self.failed]
+            ending = msgspec.structs.replace(first, detail=f"member {self.failed}: {first.detail}".rstrip(": "))
+        return Ended(*self.key, ending, members)

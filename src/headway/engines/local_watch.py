@@ -1,0 +1,90 @@
+"""What an agent looks at in attempts while they run: their time, their memory, and whether programs have saved."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from headway.engines import local_checkpoints
+from headway.engines.local_processes import memory
+from headway.engines.local_run import Run
+from headway.model.events import Outcome
+
+WATCH_SECONDS: Final = 0.02
+"""How often memory is looked at where an attempt with a limit runs: at some GB/s it can exceed it by tens of MB."""
+
+
+class Watch:
+    """The runs of an agent that something must be seen to in time; instants are those of `time.monotonic`.
+
+    Args:
+        kept: folder of the output of attempts.
+    """
+
+    def __init__(self, kept: str) -> None:
+        self._kept = kept
+        self._timed: set[Run] = set()
+        self._limited: set[Run] = set()
+        self._programs: set[Run] = set()
+        self._look_at = 0.0
+
+    def begin(self, run: Run) -> None:
+        """A run was handed to its slot's process."""
+        assert run.since is not None
+        launch = run.launch
+        if launch.time_limit is not None:
+            run.until = run.since + launch.time_limit
+            self._timed.add(run)
+        if launch.memory_limit is not None:
+            self._limited.add(run)
+        if not launch.function:
+            if not self._programs:
+                self._look_at = run.since + local_checkpoints.LOOK_SECONDS
+            self._programs.add(run)
+
+    def fetched(self, run: Run) -> None:
+        """A run has its inputs; only now its time counts."""
+        if run.launch.time_limit is not None:
+            run.until = time.monotonic() + run.launch.time_limit
+
+    def end(self, run: Run) -> None:
+        """A run is over."""
+        self._timed.discard(run)
+        self._limited.discard(run)
+        self._programs.discard(run)
+
+    def next_look(self) -> float:
+        """When something has to be looked at even if nothing happens."""
+        until = [math.inf, *(run.until for run in self._timed if run.until is not None)]
+        if self._limited:
+            until.append(time.monotonic() + WATCH_SECONDS)
+        if self._programs:
+            until.append(self._look_at)
+        return min(until)
+
+    def exceeded(self, now: float) -> Iterator[tuple[Run, Outcome, str]]:
+        """Runs that exceed a limit, each told once for it."""
+        for run in [run for run in self._timed if run.until is not None and run.until <= now]:
+            self._timed.discard(run)
+            did = "ran" if run.started else "fetched its inputs for"
+            yield run, Outcome.OUT_OF_TIME, f"{did} longer than {run.launch.time_limit:g} s"
+        for run in tuple(self._limited):
+            limit = run.launch.memory_limit
+            assert limit is not None
+            used = memory(run.slots[0].pid, limit)
+            if used > limit:
+                self._limited.discard(run)
+                yield run, Outcome.OUT_OF_MEMORY, f"used {used} bytes of memory; allowed: {limit}"
+
+    def saved(self, now: float) -> Iterator[Run]:
+        """Programs that have changed what is in their folders, looked at every now and then."""
+        if self._programs and self._look_at <= now:
+            self._look_at = now + local_checkpoints.LOOK_SECONDS
+            for run in self._programs:
+                place = local_checkpoints.place(self._kept, run.launch)
+                latest = local_checkpoints.latest(f"{place}.{run.launch.attempt}")
+                if latest > run.saved:
+                    run.saved = latest
+                    yield run
