@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -66,7 +67,9 @@ def submission(*jobs: wire.NewJob, **terms: Any) -> wire.Submission:
 async def hear(driver: Driver, after: int, limit: int, **terms: Any) -> tuple[list[MessageRow], int]:
     """What a caller is told who wants messages (`Wanted`), and the cursor that stands behind it."""
     heard: asyncio.Future[tuple[list[MessageRow], int]] = asyncio.get_running_loop().create_future()
-    listener = driver.listen(Wanted(after, limit, **terms), lambda rows, cursor: heard.set_result((rows, cursor)))
+    listener = driver.listen(
+        Wanted(after, limit, **terms), lambda rows, cursor: partial(heard.set_result, (rows, cursor))
+    )
     try:
         return await heard
     finally:

@@ -22,8 +22,8 @@ GATHER_SECONDS: Final = 0.010
 So the ends of many short tasks come many at a time, and that of a single task without delay.
 """
 
-Answer = Callable[[list[MessageRow], int], None]
-"""Is called once with the messages and the cursor that stands behind them; it must not wait."""
+Answer = Callable[[list[MessageRow], int], Callable[[], None]]
+"""Called once with the messages and the cursor that stands behind them; what it returns sends them. Neither waits."""
 
 
 class Wanted(NamedTuple):
@@ -168,12 +168,24 @@ class Listeners:
         listener.timer = asyncio.get_running_loop().call_at(until, self._answer, (listener,))
 
     def _answer(self, listeners: Sequence[Listener]) -> None:
+        """Answer them; one who cannot be answered must harm neither the others nor the turn, and will ask again.
+
+        All answers are made before the first is sent: to wake the process that gets one costs more than to send it, and
+        it stays awake while one follows the other closely.
+        """
+        sends = list[Callable[[], None]]()
         for listener in listeners:
             found = listener.found
             try:
-                listener.answer(found, found[-1].number if found else max(listener.wanted.after, self.told))
+                sends.append(
+                    listener.answer(found, found[-1].number if found else max(listener.wanted.after, self.told))
+                )
             except Exception:
-                # He asks again; those who wait with him and the turn of the driver must not suffer from it.
-                log.exception("a caller who waited for messages could not be answered")
+                log.exception("an answer to a caller who waited for messages could not be made")
+        for send in sends:
+            try:
+                send()
+            except Exception:
+                log.exception("an answer to a caller who waited for messages could not be sent")
         for listener in listeners:  # only now: nobody waits for this
             self.leave(listener)

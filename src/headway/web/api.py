@@ -277,7 +277,7 @@ class Api:
     async def _wait(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         packed = wire.MSGPACK in request.headers.get("accept", "")
-        reply = Reply(wire.MSGPACK if packed else wire.JSON, scope, receive, send)
+        reply = Reply((wire.MSGPACK if packed else wire.JSON).encode(), scope, receive, send)
         try:
             listener = self._listen(request, reply, packed)
         except HTTPException as error:
@@ -314,9 +314,9 @@ class Api:
             _within("wait", query.get("wait", 0.0), 0.0, WAIT_MAX),
         )
 
-        def answer(rows: list[MessageRow], cursor: int) -> None:
+        def answer(rows: list[MessageRow], cursor: int) -> Callable[[], None]:
             messages = wire.Messages(tuple([_message(row, packed=packed) for row in rows]), cursor)
-            reply.send(wire.encode(messages) if packed else msgspec.json.encode(messages))
+            return reply.made(wire.encode(messages) if packed else msgspec.json.encode(messages))
 
         return self._driver.listen(wanted, answer)
 

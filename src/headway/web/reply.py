@@ -9,6 +9,7 @@ caller who does not read, one who wants his connection closed, another server th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from starlette.responses import Response
@@ -22,32 +23,37 @@ class Reply:
     """The way back to somebody who asked.
 
     Args:
-        kind: the type of the body.
+        kind: the type of the body, as the head of the answer has it.
         scope, receive, send: those of the request.
     """
 
-    __slots__ = ("_cycle", "_kind", "_request", "_sending", "_sent")
+    __slots__ = ("_body", "_cycle", "_kind", "_request", "_sending", "_sent")
 
-    def __init__(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, kind: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         cycle = getattr(send, "__self__", None)
         self._cycle = cycle if isinstance(cycle, RequestResponseCycle) else None
         self._request = (scope, receive, send)
         self._kind = kind
+        self._body = b""
         self._sent = False
         self._sending: asyncio.Task[None] | None = None
 
-    def send(self, body: bytes) -> None:
-        """Send the answer; once, and without waiting."""
+    def made(self, body: bytes) -> Callable[[], None]:
+        """What sends this answer; to be called once, it does not wait."""
+        self._body = body
+        return self._send
+
+    def _send(self) -> None:
         cycle = self._cycle
         if cycle is None or not cycle.keep_alive or cycle.flow.write_paused or cycle.transport.is_closing():
-            self._sending = asyncio.create_task(self._send_parts(body))
+            self._sending = asyncio.create_task(self._send_parts())
             return
-        cycle.transport.write(_ANSWER % (self._kind.encode(), len(body), body))
+        cycle.transport.write(_ANSWER % (self._kind, len(self._body), self._body))
         self._sent = True
         cycle.message_event.set()  # what `receive` waits for
 
-    async def _send_parts(self, body: bytes) -> None:
-        await Response(body, media_type=self._kind)(*self._request)
+    async def _send_parts(self) -> None:
+        await Response(self._body, headers={"Content-Type": self._kind.decode()})(*self._request)
 
     async def over(self) -> None:
         """Wait until the answer is sent, or whoever asked has gone away."""
