@@ -97,6 +97,7 @@ def workload(seed: int, jobs: int = 80) -> Workload:
         "proportion",
         "workload:period=5",
         "heft",
+        "tempo",
     ],
 )
 def test_a_decider_gives_the_schedule_of_the_policy_in_process(policy: str, decider: str) -> None:
