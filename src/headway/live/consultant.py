@@ -88,7 +88,7 @@ class Consultant:
         core: the scheduler as it is now.
         clock: the driver's; it limits the time, and times the pauses.
         tell: takes events in.
-        notice: takes in what an operator should know, see `Driver.incident`.
+        incident: takes in what an operator should know, see `Driver.incident`.
         answer_time: how long an answer may take, > 0.
         asking: how a decider is asked.
     """
@@ -98,7 +98,7 @@ class Consultant:
         core: Callable[[], Scheduler],
         clock: Clock,
         tell: Tell,
-        notice: Callable[[str, str, str], None],
+        incident: Callable[[str, str, str], None],
         *,
         answer_time: Duration = ANSWER_TIME,
         asking: Asking = ask,
@@ -106,7 +106,7 @@ class Consultant:
         self._core = core
         self._clock = clock
         self._tell = tell
-        self._notice = notice
+        self._incident = incident
         self._answer_time = answer_time
         self._asking = asking
         self._url = ""
@@ -139,7 +139,7 @@ class Consultant:
             refused = core.refusals - self._refused
             if refused and not self._is_known:
                 parts = ", ".join(f"{rule} {count}" for rule, count in sorted(refused.items()))
-                self._notice("advice_refused", self._matter[0], f"parts of its plan contradict the state: {parts}")
+                self._incident("advice_refused", self._matter[0], f"parts of its plan contradict the state: {parts}")
             self._is_known = bool(refused)
         self._refused = core.refusals.copy()
 
