@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -66,14 +65,29 @@ def submission(*jobs: wire.NewJob, **terms: Any) -> wire.Submission:
 
 async def hear(driver: Driver, after: int, limit: int, **terms: Any) -> tuple[list[MessageRow], int]:
     """What a caller is told who wants messages (`Wanted`), and the cursor that stands behind it."""
-    heard: asyncio.Future[tuple[list[MessageRow], int]] = asyncio.get_running_loop().create_future()
-    listener = driver.listen(
-        Wanted(after, limit, **terms), lambda rows, cursor: partial(heard.set_result, (rows, cursor))
-    )
+    caller = _Caller()
+    listener = driver.listen(Wanted(after, limit, **terms), caller)
     try:
-        return await heard
+        await caller.answered.wait()
     finally:
         driver.leave(listener)
+    return caller.answer
+
+
+class _Caller:
+    answer: tuple[list[MessageRow], int]
+
+    def __init__(self) -> None:
+        self.answered = asyncio.Event()
+
+    def make(self, messages: list[MessageRow], cursor: int) -> None:
+        self.answer = (messages, cursor)
+
+    def send(self) -> None:
+        self.answered.set()
+
+    def close(self) -> None:
+        pass
 
 
 class ManualClock:

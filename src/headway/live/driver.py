@@ -31,7 +31,7 @@ from headway.live.clock import Clock
 from headway.live.intake import Offer
 from headway.live.journal import Journal, JournalFull
 from headway.live.ledger import Entry, Ledger, OpenJob
-from headway.live.listeners import Answer, Listener, Listeners, Wanted
+from headway.live.listeners import Caller, Listener, Listeners, Wanted
 from headway.live.nodes import Nodes, changes_since
 from headway.live.retention import Keep, Retention
 from headway.model.actions import Kill, Launch
@@ -613,7 +613,7 @@ class Driver:
 
     # Messages
 
-    def listen(self, wanted: Wanted, answer: Answer) -> Listener:
+    def listen(self, wanted: Wanted, caller: Caller) -> Listener:
         """Have a caller answered: at once, before this returns, or as soon as there are messages for him."""
         client, jobs = wanted.client, wanted.jobs
         keys = [-self.journal.client(client)] if client is not None else list(jobs) or [0]
@@ -625,7 +625,7 @@ class Driver:
             result_max=wanted.result_max,
             size_max=wanted.size_max,
         )
-        return self._listeners.add(wanted, keys, found, answer)
+        return self._listeners.add(wanted, keys, found, caller)
 
     @property
     def listeners(self) -> int:

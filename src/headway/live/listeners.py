@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from headway.live.journal import MessageRow, NewMessage
 from headway.model.job import JobId
@@ -22,8 +22,22 @@ GATHER_SECONDS: Final = 0.010
 So the ends of many short tasks come many at a time, and that of a single task without delay.
 """
 
-Answer = Callable[[list[MessageRow], int], Callable[[], None]]
-"""Called once with the messages and the cursor that stands behind them; what it returns sends them. Neither waits."""
+
+class Caller(Protocol):
+    """Somebody who is answered, once, in three steps that do not wait.
+
+    Each step is taken for all whom a turn concerns before the next one is: to wake the process that gets an answer is
+    the dearest part of sending it, and it stays awake while one follows the other closely.
+    """
+
+    def make(self, messages: list[MessageRow], cursor: int) -> None:
+        """Make the answer: the messages and the cursor that stands behind them."""
+
+    def send(self) -> None:
+        """Send it."""
+
+    def close(self) -> None:
+        """Do what is left to do, also where there could be no answer."""
 
 
 class Wanted(NamedTuple):
@@ -54,13 +68,13 @@ class Listener:
         timer: when he is answered in any case; None while he does not wait.
     """
 
-    __slots__ = ("_size", "answer", "found", "gather_until", "keys", "timer", "wanted")
+    __slots__ = ("_size", "caller", "found", "gather_until", "keys", "timer", "wanted")
 
-    def __init__(self, wanted: Wanted, keys: Sequence[int], found: list[MessageRow], answer: Answer) -> None:
+    def __init__(self, wanted: Wanted, keys: Sequence[int], found: list[MessageRow], caller: Caller) -> None:
         self.wanted = wanted
         self.keys = keys
         self.found = found
-        self.answer = answer
+        self.caller = caller
         self.gather_until = 0.0
         self.timer: asyncio.TimerHandle | None = None
         self._size = sum(len(row.result or b"") for row in found)
@@ -97,7 +111,7 @@ class Listeners:
         self._waiting: dict[int, dict[Listener, None]] = {}
         self._released = False
 
-    def add(self, wanted: Wanted, keys: Sequence[int], found: list[MessageRow], answer: Answer) -> Listener:
+    def add(self, wanted: Wanted, keys: Sequence[int], found: list[MessageRow], caller: Caller) -> Listener:
         """Answer a caller: now if there is reason to, else when there is.
 
         Args:
@@ -105,7 +119,7 @@ class Listeners:
             found: those that the journal has at this moment.
         """
         now = asyncio.get_running_loop().time()
-        listener = Listener(wanted, tuple(dict.fromkeys(keys)), found, answer)
+        listener = Listener(wanted, tuple(dict.fromkeys(keys)), found, caller)
         listener.gather_until = now + GATHER_SECONDS
         if wanted.wait_seconds <= 0 or self._released or (found and self._is_due(listener, now)):
             self._answer((listener,))
@@ -168,24 +182,18 @@ class Listeners:
         listener.timer = asyncio.get_running_loop().call_at(until, self._answer, (listener,))
 
     def _answer(self, listeners: Sequence[Listener]) -> None:
-        """Answer them; one who cannot be answered must harm neither the others nor the turn, and will ask again.
-
-        All answers are made before the first is sent: to wake the process that gets one costs more than to send it, and
-        it stays awake while one follows the other closely.
-        """
-        sends = list[Callable[[], None]]()
+        """Answer them. One who cannot be answered must harm neither the others nor the turn; he asks again."""
         for listener in listeners:
             found = listener.found
             try:
-                sends.append(
-                    listener.answer(found, found[-1].number if found else max(listener.wanted.after, self.told))
-                )
+                listener.caller.make(found, found[-1].number if found else max(listener.wanted.after, self.told))
             except Exception:
-                log.exception("an answer to a caller who waited for messages could not be made")
-        for send in sends:
+                log.exception("the answer to a caller who waited for messages could not be made")
+        for listener in listeners:
             try:
-                send()
+                listener.caller.send()
             except Exception:
-                log.exception("an answer to a caller who waited for messages could not be sent")
-        for listener in listeners:  # only now: nobody waits for this
+                log.exception("the answer to a caller who waited for messages could not be sent")
+        for listener in listeners:
             self.leave(listener)
+            listener.caller.close()

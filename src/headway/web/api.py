@@ -277,9 +277,9 @@ class Api:
     async def _wait(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         packed = wire.MSGPACK in request.headers.get("accept", "")
-        reply = Reply((wire.MSGPACK if packed else wire.JSON).encode(), scope, receive, send)
+        reply = Reply(*(_PACKED if packed else _PLAIN), scope, receive, send)
         try:
-            listener = self._listen(request, reply, packed)
+            listener = self._listen(request, reply)
         except HTTPException as error:
             refusal = await self._unknown(request, error)
         except HeadwayError as error:
@@ -295,7 +295,7 @@ class Api:
             return
         await refusal(scope, receive, send)
 
-    def _listen(self, request: Request, reply: Reply, packed: bool) -> Listener:
+    def _listen(self, request: Request, reply: Reply) -> Listener:
         if request.method != wire.MESSAGES.method:
             raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
         owner_of_token(request, self._tokens, _TOKEN)
@@ -313,12 +313,7 @@ class Api:
             ANSWER_MAX,
             _within("wait", query.get("wait", 0.0), 0.0, WAIT_MAX),
         )
-
-        def answer(rows: list[MessageRow], cursor: int) -> Callable[[], None]:
-            messages = wire.Messages(tuple([_message(row, packed=packed) for row in rows]), cursor)
-            return reply.made(wire.encode(messages) if packed else msgspec.json.encode(messages))
-
-        return self._driver.listen(wanted, answer)
+        return self._driver.listen(wanted, reply)
 
     async def _nodes(self, asked: Asked) -> wire.NodeList:
         return reports.node_list(self._driver)
@@ -424,6 +419,18 @@ def _message(row: MessageRow, *, packed: bool) -> wire.Message:
         return wire.Message(row.number, row.job, status=JobStatus(row.word))
     result = None if row.result is None else _result(row.result, packed=packed)
     return wire.Message(row.number, row.job, row.task, Outcome(row.word), result=result)
+
+
+def _packed_messages(rows: list[MessageRow], cursor: int) -> bytes:
+    return wire.encode(wire.Messages(tuple([_message(row, packed=True) for row in rows]), cursor))
+
+
+def _plain_messages(rows: list[MessageRow], cursor: int) -> bytes:
+    return msgspec.json.encode(wire.Messages(tuple([_message(row, packed=False) for row in rows]), cursor))
+
+
+_PACKED: Final = (wire.MSGPACK, _packed_messages)
+_PLAIN: Final = (wire.JSON, _plain_messages)
 
 
 def _broken(route: wire.Route, error: Exception, packed: bool) -> Response:

@@ -16,53 +16,65 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from headway.live.journal import MessageRow
+
+Encode = Callable[[list[MessageRow], int], bytes]
+
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b"
 
 
 class Reply:
-    """The way back to somebody who asked.
+    """The way back to somebody who waits for messages; the `Caller` of a listener.
 
     Args:
-        kind: the type of the body, as the head of the answer has it.
+        kind: the type of the body.
+        encode: makes the body.
         scope, receive, send: those of the request.
     """
 
-    __slots__ = ("_body", "_cycle", "_kind", "_request", "_sending", "_sent")
+    __slots__ = ("_body", "_closed", "_cycle", "_encode", "_kind", "_request", "_sending", "_whole")
 
-    def __init__(self, kind: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, kind: str, encode: Encode, scope: Scope, receive: Receive, send: Send) -> None:
         cycle = getattr(send, "__self__", None)
         self._cycle = cycle if isinstance(cycle, RequestResponseCycle) else None
         self._request = (scope, receive, send)
         self._kind = kind
-        self._body = b""
-        self._sent = False
+        self._encode = encode
+        self._body: bytes | None = None
+        self._whole: bytes | None = None
         self._sending: asyncio.Task[None] | None = None
+        self._closed = False
 
-    def made(self, body: bytes) -> Callable[[], None]:
-        """What sends this answer; to be called once, it does not wait."""
-        self._body = body
-        return self._send
+    def make(self, messages: list[MessageRow], cursor: int) -> None:
+        """Make the answer: head and body."""
+        self._body, cycle = self._encode(messages, cursor), self._cycle
+        if cycle is not None and cycle.keep_alive and not cycle.flow.write_paused and not cycle.transport.is_closing():
+            self._whole = _ANSWER % (self._kind.encode(), len(self._body), self._body)
 
-    def _send(self) -> None:
-        cycle = self._cycle
-        if cycle is None or not cycle.keep_alive or cycle.flow.write_paused or cycle.transport.is_closing():
-            self._sending = asyncio.create_task(self._send_parts())
-            return
-        cycle.transport.write(_ANSWER % (self._kind, len(self._body), self._body))
-        self._sent = True
-        cycle.message_event.set()  # what `receive` waits for
+    def send(self) -> None:
+        """Send it, or have it sent if it is not for here."""
+        if self._whole is not None and self._cycle is not None:
+            self._cycle.transport.write(self._whole)
+        elif self._body is not None:
+            self._sending = asyncio.create_task(self._send_parts(self._body))
 
-    async def _send_parts(self) -> None:
-        await Response(self._body, headers={"Content-Type": self._kind.decode()})(*self._request)
+    def close(self) -> None:
+        """Let the task of the request go on."""
+        self._closed = True
+        if self._cycle is not None:
+            self._cycle.message_event.set()  # what its `receive` waits for
+
+    async def _send_parts(self, body: bytes) -> None:
+        await Response(body, media_type=self._kind)(*self._request)
 
     async def over(self) -> None:
         """Wait until the answer is sent, or whoever asked has gone away."""
         _, receive, _ = self._request
-        while not self._sent and self._sending is None and (await receive())["type"] != "http.disconnect":
+        while not self._closed and (await receive())["type"] != "http.disconnect":
             pass
         if self._sending is not None:
             await self._sending
-        elif self._sent and self._cycle is not None:
+        elif self._whole is not None and self._cycle is not None:
             self._cycle.response_started = self._cycle.response_complete = True
             if not self._cycle.keep_alive:  # the server has begun to end
                 self._cycle.transport.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +15,29 @@ from headway.live.listeners import Listener, Listeners, Wanted
 CLIENT = -7
 
 
+class Caller:
+    """Notes the steps in which it is answered; one of them may fail."""
+
+    def __init__(self, room: Room, fails_to: str = "") -> None:
+        self.room, self.fails_to = room, fails_to
+
+    def _step(self, name: str) -> None:
+        self.room.steps.append((name, self))
+        if name == self.fails_to:
+            raise OSError("the line is cut")
+
+    def make(self, messages: list[MessageRow], cursor: int) -> None:
+        self._step("make")
+        self.answer = (messages, cursor)
+
+    def send(self) -> None:
+        self._step("send")
+        self.room.told.append(self.answer)
+
+    def close(self) -> None:
+        self._step("close")
+
+
 class Room:
     """Listeners, what they were told, and the jobs and clients that have work left."""
 
@@ -23,12 +45,13 @@ class Room:
         self.busy: set[int] = set()
         self.listeners = Listeners(self.busy.__contains__)
         self.told: list[tuple[list[MessageRow], int]] = []
+        self.steps: list[tuple[str, Caller]] = []
 
-    def wait(self, *keys: int, found: tuple[MessageRow, ...] = (), **wanted: Any) -> Listener:
+    def wait(
+        self, *keys: int, found: tuple[MessageRow, ...] = (), caller: Caller | None = None, **wanted: Any
+    ) -> Listener:
         terms = {"wait_seconds": 60.0} | wanted
-        return self.listeners.add(
-            Wanted(**terms), keys, list(found), lambda rows, cursor: partial(self.told.append, (rows, cursor))
-        )
+        return self.listeners.add(Wanted(**terms), keys, list(found), caller or Caller(self))
 
     @property
     def numbers(self) -> list[list[int]]:
@@ -187,22 +210,27 @@ def test_who_leaves_is_not_told_and_may_leave_twice() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("made", [False, True])
-def test_one_who_cannot_be_answered_harms_nobody(caplog: pytest.LogCaptureFixture, made: bool) -> None:
+def test_each_step_is_taken_for_all_before_the_next() -> None:
     async def scenario(room: Room) -> None:
-        def fail() -> None:
-            raise OSError("the line is cut")
+        callers = [Caller(room) for _ in range(3)]
+        for caller in callers:
+            room.wait(CLIENT, caller=caller)
+        room.listeners.tell([message(1)])
+        assert room.steps == [(step, caller) for step in ("make", "send", "close") for caller in callers]
 
-        def broken(rows: list[MessageRow], cursor: int) -> Callable[[], None]:
-            if not made:
-                fail()
-            return fail
+    run(scenario)
 
-        room.listeners.add(Wanted(wait_seconds=60.0), (CLIENT,), [], broken)
+
+@pytest.mark.parametrize("step", ["make", "send"])
+def test_one_who_cannot_be_answered_harms_nobody(caplog: pytest.LogCaptureFixture, step: str) -> None:
+    async def scenario(room: Room) -> None:
+        broken = Caller(room, fails_to=step)
+        room.wait(CLIENT, caller=broken)
         room.wait(CLIENT)
         room.listeners.tell([message(1)])
         assert room.numbers == [[1]]
         assert room.listeners.count == 0
+        assert ("close", broken) in room.steps
         assert "the line is cut" in caplog.text
 
     run(scenario)
