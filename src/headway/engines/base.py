@@ -295,7 +295,16 @@ class Engine(Protocol):
         with more slots or fewer is resized as by `resize`, one that is not named leaves.
 
         Raises:
+            InvalidInput: see `see_fit`.
             EngineError: a node cannot be taken into service.
+        """
+        ...
+
+    def see_fit(self, node: NodeSpec) -> None:
+        """See that this engine can run such a node, in this size.
+
+        Raises:
+            InvalidInput: a term is out of its range; what is allowed is said.
         """
         ...
 
@@ -305,6 +314,7 @@ class Engine(Protocol):
         Returns when it can be launched on.
 
         Raises:
+            InvalidInput: see `see_fit`.
             EngineError: it cannot be taken into service; nothing of it is left.
         """
         ...

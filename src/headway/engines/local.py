@@ -62,6 +62,7 @@ from headway.engines.local_frames import (
 )
 from headway.engines.local_gang import Gang
 from headway.engines.local_node import LocalNode, node_folder, put_down
+from headway.errors import InvalidInput
 from headway.model.events import Outcome
 from headway.model.instant import to_seconds
 from headway.model.job import JobId
@@ -70,6 +71,13 @@ from headway.model.node import NodeSpec
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 10.0
+
+LEASE_RANGE = (0.5, 3600.0)
+"""Seconds that a lease may have; a busy machine is silent for tenths of a second now and then."""
+
+SLOTS_MAX = 1000
+"""Slots that a node may have: each is a process."""
+
 ORPHANED_SECONDS = 60.0
 
 _PINGS_A_LEASE = 3
@@ -111,8 +119,7 @@ class LocalEngine:
             self._secret = self._prepare()
         except OSError as error:
             raise EngineError(f"the folder {self._root} cannot be used: {error}") from error
-        for spec in nodes:
-            self._nodes[spec.name] = self._node(spec)
+        self._nodes = {spec.name: self._node(spec) for spec in nodes}
         try:
             async with asyncio.TaskGroup() as group:
                 attaching = {node: group.create_task(node.attach()) for node in self._nodes.values()}
@@ -280,7 +287,18 @@ class LocalEngine:
 
     # Ours
 
+    def see_fit(self, node: NodeSpec) -> None:
+        """A slot is a process, and a node is asked for signs of life a few times in each lease."""
+        if node.slots > SLOTS_MAX:
+            hint = "Each slot is a process of this machine; more nodes may have as many each."
+            raise InvalidInput(f"slots of node {node.name!r}", node.slots, f"1 to {SLOTS_MAX}", hint=hint)
+        least, most = LEASE_RANGE
+        if node.lease is not None and not least <= to_seconds(node.lease) <= most:
+            allowed = f"{least:g} to {most:g} seconds, or none"
+            raise InvalidInput(f"lease of node {node.name!r}", to_seconds(node.lease), allowed)
+
     def _node(self, spec: NodeSpec) -> LocalNode:
+        self.see_fit(spec)
         lease = self._lease if spec.lease is None else to_seconds(spec.lease)
         return LocalNode(spec, self._root, self, secret=self._secret, lease=lease, orphaned_after=self._orphaned_after)
 

@@ -164,7 +164,8 @@ class _Agent:
             for fd, mask in self.epoll.poll(self.patience()):
                 if handler := self.handlers.get(fd):
                     handler(mask)
-            self.on_time()
+            if self.watch.is_wanted or self.fork_again is not None:
+                self.on_time()
             if time.monotonic() - self.heard > self.orphaned_after:
                 self.stopping = True
             if self.outbox:

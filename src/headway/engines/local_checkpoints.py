@@ -21,18 +21,18 @@ def root(kept: str) -> str:
     return os.path.join(os.path.dirname(kept), "checkpoints")
 
 
-def place(kept: str, launch: Launch) -> str:
+def place(root: str, launch: Launch) -> str:
     """The path of the folders of a member's attempts, without the attempt's number."""
-    return os.path.join(root(kept), str(launch.job), str(launch.task), str(launch.rank))
+    return f"{root}/{launch.job}/{launch.task}/{launch.rank}"
 
 
-def begin(kept: str, launch: Launch) -> str:
+def begin(root: str, launch: Launch) -> str:
     """The folder of a command that is about to start, as the attempt before left it.
 
     Raises:
         OSError: it cannot be made.
     """
-    folder = take_over(place(kept, launch), launch.attempt)
+    folder = take_over(place(root, launch), launch.attempt)
     while not os.path.isdir(folder):
         with suppress(FileNotFoundError):  # another rank has ended just now, and its task's folder with it
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -73,6 +73,10 @@ class Teller:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        self.begin()
+
+    def begin(self) -> None:
+        """Another attempt runs."""
         self._told = float("-inf")
 
     def saved(self) -> None:

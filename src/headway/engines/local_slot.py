@@ -128,6 +128,8 @@ class _Slot:
         self.channel = channel
         self.stem = stem
         self.kept = kept
+        self.saves = local_checkpoints.root(kept)
+        self.teller = local_checkpoints.Teller(channel)
         self.pid = os.getpid()
         self.functions: Shelf[_Function] = Shelf()
         self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
@@ -200,9 +202,9 @@ class _Slot:
             outcome, result, detail, code = Outcome.REFUSED, None, loaded, None
         else:
             self.begin(launch)
-            place = local_checkpoints.place(self.kept, launch)
-            teller = local_checkpoints.Teller(self.channel)
-            checkpoints.current = checkpoints.Checkpoints(place, launch.attempt, teller)
+            self.teller.begin()
+            place = local_checkpoints.place(self.saves, launch)
+            checkpoints.current = checkpoints.Checkpoints(place, launch.attempt, self.teller)
             outcome, result, detail, code = _called(*loaded, call.result_max)
             checkpoints.current = None
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -261,7 +263,7 @@ class _Slot:
         opened = []
         saves = ""
         try:
-            saves = local_checkpoints.begin(self.kept, launch)
+            saves = local_checkpoints.begin(self.saves, launch)
             stdin = os.open(output.resolved(command.stdin, cwd) if command.stdin else os.devnull, os.O_RDONLY)
             opened.append(stdin)
             for number, path in enumerate(paths, 1):

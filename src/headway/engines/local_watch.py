@@ -21,10 +21,14 @@ class Watch:
 
     Args:
         kept: folder of the output of attempts.
+
+    Attributes:
+        is_wanted: whether there is anything to look at.
     """
 
     def __init__(self, kept: str) -> None:
-        self._kept = kept
+        self.is_wanted = False
+        self._root = local_checkpoints.root(kept)
         self._timed: set[Run] = set()
         self._limited: set[Run] = set()
         self._programs: set[Run] = set()
@@ -34,6 +38,9 @@ class Watch:
         """A run was handed to its slot's process."""
         assert run.since is not None
         launch = run.launch
+        if launch.function and launch.time_limit is None and launch.memory_limit is None:
+            return
+        self.is_wanted = True
         if launch.time_limit is not None:
             run.until = run.since + launch.time_limit
             self._timed.add(run)
@@ -51,12 +58,16 @@ class Watch:
 
     def end(self, run: Run) -> None:
         """A run is over."""
-        self._timed.discard(run)
-        self._limited.discard(run)
-        self._programs.discard(run)
+        if self.is_wanted:
+            self._timed.discard(run)
+            self._limited.discard(run)
+            self._programs.discard(run)
+            self.is_wanted = bool(self._timed or self._limited or self._programs)
 
     def next_look(self) -> float:
         """When something has to be looked at even if nothing happens."""
+        if not self.is_wanted:
+            return math.inf
         until = [math.inf, *(run.until for run in self._timed if run.until is not None)]
         if self._limited:
             until.append(time.monotonic() + WATCH_SECONDS)
@@ -83,7 +94,7 @@ class Watch:
         if self._programs and self._look_at <= now:
             self._look_at = now + local_checkpoints.LOOK_SECONDS
             for run in self._programs:
-                place = local_checkpoints.place(self._kept, run.launch)
+                place = local_checkpoints.place(self._root, run.launch)
                 latest = local_checkpoints.latest(f"{place}.{run.launch.attempt}")
                 if latest > run.saved:
                     run.saved = latest

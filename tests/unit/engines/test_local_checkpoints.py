@@ -18,16 +18,16 @@ def launch(attempt: int, rank: int = 0) -> Launch:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> str:
-    return str(tmp_path / "output")
+def root(tmp_path: Path) -> str:
+    return local.root(str(tmp_path / "output"))
 
 
-def test_the_next_attempt_has_the_folder_and_the_one_before_has_none(kept: str, tmp_path: Path) -> None:
-    first = Path(local.begin(kept, launch(1)))
+def test_the_next_attempt_has_the_folder_and_the_one_before_has_none(root: str, tmp_path: Path) -> None:
+    first = Path(local.begin(root, launch(1)))
     assert first == tmp_path / "checkpoints" / "7" / "3" / "0.1"
     (first / "model").write_text("half")
     (first / "draft").write_text("more")
-    third = Path(local.begin(kept, launch(3)))
+    third = Path(local.begin(root, launch(3)))
     assert (third / "model").read_text() == "half"
     with pytest.raises(FileNotFoundError):  # it runs on somewhere, and writes as it was told to
         os.replace(first / "draft", first / "model")
@@ -36,41 +36,41 @@ def test_the_next_attempt_has_the_folder_and_the_one_before_has_none(kept: str, 
     assert (third / "model").read_text() == "half"
 
 
-def test_each_rank_has_its_own(kept: str) -> None:
-    folders = [Path(local.begin(kept, launch(1, rank))) for rank in (0, 1)]
+def test_each_rank_has_its_own(root: str) -> None:
+    folders = [Path(local.begin(root, launch(1, rank))) for rank in (0, 1)]
     (folders[1] / "state").write_text("one")
-    assert os.listdir(local.begin(kept, launch(2, 0))) == []
-    assert os.listdir(local.begin(kept, launch(2, 1))) == ["state"]
+    assert os.listdir(local.begin(root, launch(2, 0))) == []
+    assert os.listdir(local.begin(root, launch(2, 1))) == ["state"]
 
 
-def test_a_rank_may_begin_while_another_ends(kept: str) -> None:
+def test_a_rank_may_begin_while_another_ends(root: str) -> None:
     def others() -> None:
         for _ in range(2000):
-            local.end(local.begin(kept, launch(1, 1)))
+            local.end(local.begin(root, launch(1, 1)))
 
     with ThreadPoolExecutor() as pool:
         done = pool.submit(others)
         while not done.done():
-            folder = local.begin(kept, launch(1, 0))
+            folder = local.begin(root, launch(1, 0))
             assert os.path.isdir(folder)
             local.end(folder)
         done.result()
 
 
-def test_nothing_is_left_of_what_saved_nothing(kept: str, tmp_path: Path) -> None:
-    local.end(local.begin(kept, launch(1)))
+def test_nothing_is_left_of_what_saved_nothing(root: str, tmp_path: Path) -> None:
+    local.end(local.begin(root, launch(1)))
     assert not (tmp_path / "checkpoints" / "7" / "3").exists()
-    folder = local.begin(kept, launch(2))
+    folder = local.begin(root, launch(2))
     Path(folder, "state").touch()
     local.end(folder)
     assert os.listdir(folder) == ["state"]
-    assert local.jobs(local.root(kept)) == {7}
-    local.remove(f"{local.root(kept)}/7")
-    assert local.jobs(local.root(kept)) == frozenset()
+    assert local.jobs(root) == {7}
+    local.remove(f"{root}/7")
+    assert local.jobs(root) == frozenset()
 
 
-def test_when_it_was_changed_last(kept: str) -> None:
-    folder = local.begin(kept, launch(1))
+def test_when_it_was_changed_last(root: str) -> None:
+    folder = local.begin(root, launch(1))
     assert local.latest(folder) == 0
     Path(folder, "state").touch()
     os.utime(folder, ns=(5, 5))
