@@ -23,13 +23,13 @@ from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.instant import from_seconds
-from headway.model.node import NodeSpec
+from headway.model.node import SPEED_RANGE, NodeSpec, can_be_shown
 
 _MOST = 1_000_000  # of anything that is counted: more is a slip of the finger
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+    return isinstance(value, str) and bool(value.strip(". ")) and can_be_shown(value)
 
 
 def _is_count(value: object) -> bool:
@@ -40,11 +40,15 @@ def _is_amount(value: object) -> bool:
     return type(value) in (int, float) and 0 < value <= 1e9  # type: ignore[operator]  # of a type that has an order
 
 
+def _is_speed(value: object) -> bool:
+    return type(value) in (int, float) and SPEED_RANGE[0] <= value <= SPEED_RANGE[1]  # type: ignore[operator]  # as above
+
+
 _NAME, _COUNT = "a name, in quotes", f"a whole number from 1 to {_MOST}"
 _FIELDS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "name": (_is_name, _NAME),
     "slots": (_is_count, _COUNT),
-    "speed": (_is_amount, "a number greater than 0"),
+    "speed": (_is_speed, "a number from {:g} to {:g}".format(*SPEED_RANGE)),
     "cores": (_is_count, _COUNT),
     "site": (_is_name, _NAME),
     "kind": (_is_name, _NAME),

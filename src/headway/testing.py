@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from headway import wire
 from headway.engines import base
@@ -24,6 +24,9 @@ from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
 
 _SECONDS = frozenset({"release", "estimate", "due", "time_limit", "lease"})
+
+SLOTS_MAX: Final = 1_000_000
+"""Slots that a node of `FakeEngine` may have."""
 
 _ids: Iterator[int] = count(1)
 
@@ -166,8 +169,14 @@ class FakeEngine:
         self.running.update((key, base.Assignment(*key, ())) for key in sorted(self._found.running))
         return self._found
 
+    def see_fit(self, node: NodeSpec) -> None:
+        """Refuse nodes of more than `SLOTS_MAX` slots."""
+        if node.slots > SLOTS_MAX:
+            raise InvalidInput("slots", node.slots, f"1 to {SLOTS_MAX}")
+
     async def join(self, node: NodeSpec) -> None:
         """Have one more node."""
+        self.see_fit(node)
         await asyncio.sleep(0)
         if node.name in self.unwilling:
             raise self.unwilling[node.name]

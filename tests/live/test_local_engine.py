@@ -7,6 +7,7 @@ import contextlib
 import os
 import pickle
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from headway.engines.base import AttemptKey, Ended, EngineError, NameTaken, Node
 from headway.engines.local import LocalEngine
 from headway.engines.local_node import node_folder, put_down
 from headway.engines.trial import Trial, calling
+from headway.errors import InvalidInput
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 
@@ -479,10 +481,33 @@ async def test_a_node_that_hangs_is_lost_killed_and_started_anew(root: Path, tmp
         assert agent_of(trial, "lives").pid == spared
 
 
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({"slots": 1001}, "slots of node 'a' is 1001; allowed: 1 to 1000"),
+        ({"lease": 1}, "lease of node 'a' is 1e-06; allowed: 0.5 to 3600 seconds, or none"),
+        ({"lease": 3_600_000_001}, "lease of node 'a' is 3600.000001; allowed: 0.5 to"),
+    ],
+)
+async def test_a_node_that_this_machine_cannot_run_is_not_started(
+    root: Path, terms: dict[str, int], words: str
+) -> None:
+    engine = LocalEngine(root)
+    with pytest.raises(InvalidInput, match=re.escape(words)):
+        await engine.start([NodeSpec("b"), NodeSpec("a", **terms)], lambda report: None)
+    await engine.start([NodeSpec("b")], lambda report: None)
+    try:
+        with pytest.raises(InvalidInput, match=re.escape(words)):
+            await engine.join(NodeSpec("a", **terms))
+        assert set(engine.pids()) == {"b"}
+    finally:
+        await engine.stop()
+
+
 async def test_nodes_with_a_lease_are_heard(root: Path) -> None:
     heard: asyncio.Queue[object] = asyncio.Queue()
     engine = LocalEngine(root)
-    await engine.start([NodeSpec("a", lease=300_000), NodeSpec("b")], heard.put_nowait)
+    await engine.start([NodeSpec("a", lease=500_000), NodeSpec("b")], heard.put_nowait)
     try:
         async with asyncio.timeout(PATIENCE):
             assert [str(await heard.get()) for _ in range(3)] == ["Heard(nodes=('a',))"] * 3
@@ -730,7 +755,7 @@ async def test_a_node_that_joins_with_a_shorter_lease_is_heard_in_time(root: Pat
     engine = LocalEngine(root, lease=60.0)
     await engine.start([NodeSpec("a")], heard.put_nowait)
     try:
-        await engine.join(NodeSpec("b", lease=300_000))
+        await engine.join(NodeSpec("b", lease=500_000))
         async with asyncio.timeout(10):
             assert [str(await heard.get()) for _ in range(3)] == ["Heard(nodes=('b',))"] * 3
     finally:

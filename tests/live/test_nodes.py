@@ -269,7 +269,11 @@ async def test_a_node_gets_more_slots_and_fewer(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="slots is 0; allowed: 1 or more") as none:
             await live.nodes.resize("a", wire.NodeSize(0))
         assert "headway node drain a" in none.value.hint
+        recorded = live.driver.recorded
+        with pytest.raises(InvalidInput, match="slots is 1000000000; allowed: 1 to 1000000"):
+            await live.nodes.resize("a", wire.NodeSize(10**9))
         assert live.sizes == {"a": 1}
+        assert live.driver.recorded == recorded
 
 
 async def test_slots_are_there_before_anything_is_launched_on_them(tmp_path: Path) -> None:

@@ -99,9 +99,11 @@ def _check_node(node: NodeRecord, path: str, beyond: Collection[int]) -> None:
 
 def _check_progress(job: JobRecord, path: str) -> None:
     """Terms that were changed, counts and amounts, each within its range."""
-    for name in ("estimate", "fresh", "unfinished", "size_left"):
+    for name in ("estimate", "fresh", "unfinished"):
         value = getattr(job, name)
         _see(value is None or 0 <= value < NEVER, path, name, value, _AMOUNT)
+    left = job.size_left
+    _see(left is None or 0 <= left < math.inf, path, "size_left", left, "a finite number, 0 or more")
     for name in ("ended", "spent", "lost", "kills"):
         value = getattr(job, name)
         _see(0 <= value < NEVER, path, name, value, _AMOUNT)

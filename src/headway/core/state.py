@@ -11,7 +11,7 @@ from typing import Any
 from headway.core import lifecycle
 from headway.model.actions import Action, Conclude, Kill, Launch, Settle
 from headway.model.events import Outcome
-from headway.model.instant import NEVER, Duration, Instant
+from headway.model.instant import LONGEST, NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import SlotStatus
 from headway.model.slots import Slots, count, numbers
@@ -258,7 +258,7 @@ class State(Snapshot):
         if job.kept:
             job.kept.pop(attempt.task, None)
         if job.mean_size:
-            job.size_left -= job.spec.sizes[attempt.task]
+            job.size_left = max(0.0, job.size_left - job.spec.sizes[attempt.task])  # sums of fractions are not exact
         self.actions.append(Settle(job.id, attempt.task, attempt.number, outcome))
         if outcome is not Outcome.SUCCEEDED:
             job.failed = True
@@ -277,12 +277,12 @@ class State(Snapshot):
         node = self.slot_nodes[attempt.slots.bit_length() - 1].spec
         took = self.now - attempt.start + job.kept.get(attempt.task, 0)
         if job.mean_size:
-            took = round(took * job.mean_size / job.spec.sizes[attempt.task])
+            took = min(round(took * job.mean_size / job.spec.sizes[attempt.task]), LONGEST)
         here = job.times.get(node.node_class)
         if here is None:
             here = job.times[node.node_class] = RunTimes(took)
         here.add(took)
-        job.observed.add(took if node.speed == 1.0 else round(took * node.speed))
+        job.observed.add(took if node.speed == 1.0 else min(round(took * node.speed), LONGEST))
         if job.observed.mean == job.estimate:
             return
         before = [] if job.cancelled else [(key, key(job)) for key in self.orders]

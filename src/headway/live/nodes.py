@@ -161,7 +161,7 @@ class Nodes:
         Raises:
             NoSuchNode: it is not in service.
             Conflict: it drains.
-            InvalidInput: less than one slot.
+            InvalidInput: less than one slot, or more than the engine has for a node.
         """
         if size.slots < 1:
             hint = f"A node without slots is one that is removed: `headway node drain {name}`."
@@ -172,6 +172,7 @@ class Nodes:
                 raise Conflict(f"node {name!r} drains", "It leaves with the last task that runs there.")
             if node.spec.slots == size.slots:
                 return wire.NodeChange(name, False)
+            self._engine.see_fit(replace(node.spec, slots=size.slots))
             surplus = of_numbers(node.places[size.slots :]) & node.slots
             redone = len(self._recorder.core.state.attempts_on(surplus)) if size.at_once else 0
             await self._recorder.request(lambda now: [NodeResized(now, name, size.slots, size.at_once)])

@@ -18,7 +18,7 @@ from headway.advice.asking import address_of
 from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
 from headway.engines import base
-from headway.engines.local import LEASE_SECONDS, LocalEngine
+from headway.engines.local import LEASE_RANGE, LEASE_SECONDS, LocalEngine
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
@@ -33,9 +33,6 @@ from headway.web.api import BODY_MAX, Api, Caller
 from headway.web.serving import Server, listen, signals, token_of, url_of, write_private
 
 log = logging.getLogger(__name__)
-
-LEASE_RANGE = (0.5, 3600.0)
-"""Seconds that a lease may have; a busy machine is silent for tenths of a second now and then."""
 
 FIRST_PERIOD = 10 * SECOND
 """Plans follow what is learnt of run times at least this often, where nobody has chosen."""
@@ -62,7 +59,7 @@ class Settings:
         body_max: bytes that a request may bring.
         snapshot_every: events after which the state is stored again; a start replays about so many.
         keep_events: keep what snapshots have made unnecessary, as a trace that can be replayed.
-        lease: seconds of silence after which a node of this machine is lost, see `LEASE_RANGE`.
+        lease: seconds of silence after which a node of this machine is lost, see `engines.local.LEASE_RANGE`.
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
         keep: how long results and files are kept.
     """

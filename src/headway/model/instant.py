@@ -16,6 +16,9 @@ SECOND: Final[Duration] = 1_000_000
 NEVER: Final[Instant] = 2**62
 """Later than anything: the due date of a job that has none."""
 
+LONGEST: Final[Duration] = NEVER - 1
+"""No run time is expected to be longer, however large a task and slow a node."""
+
 
 def from_seconds(seconds: float) -> int:
     """The nearest count of microseconds.

@@ -18,6 +18,9 @@ ESTIMATE_DEFAULT: Final[Duration] = 600 * SECOND
 COUNT_MAX: Final = 2**31 - 1
 """Tasks that a job may have, and retries that a task may be granted."""
 
+SIZE_RANGE: Final = (1e-18, 1e18)
+"""What the size of a task may be, in whatever unit: run times in proportion remain numbers that can be kept."""
+
 BYTES_MAX: Final = 2**62
 """More memory than any node has; no limit may be that high."""
 
@@ -174,8 +177,8 @@ def flaw(job: JobSpec) -> str | None:
         if not right:
             return f"{field} is {value!r}; allowed: {allowed}"
     for number, size in enumerate(job.sizes):
-        if not 0 < size < math.inf:
-            return f"sizes[{number}] is {size!r}; allowed: a finite number, more than 0"
+        if not SIZE_RANGE[0] <= size <= SIZE_RANGE[1]:
+            return f"sizes[{number}] is {size!r}; allowed: " + "{:g} to {:g}".format(*SIZE_RANGE)
     for node_class, time in job.profile:
         if not 0 <= time < NEVER:
             return f"profile[{node_class}] is {time!r}; allowed: 0 or more, {_TIME}"

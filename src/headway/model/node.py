@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from headway.model.instant import Duration
+
+NAME_MAX: Final = 200
+"""Characters that the name of a node may have; its site and its kind too."""
+
+SPEED_RANGE: Final = (1e-9, 1e9)
+"""Speed factors that a node may have: run times on it remain numbers that can be kept."""
 
 
 class SlotStatus(Enum):
@@ -25,7 +31,7 @@ class NodeSpec:
     Attributes:
         name: unique in the cluster.
         slots: shares of the node that a task can hold, >= 1.
-        speed: work per second relative to a reference node, > 0.
+        speed: work per second relative to a reference node, see `SPEED_RANGE`.
         cores: cores of the node; None: one a slot. A task that wants c cores holds ceil(c * slots / cores) slots.
         site: the place it belongs to.
         lease: silence of the node longer than this means it is down; None: its engine tells of every loss itself.
@@ -61,10 +67,13 @@ class NodeSpec:
 
 def node_flaw(node: NodeSpec) -> str | None:
     """What is wrong with a node, as `field is value; allowed: ...`; None when nothing is."""
+    named = f"of at most {NAME_MAX} characters that can be printed"
     checks: tuple[tuple[bool, str, object, str], ...] = (
-        (bool(node.name), "name", node.name, "a name"),
+        (bool(node.name.strip(". ")) and can_be_shown(node.name), "name", node.name[: 2 * NAME_MAX], f"a name {named}"),
+        (can_be_shown(node.site), "site", node.site[: 2 * NAME_MAX], f"a word {named}"),
+        (can_be_shown(node.kind), "kind", node.kind[: 2 * NAME_MAX], f"a word {named}"),
         (node.slots >= 1, "slots", node.slots, "1 or more"),
-        (math.isfinite(node.speed) and node.speed > 0, "speed", node.speed, "a number greater than 0"),
+        (SPEED_RANGE[0] <= node.speed <= SPEED_RANGE[1], "speed", node.speed, "{:g} to {:g}".format(*SPEED_RANGE)),
         (node.cores is None or node.cores >= 1, "cores", node.cores, "1 or more, or none"),
         (node.lease is None or node.lease > 0, "lease", node.lease, "more than 0, or none"),
         (node.read_ahead >= 0, "read_ahead", node.read_ahead, "0 or more"),
@@ -73,3 +82,8 @@ def node_flaw(node: NodeSpec) -> str | None:
         if not right:
             return f"{field} is {value!r}; allowed: {allowed}"
     return None
+
+
+def can_be_shown(text: str) -> bool:
+    """Whether a text can stand in a line of a list, in a log and in a URL."""
+    return len(text) <= NAME_MAX and text.isprintable()

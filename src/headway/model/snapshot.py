@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, runtime_checkable
 
-from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
@@ -232,14 +232,16 @@ class JobView:
 
     def sized(self, run_time: Duration, task: int) -> Duration:
         """What is said of a task of mean size, for a task of its size."""
-        return round(run_time * self.spec.sizes[task] / self.mean_size) if self.mean_size else run_time
+        if not self.mean_size:
+            return run_time
+        return min(round(run_time * self.spec.sizes[task] / self.mean_size), LONGEST)
 
     def time_on(self, node: NodeSpec) -> Duration:
         """Expected run time of a task of mean size on a slot of this node."""
         known = self.times.get(node.node_class)
         if known is not None:
             return known.mean
-        return self.estimate if node.speed == 1.0 else -int(-self.estimate // node.speed)
+        return self.estimate if node.speed == 1.0 else min(-int(-self.estimate // node.speed), LONGEST)
 
 
 class NodeView:
@@ -368,7 +370,7 @@ class Snapshot:
         if self.uniform:
             return estimate
         slowest = min(self.speeds[slot] for slot in numbers(slots))
-        return estimate if slowest == 1.0 else -int(-estimate // slowest)
+        return estimate if slowest == 1.0 else min(-int(-estimate // slowest), LONGEST)
 
 
 @runtime_checkable

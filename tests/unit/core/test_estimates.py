@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+from msgspec import json
 
 from headway.core.record import restore_state
 from headway.core.scheduler import Scheduler
 from headway.model.events import JobSubmitted, NodeDown, NodeJoined, Outcome, TaskEnded, TaskSaved
-from headway.model.instant import SECOND
-from headway.model.job import flaw
+from headway.model.instant import LONGEST, SECOND
+from headway.model.job import SIZE_RANGE, flaw
+from headway.model.node import SPEED_RANGE
 from headway.model.snapshot import JobView, RunTimes
 from headway.policies import registry
 from headway.policies.order import ORDERS
@@ -169,12 +172,38 @@ def test_what_was_learnt_is_kept_with_the_state() -> None:
     assert kept.times.keys() == view.times.keys() == {"speed=2"}
 
 
+@pytest.mark.parametrize("speed", SPEED_RANGE)
+def test_the_largest_terms_that_are_allowed_remain_numbers_that_can_be_kept(speed: float) -> None:
+    scheduler, view = core(
+        *(node("a", slots=2, speed=speed), node("b")),
+        tasks=4,
+        sizes=(SIZE_RANGE[0], 1.0, 1.0, SIZE_RANGE[1]),
+        estimate=LONGEST / SECOND // 2,
+        due=1,
+    )
+    while view.attempts:
+        end(scheduler, min(view.attempts), at=10.0**9)
+        kept = scheduler.dump()
+        assert json.decode(json.encode(kept), type=type(kept)) == kept
+        assert max((attempt.expected_end for attempt in view.attempts.values()), default=0) < 2**63
+        assert 0 <= view.size_left < math.inf
+    assert view.ended == 4
+
+
+def test_what_is_left_is_never_less_than_nothing() -> None:
+    scheduler, view = core(tasks=3, sizes=(1e9, 1e-9, 1e-9))
+    end(scheduler, 0, at=1)
+    end(scheduler, 1, at=2)
+    assert (view.unfinished, view.size_left) == (1, 0.0)
+
+
 @pytest.mark.parametrize(
     ("terms", "wrong"),
     [
         ({"tasks": 2, "sizes": (1.0,)}, "sizes is 1; allowed: one a task of a bag, or none"),
         ({"width": 2, "sizes": (1.0,)}, "sizes is 1; allowed: one a task of a bag, or none"),
-        ({"tasks": 2, "sizes": (1.0, 0.0)}, "sizes[1] is 0.0; allowed: a finite number, more than 0"),
+        ({"tasks": 2, "sizes": (1.0, 0.0)}, "sizes[1] is 0.0; allowed: 1e-18 to"),
+        ({"tasks": 2, "sizes": (1.0, 1.7e308)}, "sizes[1] is 1.7e+308; allowed: 1e-18 to 1e+18"),
         ({"profile": (("xeon", -1),)}, "profile[xeon] is -1; allowed: 0 or more, less than"),
     ],
 )
