@@ -1,0 +1,115 @@
+"""What comes of tasks: results, messages about them, files."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.model.actions import JobStatus
+from headway.model.events import Outcome
+from headway.model.job import JobId
+from headway.wire.base import Answer, Number, Request
+
+
+class TaskEnding(Answer, frozen=True, omit_defaults=True):
+    """How an attempt, or one member of a gang, ended.
+
+    Attributes:
+        value: what a function returned, or the exception it raised, pickled; None for a command, and where there is
+            none or it cannot be pickled.
+        detail: for people: the traceback where there is one, else a line such as `exit status 3`.
+        exit_code: negative for a signal; None where no process ended of itself.
+        stdout, stderr: the last part of what it wrote.
+        stdout_path, stderr_path: files on the server's machine that have all of it, where that is more.
+        seconds, cpu_seconds: from start to end, and of processor time.
+        outputs: where each output was put: its URL, by its path for a program, by the URL it was asked for otherwise.
+    """
+
+    outcome: Outcome
+    value: bytes | None = None
+    detail: str = ""
+    exit_code: int | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_path: str = ""
+    stderr_path: str = ""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    outputs: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class TaskResult(Answer, frozen=True, omit_defaults=True):
+    """What came of a task, kept once.
+
+    Attributes:
+        ending: of a rigid job on several slots: SUCCEEDED without a value if all members succeeded, else the ending
+            of the first that did not.
+        members: of such a job: the ending of each member, by rank.
+    """
+
+    job: JobId
+    task: int
+    attempt: int
+    ending: TaskEnding
+    members: tuple[TaskEnding, ...] = ()
+
+
+class TaskRange(Request, frozen=True):
+    """Tasks of a job from number `first` on, up to but without `last`; None: to its end."""
+
+    job: Number
+    first: Number = 0
+    last: Number | None = None
+
+
+class ResultsWanted(Request, frozen=True):
+    """Results of many tasks at once."""
+
+    wanted: tuple[TaskRange, ...]
+
+
+class Results(Answer, frozen=True):
+    """Results that exist, in the order asked for; `more`: the answer was cut at its size limit, ask for the rest."""
+
+    results: tuple[TaskResult, ...]
+    more: bool = False
+
+
+class Acknowledgement(Request, frozen=True):
+    """A client has the results of these tasks, and they need not be kept for it any longer.
+
+    Attributes:
+        client: the text with which their jobs were submitted.
+    """
+
+    client: str
+    results: tuple[TaskRange, ...]
+
+
+class Upload(Answer, frozen=True):
+    """A file that the server keeps; `name` is the SHA-256 of its bytes, in hexadecimal."""
+
+    name: str
+    size: int
+
+
+class Message(Answer, frozen=True, omit_defaults=True):
+    """A task has its final outcome (`task`, `outcome`), or nothing more will happen to a job (`status`).
+
+    Attributes:
+        number: messages are numbered in order, for ever.
+        result: the task's result, where the caller asked for results and it is small.
+    """
+
+    number: int
+    job: JobId
+    task: int | None = None
+    outcome: Outcome | None = None
+    status: JobStatus | None = None
+    result: TaskResult | None = None
+
+
+class Messages(Answer, frozen=True):
+    """Messages in order; ask again with `cursor` and nothing is missed and nothing comes twice."""
+
+    messages: tuple[Message, ...]
+    cursor: int

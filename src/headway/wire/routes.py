@@ -1,0 +1,132 @@
+"""Every route as a value."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from headway.wire.base import API, Done, Health, Number, Route
+from headway.wire.jobs import Explanation, JobChange, JobDetail, JobList, JobsNamed
+from headway.wire.operation import (
+    CheckerChange,
+    CheckerReport,
+    Incidents,
+    Metrics,
+    NewNode,
+    NodeChange,
+    NodeList,
+    NodeSize,
+    PolicyChoice,
+    PolicyText,
+    Statistics,
+)
+from headway.wire.results import Acknowledgement, Messages, Results, ResultsWanted, Upload
+from headway.wire.work import Submission, Submitted
+
+SUBMIT: Final = Route("submit", "POST", f"{API}/jobs", Submitted, Submission, summary="Submit jobs, all or none.")
+JOBS: Final = Route(
+    "jobs",
+    "GET",
+    f"{API}/jobs",
+    JobList,
+    query=(
+        ("status", str, "only jobs of this status; `open`: those that are not ended"),
+        ("user", str, "only jobs of this user"),
+        ("after", Number, "only jobs with greater ids"),
+        ("limit", int, "at most so many; default 1000"),
+    ),
+    summary="List jobs.",
+)
+JOB: Final = Route("job", "GET", f"{API}/jobs/{{job}}", JobDetail, summary="One job.")
+CHANGE: Final = Route("change", "PATCH", f"{API}/jobs/{{job}}", Done, JobChange, summary="Change a job's terms.")
+CANCEL: Final = Route("cancel", "POST", f"{API}/cancel", Done, JobsNamed, summary="Cancel jobs.")
+EXPLAIN: Final = Route("explain", "GET", f"{API}/jobs/{{job}}/explain", Explanation, summary="Why a job waits.")
+RESULTS: Final = Route("results", "POST", f"{API}/results", Results, ResultsWanted, summary="Fetch results.")
+CLEAR: Final = Route(
+    "clear", "POST", f"{API}/clear", Done, JobsNamed, summary="Let go of the results of ended jobs for good."
+)
+ACKNOWLEDGE: Final = Route(
+    "acknowledge", "POST", f"{API}/acknowledge", Done, Acknowledgement, summary="Say that results have been received."
+)
+UPLOAD: Final = Route(
+    "upload", "PUT", f"{API}/uploads/{{upload}}", Upload, bytes, summary="Have the server keep a file for tasks."
+)
+UPLOADED: Final = Route(
+    "uploaded", "GET", f"{API}/uploads/{{upload}}", Upload, summary="Whether the server keeps a file."
+)
+DOWNLOAD: Final = Route(
+    "download", "GET", f"{API}/uploads/{{upload}}/content", bytes, summary="Get a file that the server keeps."
+)
+MESSAGES: Final = Route(
+    "messages",
+    "GET",
+    f"{API}/messages",
+    Messages,
+    query=(
+        ("after", Number, "cursor: only messages with greater numbers; default 0"),
+        ("client", str, "messages about the jobs that were submitted with this client text"),
+        ("job", list[Number], "messages about this job; may be given many times, instead of `client`"),
+        ("wait", float, "seconds to wait for a message if there is none, 0 to 60; default 0"),
+        ("limit", int, "at most so many; default 1000"),
+        ("results", int, "results up to so many bytes come with the messages; default 0: none do"),
+    ),
+    summary="Wait for messages (long poll).",
+)
+NODES: Final = Route("nodes", "GET", f"{API}/nodes", NodeList, summary="The nodes and what runs on them.")
+ADD_NODE: Final = Route("add_node", "POST", f"{API}/nodes", NodeChange, NewNode, summary="Take a node into service.")
+DRAIN_NODE: Final = Route(
+    *("drain_node", "POST", f"{API}/nodes/{{node}}/drain", NodeChange),
+    summary="Let a node start nothing more; it leaves when what runs there has ended.",
+)
+REMOVE_NODE: Final = Route(
+    *("remove_node", "DELETE", f"{API}/nodes/{{node}}", NodeChange),
+    summary="End a node at once; what runs there is redone elsewhere.",
+)
+RESIZE_NODE: Final = Route(
+    *("resize_node", "PATCH", f"{API}/nodes/{{node}}", NodeChange, NodeSize),
+    summary="Give a node more or fewer slots.",
+)
+POLICY: Final = Route("policy", "GET", f"{API}/policy", PolicyText, summary="What decides.")
+CHOOSE: Final = Route("choose", "PUT", f"{API}/policy", PolicyText, PolicyChoice, summary="Change what decides.")
+METRICS: Final = Route(
+    "metrics",
+    "GET",
+    f"{API}/metrics",
+    Metrics,
+    query=(
+        ("node", str, "only of this node"),
+        ("metric", str, "only this one, as `COLLECTOR.NAME`"),
+        ("since", Number, "those found at this instant or later; default: each as it was found last"),
+        ("limit", int, "about so many: what was found at one instant comes together; default 1000"),
+    ),
+    summary="What collectors measured on nodes.",
+)
+CHECKER: Final = Route("checker", "GET", f"{API}/checker", CheckerReport, summary="The status checker.")
+SET_CHECKER: Final = Route(
+    "set_checker",
+    "PATCH",
+    f"{API}/checker",
+    CheckerReport,
+    CheckerChange,
+    summary="Switch the status checker on or off, or change its period.",
+)
+INCIDENTS: Final = Route(
+    "incidents",
+    "GET",
+    f"{API}/incidents",
+    Incidents,
+    query=(
+        ("after", Number, "only those with greater numbers; default 0"),
+        ("limit", int, "the latest so many; default 1000"),
+    ),
+    summary="What an operator should know of.",
+)
+STATISTICS: Final = Route("statistics", "GET", f"{API}/statistics", Statistics, summary="How the server fares.")
+SHUTDOWN: Final = Route("shutdown", "POST", f"{API}/shutdown", Done, summary="End the server in order.")
+HEALTH: Final = Route("health", "GET", "/health", Health, summary="Whether the server answers; needs no token.")
+OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This interface, described.")
+ROUTES: Final = (
+    *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, EXPLAIN, RESULTS, CLEAR, MESSAGES),
+    *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
+    *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE),
+    *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, STATISTICS, SHUTDOWN, HEALTH, OPENAPI),
+)

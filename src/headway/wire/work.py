@@ -1,0 +1,186 @@
+"""What a submission brings: jobs, their terms, and the work of their tasks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from typing import Literal
+
+import msgspec
+
+from headway.errors import InvalidInput
+from headway.model.instant import Duration, Instant
+from headway.model.job import JobId, JobSpec, Kind, PenaltyShape, TaskSpec
+from headway.wire.base import Answer, Request
+
+
+class Calls(Request, frozen=True, tag="calls"):
+    """Python functions to be called, one call a task; of a rigid job one a slot, by rank, or one for all its slots.
+
+    Attributes:
+        functions: names (`blob_name`) of the blobs that hold the functions, made by cloudpickle.
+        args: per call, `(args, kwargs)` made by cloudpickle.
+        chosen: per call, which of `functions` it is; empty: always the first.
+        inputs, outputs: URLs that the arguments name, as `headway.Input` and `headway.Output`, each once.
+    """
+
+    functions: tuple[str, ...]
+    args: tuple[bytes, ...]
+    chosen: tuple[int, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
+class Command(Request, frozen=True):
+    """A program to be run. In `argv`, paths and URLs `{i}` stands for the task's number, of a rigid job for the rank.
+
+    Attributes:
+        argv: program and arguments; no shell is involved.
+        cwd: folder it runs in; empty: the one the server was started in, or, where it has inputs or outputs, a folder
+            of the attempt's own (which HEADWAY_SCRATCH names in any case).
+        env: variables added to the node's environment.
+        stdin, stdout, stderr: paths of files; empty: nothing to read, output kept (its last part) with the result.
+        inputs: files that are fetched before it starts: the URL of each by its path within the attempt's folder.
+        outputs: files of the attempt's folder that are put somewhere when it has succeeded: URLs by path.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str = ""
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    inputs: dict[str, str] = msgspec.field(default_factory=dict)
+    outputs: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Commands(Request, frozen=True, tag="commands"):
+    """Programs to be run: one for every task alike, or one each; of a rigid job one for every slot, or one each."""
+
+    commands: tuple[Command, ...]
+
+
+Work = Calls | Commands
+
+
+class NewJob(Request, frozen=True):
+    """A job to be accepted: the terms of `headway.model.job.JobSpec` and the work of its tasks.
+
+    `release` None means at once; `user` empty means the owner of the token; `profile` has run times by class of nodes.
+    """
+
+    work: Work
+    kind: Literal["bag", "rigid", "workflow"] = "bag"
+    tasks: int = 1
+    width: int = 1
+    release: Instant | None = None
+    estimate: Duration | None = None
+    due: Instant | None = None
+    priority: float = 0.0
+    rate: float = 1.0
+    shape: PenaltyShape = PenaltyShape.LINEAR
+    user: str = ""
+    name: str = ""
+    workload: float | None = None
+    retries: int = 0
+    time_limit: Duration | None = None
+    memory_limit: int | None = None
+    plan: tuple[TaskSpec, ...] = ()
+    sizes: tuple[float, ...] = ()
+    profile: dict[str, Duration] = msgspec.field(default_factory=dict)
+    preemptible: bool = True
+
+    def spec(self, job: JobId, now: Instant, user: str) -> JobSpec:
+        """The job as the core is told of it."""
+        return JobSpec(
+            id=job,
+            kind=Kind[self.kind.upper()],
+            release=now if self.release is None else self.release,
+            tasks=self.tasks,
+            width=self.width,
+            estimate=self.estimate,
+            due=self.due,
+            priority=self.priority,
+            rate=self.rate,
+            shape=self.shape,
+            user=self.user or user,
+            name=self.name,
+            workload=self.workload,
+            retries=self.retries,
+            time_limit=self.time_limit,
+            memory_limit=self.memory_limit,
+            plan=self.plan,
+            sizes=self.sizes,
+            profile=tuple(sorted(self.profile.items())),
+            preemptible=self.preemptible,
+            fetches=bool(urls_of(self.work)[0]),
+        )
+
+
+class Submission(Request, frozen=True):
+    """Jobs to be accepted all together or not at all.
+
+    Attributes:
+        key: idempotency key; a submission with a key that this caller used before is not accepted again but answered
+            as the first time. Empty: none.
+        client: who wants the messages about these jobs, a text of the caller's choice; see `MESSAGES`.
+        blobs: functions by `blob_name`; those that the server has may be left out (it says so if it has not).
+    """
+
+    jobs: tuple[NewJob, ...]
+    key: str = ""
+    client: str = ""
+    blobs: dict[str, bytes] = msgspec.field(default_factory=dict)
+
+
+class Submitted(Answer, frozen=True):
+    """The ids of the accepted jobs, in order; messages about them have numbers greater than `cursor`."""
+
+    jobs: tuple[JobId, ...]
+    cursor: int
+    repeated: bool = False
+
+
+def blob_name(blob: bytes) -> str:
+    """The name of a blob: the SHA-256 of its bytes, in hexadecimal."""
+    return hashlib.sha256(blob).hexdigest()
+
+
+def urls_of(work: Work) -> tuple[Collection[str], Collection[str]]:
+    """URLs that work names: of inputs, of outputs. Those of commands may have `{i}` in them."""
+    if isinstance(work, Calls):
+        return work.inputs, work.outputs
+    inputs = {url for command in work.commands for url in command.inputs.values()}
+    return inputs, {url for command in work.commands for url in command.outputs.values()}
+
+
+def check_work(job: NewJob, *, field: str = "work") -> None:
+    """See that there is work for each task of a job, or for each slot of a rigid one.
+
+    Raises:
+        InvalidInput: too few or too many calls or commands, an empty command, an unknown function.
+    """
+    work = job.work
+    rigid = job.kind == "rigid"
+    each, count = ("slot", job.width) if rigid else ("task", job.tasks)
+    if isinstance(work, Commands):
+        if len(work.commands) not in (1, count):
+            raise InvalidInput(f"{field}.commands", len(work.commands), f"one, or one a {each} ({count})")
+        for number, command in enumerate(work.commands):
+            if not command.argv or not command.argv[0]:
+                raise InvalidInput(f"{field}.commands[{number}].argv", command.argv, "a program and its arguments")
+            for name, paths in (("inputs", command.inputs), ("outputs", command.outputs)):
+                for path in paths:
+                    if not path or path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")):
+                        allowed = "a path within the attempt's folder, such as data/one.csv"
+                        raise InvalidInput(f"{field}.commands[{number}].{name}", path, allowed)
+        return
+    if len(work.args) != count and not (rigid and len(work.args) == 1):
+        raise InvalidInput(f"{field}.args", len(work.args), f"one a {each} ({count})")
+    if not work.functions:
+        raise InvalidInput(f"{field}.functions", work.functions, "at least one name of a blob")
+    if work.chosen and len(work.chosen) != len(work.args):
+        raise InvalidInput(f"{field}.chosen", len(work.chosen), f"none, or one a call ({len(work.args)})")
+    for number in work.chosen:
+        if not 0 <= number < len(work.functions):
+            raise InvalidInput(f"{field}.chosen", number, f"0 to {len(work.functions) - 1}")
