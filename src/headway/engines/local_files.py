@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -140,6 +141,7 @@ class AttemptFiles:
                 if not os.path.isfile(wanted.path):
                     raise FileTrouble(f"output was not written: {said}, but there is no file {wanted.path}")
                 with _told(f"output cannot be put: {said}"):
+                    self._own(wanted.path)
                     staged[wanted.name] = self._staged(wanted)
             if staged:
                 with _told("outputs cannot be put"), self._fence.passed():
@@ -164,12 +166,21 @@ class AttemptFiles:
         os.makedirs(os.path.dirname(whole), exist_ok=True)
         return whole
 
+    def _own(self, path: str) -> None:
+        """Make an output that is a link a file of its own: what it leads to is somebody else's, or will be removed."""
+        if os.path.islink(path) or os.stat(path).st_nlink > 1:
+            copy = os.path.join(self.folder, f".{secrets.token_hex(8)}")
+            shutil.copy(path, copy)
+            os.replace(copy, path)
+
     def _staged(self, wanted: _Wanted) -> _Staged:
         """Bring an output as near to its place as can be without being seen there."""
         target = local_path(wanted.url)
         if wanted.url.startswith(KEPT):
             return _kept(wanted, self._uploads)
         if target is not None:
+            if os.path.exists(target) and not os.path.isfile(target):  # a device would be gone
+                raise FileTrouble(f"output cannot be put: {wanted.field} is {wanted.url!r}, which is not a plain file")
             os.makedirs(os.path.dirname(target), exist_ok=True)
             for earlier in range(1, self._launch.attempt):  # killed before it could move its own
                 with contextlib.suppress(FileNotFoundError):

@@ -164,9 +164,11 @@ def test_where_one_output_is_missing_none_is_put(place: Path) -> None:
 
 def test_an_output_that_cannot_be_put_is_told_with_its_url(place: Path) -> None:
     (place / "folder").mkdir()
+    os.mkfifo(place / "pipe")
     (place / "file").write_text("")
     for url, error in (
-        (place / "folder", r"^outputs cannot be put: .*folder"),
+        (place / "folder", r"^output cannot be put: Output is '.*/folder', which is not a plain file$"),
+        (place / "pipe", r"^output cannot be put: Output is '.*/pipe', which is not a plain file$"),
         (place / "file" / "below", r"^output cannot be put: Output is '.*/file/below': "),
     ):
         files = files_of(place)
@@ -174,7 +176,23 @@ def test_an_output_that_cannot_be_put_is_told_with_its_url(place: Path) -> None:
         with pytest.raises(FileTrouble, match=error):
             files.put()
         files.remove()
-    assert names(place) == ["fences", "file", "folder", "uploads"]
+    assert names(place) == ["fences", "file", "folder", "pipe", "uploads"]
+    assert (place / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+@pytest.mark.parametrize("url", ["headway:", "{place}/one"])
+def test_an_output_that_is_a_link_is_put_as_what_it_leads_to(place: Path, url: str, link: Any) -> None:
+    others = place / "others"
+    others.write_text("theirs")
+    others.chmod(0o644)
+    files = files_of(place)
+    link(others, files.answer(Output(url.format(place=place))))
+    (put,) = files.put().values()
+    files.remove()
+    there = place / "uploads" / put.removeprefix("headway:") if put.startswith("headway:") else place / "one"
+    assert (there.is_symlink(), there.stat().st_nlink, there.read_text()) == (False, 1, "theirs")
+    assert (others.stat().st_mode & 0o777, others.stat().st_nlink, others.read_text()) == (0o644, 1, "theirs")
 
 
 def test_an_attempt_that_was_overtaken_puts_nothing(place: Path) -> None:
