@@ -29,7 +29,7 @@ from headway.live.driver import Driver
 from headway.live.journal import Journal
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
-from headway.web.api import Api, Caller
+from headway.web.api import Api, Owner
 from headway.web.serving import FILES_KEPT, Server, listen
 
 TOKEN = "t0ken"
@@ -106,7 +106,7 @@ async def serving(folder: Path) -> AsyncIterator[Rig]:
         engine, clock, end = FakeEngine(), ManualClock(5), asyncio.Event()
         driver = Driver(journal, engine, clock, find, policy="fcfs")
         await driver.start((node("n", slots=SLOTS),))
-        api = Api(driver, {TOKEN: Caller("me")}, end.set, checker=Checker(driver, clock, {}, dict))
+        api = Api(driver, {TOKEN: Owner("me")}, end.set, checker=Checker(driver, clock, {}, dict))
         server = Server(api.app, end)
         address = listener.getsockname()[:2]
         task = asyncio.create_task(server.serve([listener]))

@@ -29,7 +29,8 @@ from headway.live.retention import Keep
 from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
-from headway.web.api import BODY_MAX, Api, Caller
+from headway.web.api import Api, Owner
+from headway.web.bodies import BODY_MAX
 from headway.web.serving import Server, listen, signals, token_of, url_of, write_private
 
 log = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         try:
             named = None if settings.nodes is None else map(_warm, settings.nodes)
             await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)))
-            api = Api(driver, {token: Caller(getpass.getuser())}, end.set, checker=checker, body_max=settings.body_max)
+            api = Api(driver, {token: Owner(getpass.getuser())}, end.set, checker=checker, body_max=settings.body_max)
             server = Server(api.app, end)
             _spare_collector()
             url = url_of(listener)

@@ -32,14 +32,11 @@ from headway.live.retention import NotTheirs
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.model.job import JobId, flaw
-from headway.web.bodies import TooLarge, Unauthorised, owner_of_token, read_body
+from headway.web.bodies import BODY_MAX, Unauthorised, broken, owner_of_token, read_body, status_of, unknown
 from headway.web.openapi import describe
 from headway.web.reply import Reply
 
 log = logging.getLogger(__name__)
-
-BODY_MAX: Final = 256 << 20
-"""Bytes that a request may bring."""
 
 ANSWER_MAX: Final = 32 << 20
 """Bytes of results after which an answer is cut; one result is never cut."""
@@ -66,7 +63,6 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (NoSuchNode, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (MissingBlobs, HTTPStatus.UNPROCESSABLE_ENTITY),
-    (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (uploads.TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (uploads.NoRoom, HTTPStatus.INSUFFICIENT_STORAGE),
     (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -76,7 +72,7 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Owner:
     """Who owns a token. Today every token has the full right of an operator."""
 
     name: str
@@ -89,7 +85,7 @@ class Asked:
     The body of a file is the request itself, which tells it part by part.
     """
 
-    caller: Caller
+    caller: Owner
     job: JobId
     query: Mapping[str, Any]
     body: Any
@@ -115,14 +111,14 @@ class Api:
     def __init__(
         self,
         driver: Driver,
-        tokens: Mapping[str, Caller],
+        tokens: Mapping[str, Owner],
         shut_down: Callable[[], None],
         *,
         checker: Checker,
         body_max: int = BODY_MAX,
     ) -> None:
         self._driver = driver
-        self._tokens = {token.encode(): caller for token, caller in tokens.items()}
+        self._tokens = {token.encode(): owner for token, owner in tokens.items()}
         self._shut_down = shut_down
         self._checker = checker
         self._body_max = body_max
@@ -179,7 +175,7 @@ class Api:
         async def endpoint(request: Request) -> Response:
             packed = wire.MSGPACK in request.headers.get("accept", "")
             try:
-                caller = Caller("") if route is wire.HEALTH else owner_of_token(request, self._tokens, _TOKEN)
+                caller = Owner("") if route is wire.HEALTH else owner_of_token(request, self._tokens, _TOKEN)
                 query = _query(request, kinds)
                 job = _job_id(request.path_params.get("job", "0"))
                 body: Any = None
@@ -209,9 +205,7 @@ class Api:
     async def _unknown(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         packed = wire.MSGPACK in request.headers.get("accept", "")
-        what = f"{request.method} {request.url.path}"
-        body = wire.ErrorBody(f"{what}: {error.detail}", f"GET {wire.OPENAPI.path} describes what there is.")
-        return _response(body, packed, HTTPStatus(error.status_code))
+        return _response(unknown(request, error), packed, HTTPStatus(error.status_code))
 
     # Answers
 
@@ -435,8 +429,7 @@ _PLAIN: Final = (wire.JSON, _plain_messages)
 
 def _broken(route: wire.Route, error: Exception, packed: bool) -> Response:
     """Our fault."""
-    body = wire.ErrorBody(f"{route.name} failed: {type(error).__name__}: {error}", "See the server's log.")
-    return _response(body, packed, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return _response(broken(route, error, "the server's log"), packed, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _response(answer: Any, packed: bool, status: HTTPStatus = HTTPStatus.OK) -> Response:
@@ -446,7 +439,7 @@ def _response(answer: Any, packed: bool, status: HTTPStatus = HTTPStatus.OK) -> 
 
 
 def _refusal(error: HeadwayError, packed: bool) -> Response:
-    status = next(status for kind, status in _STATUS if isinstance(error, kind))
+    status = status_of(error, _STATUS)
     missing = error.names if isinstance(error, MissingBlobs) else ()
     response = _response(wire.ErrorBody(str(error.args[0]), error.hint, missing), packed, status)
     if status is HTTPStatus.UNAUTHORIZED:

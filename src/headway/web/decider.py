@@ -26,11 +26,11 @@ from headway.advice.language import PLAN, POLICIES, PlanText, Policies, PolicyOf
 from headway.advice.snapshots import check_snapshot
 from headway.core.record import restore_state
 from headway.errors import HeadwayError
+from headway.live.uploads import TooLarge
 from headway.model.job import Kind
 from headway.model.plan import Plan
 from headway.model.snapshot import PolicySource
-from headway.web.api import BODY_MAX
-from headway.web.bodies import TooLarge, Unauthorised, owner_of_token, read_body
+from headway.web.bodies import BODY_MAX, Unauthorised, broken, owner_of_token, read_body, status_of, unknown
 from headway.web.openapi import describe
 from headway.web.serving import Server, listen, signals, url_of
 
@@ -130,12 +130,10 @@ class Decider:
                     owner_of_token(request, self._tokens, f"the file {self._token_file} of the decider")
                 return _response(await answerer(request))
             except HeadwayError as error:
-                status = next(status for kind, status in _STATUS if isinstance(error, kind))
-                return _response(wire.ErrorBody(str(error.args[0]), error.hint), status)
+                return _response(wire.ErrorBody(str(error.args[0]), error.hint), status_of(error, _STATUS))
             except Exception as error:
                 log.exception("%s failed", route.name)
-                broken = f"{route.name} failed: {type(error).__name__}: {error}"
-                return _response(wire.ErrorBody(broken, "See the decider's log."), HTTPStatus.INTERNAL_SERVER_ERROR)
+                return _response(broken(route, error, "the decider's log"), HTTPStatus.INTERNAL_SERVER_ERROR)
 
         return endpoint
 
@@ -164,9 +162,7 @@ class Decider:
 
 def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}"
-    body = wire.ErrorBody(f"{what}: {error.detail}", f"GET {wire.OPENAPI.path} describes what there is.")
-    return _response(body, HTTPStatus(error.status_code))
+    return _response(unknown(request, error), HTTPStatus(error.status_code))
 
 
 def _response(answer: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:

@@ -25,7 +25,7 @@ from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
-from headway.web.api import LIMIT_MAX, Api, Caller
+from headway.web.api import LIMIT_MAX, Api, Owner
 from headway.web.openapi import describe
 
 TOKEN = "t0ken"
@@ -124,7 +124,7 @@ def run(folder: Path, scenario: Callable[[Rig], Awaitable[None]], **settings: An
             driver = Driver(journal, engine, ManualClock(5), find, policy="fcfs")
             await driver.start((node("n", slots=2),))
             checker = Checker(driver, ManualClock(5), {}, dict)
-            api = Api(driver, {TOKEN: Caller("me")}, lambda: ended.append(True), checker=checker, **settings)
+            api = Api(driver, {TOKEN: Owner("me")}, lambda: ended.append(True), checker=checker, **settings)
             await scenario(Rig(api, driver, engine, ended))
             if not driver.broken.done():
                 await driver.stop()
@@ -447,7 +447,7 @@ def test_nodes_are_added_resized_drained_and_removed(tmp_path: Path) -> None:
         await live.ask(wire.ADD_NODE, wire.NewNode("c"))
         assert await live.ask(wire.REMOVE_NODE, node="c") == wire.NodeChange("c", True)
         assert [node.name for node in live.engine.nodes] == [node.name for node in (await live.ask(wire.NODES)).nodes]
-        for name in [node.name for node in live.engine.nodes if node.name != first]:
+        for name in [known.name for known in live.engine.nodes if known.name != first]:
             await live.ask(wire.REMOVE_NODE, node=name)
         assert (await live.ask(wire.REMOVE_NODE, node=first, status=409)).error == f"node '{first}' is the last one"
         assert (await live.ask(wire.DRAIN_NODE, node="x", status=404)).error == "there is no node 'x'"
