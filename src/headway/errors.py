@@ -52,3 +52,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     near = get_close_matches(name.lower(), list(known))
     return f"Did you mean {' or '.join(near)}?" if near else ""
+
+
+def in_short(text: str) -> str:
+    """What others have said, as it can stand in a table, a log and the journal: one line that can be printed, cut.
+
+    >>> in_short("out of\\nmemory"), len(in_short("x" * 1_000_000))
+    ('out of\\\\nmemory', 500)
+    """
+    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:500])
+    return line if len(line) <= 500 and len(text) <= 500 else f"{line[:497]}..."

@@ -146,7 +146,7 @@ def test_what_collectors_find_is_in_the_table_each_period(tmp_path: Path) -> Non
     async def scenario() -> None:
         async with rig(tmp_path, one=Steady(1.5), two=Steady(2)) as live:
             await live.advance(GATHER)
-            assert live.collectors["one"].asked == [[Node("a", 17), Node("b", 0)]]
+            assert live.collectors["one"].asked == [(Node("a", 17), Node("b", 0))]
             live.collectors["one"].value = 2.5
             await live.advance(PERIOD)
             assert live.metrics(node="b", metric="one.level") == [
@@ -308,6 +308,41 @@ def test_a_collector_that_hangs_keeps_nobody_waiting_and_is_asked_again_when_it_
             assert [at > 150 for at, *_ in live.metrics(metric="hung.level")] == [True, True]
             assert reports.checker_report(live.checker).collectors[1].status == "works"
             assert len(live.incidents) == 1
+
+    run(scenario)
+
+
+def test_what_a_collector_says_when_it_fails_is_one_short_line(tmp_path: Path) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    async def scenario() -> None:
+        async with rig(tmp_path, bad=Raises()) as live:
+            for failure, told in (
+                (LookupError("\x1b[31m\n" + "x" * 1_000_000), "it raised LookupError: \\x1b[31m\\nxxx"),
+                (Mute(), "it raised Mute: it cannot be said, ValueError ("),
+            ):
+                live.collectors["bad"].failure = failure
+                await live.advance(PAUSE_MAX)
+                assert live.incidents[-1][1].startswith(told)
+                assert len(live.incidents[-1][1]) < 800
+
+    run(scenario)
+
+
+def test_a_collector_that_takes_the_nodes_away_takes_them_from_nobody_else(tmp_path: Path) -> None:
+    class Grasping(Steady):
+        def __call__(self, nodes: Any) -> dict[str, dict[str, Any]]:
+            found = super().__call__(nodes)
+            nodes.clear()
+            return found
+
+    async def scenario() -> None:
+        async with rig(tmp_path, bad=Grasping(), good=Steady()) as live:
+            await live.advance(PERIOD + GATHER)
+            assert len(live.metrics(metric="good.level")) == 4
+            assert [subject for subject, _ in live.incidents] == ["bad"]
 
     run(scenario)
 

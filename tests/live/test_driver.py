@@ -881,11 +881,15 @@ def test_an_incident_is_recorded_once_also_when_the_disk_is_full(tmp_path: Path)
             await live.settle()
             assert live.events(Incident) == [Incident(10 * SECOND, "collector_failed", "disk", "it raised OSError")]
             fill(live.journal)
-            live.driver.incident("decider_failed", "http://there", "no answer " * 10_000)
+            for _ in range(100):
+                live.driver.incident("decider_failed", "http://there", "no answer\n" * 10_000)
             await live.settle()
             assert live.driver.full is not None
             make_room(live.journal)
             await live.advance(to_seconds(RETRY_AFTER))
-            assert [event.subject for event in live.events(Incident)] == ["disk", "http://there"]
+            incidents = live.events(Incident)
+            assert [event.subject for event in incidents] == ["disk", *["http://there"] * 100]
+            assert incidents[-1].detail.startswith("no answer\\nno answer")
+            assert len(incidents[-1].detail) == 500
 
     run(scenario)

@@ -135,8 +135,8 @@ class Job:
         retries: how often a task that fails by its own doing is tried again. One whose node dies is always redone.
         time_limit: seconds after which a task is ended; None: never.
         memory_limit: bytes of memory of a task's process; None: no limit.
-        sizes: work of each task of a bag in a unit of the user's own, each 1e-18 to 1e18; empty: all alike. `estimate` and
-            `profile` are then of a task of mean size.
+        sizes: work of each task of a bag in a unit of the user's own, each 1e-18 to 1e18; empty: all alike. `estimate`
+            and `profile` are then of a task of mean size.
         profile: expected run time of a task in seconds by class of nodes (`kind`, or for nodes without one
             "speed=1.5"); elsewhere `estimate` and the node's speed count.
         preemptible: whether its running tasks may be killed to make room for another job.

@@ -6,8 +6,8 @@ raises or hangs is asked again after a while, longer each time, and disturbs nob
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -82,7 +82,7 @@ def sound(measures: Any, nodes: Sequence[Node]) -> tuple[dict[str, dict[str, flo
             if not isinstance(metric, str) or not _NAME.fullmatch(metric):
                 allowed = "1 to 60 letters, digits and _.-"
                 wrong = wrong or f"a metric of node {node} is called {metric!r}; allowed: {allowed}"
-            elif not isinstance(value, int | float) or not math.isfinite(value):
+            elif not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
                 wrong = wrong or f"{metric} of node {node} is {value!r}; allowed: a finite number"
             elif len(kept[node]) == NAMES_MAX:
                 wrong = wrong or f"node {node} has more than {NAMES_MAX} metrics of this collector"

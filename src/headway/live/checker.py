@@ -20,7 +20,7 @@ from threading import Thread
 from typing import Final
 
 from headway.collectors.base import Collector, Node, sound
-from headway.errors import InvalidInput
+from headway.errors import InvalidInput, in_short
 from headway.live import checks
 from headway.live.checks import KEPT, ROWS_MAX, MetricRow, StatusRow
 from headway.live.clock import Clock
@@ -97,8 +97,9 @@ class Watch:
         except BaseException as error:  # noqa: BLE001  # whatever it raises, SystemExit too, is its failure alone
             where = traceback.extract_tb(error.__traceback__)[-1]
             cause = f"{type(error).__name__} at {where.filename}:{where.lineno}"
-            return {}, cause, f"it raised {type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
-        return measures, wrong.partition(" is ")[0], wrong  # a wrong value is the same cause each time
+            said = f"it raised {type(error).__name__}: {in_short(_said(error))} ({where.filename}, line {where.lineno})"
+            return {}, cause, said
+        return measures, wrong.partition(" is ")[0], in_short(wrong)  # a wrong value is the same cause each time
 
 
 class Checker:
@@ -185,7 +186,7 @@ class Checker:
         self._alarm("check", now + self.every, self._check)
         up = [name for name, view in self._driver.core.state.nodes.items() if view.up]
         pids = self._pids()
-        nodes = [Node(name, pids.get(name, 0)) for name in up]
+        nodes = tuple(Node(name, pids.get(name, 0)) for name in up)  # nobody can take it from the next collector
         for watch in self.watches.values():
             is_new = watch.asked is None and watch.again <= now
             if is_new:
@@ -298,6 +299,14 @@ class Checker:
 
     def _alarm(self, name: str, at: Instant, callback: Callable[[], None]) -> None:
         self._call_off[name] = self._clock.call_at(at, callback)
+
+
+def _said(error: BaseException) -> str:
+    """What an error says, which is code of others too."""
+    try:
+        return str(error)
+    except BaseException as worse:  # noqa: BLE001  # whatever it raises
+        return f"it cannot be said, {type(worse).__name__}"
 
 
 def period(seconds: float) -> Duration:

@@ -19,7 +19,7 @@ from headway.advice.asking import ask
 from headway.advice.language import NoAdvice
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, in_short
 from headway.live.clock import Clock
 from headway.live.journal import JournalFull
 from headway.model.events import (
@@ -163,7 +163,7 @@ class Consultant:
         try:
             plan = await self._answer(url, snapshot)
         except NoAdvice as failure:
-            detail = str(failure)
+            detail = in_short(str(failure))
             log.warning("the decider at %s failed, the policy decides: %s", url, detail)
             await self._told(
                 lambda now: [DeciderFailed(now, question, detail), Incident(now, "decider_failed", url, detail)]
@@ -180,7 +180,7 @@ class Consultant:
             try:
                 await self._answer(url, self._core().dump())
             except NoAdvice as failure:
-                log.info("the decider at %s has not come back: %s", url, failure)
+                log.info("the decider at %s has not come back: %s", url, in_short(str(failure)))
             else:
                 break
         log.info("the decider at %s is back", url)

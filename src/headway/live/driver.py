@@ -25,7 +25,7 @@ from headway.advice.asking import address_of, ask
 from headway.advice.language import NoAdvice
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, in_short
 from headway.live import consultant, intake, work
 from headway.live.clock import Clock
 from headway.live.intake import Offer
@@ -510,8 +510,9 @@ class Driver:
             case base.Heard():
                 self._take_heard(turn, report.nodes)
             case base.Noticed():
-                log.warning("%s: %s: %s", report.kind, report.subject, report.detail)
-                self._ledger.feed(turn, Incident(now, report.kind, report.subject, report.detail))
+                subject, detail = in_short(report.subject), in_short(report.detail)
+                log.warning("%s: %s: %s", report.kind, subject, detail)
+                self._ledger.feed(turn, Incident(now, report.kind, subject, detail))
 
     def _end_gangs(self, turn: _Turn, node: str, outcome: Outcome) -> None:
         """Nothing more is told of attempts that had a member on a node that is gone: those with others have ended."""
