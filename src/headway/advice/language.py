@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, cast, get_args, get_type_hint
 
 import msgspec
 
-from headway.core.record import StateRecord
+from headway.core.record import StateRecord, slots_in
 from headway.errors import HeadwayError, did_you_mean
 from headway.model.instant import NEVER, Instant
 from headway.model.job import Kind
@@ -254,15 +254,6 @@ def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
     if wrong is not None:
         raise NoAdvice(f"its answer is no plan: {wrong}")
     return plan
-
-
-def slots_in(snapshot: StateRecord) -> int:
-    """One more than the greatest slot number in a snapshot."""
-    last = 0
-    for node in (*snapshot.departed, *snapshot.nodes):
-        places = range(last, last + node.spec.slots) if node.places is None else node.places
-        last = max((last, *(place + 1 for place in places)))
-    return last
 
 
 _plan_text: Final = msgspec.json.Decoder(PlanText)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from typing import Final
 
-from headway.core.record import AttemptRecord, JobRecord, NodeRecord, StateRecord
+from headway.core.record import AttemptRecord, JobRecord, NodeRecord, StateRecord, placed
 from headway.errors import HeadwayError
 from headway.model.instant import NEVER
 from headway.model.job import Kind, flaw
@@ -65,28 +65,25 @@ def _check_nodes(snapshot: StateRecord) -> tuple[set[int], set[int]]:
     """The slots that nodes have, and those of them that can be allocated."""
     taken, exist, usable = set[int](), set[int](), set[int]()
     names: set[str] = set()
-    last = 0
-    for of, nodes in (("departed", snapshot.departed), ("nodes", snapshot.nodes)):
-        for number, node in enumerate(nodes):
-            path = f"{of}[{number}]."
-            wrong = node_flaw(node.spec)
-            if wrong is not None:
-                raise Contradiction(f"snapshot.{path}spec.{wrong}")
-            _see(node.spec.slots <= SLOTS_MAX - len(taken), path, "spec.slots", node.spec.slots, f"{SLOTS_MAX} in all")
-            places = range(last, last + node.spec.slots) if node.places is None else node.places
-            _see(len(places) >= node.spec.slots, path, "places", places, "as many numbers as it has slots, or more")
-            for slot in places:
-                _see(0 <= slot < SLOTS_MAX, path, "places", slot, f"0 to {SLOTS_MAX - 1}")
-                _see(slot not in taken, path, "places", slot, "numbers that no other slot has")
-                taken.add(slot)
-            last = max(last, *(place + 1 for place in places))
-            if of == "nodes":
-                _see(node.spec.name not in names, path, "spec.name", node.spec.name, "a name that no other node has")
-                names.add(node.spec.name)
-                _check_node(node, path, set(places[node.spec.slots :]))
-                exist.update(places[: node.spec.slots], node.closing)
-                if node.up and not node.draining:
-                    usable.update(places[: node.spec.slots])
+    gone = len(snapshot.departed)
+    for number, (node, places) in enumerate(placed(snapshot)):
+        path = f"departed[{number}]." if number < gone else f"nodes[{number - gone}]."
+        wrong = node_flaw(node.spec)
+        if wrong is not None:
+            raise Contradiction(f"snapshot.{path}spec.{wrong}")
+        _see(node.spec.slots <= SLOTS_MAX - len(taken), path, "spec.slots", node.spec.slots, f"{SLOTS_MAX} in all")
+        _see(len(places) >= node.spec.slots, path, "places", places, "as many numbers as it has slots, or more")
+        for slot in places:
+            _see(0 <= slot < SLOTS_MAX, path, "places", slot, f"0 to {SLOTS_MAX - 1}")
+            _see(slot not in taken, path, "places", slot, "numbers that no other slot has")
+            taken.add(slot)
+        if number >= gone:
+            _see(node.spec.name not in names, path, "spec.name", node.spec.name, "a name that no other node has")
+            names.add(node.spec.name)
+            _check_node(node, path, set(places[node.spec.slots :]))
+            exist.update(places[: node.spec.slots], node.closing)
+            if node.up and not node.draining:
+                usable.update(places[: node.spec.slots])
     return exist, usable
 
 

@@ -8,6 +8,7 @@ alone, a node that is up its `spec`.
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappush
 
@@ -196,20 +197,32 @@ def restore_state(record: StateRecord) -> State:
     return state
 
 
+def placed(record: StateRecord) -> Iterator[tuple[NodeRecord, Sequence[int]]]:
+    """Each node, departed ones first, and the numbers of its slots: its own, else the next ones in order."""
+    last = 0
+    for node in (*record.departed, *record.nodes):
+        places = range(last, last + node.spec.slots) if node.places is None else node.places
+        yield node, places
+        last = max(last, 1 + max(places, default=-1))
+
+
+def slots_in(record: StateRecord) -> int:
+    """One more than the greatest number of a slot."""
+    return max((1 + max(places, default=-1) for _, places in placed(record)), default=0)
+
+
 def restore_nodes(state: State, record: StateRecord) -> None:
     """Lay the nodes anew into an empty state, each with the slot numbers it had."""
-    views, next_place = [], 0
-    for kept in (*record.departed, *record.nodes):
-        places = range(next_place, next_place + kept.spec.slots) if kept.places is None else kept.places
+    views, size = [], slots_in(record)
+    for kept, places in placed(record):
         node = NodeView(kept.spec, list(places))
-        next_place = max(next_place, *(place + 1 for place in places))
         node.up, node.draining, node.heard_until = kept.up, kept.draining, kept.heard_until
         node.closing = of_numbers(kept.closing)
         node.slots |= node.closing
         node.measures = dict(kept.measures)
         views.append(node)
-    state.slot_nodes = [views[0]] * next_place if views else []
-    state.speeds = [1.0] * next_place
+    state.slot_nodes = [views[0]] * size if views else []
+    state.speeds = [1.0] * size
     for node in views:
         for place in node.places:
             state.slot_nodes[place], state.speeds[place] = node, node.spec.speed
