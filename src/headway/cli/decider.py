@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import sys
 from pathlib import Path
 
 import click
+
+from headway.cli.up import log_to_stderr
 
 
 @click.command()
@@ -27,8 +27,7 @@ def decider(policy: str, host: str, port: int, token_file: str | None, as_json: 
     from headway.web.decider import Decider, run
     from headway.web.serving import token_of
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    log_to_stderr()
     find(policy)
     token = "" if token_file is None else token_of(Path(token_file))
     offers = tuple(

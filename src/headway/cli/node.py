@@ -8,8 +8,7 @@ from typing import Final
 import click
 
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, print_json, seconds_in
-from headway.cli.up import counted
+from headway.cli.show import as_json, counted, print_json, seconds_in
 from headway.client.client import Client
 from headway.wire import NodeChange
 

@@ -57,6 +57,11 @@ def plain(value: Any, field: str = "") -> Any:
     return msgspec.to_builtins(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
 
 
+def counted(count: int, noun: str) -> str:
+    """A number and its noun, in the plural where it must be."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def print_table(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],

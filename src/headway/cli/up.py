@@ -61,7 +61,7 @@ def up(
     again after whatever happened, and it goes on, with the nodes it had unless others are named. At first it has one
     node with a slot for each processor.
     """
-    from headway.cli.show import period_in, seconds_in
+    from headway.cli.show import counted, period_in, seconds_in
     from headway.client.address import data_directory
     from headway.config import read_cluster, uniform_cluster
     from headway.live.retention import Keep
@@ -70,8 +70,7 @@ def up(
 
     if slots is not None and cluster is not None:
         raise HeadwayError("--slots and --cluster were both given", "A cluster file says how many slots each node has.")
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    log_to_stderr()
     nodes = read_cluster(cluster) if cluster else None if slots is None else uniform_cluster(slots)
 
     def say(running: Running) -> None:
@@ -107,6 +106,7 @@ def up(
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)
 
 
-def counted(count: int, noun: str) -> str:
-    """A number and its noun, in the plural where it must be."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def log_to_stderr() -> None:
+    """What a server has to say of itself."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
