@@ -17,57 +17,35 @@ from typing import Any, Final, Self, overload
 from headway.client import transfer
 from headway.client.address import Unreachable, find_server
 from headway.client.connection import PAUSES, Line, Query, Refused, Server, pauses
-from headway.client.job import Job, When, described, duration, instant
+from headway.client.job import Job, When, described, instant
+from headway.client.operation import Operation
 from headway.client.receipts import Receipts
 from headway.client.waiters import Sink, Waiter, Waiters
 from headway.errors import HeadwayError
 from headway.files import Input
-from headway.model.instant import Duration, Instant, from_seconds
 from headway.model.job import JobId
 from headway.wire import (
     ACKNOWLEDGE,
-    ADD_NODE,
     CANCEL,
     CHANGE,
-    CHECKER,
-    CHOOSE,
     CLEAR,
-    DRAIN_NODE,
     EXPLAIN,
-    INCIDENTS,
     JOB,
     JOBS,
     MESSAGES,
-    METRICS,
-    NODES,
     POLICY,
-    REMOVE_NODE,
-    RESIZE_NODE,
     RESULTS,
-    SET_CHECKER,
-    STATISTICS,
     SUBMIT,
     Acknowledgement,
-    CheckerChange,
-    CheckerReport,
     Done,
     Explanation,
-    IncidentReport,
     JobChange,
     JobDetail,
     JobReport,
     JobsNamed,
     Message,
-    Metric,
     NewJob,
-    NewNode,
-    NodeChange,
-    NodeReport,
-    NodeSize,
-    PolicyChoice,
-    PolicyText,
     ResultsWanted,
-    Statistics,
     Submission,
     Submitted,
     TaskRange,
@@ -83,13 +61,10 @@ INLINE_MAX: Final = 64 << 10
 PATIENCE_SECONDS: Final = 60.0
 """How long a question is repeated while no server answers, for it may be being started again."""
 
-NODE_SECONDS: Final = 60.0
-"""How long the server may take, on top of the usual, to start the processes of a node or to end them."""
-
 log = logging.getLogger("headway.client")
 
 
-class Client:
+class Client(Operation):
     """A connection to a server: `with Client() as client: waiter = client.submit(job)`.
 
     Everything runs in the background; any number of threads may use one client. It outlives restarts of the server:
@@ -121,7 +96,7 @@ class Client:
         name: str | None = None,
         acknowledge: bool = True,
     ) -> None:
-        self._server = Server(partial(find_server, url, token, data), patience)
+        super().__init__(Server(partial(find_server, url, token, data), patience))
         first = self._server.line()
         try:
             first.ask(POLICY)
@@ -232,89 +207,6 @@ class Client:
         """The results of a job that exist, in order of the tasks, as they are stored."""
         return self._results([TaskRange(job)])
 
-    def nodes(self) -> list[NodeReport]:
-        """The nodes of the cluster in order of joining."""
-        return list(self._server.ask(NODES).nodes)
-
-    def add_node(
-        self,
-        name: str,
-        slots: int = 1,
-        *,
-        speed: float = 1.0,
-        cores: int | None = None,
-        kind: str = "",
-        site: str = "local",
-        lease: float | None = None,
-    ) -> NodeChange:
-        """Take a node into service; one that is in service with the same terms is let be. `lease` in seconds.
-
-        Raises:
-            HeadwayError: another node has this name, a term is wrong, or the node does not start.
-        """
-        held = duration(lease, "lease")
-        body = NewNode(name, slots, speed, cores, site, held, kind)
-        answer: NodeChange = self._server.ask(ADD_NODE, body=body, wait=NODE_SECONDS)
-        return answer
-
-    def drain_node(self, name: str) -> NodeChange:
-        """Let a node start nothing more; it leaves when what runs there has ended.
-
-        Raises:
-            HeadwayError: there is no such node, or it is the last.
-        """
-        answer: NodeChange = self._server.ask(DRAIN_NODE, node=name)
-        return answer
-
-    def remove_node(self, name: str) -> NodeChange:
-        """End a node at once; what runs there is redone elsewhere.
-
-        Raises:
-            HeadwayError: there is no such node, or it is the last.
-        """
-        answer: NodeChange = self._server.ask(REMOVE_NODE, node=name, wait=NODE_SECONDS)
-        return answer
-
-    def resize_node(self, name: str, slots: int, *, at_once: bool = False) -> NodeChange:
-        """Give a node more or fewer slots; those beyond go when they are idle, or at once with what runs there.
-
-        Raises:
-            HeadwayError: there is no such node, it drains, or it would have no slot.
-        """
-        answer: NodeChange = self._server.ask(RESIZE_NODE, node=name, body=NodeSize(slots, at_once))
-        return answer
-
-    def metrics(
-        self, *, node: str | None = None, metric: str | None = None, since: Instant | None = None
-    ) -> list[Metric]:
-        """What collectors measured on nodes: each metric as it was found last, or all since an instant.
-
-        Args:
-            node, metric: only of this node, only this one.
-            since: microseconds since the Unix epoch.
-        """
-        found: list[Metric] = []
-        while True:
-            part = self._server.ask(METRICS, query=(("node", node), ("metric", metric), ("since", since)))
-            found += part.metrics
-            if not part.more:
-                return found
-            since = found[-1].at + 1
-
-    def checker(self) -> CheckerReport:
-        """The status checker and its collectors."""
-        answer: CheckerReport = self._server.ask(CHECKER)
-        return answer
-
-    def set_checker(self, *, on: bool | None = None, every: Duration | None = None) -> CheckerReport:
-        """Switch the status checker on or off, or give it another period, in microseconds."""
-        answer: CheckerReport = self._server.ask(SET_CHECKER, body=CheckerChange(on, every))
-        return answer
-
-    def incidents(self, *, last: int = 50) -> list[IncidentReport]:
-        """What an operator should know of: so many, the latest, in order."""
-        return list(self._server.ask(INCIDENTS, query=(("limit", last),)).incidents)
-
     def explain(self, job: JobId) -> Explanation:
         """Why a job waits, and its expected start where the policy promises one."""
         answer: Explanation = self._server.ask(EXPLAIN, job=job)
@@ -367,33 +259,6 @@ class Client:
         """Let the server forget the results of these ended jobs; of how many it did."""
         answer: Done = self._server.ask(CLEAR, body=JobsNamed(jobs))
         return answer.changed
-
-    def policy(self) -> str:
-        """The policy that decides, as `NAME[:key=value,...]`."""
-        answer: PolicyText = self._server.ask(POLICY)
-        return answer.policy
-
-    def deciding(self) -> PolicyText:
-        """What decides: the policy, the decider it stands in for, the period."""
-        answer: PolicyText = self._server.ask(POLICY)
-        return answer
-
-    def choose_policy(self, policy: str = "", *, decider: str | None = None, period: float | None = None) -> str:
-        """Let something else decide from now on; nothing is stopped. Returns the policy's text as the server has it.
-
-        Args:
-            policy: as `NAME[:key=value,...]`; empty: the one that does.
-            decider: URL where plans shall come from; empty: from the policy; None: as it is.
-            period: seconds after which a round is held if nothing happens; 0: none is; None: as it is.
-        """
-        choice = PolicyChoice(policy, decider, None if period is None else from_seconds(period))
-        answer: PolicyText = self._server.ask(CHOOSE, body=choice)
-        return answer.policy
-
-    def statistics(self) -> Statistics:
-        """How the server fares."""
-        answer: Statistics = self._server.ask(STATISTICS)
-        return answer
 
     def close(self) -> None:
         """Stop listening. Jobs go on; waiters that have not ended get an exception that says so."""
