@@ -179,13 +179,14 @@ def test_a_job_that_goes_on(headway: Any, tmp_path: Path) -> None:
 
 
 def test_the_policy_is_shown_and_changed(headway: Any) -> None:
-    assert headway("policy").out == "deadline\n"
-    assert headway("policy", "priority:reserve=0.25").out == "priority:reserve=0.25\n"
-    assert json.loads(headway("policy", "--json").out) == {"policy": "priority:reserve=0.25"}
+    assert headway("policy").out == "deadline\nA round is held at least every 10 s.\n"
+    assert headway("policy", "priority:reserve=0.25", "--period", "none").out == "priority:reserve=0.25\n"
+    chosen = {"policy": "priority:reserve=0.25", "decider": "", "decider_failed": False, "period": None}
+    assert json.loads(headway("policy", "--json").out) == chosen
     wrong = headway("policy", "priorty")
     assert wrong.status == 2
     assert "Did you mean priority" in wrong.err
-    headway("policy", "deadline")
+    headway("policy", "deadline", "--period", "10s")
 
 
 @pytest.mark.parametrize(
