@@ -15,44 +15,40 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from headway import wire
 from headway.advice.asking import address_of, ask
 from headway.advice.language import NoAdvice
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import HeadwayError, in_short
+from headway.errors import HeadwayError
 from headway.live import consultant, intake, work
 from headway.live.clock import Clock
 from headway.live.intake import Offer
 from headway.live.journal import Journal, JournalFull
-from headway.live.ledger import Entry, Ledger, OpenJob
+from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, Wanted
 from headway.live.nodes import Nodes, changes_since
+from headway.live.reported import Reported
 from headway.live.retention import Keep, Retention
+from headway.live.turn import Request, Turn
+from headway.live.uploads import remove
 from headway.model.actions import Kill, Launch
 from headway.model.events import (
     Event,
     Incident,
     JobCancelled,
     JobChanged,
-    NodeDown,
     NodeJoined,
     NodeLeft,
     NodeMeasured,
     NodeResized,
-    NodesHeard,
-    NodeUp,
     Outcome,
     TaskEnded,
-    TaskSaved,
-    TaskStarted,
 )
-from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
+from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.plan import Waiting
@@ -72,26 +68,6 @@ T = TypeVar("T")
 
 class Unavailable(HeadwayError):
     """The server is about to end and takes nothing on."""
-
-
-class _Request(NamedTuple):
-    """What a caller wants: the events it means, tasks (job, first, last) whose results it has, the answer's place."""
-
-    events: Callable[[Instant], Sequence[Event]]
-    acknowledged: Sequence[tuple[JobId, int, int]]
-    answer: asyncio.Future[int]
-
-
-@dataclass(slots=True)
-class _Turn(Entry):
-    """One turn of the driver: what becomes durable, and what is done afterwards."""
-
-    acknowledged: list[base.AttemptKey] = field(default_factory=list)
-    spent: list[Path] = field(default_factory=list)
-    resized: list[NodeResized] = field(default_factory=list)
-    gone: list[base.AttemptKey] = field(default_factory=list)
-    answers: list[tuple[asyncio.Future[int], int]] = field(default_factory=list)
-    submitted: list[tuple[asyncio.Future[wire.Submitted], wire.Submitted]] = field(default_factory=list)
 
 
 class Driver:
@@ -160,15 +136,13 @@ class Driver:
         self._stopping = False
         self._turn_due = False
         self._reports: list[base.Report] = []
-        self._requests: list[_Request] = []
+        self._requests: list[Request] = []
         self._offers: list[Offer] = []
-        self._taken: tuple[_Request | Offer, ...] = ()
+        self._taken: tuple[Request | Offer, ...] = ()
         self._keys: dict[tuple[str, str], Offer] = {}
-        self._pending: _Turn | None = None
-        self._live: dict[base.AttemptKey, tuple[str, ...]] = {}
-        self._heard: dict[str, Instant] = {}
+        self._pending: Turn | None = None
+        self._reported = Reported(self._ledger)
         self._measured: dict[str, dict[str, float]] = {}
-        self._lost: set[str] = set()
 
     @property
     def core(self) -> Scheduler:
@@ -210,10 +184,10 @@ class Driver:
             )
             for attempt in state.attempts()
         }
-        self._live = {key: places for key, places in running.items() if key in found.running}
-        turn, feed = _Turn(self._now()), self._ledger.feed
+        self._reported.where |= {key: places for key, places in running.items() if key in found.running}
+        turn, feed = Turn(self._now()), self._ledger.feed
         for ended in found.ended:
-            self._take_ended(turn, ended)
+            self._reported.take(turn, ended)
         # Attempts killed by an orderly end are simply redone; those that a crash took may be what caused it.
         outcome = Outcome.KILLED if was_clean else Outcome.LOST
         for key in running.keys() - found.running - {ended.key for ended in found.ended}:
@@ -239,7 +213,7 @@ class Driver:
         try:
             found = await self._engine.start(nodes, self._report)
         except base.NameTaken as taken:
-            turn = _Turn(self._now())
+            turn = Turn(self._now())
             self._ledger.feed(turn, Incident(turn.now, "name_taken", taken.name, str(taken.args[0])))
             self.journal.write(turn.batch)
             raise
@@ -298,7 +272,7 @@ class Driver:
         """
         self._see_open()
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._requests.append(_Request(events, acknowledged, answer))
+        self._requests.append(Request(events, acknowledged, answer))
         self._ask_for_turn()
         return await answer
 
@@ -351,6 +325,7 @@ class Driver:
             self._policies(choice.policy)
         if choice.decider:
             address_of(choice.decider)
+        consultant.see_period(choice.period)
 
     async def submit(self, caller: str, submission: wire.Submission) -> wire.Submitted:
         """Accept jobs, all or none; when this returns they are durable.
@@ -423,7 +398,7 @@ class Driver:
             raise
 
     def _turn(self) -> None:
-        turn, requests, offers = self._pending, list[_Request](), list[Offer]()
+        turn, requests, offers = self._pending, list[Request](), list[Offer]()
         if turn is None:
             reports, self._reports = self._reports, []
             requests, self._requests = self._requests, []
@@ -452,18 +427,15 @@ class Driver:
         if self._reports:
             self._ask_for_turn()
 
-    def _digest(self, reports: list[base.Report], requests: list[_Request], offers: list[Offer]) -> _Turn:
+    def _digest(self, reports: list[base.Report], requests: list[Request], offers: list[Offer]) -> Turn:
         """Let the core handle everything that came, as of now."""
-        turn = _Turn(self._now())
+        turn = Turn(self._now())
         if self._measured and (self.core.state.jobs or offers):
             measured, self._measured = self._measured, {}
             for node in sorted(measured.keys() & self.core.state.nodes.keys()):
                 self._ledger.feed(turn, NodeMeasured(turn.now, node, tuple(sorted(measured[node].items()))))
         for report in reports:
-            if isinstance(report, base.Ended):
-                self._take_ended(turn, report)
-            else:
-                self._take_rare(turn, report)
+            self._reported.take(turn, report)
         for request in requests:
             ignored = self.core.ignored
             events = request.events(turn.now)
@@ -472,9 +444,9 @@ class Driver:
                 if isinstance(event, NodeResized):
                     turn.resized.append(event)
                 elif isinstance(event, NodeJoined):
-                    self._lost.discard(event.node.name)
+                    self._reported.joined(event.node.name)
                 elif isinstance(event, NodeLeft):
-                    self._end_gangs(turn, event.name, Outcome.KILLED)
+                    self._reported.end_gangs(turn, event.name, Outcome.KILLED)
             turn.answers.append((request.answer, len(events) - (self.core.ignored - ignored)))
             turn.batch.acknowledged += [(*tasks, self._listeners.told, turn.now) for tasks in request.acknowledged]
         for offer in offers:
@@ -482,72 +454,11 @@ class Driver:
         self._ledger.wake(turn)
         return turn
 
-    def _take_ended(self, turn: _Turn, ended: base.Ended) -> None:
-        self._live.pop(ended.key, None)
-        kept = self._ledger.feed(turn, TaskEnded(turn.now, *ended.key, ended.ending.outcome), ended)
-        turn.acknowledged.append(ended.key)
-        turn.spent += work.spent_files(ended, kept=kept)
-
-    def _take_rare(
-        self, turn: _Turn, report: base.Started | base.Saved | base.NodeLost | base.NodeBack | base.Heard | base.Noticed
-    ) -> None:
-        now = turn.now
-        match report:
-            case base.Saved():
-                self._ledger.feed(turn, TaskSaved(now, report.job, report.task, report.attempt))
-            case base.Started():
-                self._ledger.feed(turn, TaskStarted(now, report.job, report.task, report.attempt))
-            case base.NodeLost():
-                log.warning("node %s is lost: %s", report.node, report.detail or "no reason known")
-                self._lost.add(report.node)
-                self._ledger.feed(turn, NodeDown(now, report.node))
-                self._end_gangs(turn, report.node, Outcome.LOST)
-                self._ledger.feed(turn, Incident(now, "node_lost", report.node, report.detail))
-            case base.NodeBack():
-                log.info("node %s is back", report.node)
-                self._lost.discard(report.node)
-                self._ledger.feed(turn, NodeUp(now, report.node))
-            case base.Heard():
-                self._take_heard(turn, report.nodes)
-            case base.Noticed():
-                subject, detail = in_short(report.subject), in_short(report.detail)
-                log.warning("%s: %s: %s", report.kind, subject, detail)
-                self._ledger.feed(turn, Incident(now, report.kind, subject, detail))
-
-    def _end_gangs(self, turn: _Turn, node: str, outcome: Outcome) -> None:
-        """Nothing more is told of attempts that had a member on a node that is gone: those with others have ended."""
-        for key in [key for key, places in self._live.items() if node in places]:
-            turn.gone.append(key)
-            job = self.core.state.jobs.get(key[0])
-            attempt = None if job is None else job.attempts.get(key[1])
-            if attempt is not None and attempt.number == key[2]:
-                self._ledger.feed(turn, TaskEnded(turn.now, *key, outcome))
-
-    def _take_heard(self, turn: _Turn, names: tuple[str, ...]) -> None:
-        """Renew leases, each at most every quarter of it; a node whose lease ended while it lived on is back."""
-        renewed = []
-        for name in names:
-            node = self.core.state.nodes.get(name)
-            if node is None or node.spec.lease is None or name in self._lost:
-                continue
-            if not node.up:
-                for key, places in self._live.items():
-                    if name in places:
-                        turn.actions.append(Kill(*key))
-                self._ledger.feed(turn, NodeUp(turn.now, name))
-                said = f"it was silent for longer than its lease of {to_seconds(node.spec.lease):g} s, and lived on"
-                self._ledger.feed(turn, Incident(turn.now, "node_silent", name, said))
-            elif turn.now - self._heard.get(name, 0) >= node.spec.lease // 4:
-                renewed.append(name)
-                self._heard[name] = turn.now
-        if renewed:
-            self._ledger.feed(turn, NodesHeard(turn.now, tuple(renewed)))
-
-    def _perform(self, turn: _Turn) -> None:
+    def _perform(self, turn: Turn) -> None:
         """What a durable turn is followed by."""
         self.commits += bool(turn.batch)
         for key in turn.gone:
-            self._live.pop(key, None)
+            self._reported.where.pop(key, None)
         for resized in turn.resized:
             self._engine.resize(resized.name, resized.slots, at_once=resized.at_once)
         for action in turn.actions:
@@ -560,8 +471,7 @@ class Driver:
         for _, _, job, task, *_ in turn.batch.messages:  # a task is settled, or a job has ended
             self._engine.forget(job, task)
         self.nodes.follow()
-        for path in turn.spent:
-            path.unlink(missing_ok=True)
+        remove(turn.spent)
         for waiting, submitted in turn.submitted:
             _answer(waiting, submitted)
         for answer, taken in turn.answers:
@@ -590,7 +500,7 @@ class Driver:
             self._result_max,
             str(self.retention.uploads.folder) if kept.names_files else "",
         )
-        self._live[wanted.key] = tuple(member.node for member in wanted.members)
+        self._reported.where[wanted.key] = tuple(member.node for member in wanted.members)
         self._engine.launch(wanted)
 
     def _find_function(self, name: str) -> base.Function:
@@ -644,7 +554,7 @@ def _answer(future: asyncio.Future[T], value: T) -> None:
         future.set_result(value)
 
 
-def _refuse(wanted: Iterable[_Request | Offer], error: HeadwayError) -> None:
+def _refuse(wanted: Iterable[Request | Offer], error: HeadwayError) -> None:
     for each in wanted:
         if not each.answer.done():
             each.answer.set_exception(error)

@@ -1,0 +1,114 @@
+"""What an engine reports, as events for the core; and on which nodes is what it runs."""
+
+from __future__ import annotations
+
+import logging
+
+from headway.engines import base
+from headway.errors import in_short
+from headway.live import work
+from headway.live.ledger import Ledger
+from headway.live.turn import Turn
+from headway.model.actions import Kill
+from headway.model.events import (
+    Incident,
+    NodeDown,
+    NodesHeard,
+    NodeUp,
+    Outcome,
+    TaskEnded,
+    TaskSaved,
+    TaskStarted,
+)
+from headway.model.instant import Instant, to_seconds
+
+log = logging.getLogger(__name__)
+
+
+class Reported:
+    """Takes an engine's reports into turns.
+
+    Args:
+        ledger: feeds the core.
+
+    Attributes:
+        where: names of the nodes of each attempt that the engine runs.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.where: dict[base.AttemptKey, tuple[str, ...]] = {}
+        self._ledger = ledger
+        self._heard: dict[str, Instant] = {}
+        self._lost: set[str] = set()
+
+    def take(self, turn: Turn, report: base.Report) -> None:
+        """Let the core know what is reported."""
+        if isinstance(report, base.Ended):
+            self._take_ended(turn, report)
+        else:
+            self._take_rare(turn, report)
+
+    def joined(self, name: str) -> None:
+        """A node has been taken into service."""
+        self._lost.discard(name)
+
+    def _take_ended(self, turn: Turn, ended: base.Ended) -> None:
+        self.where.pop(ended.key, None)
+        kept = self._ledger.feed(turn, TaskEnded(turn.now, *ended.key, ended.ending.outcome), ended)
+        turn.acknowledged.append(ended.key)
+        turn.spent += work.spent_files(ended, kept=kept)
+
+    def _take_rare(
+        self, turn: Turn, report: base.Started | base.Saved | base.NodeLost | base.NodeBack | base.Heard | base.Noticed
+    ) -> None:
+        now = turn.now
+        match report:
+            case base.Saved():
+                self._ledger.feed(turn, TaskSaved(now, report.job, report.task, report.attempt))
+            case base.Started():
+                self._ledger.feed(turn, TaskStarted(now, report.job, report.task, report.attempt))
+            case base.NodeLost():
+                log.warning("node %s is lost: %s", report.node, report.detail or "no reason known")
+                self._lost.add(report.node)
+                self._ledger.feed(turn, NodeDown(now, report.node))
+                self.end_gangs(turn, report.node, Outcome.LOST)
+                self._ledger.feed(turn, Incident(now, "node_lost", report.node, report.detail))
+            case base.NodeBack():
+                log.info("node %s is back", report.node)
+                self._lost.discard(report.node)
+                self._ledger.feed(turn, NodeUp(now, report.node))
+            case base.Heard():
+                self._take_heard(turn, report.nodes)
+            case base.Noticed():
+                subject, detail = in_short(report.subject), in_short(report.detail)
+                log.warning("%s: %s: %s", report.kind, subject, detail)
+                self._ledger.feed(turn, Incident(now, report.kind, subject, detail))
+
+    def end_gangs(self, turn: Turn, node: str, outcome: Outcome) -> None:
+        """Nothing more is told of attempts that had a member on a node that is gone: those with others have ended."""
+        for key in [key for key, places in self.where.items() if node in places]:
+            turn.gone.append(key)
+            job = self._ledger.core.state.jobs.get(key[0])
+            attempt = None if job is None else job.attempts.get(key[1])
+            if attempt is not None and attempt.number == key[2]:
+                self._ledger.feed(turn, TaskEnded(turn.now, *key, outcome))
+
+    def _take_heard(self, turn: Turn, names: tuple[str, ...]) -> None:
+        """Renew leases, each at most every quarter of it; a node whose lease ended while it lived on is back."""
+        renewed = []
+        for name in names:
+            node = self._ledger.core.state.nodes.get(name)
+            if node is None or node.spec.lease is None or name in self._lost:
+                continue
+            if not node.up:
+                for key, places in self.where.items():
+                    if name in places:
+                        turn.actions.append(Kill(*key))
+                self._ledger.feed(turn, NodeUp(turn.now, name))
+                said = f"it was silent for longer than its lease of {to_seconds(node.spec.lease):g} s, and lived on"
+                self._ledger.feed(turn, Incident(turn.now, "node_silent", name, said))
+            elif turn.now - self._heard.get(name, 0) >= node.spec.lease // 4:
+                renewed.append(name)
+                self._heard[name] = turn.now
+        if renewed:
+            self._ledger.feed(turn, NodesHeard(turn.now, tuple(renewed)))
