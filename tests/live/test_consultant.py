@@ -16,7 +16,7 @@ from headway.advice.language import NoAdvice, read_question, write_question
 from headway.core.record import StateRecord
 from headway.errors import InvalidInput
 from headway.live import reports
-from headway.live.consultant import ANSWER_TIME, PAUSE, PAUSE_MAX
+from headway.live.consultant import ANSWER_TIME, PAUSE, PAUSE_MAX, PERIOD_LEAST, WAKE_LEAST
 from headway.live.driver import RETRY_AFTER, Driver
 from headway.live.journal import Journal
 from headway.model.events import (
@@ -327,8 +327,33 @@ def test_policy_decider_and_period_change_while_jobs_run(tmp_path: Path) -> None
     run(scenario)
 
 
-@pytest.mark.parametrize("choice", [{"policy": "esy"}, {"decider": "nowhere"}, {"policy": "sjf", "decider": "x:y"}])
-def test_a_choice_that_cannot_be_changes_nothing(tmp_path: Path, choice: dict[str, str]) -> None:
+@pytest.mark.parametrize("wake", [0, 3 * SECOND, 3 * SECOND + 1])
+def test_a_decider_that_always_wants_to_be_asked_again_is_asked_no_more_than_so_often(
+    tmp_path: Path, wake: int
+) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, at=3) as live:
+            await chosen(live)
+            await live.submit(new_job())
+            await live.say(PlanRecord(wake=wake))
+            await live.advance(to_seconds(WAKE_LEAST) - 0.001)
+            assert live.decider.open == []
+            await live.advance(0.001)
+            assert len(live.decider.open) == 1
+            await live.say(hold(1, 0))
+            await live.end(1)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *({"policy": "esy"}, {"decider": "nowhere"}, {"policy": "sjf", "decider": "x:y"}),
+        {"policy": "sjf", "period": PERIOD_LEAST - 1},
+    ],
+)
+def test_a_choice_that_cannot_be_changes_nothing(tmp_path: Path, choice: dict[str, Any]) -> None:
     async def scenario() -> None:
         async with rig(tmp_path) as live:
             before = live.driver.recorded

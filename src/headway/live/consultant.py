@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from headway import wire
@@ -19,7 +20,7 @@ from headway.advice.asking import ask
 from headway.advice.language import NoAdvice
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
-from headway.errors import HeadwayError, in_short
+from headway.errors import HeadwayError, InvalidInput, in_short
 from headway.live.clock import Clock
 from headway.live.journal import JournalFull
 from headway.model.events import (
@@ -47,6 +48,13 @@ PAUSE_MAX: Final[Duration] = 60 * SECOND
 """Pauses double from one question on trial to the next, up to this."""
 
 
+WAKE_LEAST: Final[Duration] = SECOND // 20
+"""A decider that wants to be asked again, `wake`, is asked no sooner than this after its question."""
+
+PERIOD_LEAST: Final[Duration] = SECOND // 10
+"""The least time between rounds that are held for no other reason."""
+
+
 class Asking(Protocol):
     """Asks the decider at a URL, see `headway.advice.asking.ask`."""
 
@@ -55,6 +63,16 @@ class Asking(Protocol):
 
 Tell = Callable[[Callable[[Instant], Sequence[Event]]], Awaitable[int]]
 """Has events of the instant at which they are taken in made durable, see `Driver.request`."""
+
+
+def see_period(period: Duration | None) -> None:
+    """See that rounds are not wanted all the time.
+
+    Raises:
+        InvalidInput: they are.
+    """
+    if period and period < PERIOD_LEAST:
+        raise InvalidInput("period", to_seconds(period), f"{to_seconds(PERIOD_LEAST):g} seconds or more, or none")
 
 
 def chosen(choice: wire.PolicyChoice, now: Instant) -> list[Event]:
@@ -170,6 +188,8 @@ class Consultant:
             )
         else:
             self._pause = PAUSE
+            if plan.wake is not None:
+                plan = replace(plan, wake=max(plan.wake, snapshot.now + WAKE_LEAST))
             await self._told(lambda now: [Advised(now, question, plan)])
 
     async def _try_again(self, url: str) -> None:

@@ -147,7 +147,10 @@ def _value(policy: str, parameter: Parameter, text: str) -> object:
     if kind not in (int, float):
         return text
     try:
-        return kind(text)
+        value = kind(text)
+        if value != value:  # no number
+            raise ValueError
+        return value
     except ValueError:
         allowed = "a whole number" if kind is int else "a number"
         raise InvalidInput(f"{parameter.name} of policy {policy}", text, allowed) from None

@@ -63,6 +63,7 @@ def test_found_by_text(text: str, policy: Policy | None) -> None:
         ("easy:order=duee", "order is 'duee'; allowed: release, shortest, widest, due, priority", ""),
         ("easy:per_instant=1", "per_instant of policy easy is '1'; allowed: true or false", ""),
         ("workload:period=soon", "period of policy workload is 'soon'; allowed: a number", ""),
+        ("priority:emergency=nan", "emergency of policy priority is 'nan'; allowed: a number", ""),
         ("workload:period=", "period of policy workload is ''; allowed: a number", ""),
     ],
 )
