@@ -26,12 +26,12 @@ from headway.engines import base
 from headway.errors import HeadwayError
 from headway.live import consultant, intake, work
 from headway.live.clock import Clock
+from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
 from headway.live.journal import Journal, JournalFull
 from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, Wanted
 from headway.live.nodes import Nodes, changes_since
-from headway.live.reported import Reported
 from headway.live.retention import Keep, Retention
 from headway.live.turn import Request, Turn
 from headway.live.uploads import remove
@@ -141,7 +141,7 @@ class Driver:
         self._taken: tuple[Request | Offer, ...] = ()
         self._keys: dict[tuple[str, str], Offer] = {}
         self._pending: Turn | None = None
-        self._reported = Reported(self._ledger)
+        self._from_engine = FromEngine(self._ledger)
         self._measured: dict[str, dict[str, float]] = {}
 
     @property
@@ -184,10 +184,10 @@ class Driver:
             )
             for attempt in state.attempts()
         }
-        self._reported.where |= {key: places for key, places in running.items() if key in found.running}
+        self._from_engine.where |= {key: places for key, places in running.items() if key in found.running}
         turn, feed = Turn(self._now()), self._ledger.feed
         for ended in found.ended:
-            self._reported.take(turn, ended)
+            self._from_engine.take(turn, ended)
         # Attempts killed by an orderly end are simply redone; those that a crash took may be what caused it.
         outcome = Outcome.KILLED if was_clean else Outcome.LOST
         for key in running.keys() - found.running - {ended.key for ended in found.ended}:
@@ -435,7 +435,7 @@ class Driver:
             for node in sorted(measured.keys() & self.core.state.nodes.keys()):
                 self._ledger.feed(turn, NodeMeasured(turn.now, node, tuple(sorted(measured[node].items()))))
         for report in reports:
-            self._reported.take(turn, report)
+            self._from_engine.take(turn, report)
         for request in requests:
             ignored = self.core.ignored
             events = request.events(turn.now)
@@ -444,9 +444,9 @@ class Driver:
                 if isinstance(event, NodeResized):
                     turn.resized.append(event)
                 elif isinstance(event, NodeJoined):
-                    self._reported.joined(event.node.name)
+                    self._from_engine.joined(event.node.name)
                 elif isinstance(event, NodeLeft):
-                    self._reported.end_gangs(turn, event.name, Outcome.KILLED)
+                    self._from_engine.end_gangs(turn, event.name, Outcome.KILLED)
             turn.answers.append((request.answer, len(events) - (self.core.ignored - ignored)))
             turn.batch.acknowledged += [(*tasks, self._listeners.told, turn.now) for tasks in request.acknowledged]
         for offer in offers:
@@ -458,7 +458,7 @@ class Driver:
         """What a durable turn is followed by."""
         self.commits += bool(turn.batch)
         for key in turn.gone:
-            self._reported.where.pop(key, None)
+            self._from_engine.where.pop(key, None)
         for resized in turn.resized:
             self._engine.resize(resized.name, resized.slots, at_once=resized.at_once)
         for action in turn.actions:
@@ -500,7 +500,7 @@ class Driver:
             self._result_max,
             str(self.retention.uploads.folder) if kept.names_files else "",
         )
-        self._reported.where[wanted.key] = tuple(member.node for member in wanted.members)
+        self._from_engine.where[wanted.key] = tuple(member.node for member in wanted.members)
         self._engine.launch(wanted)
 
     def _find_function(self, name: str) -> base.Function:

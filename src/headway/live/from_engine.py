@@ -25,7 +25,7 @@ from headway.model.instant import Instant, to_seconds
 log = logging.getLogger(__name__)
 
 
-class Reported:
+class FromEngine:
     """Takes an engine's reports into turns.
 
     Args:
