@@ -18,6 +18,7 @@ import pytest
 from headway import Client
 from headway.cli.main import INTERRUPTED, main
 from headway.client.replay import Replay, job_of
+from headway.engines.local_node import node_folder, put_down
 from headway.errors import HeadwayError
 from headway.live.history import history
 from headway.metrics import summarise
@@ -229,6 +230,21 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     ):
         pytest.fail("it has started")
     assert "no-such-policy" in failed.value.hint
+
+
+def test_a_server_that_ends_by_itself_is_said_to_have(tmp_path: Path) -> None:
+    def desert() -> None:
+        nodes = [NodeSpec("n", 1)]
+        with own_server(tmp_path, nodes, "edf") as server, Client(data=tmp_path, patience=0.1) as client:
+            killed = psutil.Process(server["pid"])
+            killed.kill()
+            until(lambda: killed.status() == psutil.STATUS_ZOMBIE)
+            client.jobs()
+
+    with pytest.raises(HeadwayError, match="the server ended by itself, with status -9") as failed:
+        desert()
+    assert isinstance(failed.value.__cause__, HeadwayError)
+    put_down(node_folder(tmp_path / "engine", "n"))  # a node outlives its server for a while
     assert not [process for process in psutil.Process().children() if str(tmp_path) in process.cmdline()]
 
 

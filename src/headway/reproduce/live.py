@@ -28,7 +28,7 @@ from headway.errors import HeadwayError
 from headway.live.history import history
 from headway.metrics import summarise
 from headway.metrics.collect import Metrics
-from headway.model.instant import SECOND
+from headway.model.instant import SECOND, Duration
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.workload import Workload
@@ -38,6 +38,7 @@ from headway.reproduce.failure import Curve, curve
 from headway.reproduce.samples import Log, draw
 from headway.reproduce.server import own_server
 from headway.sim.experiment import run
+from headway.sim.world import World
 from headway.traces import transforms
 
 SCALE: Final = 0.2
@@ -146,15 +147,23 @@ def _agent(server: int, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Twice:
-    """One policy on the replayed sample, live and simulated."""
+    """One policy on the replayed sample, live and simulated.
+
+    Attributes:
+        late: microseconds that a task of the live run held its slot longer than it slept, on average: starting its
+            process, hearing of its end and writing that down.
+        delayed: the simulation in which every launch comes that much later than it is decided.
+    """
 
     policy: str
     live: Metrics
     simulated: Metrics
+    late: Duration
+    delayed: Metrics
 
-    def difference(self, measure: str) -> float:
-        """How much more the live run has, as a share of the simulated one."""
-        return self.live[measure] / self.simulated[measure] - 1
+    def differences(self, measure: str) -> tuple[float, float]:
+        """How much more the live run has than the simulation, and than the delayed one, as shares of these."""
+        return self.live[measure] / self.simulated[measure] - 1, self.live[measure] / self.delayed[measure] - 1
 
 
 def sample(log: Log) -> tuple[int, Workload]:
@@ -187,10 +196,14 @@ def replayed(log: Log, policies: Sequence[str] = REPLAYED, tell: Tell = lambda s
     found = []
     for policy in policies:
         tell(f"{policy}: {len(workload)} jobs of sample {seed} on {SLOTS} slots, live.")
-        live = summarise(_replayed(workload, policy))
+        schedule = _replayed(workload, policy)
+        live = summarise(schedule)
         if live["jobs_succeeded"] != len(workload):
             raise HeadwayError(f"under {policy} only {live['jobs_succeeded']} of {len(workload)} jobs succeeded")
-        found.append(Twice(policy, live, summarise(run(workload, machines(), policy))))
+        late = round((schedule.busy - int(workload.tasks @ workload.runtime)) / int(workload.tasks.sum()))
+        worlds = World(), World(decision_time=max(0, late))
+        simulated, delayed = (summarise(run(workload, machines(), policy, world=world)) for world in worlds)
+        found.append(Twice(policy, live, simulated, late, delayed))
     return found
 
 

@@ -15,6 +15,9 @@ from headway.errors import HeadwayError
 from headway.model.instant import to_seconds
 from headway.model.node import NodeSpec
 
+LOG_LAST: Final = 4000
+"""Characters of a server's log that are told when it fails."""
+
 END_SECONDS: Final = 30
 """After so long a server that was told to end is killed."""
 
@@ -24,7 +27,7 @@ def own_server(folder: Path, nodes: Sequence[NodeSpec], policy: str) -> Iterator
     """A server with these nodes on a free port, its data in `folder`; what it says of itself. It is ended in order.
 
     Raises:
-        HeadwayError: it does not start; the hint is its log.
+        HeadwayError: it does not start, or ends before it is told to; the hint is the end of its log.
     """
     cluster, log = folder / "cluster.toml", folder / "log"
     cluster.write_text("".join(map(_table, nodes)), "utf-8")
@@ -35,11 +38,16 @@ def own_server(folder: Path, nodes: Sequence[NodeSpec], policy: str) -> Iterator
         )
         assert process.stdout is not None
         with process.stdout:
+            said = ""
             try:
                 said = process.stdout.readline()
                 if not said:
-                    raise HeadwayError("the server did not start", log.read_text("utf-8", "replace"))
+                    raise HeadwayError("the server did not start", _tail(log))
                 yield json.loads(said)
+            except Exception as error:
+                if said and (status := process.poll()) is not None:
+                    raise HeadwayError(f"the server ended by itself, with status {status}", _tail(log)) from error
+                raise
             finally:
                 process.send_signal(signal.SIGINT)
                 try:
@@ -47,6 +55,10 @@ def own_server(folder: Path, nodes: Sequence[NodeSpec], policy: str) -> Iterator
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+
+def _tail(log: Path) -> str:
+    return log.read_text("utf-8", "replace")[-LOG_LAST:]
 
 
 def _table(node: NodeSpec) -> str:

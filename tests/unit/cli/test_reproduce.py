@@ -119,7 +119,8 @@ def test_live_beside_simulated(headway: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert ran.status == 0
     assert ran.out.count("response_mean") == 3
     for policy in REPLAYED:
-        assert f"{policy}: mean response +0.0% live, within the 3 % aimed at." in ran.out
+        assert f"{policy}: mean response +0.0% live, within the 3 % aimed at; +0.0% to the simulation\n" in ran.out
+    assert ran.out.count("with launches 0.0 ms late") == 3
 
 
 def test_the_replayed_sample_takes_about_a_minute_and_no_milliseconds() -> None:
