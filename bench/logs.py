@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
@@ -87,7 +87,7 @@ def made(log: Log) -> Workload:
         kind=np.full(jobs, Kind.RIGID, dtype=np.int8),
     )
     loaded = with_load(plain, log.load, log.slots)
-    return loaded.with_columns(release=loaded.release // SECOND * SECOND)
+    return replace(loaded, release=loaded.release // SECOND * SECOND)
 
 
 def pieces(wanted: Iterable[tuple[Log, int]], folder: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
@@ -16,11 +15,9 @@ GROUP: Final = "headway.collectors"
 BUILT_IN: Final[dict[str, CollectorFactory]] = {"machine": Machine, "node": NodeProcesses}
 
 
-def installed() -> dict[str, Callable[[], Collector]]:
+def installed() -> dict[str, CollectorFactory]:
     """What makes each installed collector, by name; an added one is loaded only then. Built-in names win."""
-    found: dict[str, Callable[[], Collector]] = {
-        entry.name: partial(_made, entry) for entry in entry_points(group=GROUP)
-    }
+    found: dict[str, CollectorFactory] = {entry.name: partial(_made, entry) for entry in entry_points(group=GROUP)}
     return found | BUILT_IN
 
 

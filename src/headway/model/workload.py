@@ -95,20 +95,6 @@ class Workload:
         bags = {new: self.bags[old] for new, old in moved.items() if old in self.bags}
         return replace(self, workflows=workflows, bags=bags, **columns)
 
-    def with_columns(self, **columns: NDArray[Any]) -> Workload:
-        """The same jobs with some columns replaced; brought back into order of release (stable).
-
-        Raises:
-            ValueError: a column has another length than the workload.
-        """
-        changed = replace(self, **columns)  # type: ignore[arg-type]  # names are checked by replace, shapes here
-        for name in columns:
-            if len(getattr(changed, name)) != len(self):
-                raise ValueError(f"column {name} has {len(getattr(changed, name))} rows, the workload {len(self)}")
-        if len(self) > 1 and bool((np.diff(changed.release) < 0).any()):
-            return changed.take(np.argsort(changed.release, kind="stable").astype(np.int64))
-        return changed
-
 
 COLUMNS: tuple[str, ...] = (
     "label",
