@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import sys
 from threading import Lock
 from typing import Any, Final, Protocol
@@ -22,6 +23,7 @@ from headway.errors import HeadwayError
 KEPT: Final = 2
 """So many checkpoints of a task are kept: the last, and the one before should that be unreadable."""
 
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _DRAFT: Final = ".draft"
 _PLAIN: Final = b"headway checkpoint\n"
 _BY_VALUE: Final = b"headway checkpoint python %d.%d\n" % sys.version_info[:2]
@@ -94,7 +96,7 @@ class Checkpoints:
             self._last += 1
             for number in numbers:
                 if number <= self._last - KEPT:
-                    with contextlib.suppress(FileNotFoundError):  # a later attempt has just taken them over
+                    with contextlib.suppress(OSError):  # a later attempt has just taken them over
                         os.unlink(self._path(number))
         self._listener.saved()
         return True
@@ -105,11 +107,12 @@ class Checkpoints:
             for number in reversed(self._begin()):
                 try:
                     return _read(self._path(number))
-                except Exception as error:  # noqa: BLE001 - reading runs code of others
+                except BaseException as error:  # noqa: BLE001 - reading runs code of others, which may want to exit
                     detail = f"checkpoint {number} cannot be read: {type(error).__name__}: {error}"
                     print(f"{detail}; the task goes on from the one before, or from its start.", file=sys.stderr)
-                    os.unlink(self._path(number))
                     self._listener.unreadable(detail)
+                    with contextlib.suppress(OSError):  # a folder, which nobody here has made, stays
+                        os.unlink(self._path(number))
             return default
 
     def _begin(self) -> list[int]:
@@ -122,8 +125,8 @@ class Checkpoints:
         if not self._folder:
             self._folder = take_over(self._place, self._attempt)
         try:
-            numbers = sorted(int(name) for name in os.listdir(self._folder) if name.isdecimal())
-        except FileNotFoundError:
+            numbers = sorted(int(name) for name in os.listdir(self._folder) if _NUMBER.fullmatch(name))
+        except (FileNotFoundError, NotADirectoryError):
             return []
         self._is_there = True
         self._last = max(self._last, *numbers, 0)

@@ -38,6 +38,13 @@ def numbers(folder: Path, attempt: int) -> list[str]:
     return sorted(os.listdir(folder / f"0.{attempt}"))
 
 
+class Leaves:
+    """Ends who reads it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sys.exit, (3,)
+
+
 def test_outside_a_task_both_are_harmless() -> None:
     assert headway.checkpoint({"at": 1}) is False
     assert headway.resumed() is None
@@ -116,6 +123,37 @@ def test_one_that_cannot_be_read_is_left_out_for_the_one_before_it(
     harm(tmp_path / "0.2" / "1")
     assert attempt(tmp_path, 3, heard).load("start") == "start"
     assert len(heard.details) == 2
+
+
+def test_one_that_ends_its_reader_is_left_out_too(tmp_path: Path) -> None:
+    heard = Heard()
+    first = attempt(tmp_path, 1)
+    first.save("good")
+    first.save(Leaves())
+    assert attempt(tmp_path, 2, heard).load(None) == "good"
+    assert heard.details == ["checkpoint 2 cannot be read: SystemExit: 3"]
+    assert numbers(tmp_path, 2) == ["1"]
+
+
+def test_what_is_in_the_folder_and_is_no_checkpoint_is_in_nobodys_way(tmp_path: Path) -> None:
+    heard = Heard()
+    attempt(tmp_path, 1).save("good")
+    (tmp_path / "0.1" / "5").mkdir()
+    for name in ("007", "\u0663", "9" * 30):
+        (tmp_path / "0.1" / name).touch()
+    second = attempt(tmp_path, 2, heard)
+    assert second.load(None) == "good"
+    assert [detail.partition(":")[0] for detail in heard.details] == ["checkpoint 5 cannot be read"]
+    assert all(second.save(state) for state in ("fine", "finer", "better"))
+    assert attempt(tmp_path, 3).load(None) == "better"
+
+
+def test_a_folder_that_is_a_file_is_as_good_as_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "0.1").touch()
+    second = attempt(tmp_path, 2)
+    assert second.load("nothing") == "nothing"
+    assert second.save("state") is False
+    assert capsys.readouterr().err.startswith("The checkpoint could not be saved: ")
 
 
 def test_an_attempt_that_was_overtaken_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
