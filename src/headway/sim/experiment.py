@@ -11,7 +11,7 @@ from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.workload import Workload
 from headway.policies import registry
-from headway.sim.advisor import advisor_at
+from headway.sim.decider import decider_at
 from headway.sim.faults import Outage
 from headway.sim.kernel import Progress, Simulation
 from headway.sim.world import World
@@ -46,7 +46,7 @@ def run(
         InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
         NoAdvice: the decider gives no plan.
     """
-    with advisor_at(decider) if decider else nullcontext() as advisor:
+    with decider_at(decider) if decider else nullcontext() as asked:
         simulation = Simulation(
             workload,
             nodes,
@@ -56,7 +56,7 @@ def run(
             outages=outages,
             estimate_default=estimate_default,
             period=period,
-            advisor=advisor,
+            decider=asked,
             record=record,
         )
         return simulation.run(progress)

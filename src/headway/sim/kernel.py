@@ -51,7 +51,7 @@ Progress = Callable[[int, int], None]
 """Told now and then how many jobs have ended, of how many."""
 
 
-class Advisor(Protocol):
+class Decider(Protocol):
     """A decider somewhere else; virtual time stands still until it has answered."""
 
     @property
@@ -106,7 +106,7 @@ class Simulation:
         world: the performance model.
         outages: when nodes are down.
         estimate_default, period: as of `Scheduler`.
-        advisor: where plans come from instead of from the policy; None: nowhere.
+        decider: where plans come from instead of from the policy; None: nowhere.
         record: whether to keep which attempt ran on which slots (needed for a Gantt chart).
         audit: called with the scheduler after every event; tests check the whole state there.
         journal: if given, every event is appended to it.
@@ -126,7 +126,7 @@ class Simulation:
         outages: Sequence[Outage] = (),
         estimate_default: Duration = 600 * SECOND,
         period: Duration | None = None,
-        advisor: Advisor | None = None,
+        decider: Decider | None = None,
         record: bool = False,
         audit: Callable[[Scheduler], None] | None = None,
         journal: list[Event] | None = None,
@@ -140,7 +140,7 @@ class Simulation:
         self.scheduler = Scheduler(
             lambda text: self._time(policies(text)), policy, estimate_default=estimate_default, period=period
         )
-        self._advisor = advisor
+        self._decider = decider
         self._question: int | None = None
         self._advice_seconds = 0.0
         self._audit = audit
@@ -203,14 +203,14 @@ class Simulation:
         """Run to the last end and return what became of every job.
 
         Raises:
-            Exception: whatever the policy or the advisor raises.
+            Exception: whatever the policy or the decider raises.
         """
         state, jobs = self.scheduler.state, len(self.workload)
         begin = int(self.workload.release[0]) if jobs else 0
         for node in self.nodes:
             self._feed(NodeJoined(begin, node))
-        if self._advisor is not None:
-            self._feed(DeciderChosen(begin, self._advisor.url))
+        if self._decider is not None:
+            self._feed(DeciderChosen(begin, self._decider.url))
         for position, outage in enumerate(self.outages):
             self._heap.append((outage.at, NODE, position, 0, 0, NodeDown(outage.at, outage.node)))
             if outage.until is not None:
@@ -280,13 +280,13 @@ class Simulation:
         if self._audit is not None:
             self._audit(scheduler)
         question, self._question = self._question, None
-        if question is not None and self._advisor is not None:
-            self._consult(self._advisor, question)
+        if question is not None and self._decider is not None:
+            self._consult(self._decider, question)
 
-    def _consult(self, advisor: Advisor, question: int) -> None:
+    def _consult(self, decider: Decider, question: int) -> None:
         """Have a question answered at this instant."""
         began = perf_counter()
-        plan = advisor(self.scheduler.dump())
+        plan = decider(self.scheduler.dump())
         seconds = perf_counter() - began
         self._advice_seconds += seconds
         self._feed(Advised(self.scheduler.state.now, question, plan), seconds)

@@ -17,8 +17,8 @@ ANSWER_SECONDS: Final = 600.0
 """A decider that has not answered after so long is given up, and the simulation with it."""
 
 
-class HTTPAdvisor:
-    """The decider at a URL, asked in a thread of its own; see `advisor_at`.
+class HTTPDecider:
+    """The decider at a URL, asked in a thread of its own; see `decider_at`.
 
     Attributes:
         url: where it is.
@@ -46,7 +46,7 @@ class HTTPAdvisor:
 
 
 @contextmanager
-def advisor_at(url: str) -> Iterator[HTTPAdvisor]:
+def decider_at(url: str) -> Iterator[HTTPDecider]:
     """The decider at a URL, as long as a simulation wants it.
 
     Raises:
@@ -54,10 +54,10 @@ def advisor_at(url: str) -> Iterator[HTTPAdvisor]:
     """
     address_of(url)
     loop = asyncio.new_event_loop()  # in a thread: whoever simulates may have a loop of his own, as notebooks do
-    thread = Thread(target=loop.run_forever, name="headway-advisor", daemon=True)
+    thread = Thread(target=loop.run_forever, name="headway-decider", daemon=True)
     thread.start()
     try:
-        yield HTTPAdvisor(url, loop)
+        yield HTTPDecider(url, loop)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
