@@ -314,7 +314,7 @@ def test_a_crash_at_any_instant_loses_and_repeats_nothing(
 SERVE = """
 import sys
 from pathlib import Path
-from headway.live.server import Settings, run
+from headway.server import Settings, run
 from headway.testing import node
 run(Settings(Path(sys.argv[1]), (node("a", slots=2), node("b", slots=1)), "easy", snapshot_every=50))
 """

@@ -25,7 +25,7 @@ from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.journal import FILE
-from headway.live.server import Running, Settings, run
+from headway.server import Running, Settings, run
 from headway.testing import node
 
 NODES = (node("a"), node("b"))
@@ -34,7 +34,7 @@ SERVE = """
 import sys
 from pathlib import Path
 from headway.errors import HeadwayError
-from headway.live.server import Settings, run
+from headway.server import Settings, run
 from headway.testing import node
 try:
     run(

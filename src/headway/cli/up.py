@@ -13,7 +13,7 @@ import click
 from headway.errors import HeadwayError
 
 if TYPE_CHECKING:
-    from headway.live.server import Running
+    from headway.server import Running
 
 
 @click.command()
@@ -65,8 +65,8 @@ def up(
     from headway.client.address import data_directory
     from headway.config import read_cluster, uniform_cluster
     from headway.live.retention import Keep
-    from headway.live.server import Settings, run
     from headway.model.instant import from_seconds
+    from headway.server import Settings, run
 
     if slots is not None and cluster is not None:
         raise HeadwayError("--slots and --cluster were both given", "A cluster file says how many slots each node has.")
