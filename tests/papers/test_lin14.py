@@ -219,7 +219,7 @@ class TestWorkload:
 
     @pytest.mark.parametrize("period", ["0", "-1", "inf", "nan"])
     def test_the_period_is_a_positive_time(self, period: str) -> None:
-        with pytest.raises(InvalidInput, match="period is"):
+        with pytest.raises(InvalidInput, match=r"period (of policy workload )?is"):
             registry.find(f"workload:period={period}")
 
 
