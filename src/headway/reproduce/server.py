@@ -30,7 +30,7 @@ def own_server(folder: Path, nodes: Sequence[NodeSpec], policy: str) -> Iterator
         HeadwayError: it does not start, or ends before it is told to; the hint is the end of its log.
     """
     cluster, log = folder / "cluster.toml", folder / "log"
-    cluster.write_text("".join(map(_table, nodes)), "utf-8")
+    cluster.write_text("".join(map(table, nodes)), "utf-8")
     command = [sys.executable, "-m", "headway", "up", "--data", str(folder), "--cluster", str(cluster)]
     with log.open("wb") as errors:
         process = subprocess.Popen(
@@ -61,7 +61,9 @@ def _tail(log: Path) -> str:
     return log.read_text("utf-8", "replace")[-LOG_LAST:]
 
 
-def _table(node: NodeSpec) -> str:
+def table(node: NodeSpec) -> str:
     """A node as a cluster file has it."""
-    lease = "" if node.lease is None else f"lease = {to_seconds(node.lease)}\n"
-    return f'[[node]]\nname = "{node.name}"\nslots = {node.slots}\nspeed = {node.speed}\n{lease}'
+    terms = {name: getattr(node, name) for name in ("name", "slots", "speed", "cores", "site", "kind")}
+    terms["lease"] = None if node.lease is None else to_seconds(node.lease)
+    lines = (f"{name} = {json.dumps(value)}\n" for name, value in terms.items() if value not in (None, ""))
+    return f"[[node]]\n{''.join(lines)}"

@@ -1,10 +1,11 @@
-# ruff: noqa: F401  # what its modules hold is asked for here
 """What goes over HTTP: every body as a type, every route as a value. Client and server are built from this alone.
 
 Bodies are MessagePack (`application/msgpack`), or JSON where a caller sends or asks for `application/json`; bytes are
 base64 in JSON. Instants are integer microseconds since the Unix epoch, durations integer microseconds. Every route but
 `HEALTH` demands `Authorization: Bearer TOKEN`. An answer of status 400 or above is an `ErrorBody`.
 """
+
+# ruff: noqa: F401  # what its modules hold is asked for here
 
 from __future__ import annotations
 
