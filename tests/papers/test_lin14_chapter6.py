@@ -10,7 +10,7 @@ import pytest
 from headway.model.instant import SECOND
 from headway.reproduce import failure
 from headway.reproduce.failure import DOWN, DUE, apart, curve, simulated
-from headway.reproduce.published import CLAIMS, PENALTY, VIOLATION, Found, found, verdict
+from headway.reproduce.published import PENALTY, STATEMENTS, VIOLATION, Found, found, verdict
 from headway.reproduce.samples import LOG, Log, open_log
 from headway.reproduce.standin import standin
 from headway.reproduce.sweep import Row, column, sweep
@@ -29,9 +29,9 @@ def rows() -> list[Row]:
 
 def judged(rows: list[Row]) -> dict[tuple[str, ...], tuple[str, Found]]:
     answers = {}
-    for claim in CLAIMS:
-        ours = found(claim, rows)
-        answers[claim.figure, claim.policy, *claim.against] = verdict(claim, ours), ours
+    for statement in STATEMENTS:
+        ours = found(statement, rows)
+        answers[statement.figure, statement.policy, *statement.against] = verdict(statement, ours), ours
     return answers
 
 

@@ -21,7 +21,7 @@ from headway.policies import registry
 
 if TYPE_CHECKING:
     from headway.reproduce.failure import Curve
-    from headway.reproduce.published import Claim
+    from headway.reproduce.published import Statement
     from headway.reproduce.samples import Log
     from headway.reproduce.sweep import Row
 
@@ -179,7 +179,7 @@ class Report:
                 for policy in policies
             ]
             self._table(("policy", *headings), cells, right=headings)
-            judged = [_judged(claim, parts) for claim in told([name])]
+            judged = [_judged(statement, parts) for statement in told([name])]
             for one in judged:
                 ours = ", ".join(f"{_number(value)} with {count} samples" for count, value in one["ours"].items())
                 self._say(f"{one['verdict']}: {one['words']}")
@@ -187,7 +187,7 @@ class Report:
                     f"    published {_number(one['published'])}; ours {ours} "
                     f"(90 %: {_number(one['low'])} to {_number(one['high'])})"
                 )
-            self.told[name] = {"means": _means(rows, policies, [None], [differ]), "claims": judged}
+            self.told[name] = {"means": _means(rows, policies, [None], [differ]), "statements": judged}
             if folder := self._drawing():
                 from headway.reproduce import drawn
 
@@ -320,19 +320,19 @@ def _curve(curve: Curve) -> dict[str, Any]:
     return {"at": curve.at.tolist(), "slots": curve.slots.tolist(), "ended": curve.ended}
 
 
-def _judged(claim: Claim, parts: Mapping[int, Sequence[Row]]) -> dict[str, Any]:
-    """A claim with our numbers, as JSON has it; the last part has all samples."""
+def _judged(statement: Statement, parts: Mapping[int, Sequence[Row]]) -> dict[str, Any]:
+    """A statement with our numbers, as JSON has it; the last part has all samples."""
     from headway.reproduce.published import found, verdict
 
-    ours = {count: found(claim, rows) for count, rows in parts.items()}
+    ours = {count: found(statement, rows) for count, rows in parts.items()}
     last = ours[max(ours)]
     return {
-        "words": claim.words,
-        "published": claim.published,
+        "words": statement.words,
+        "published": statement.published,
         "ours": {count: one.value for count, one in ours.items()},
         "low": last.low,
         "high": last.high,
-        "verdict": verdict(claim, last),
+        "verdict": verdict(statement, last),
     }
 
 

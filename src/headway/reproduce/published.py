@@ -1,4 +1,4 @@
-"""What Lin14 6.3.2 says of its figures 6.2 to 6.5, claim by claim, and how our numbers are held to it."""
+"""What Lin14 6.3.2 says of its figures 6.2 to 6.5, statement by statement, and how our numbers are held to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Verdict = Literal["holds", "holds in part", "does not hold"]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Statement:
     """One thing that the thesis says of a figure, as a number that can be held to ours.
 
     Attributes:
@@ -54,7 +54,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Our number for a claim.
+    """Our number for a statement.
 
     Attributes:
         value: from the means over all samples; not a number where there is nothing to divide by.
@@ -66,36 +66,43 @@ class Found:
     high: float
 
 
-def _claims(figure: str, spare: float) -> tuple[Claim, ...]:
-    def claim(policy: str, against: tuple[str, ...], published: float, within: float, words: str) -> Claim:
-        return Claim(figure, policy, against, published, within, words)
+def _statements(figure: str, spare: float) -> tuple[Statement, ...]:
+    def statement(policy: str, against: tuple[str, ...], published: float, within: float, words: str) -> Statement:
+        return Statement(figure, policy, against, published, within, words)
 
     if FIGURES[figure][0] == VIOLATION:
         return (
-            claim("priority", (), 0, 1, "priority never violates priorities"),
-            claim(SPARE_PRIORITY, (), 0, 1, "nor does deadline with spare slots by priority"),
-            claim(SPARE_DUE, ("edf",), 0.25, 2, "deadline with spare slots by due date: a quarter of the rate of EDF"),
+            statement("priority", (), 0, 1, "priority never violates priorities"),
+            statement(SPARE_PRIORITY, (), 0, 1, "nor does deadline with spare slots by priority"),
+            statement(
+                SPARE_DUE, ("edf",), 0.25, 2, "deadline with spare slots by due date: a quarter of the rate of EDF"
+            ),
         )
     magnitude = math.sqrt(10)
     return (
-        claim("edf", ("priority", SPARE_PRIORITY, SPARE_DUE), 1, 0, "EDF has the least penalty"),
-        claim("priority", ("edf",), 1000, magnitude, "priority is 3 magnitudes above EDF"),
-        claim(SPARE_PRIORITY, ("edf",), 1000, magnitude, "deadline with spare slots by priority is as well"),
-        claim(SPARE_DUE, (SPARE_PRIORITY,), spare, 2, f"spare slots by due date: {spare:g} of those by priority"),
-        claim(SPARE_DUE, ("edf",), 1, 2, "spare slots by due date are close to EDF"),
+        statement("edf", ("priority", SPARE_PRIORITY, SPARE_DUE), 1, 0, "EDF has the least penalty"),
+        statement("priority", ("edf",), 1000, magnitude, "priority is 3 magnitudes above EDF"),
+        statement(SPARE_PRIORITY, ("edf",), 1000, magnitude, "deadline with spare slots by priority is as well"),
+        statement(SPARE_DUE, (SPARE_PRIORITY,), spare, 2, f"spare slots by due date: {spare:g} of those by priority"),
+        statement(SPARE_DUE, ("edf",), 1, 2, "spare slots by due date are close to EDF"),
     )
 
 
-CLAIMS: Final = (*_claims("fig6.2", 0), *_claims("fig6.3", 0), *_claims("fig6.4", 0.004), *_claims("fig6.5", 0.002))
-"""All claims, in order of the figures. What the thesis draws but does not say in numbers is not among them."""
+STATEMENTS: Final = (
+    *_statements("fig6.2", 0),
+    *_statements("fig6.3", 0),
+    *_statements("fig6.4", 0.004),
+    *_statements("fig6.5", 0.002),
+)
+"""All statements, in order of the figures. What the thesis draws but does not say in numbers is not among them."""
 
 
-def found(claim: Claim, rows: Iterable[Row], load: float | None = None) -> Found:
-    """Our number for a claim, from runs at a load."""
-    measure, heterogeneous = FIGURES[claim.figure]
+def found(statement: Statement, rows: Iterable[Row], load: float | None = None) -> Found:
+    """Our number for a statement, from runs at a load."""
+    measure, heterogeneous = FIGURES[statement.figure]
     rows = list(rows)
-    values = column(rows, measure, claim.policy, load, heterogeneous)
-    others = np.array([column(rows, measure, policy, load, heterogeneous) for policy in claim.against])
+    values = column(rows, measure, statement.policy, load, heterogeneous)
+    others = np.array([column(rows, measure, policy, load, heterogeneous) for policy in statement.against])
     again = np.random.default_rng(0).integers(0, len(values), (_RESAMPLED, len(values)))
     many = _number(values[again], others[:, again] if len(others) else others)
     many = many[np.isfinite(many)]
@@ -113,29 +120,29 @@ def _number(values: FloatArray, others: FloatArray) -> FloatArray:
     return ratios
 
 
-def verdict(claim: Claim, ours: Found) -> Verdict:
-    """Whether our number bears a claim out.
+def verdict(statement: Statement, ours: Found) -> Verdict:
+    """Whether our number bears a statement out.
 
     A number that is published as 0 holds if ours is 0, and in part up to 1 %. Another holds if ours is within the
-    claim's factor of it; in part, if ours and 90 % of its resampled values lie on the same side of 1, so that the
+    statement's factor of it; in part, if ours and 90 % of its resampled values lie on the same side of 1, so that the
     thesis is right about which of the two is better. That two are alike holds in part if ours is even better. That
     ours is no greater holds in part if that is so for some of the resampled values.
 
-    >>> [verdict(CLAIMS[2], Found(*numbers)) for numbers in ((0.2, 0.1, 0.3), (0.01, 0, 0.02), (0.9, 0.8, 1.1))]
+    >>> [verdict(STATEMENTS[2], Found(*numbers)) for numbers in ((0.2, 0.1, 0.3), (0.01, 0, 0.02), (0.9, 0.8, 1.1))]
     ['holds', 'holds in part', 'does not hold']
     """
-    if claim.published == 0:
+    if statement.published == 0:
         return "holds" if ours.value == 0 else "holds in part" if ours.value < 0.01 else "does not hold"
-    if claim.within == 0:
-        is_so, may_be_so = ours.value <= claim.published, ours.low <= claim.published
+    if statement.within == 0:
+        is_so, may_be_so = ours.value <= statement.published, ours.low <= statement.published
         return "holds" if is_so else "holds in part" if may_be_so else "does not hold"
-    if claim.published / claim.within <= ours.value <= claim.published * claim.within:
+    if statement.published / statement.within <= ours.value <= statement.published * statement.within:
         return "holds"
-    same_side = max(ours.value, ours.high) < 1 if claim.published <= 1 else min(ours.value, ours.low) > 1
+    same_side = max(ours.value, ours.high) < 1 if statement.published <= 1 else min(ours.value, ours.low) > 1
     return "holds in part" if same_side else "does not hold"
 
 
-def told(figures: Iterable[str]) -> list[Claim]:
-    """The claims about these figures."""
+def told(figures: Iterable[str]) -> list[Statement]:
+    """The statements about these figures."""
     wanted = set(figures)
-    return [claim for claim in CLAIMS if claim.figure in wanted]
+    return [statement for statement in STATEMENTS if statement.figure in wanted]

@@ -68,8 +68,8 @@ def test_as_json_it_is_one_object_and_policies_can_be_added(headway: Any) -> Non
     figure = told["fig6.3"]
     assert [one["policy"] for one in figure["means"]][-2:] == ["edf", "fcfs"]
     assert figure["means"][0]["priority_violation_rate"]["samples"] == 5
-    assert [claim["verdict"] for claim in figure["claims"]] == ["holds", "holds", "holds in part"]
-    assert figure["claims"][2]["published"] == 0.25
+    assert [statement["verdict"] for statement in figure["statements"]] == ["holds", "holds", "holds in part"]
+    assert figure["statements"][2]["published"] == 0.25
 
 
 def test_figure_6_1_is_simulated_where_all_is_run_and_live_where_it_is_named(
