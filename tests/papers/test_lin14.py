@@ -122,7 +122,7 @@ class TestPriority:
 
     @pytest.mark.parametrize("reserve", [-0.1, 1.1, "nan"])
     def test_the_rate_lies_between_0_and_1(self, reserve: object) -> None:
-        with pytest.raises(InvalidInput, match=r"reserve is .*; allowed: 0 to 1"):
+        with pytest.raises(InvalidInput, match=r"reserve (of policy priority )?is .*; allowed: (0 to 1|a number)"):
             registry.find(f"priority:reserve={reserve}")
 
 
