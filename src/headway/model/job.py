@@ -19,7 +19,7 @@ COUNT_MAX: Final = 2**31 - 1
 """Tasks that a job may have, and retries that a task may be granted."""
 
 SIZE_RANGE: Final = (1e-18, 1e18)
-"""What the size of a task may be, in whatever unit: run times in proportion remain numbers that can be kept."""
+"""What the size of a task may be, in whatever unit, and a workload at most: sums and shares of them remain numbers."""
 
 BYTES_MAX: Final = 2**62
 """More memory than any node has; no limit may be that high."""
@@ -142,10 +142,10 @@ def flaw(job: JobSpec) -> str | None:
         (math.isfinite(job.priority), "priority", job.priority, "a finite number"),
         (math.isfinite(job.rate) and job.rate >= 0, "rate", job.rate, "a finite number, 0 or more"),
         (
-            job.workload is None or (math.isfinite(job.workload) and job.workload >= 0),
+            job.workload is None or 0 <= job.workload <= SIZE_RANGE[1],
             "workload",
             job.workload,
-            "a finite number, 0 or more, or none",
+            f"0 to {SIZE_RANGE[1]:g}, or none",
         ),
         (0 <= job.retries <= COUNT_MAX, "retries", job.retries, f"0 to {COUNT_MAX}"),
         (
