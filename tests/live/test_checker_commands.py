@@ -85,6 +85,8 @@ def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
 
 def test_metrics_are_shown_and_are_in_the_table(up: Up) -> None:
     until(lambda: read(up, "SELECT 1 FROM node_metrics WHERE metric = 'node.processors'"))
+    nothing = "Nothing was found of disks.heat yet; `headway metrics` shows what was.\n"
+    assert ask(up, "metrics", "--metric", "disks.heat") == nothing
     table = ask(up, "metrics").splitlines()
     assert table[0].split() == ["metric", "n-1", "n-2"]
     shown = {words[0]: words[1:] for words in map(str.split, table[2:]) if words}

@@ -175,6 +175,7 @@ def test_a_job_that_goes_on(headway: Any, tmp_path: Path) -> None:
     ended = headway("result", number, "--wait")
     assert ended.status != 0
     assert "was cancelled" in ended.err
+    assert headway("cancel", number, waiting).out == "Cancelled 0 of 2; what had ended stays as it was.\n"
     assert json.loads(headway("cancel", number, "--json").out) == {"cancelled": 0}
 
 
@@ -200,7 +201,10 @@ def test_the_policy_is_shown_and_changed(headway: Any) -> None:
         (("submit", "--due", "soon", "true"), "--due is 'soon'"),
         (("submit", "--retries", "-1", "true"), "-1"),
         (("submit",), "Missing argument"),
-        (("jobs", "--url", "http://127.0.0.1:1"), "no server answers"),
+        (("jobs", "--url", "http://127.0.0.1:1"), "no server answers at http://127.0.0.1:1: [Errno 111]"),
+        (("metrics", "clustr"), "there is no node 'clustr'"),
+        (("policy", "--period", "soon"), "--period is 'soon'; allowed: more than 0, as 30s or 5m, or none"),
+        (("replay", "jobs.csv", "--scale", "0"), "--scale is 0.0; allowed: a number above 0"),
         (("jobs", "--status", "done"), "succeeded"),
     ],
 )

@@ -139,7 +139,7 @@ def test_the_command_compares_with_the_simulator(up: Any, table: Path, capfd: py
     assert (status, err) == (0, "")
     first, *_ = out.splitlines()
     assert first == "3 jobs released within 0.4 s, on 2 slots."
-    assert "3 jobs have ended under deadline." in out
+    assert "3 jobs have ended under deadline. Times are in seconds" in out
     rows = {words[0]: words[1:] for words in map(str.split, out.splitlines()) if words and words[0].endswith("mean")}
     assert list(rows) == ["wait_mean", "response_mean", "bounded_slowdown_mean", "tardiness_mean"]
     assert "violation" not in out  # that is not known from reports of jobs
@@ -253,7 +253,7 @@ def test_figure_6_1_with_real_processes(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(live, "SCALE", 0.04)
     told: list[str] = []
     curves = live.failure_live(told.append)
-    assert told == ["3 machines are down.", "They can come back."]
+    assert told == ["3 nodes are down, with six of the eight slots.", "The nodes can come back."]
     normal, failed = (curves[name].sampled(1.0, failure.DUE) for name in ("normal", "failure"))
     down, back = map(round, failure.DOWN)
     assert normal[:5].max() == failed[:5].max() == 4  # until the first round with statistics

@@ -8,6 +8,7 @@ import click
 
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import amount, as_json, clock, print_json, print_table, seconds_in, span, when
+from headway.errors import HeadwayError, did_you_mean
 from headway.model.instant import from_seconds, to_seconds
 
 
@@ -22,8 +23,16 @@ def metrics(reach: Reach, node: str | None, metric: str | None, since: str | Non
     start = None if since is None else max(0, time.time_ns() // 1000 - from_seconds(seconds_in(since, "--since")))
     with reach() as client:
         found = client.metrics(node=node, metric=metric, since=start)
+        known = [] if found or node is None else [one.name for one in client.nodes()]
+    if known and node not in known:
+        raise HeadwayError(
+            f"there is no node {node!r}", did_you_mean(str(node), known) or "`headway nodes` lists them."
+        )
     if as_json:
         print_json(found)
+    elif not found:
+        others = "; `headway metrics` shows what was" if metric else ""
+        click.echo(f"Nothing was found{f' of {metric}' if metric else ''} yet{others}.")
     elif start is not None:
         rows = [(clock(one.at), one.node, one.metric, amount(one.metric, one.value)) for one in found]
         print_table(("at", "node", "metric", "value"), rows, right=("value",))
@@ -32,7 +41,7 @@ def metrics(reach: Reach, node: str | None, metric: str | None, since: str | Non
         table = {(one.metric, one.node): amount(one.metric, one.value) for one in found}
         rows = [(name, *(table.get((name, node), "") for node in nodes)) for name in sorted({m for m, _ in table})]
         print_table(("metric", *nodes), rows, right=nodes)
-        click.echo(f"As found {when(max(one.at for one in found))}." if found else "Nothing was found yet.")
+        click.echo(f"As found {when(max(one.at for one in found))}.")
 
 
 @click.command()
@@ -66,6 +75,9 @@ def incidents(reach: Reach, last: int, as_json: bool) -> None:
         found = client.incidents(last=last)
     if as_json:
         print_json(found)
+        return
+    if not found:
+        click.echo("There are none.")
         return
     rows = [(clock(one.at), one.kind, one.subject, " ".join(one.detail.split())) for one in found]
     print_table(("at", "kind", "of", "detail"), rows, fold=("of", "detail"))

@@ -169,7 +169,8 @@ def cancel(reach: Reach, numbers: tuple[int, ...], as_json: bool) -> None:
     if as_json:
         print_json({"cancelled": changed})
     else:
-        click.echo(f"Cancelled {changed} of {len(numbers)}." if changed < len(numbers) else "Cancelled.")
+        others = "" if changed == len(numbers) else f" {changed} of {len(numbers)}; what had ended stays as it was"
+        click.echo(f"Cancelled{others}.")
 
 
 @click.command()

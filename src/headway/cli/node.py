@@ -23,13 +23,13 @@ def node() -> None:
     """Add, drain, remove and resize nodes while jobs run; nothing that was accepted is lost."""
 
 
-@node.command()
+@node.command(short_help="Take another node into service.")
 @click.argument("name")
 @click.option("--slots", default=1, show_default=True, type=one_or_more, help="Tasks that run there at once.")
 @click.option("--speed", default=1.0, show_default=True, help="Work per second relative to a reference node.")
 @click.option("--cores", type=one_or_more, help="Cores of the node; default one a slot.")
 @click.option("--kind", default="", help="Class of machines on which a task runs alike; default: its speed.")
-@click.option("--lease", help="Silence after which it counts as down: 30s, 1m, ...; default: the engine tells.")
+@click.option("--lease", help="How long it may be silent before it is lost, as 30s; default that of the server.")
 @as_json
 @asks_server
 def add(
@@ -42,7 +42,7 @@ def add(
     tell(change, as_json, "is in service", "was in service with these terms already")
 
 
-@node.command()
+@node.command(short_help="Let a node start nothing more.")
 @click.argument("name")
 @as_json
 @asks_server
@@ -53,7 +53,7 @@ def drain(reach: Reach, name: str, as_json: bool) -> None:
     tell(change, as_json, "drains", "drains already")
 
 
-@node.command()
+@node.command(short_help="Drain a node, wait until it has left.")
 @click.argument("name")
 @click.option("--at-once", is_flag=True, help="End what runs there; it is redone elsewhere.")
 @as_json
@@ -69,7 +69,7 @@ def remove(reach: Reach, name: str, at_once: bool, as_json: bool) -> None:
     tell(change, as_json, "has left", "has left")
 
 
-@node.command()
+@node.command(short_help="Give a node more or fewer slots.")
 @click.argument("name")
 @click.option("--slots", required=True, type=one_or_more, help="How many slots it shall have.")
 @click.option("--at-once", is_flag=True, help="End what runs on slots that go; it is redone elsewhere.")

@@ -42,6 +42,8 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
     from headway.sim.experiment import run
     from headway.traces.transforms import from_zero, scale_times
 
+    if not scale > 0:
+        raise InvalidInput("--scale", scale, "a number above 0")
     with reach() as client:
         nodes = client.nodes()
         slots = sum(len(node.slots) for node in nodes)
@@ -80,7 +82,7 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
         told = {name: {key: metrics[key] for key in MEASURES} for name, metrics in both(live, simulated).items()}
         click.echo(to_json({"policy": policy, "jobs": len(workload), "scale": scale, **told}), nl=False)
     else:
-        click.echo(f"{len(workload)} jobs have ended under {policy}.")
+        click.echo(f"{len(workload)} jobs have ended under {policy}. Times are in seconds, as the server had them.")
         print_differences(live, simulated, MEASURES)
         failed = live["jobs"] - live["jobs_succeeded"]
         if failed:

@@ -191,9 +191,12 @@ def period_in(text: str | None) -> float | None:
     """
     if text is None or text == "none":
         return None if text is None else 0.0
-    seconds = seconds_in(text, "period")
+    try:
+        seconds = seconds_in(text, "period")
+    except InvalidInput:
+        seconds = 0.0
     if seconds <= 0:
-        raise InvalidInput("period", text, "more than 0, as 30s or 5m, or none")
+        raise InvalidInput("--period", text, "more than 0, as 30s or 5m, or none")
     return seconds
 
 

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 @click.option("--lease", default="10s", show_default=True, help="How long a node may be silent before it is lost.")
 @click.option("--check-every", help="The status checker's period, 0: off; default as it was before, first 5s.")
 @click.option(
-    "--retention", default="1d", show_default=True, help="How long acknowledged results are kept, as 1.5h; 0."
+    "--retention",
+    default="1d",
+    show_default=True,
+    help="How long acknowledged results are kept, as 1.5h; 0: not at all.",
 )
 @click.option("--keep-unacknowledged", help="How long results are kept that nobody acknowledges; default for ever.")
 @click.option("--upload-max", default=16384, show_default=True, type=click.IntRange(min=0), help="MiB of an upload.")

@@ -160,7 +160,7 @@ class Line:
 
     def _silence(self, error: Exception) -> Unreachable:
         return Unreachable(
-            f"no server answers at {self._url}: {error}",
+            f"no server answers at {self._url}: {error.__cause__ or error}",
             "Start it with `headway up`, or look whether --url, --data or HEADWAY_URL name the one you mean.",
         )
 

@@ -53,5 +53,6 @@ class Gang:
             )
         else:
             first = members[self.failed]
-            ending = msgspec.structs.replace(first, detail=f"member {self.failed}: {first.detail}".rstrip(": "))
+            what = first.detail or first.outcome.value
+            ending = msgspec.structs.replace(first, detail=f"member {self.failed}: {what}")
         return Ended(*self.key, ending, members)

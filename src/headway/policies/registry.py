@@ -61,7 +61,8 @@ def _load(entry: EntryPoint) -> PolicyFactory:
     try:
         factory: PolicyFactory = entry.load()
     except Exception as raised:
-        raise HeadwayError(f"policy {entry.name} cannot be loaded: {raised}", f"It is {entry.value}.") from raised
+        hint = f"It is {entry.value}. A server that was started before this was installed must be started again."
+        raise HeadwayError(f"policy {entry.name} cannot be loaded: {raised}", hint) from raised
     return factory
 
 

@@ -92,9 +92,9 @@ def _live(fails: bool, tell: Tell, over: Event) -> Schedule:
             replayed.submit()
             if fails and not over.wait(down - time.monotonic()):
                 with switched_off(folder, server["pid"], failure.failing()):
-                    tell(f"{len(failure.failing())} machines are down.")
+                    tell(f"{len(failure.failing())} nodes are down, with six of the eight slots.")
                     over.wait(back - time.monotonic())
-                tell("They can come back.")
+                tell("The nodes can come back.")
             _see_ended(replayed, over)
         return history(folder, registry.find)
 
