@@ -94,6 +94,7 @@ def test_what_is_left_out_is_as_the_model_has_it() -> None:
     [
         wire.NewJob(wire.Commands((COMMAND,)), tasks=5),
         wire.NewJob(wire.Commands((COMMAND,) * 5), tasks=5),
+        wire.NewJob(wire.Commands((wire.Command(("true",), outputs={"a": "headway:", "b": "headway:"}),))),
         wire.NewJob(wire.Commands((COMMAND,) * 5), kind="rigid", width=5),
         wire.NewJob(wire.Calls(("f",), (b"",) * 5), tasks=5),
         wire.NewJob(wire.Calls(("f",), (b"",)), kind="rigid", width=5),
@@ -111,6 +112,10 @@ def test_work_for_every_task_is_let_through(job: wire.NewJob) -> None:
         (wire.Commands(()), r"work\.commands is 0"),
         (wire.Commands((wire.Command(()),)), r"work\.commands\[0\]\.argv is \(\)"),
         (wire.Commands((wire.Command(("",)),)), r"work\.commands\[0\]\.argv is \(''"),
+        (
+            wire.Commands((wire.Command(("true",), outputs={"a": "/one", "b": "/two", "c": "/two"}),)),
+            r"work\.commands\[0\]\.outputs is '/two'; allowed: one output at each URL",
+        ),
         (wire.Calls(("f",), (b"",)), r"work\.args is 1; allowed: one a task \(3\)"),
         (wire.Calls((), (b"",) * 3), r"work\.functions is \(\)"),
         (wire.Calls(("f",), (b"",) * 3, (0,)), r"work\.chosen is 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection
 from typing import Literal
 
@@ -174,6 +175,10 @@ def check_work(job: NewJob, *, field: str = "work") -> None:
                     if not path or path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")):
                         allowed = "a path within the attempt's folder, such as data/one.csv"
                         raise InvalidInput(f"{field}.commands[{number}].{name}", path, allowed)
+            if len(command.outputs) > 1:
+                urls = Counter(url for url in command.outputs.values() if not url.startswith("headway:"))
+                for url in (url for url, times in urls.items() if times > 1):
+                    raise InvalidInput(f"{field}.commands[{number}].outputs", url, "one output at each URL")
         return
     if len(work.args) != count and not (rigid and len(work.args) == 1):
         raise InvalidInput(f"{field}.args", len(work.args), f"one a {each} ({count})")
