@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -250,6 +251,21 @@ def _duration(seconds: float, field: str) -> Duration:
         raise InvalidInput(field, seconds, "a finite number of seconds") from error
 
 
+def _number(value: Any, field: str) -> float:
+    """A number of whatever kind, NumPy's among them, as it can be sent."""
+    try:
+        return float(value + 0.0)  # text, which float() alone would read, is none
+    except (TypeError, OverflowError) as error:
+        raise InvalidInput(field, value, "a finite number") from error
+
+
+def _whole(value: Any, field: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise InvalidInput(field, value, "a whole number") from error
+
+
 def described(job: Job, now: Instant | None = None) -> tuple[NewJob, dict[str, bytes]]:
     """A job as it is sent, and its functions as blobs by name.
 
@@ -289,21 +305,21 @@ def new_job(job: Job, work: Work, tasks: int, plan: tuple[TaskSpec, ...] = (), n
         work,
         kind=job.kind.name.lower(),  # type: ignore[arg-type]  # the three names are the three kinds
         tasks=1 if rigid else tasks,
-        width=(tasks if job.width is None else job.width) if rigid else 1,
+        width=(tasks if job.width is None else _whole(job.width, "width")) if rigid else 1,
         release=instant(job.release, "release", now),
         estimate=duration(job.estimate, "estimate"),
         due=instant(job.due, "due", now),
-        priority=job.priority,
-        rate=job.rate,
+        priority=_number(job.priority, "priority"),
+        rate=_number(job.rate, "rate"),
         shape=shape,
         user=job.user,
         name=job.name,
-        workload=job.workload,
-        retries=job.retries,
+        workload=None if job.workload is None else _number(job.workload, "workload"),
+        retries=_whole(job.retries, "retries"),
         time_limit=duration(job.time_limit, "time_limit"),
-        memory_limit=job.memory_limit,
+        memory_limit=None if job.memory_limit is None else _whole(job.memory_limit, "memory_limit"),
         plan=plan,
-        sizes=tuple(job.sizes),
+        sizes=tuple(_number(size, f"sizes[{place}]") for place, size in enumerate(job.sizes)),
         profile={kind: _duration(seconds, f"profile[{kind!r}]") for kind, seconds in job.profile.items()},
         preemptible=job.preemptible,
     )

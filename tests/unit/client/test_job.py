@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 from headway import HeadwayError, Job, Task, TaskFailed, wire
@@ -84,6 +86,32 @@ def test_every_term_is_sent() -> None:
 def test_a_profile_that_is_none() -> None:
     with pytest.raises(InvalidInput, match=r"profile\['xeon'\] is None; allowed: a finite number of seconds"):
         sent(Job("j", [Task(len, "a")], profile={"xeon": None}))  # type: ignore[dict-item]  # a slip of the user's
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"priority": "high"}, "priority is 'high'; allowed: a finite number"),
+        ({"priority": "5"}, "priority is '5'; allowed: a finite number"),
+        ({"rate": None}, "rate is None; allowed: a finite number"),
+        ({"workload": 10**400}, "workload is 10.*; allowed: a finite number"),
+        ({"sizes": (1, "big")}, r"sizes\[1\] is 'big'; allowed: a finite number"),
+        ({"retries": 1.5}, "retries is 1.5; allowed: a whole number"),
+        ({"memory_limit": "1G"}, "memory_limit is '1G'; allowed: a whole number"),
+        ({"width": 2.5}, "width is 2.5; allowed: a whole number"),
+    ],
+)
+def test_a_term_of_another_type_is_named(terms: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        sent(Job("j", [Task(len, "a")], **terms))
+
+
+def test_terms_may_be_numbers_of_numpy() -> None:
+    array = np.array([3, 1])
+    job = Job(tasks=[Task(len, "a")], priority=array[0], rate=array.mean(), retries=array[0], sizes=array[:1])
+    new = sent(job)
+    assert msgspec.msgpack.decode(wire.encode(new), type=wire.NewJob) == new
+    assert (new.priority, new.rate, new.retries, new.sizes) == (3.0, 2.0, 3, (3.0,))
 
 
 def test_a_workflow_knows_what_comes_before_what() -> None:
