@@ -733,7 +733,7 @@ async def test_slots_that_go_take_their_processes_with_them(trial: Trial, tmp_pa
     await until(lambda: len(agent.children()) == 2)
     trial.engine.resize("n", 1, at_once=True)
     assert (await trial.ended(keys[1])).ending.outcome is Outcome.KILLED
-    assert all(gone(pid) for pid in pids[3:])
+    await until(lambda: all(gone(pid) for pid in pids[3:]))
     await until(lambda: len(agent.children()) == 1)
     trial.engine.resize("n", 2)
     assert await trial.value(trial.call(add, 1, 1, slots=(1,), key=(2, 0, 1))) == 2

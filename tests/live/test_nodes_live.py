@@ -58,12 +58,12 @@ class Up:
                 words = process.cmdline()
                 if "headway.engines.local_guard" in words and words[4] == node and str(self.data) in words[5]:
                     parent = process.parent()
-                    found += [process] if parent is not None and parent.cmdline() == words else []
+                    found += [(process, parent.pid)] if parent is not None and parent.cmdline() == words else []
             except psutil.NoSuchProcess:
                 continue
         # The processes of slots are forked by the agent in turn.
-        pids = {process.pid for process in found}
-        return [process for process in found if process.ppid() not in pids]
+        pids = {process.pid for process, _ in found}
+        return [process for process, parent in found if parent not in pids]
 
 
 @pytest.fixture
