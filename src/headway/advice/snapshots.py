@@ -12,7 +12,7 @@ from headway.model.instant import NEVER
 from headway.model.job import Kind, flaw
 from headway.model.node import node_flaw
 
-SLOTS_MAX: Final = 1_000_000
+SLOTS_MAX: Final = 100_000
 """Slots that a snapshot may have."""
 
 _TIME: Final = "an instant, less than 2**62 from zero"

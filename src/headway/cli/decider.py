@@ -31,7 +31,7 @@ def decider(policy: str, host: str, port: int, token_file: str | None, as_json: 
     find(policy)
     token = "" if token_file is None else token_of(Path(token_file))
     offers = tuple(
-        PolicyOffer(offer.name, offer.summary, {known.name: _plain(known.default) for known in offer.parameters})
+        PolicyOffer(offer.name, offer.summary, {known.name: known.plain for known in offer.parameters})
         for offer in installed()
     )
 
@@ -39,13 +39,8 @@ def decider(policy: str, host: str, port: int, token_file: str | None, as_json: 
         if as_json:
             click.echo(json.dumps({"url": url, "policy": policy, "pid": os.getpid()}))
             return
+        if not token and host not in ("127.0.0.1", "::1", "localhost"):
+            click.echo("Whoever reaches it may ask: --token-file FILE demands a token.", err=True)
         click.echo(f"A decider answers at {url}, by default with the policy {policy}; ctrl-c ends it.")
 
     run(Decider(find, offers, policy, token=token, token_file=token_file or ""), host, port, say)
-
-
-def _plain(value: object) -> str | int | float | bool:
-    """A parameter's default as JSON has it."""
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return str(value)
-    return value if isinstance(value, str | int | float | bool) else str(value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import click
 
 from headway.cli.show import as_json, print_json, print_table
@@ -22,7 +20,7 @@ def policies(as_json: bool) -> None:
                 {
                     "policy": offer.name,
                     "summary": offer.summary,
-                    "parameters": {known.name: _as_json(known.default) for known in offer.parameters},
+                    "parameters": {known.name: known.plain for known in offer.parameters},
                 }
                 for offer in offers
             ]
@@ -32,8 +30,3 @@ def policies(as_json: bool) -> None:
         (offer.name, offer.summary, ", ".join(f"{p.name}={p.default}" for p in offer.parameters)) for offer in offers
     ]
     print_table(("policy", "what it does", "parameters"), rows, fold=("what it does", "parameters"))
-
-
-def _as_json(default: object) -> object:
-    """A default as JSON can hold it: infinity as the text that is given for it."""
-    return str(default) if isinstance(default, float) and math.isinf(default) else default

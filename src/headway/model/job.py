@@ -21,6 +21,9 @@ COUNT_MAX: Final = 2**31 - 1
 SIZE_RANGE: Final = (1e-18, 1e18)
 """What the size of a task may be, in whatever unit, and a workload at most: sums and shares of them remain numbers."""
 
+NAME_MAX: Final = 1000
+"""Characters of a job's name, and of its user's."""
+
 BYTES_MAX: Final = 2**62
 """More memory than any node has; no limit may be that high."""
 
@@ -131,6 +134,8 @@ def flaw(job: JobSpec) -> str | None:
         (job.width >= 1, "width", job.width, "1 or more"),
         (job.kind is not Kind.RIGID or job.tasks == 1, "tasks", job.tasks, "1 for a rigid job"),
         (job.kind is Kind.RIGID or job.width == 1, "width", job.width, "1 unless the job is rigid"),
+        (len(job.name) <= NAME_MAX, "name", f"{len(job.name)} characters", f"at most {NAME_MAX}"),
+        (len(job.user) <= NAME_MAX, "user", f"{len(job.user)} characters", f"at most {NAME_MAX}"),
         (0 <= job.release < NEVER, "release", job.release, f"0 or later, {_TIME}"),
         (
             job.estimate is None or 0 <= job.estimate < NEVER,

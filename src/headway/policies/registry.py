@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +39,13 @@ class Parameter:
     name: str
     default: object
     required: bool = False
+
+    @property
+    def plain(self) -> str | int | float | bool:
+        """The default as JSON can hold it: infinity as the text that is given for it."""
+        default = self.default
+        is_plain = isinstance(default, str | int) or (isinstance(default, float) and math.isfinite(default))
+        return default if is_plain else str(default)  # type: ignore[return-value]  # it is one of them
 
 
 @dataclass(frozen=True, slots=True)

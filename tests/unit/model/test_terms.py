@@ -34,6 +34,8 @@ def test_plain_jobs_have_no_flaw(job: JobSpec) -> None:
         (BAG, {"width": 2}, "width is 2; allowed: 1 unless the job is rigid"),
         (RIGID, {"width": 0}, "width is 0; allowed: 1 or more"),
         (RIGID, {"tasks": 2}, "tasks is 2; allowed: 1 for a rigid job"),
+        (BAG, {"name": "n" * 1001}, "name is '1001 characters'; allowed: at most 1000"),
+        (BAG, {"user": "u" * 1001}, "user is '1001 characters'; allowed: at most 1000"),
         (BAG, {"release": -1}, "release is -1; allowed: 0 or later"),
         (BAG, {"estimate": -1}, "estimate is -1; allowed: 0 or more"),
         (BAG, {"priority": math.nan}, "priority is nan; allowed: a finite number"),
