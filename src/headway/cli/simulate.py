@@ -20,6 +20,7 @@ from headway.cli.trace import Trace, names_trace
 from headway.errors import HeadwayError
 from headway.metrics import summarise, to_json, write_schedule
 from headway.model.actions import JobStatus
+from headway.model.instant import to_seconds
 from headway.model.node import NodeSpec
 from headway.model.schedule import NOT_YET, Schedule
 
@@ -138,7 +139,7 @@ def print_metrics(metrics: Mapping[str, Mapping[str, Any]], schedules: Mapping[s
     """The measures most asked for, a row a policy, or a column where rows are too wide for the terminal.
 
     Those that say nothing of this workload are left out. Below, what the means hide:
-    jobs that did not succeed, and parts of plans that were refused.
+    jobs that did not succeed, work that was lost, and parts of plans that were refused.
     """
     told = list(metrics.values())
     has_due = any(one["jobs_due"] for one in told)
@@ -167,6 +168,9 @@ def _remarks(done: Schedule) -> Iterator[str]:
             yield f"1 job {one}; its {missing} is in no mean."
         elif jobs:
             yield f"{jobs:,} jobs {many}; their {missing}s are in no mean."
+    if done.kills:
+        attempts = "1 attempt was" if done.kills == 1 else f"{done.kills:,} attempts were"
+        yield f"{attempts} killed and redone; the utilisation has {span(to_seconds(done.lost))} of slot time lost so."
     if done.refusals:
         rules = ", ".join(f"{rule}: {count:,}" for rule, count in sorted(done.refused.items()))
         parts = "1 part of its plans was" if done.refusals == 1 else f"{done.refusals:,} parts of its plans were"

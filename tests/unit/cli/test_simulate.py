@@ -11,6 +11,7 @@ import pytest
 
 from headway.cli import simulate as module
 from headway.model.actions import JobStatus
+from headway.model.instant import SECOND
 from headway.model.job import Kind
 from headway.model.plan import Plan
 from headway.model.schedule import NOT_YET, STATUSES, schedule_of
@@ -150,12 +151,15 @@ def test_jobs_that_ended_badly_are_said_each_by_what_became_of_them() -> None:
         status=[STATUSES.index(status) for status in became],
         capacity=5,
         refused={"job_unknown": 1},
+        kills=1234,
+        lost=90 * SECOND,
     )
     assert list(module._remarks(done)) == [
         "1 job never ended; its wait is in no mean.",
         "1 job started but never ended; its response time is in no mean.",
         "1 job failed; its response time is in no mean.",
         "1 job was cancelled; its response time is in no mean.",
+        "1,234 attempts were killed and redone; the utilisation has 90 s of slot time lost so.",
         "1 part of its plans was refused (job_unknown: 1).",
     ]
 
