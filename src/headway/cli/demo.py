@@ -197,7 +197,7 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
     Raises:
         HeadwayError: a file cannot be written, or a job did not end.
     """
-    from headway.cli.simulate import make_folder, print_metrics, write_out
+    from headway.cli.simulate import RunProgress, make_folder, print_metrics, write_out
     from headway.config import uniform_cluster
     from headway.metrics import summarise
     from headway.sim.experiment import run
@@ -214,7 +214,10 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
         write_workload(workload, out / file)
         tell(f"{len(workload):,} jobs of a made-up log on {SLOTS_SIMULATED} slots, as {kind}:")
         begin = time.perf_counter()
-        schedules = {policy: run(workload, nodes, policy, record=True) for policy in policies}
+        schedules = {}
+        for policy in policies:
+            with RunProgress(policy) as progress:
+                schedules[policy] = run(workload, nodes, policy, record=True, progress=progress)
         spent = time.perf_counter() - begin
         metrics = {policy: summarise(schedule) for policy, schedule in schedules.items()}
         for policy, measured in metrics.items():

@@ -38,7 +38,7 @@ COLUMNS: Final = {
 }
 """What the table shows, by heading."""
 
-QUIET_SECONDS: Final = 1.0
+QUIET_SECONDS: Final = 0.5
 """A run that takes no longer shows no progress."""
 
 PICTURE_ATTEMPTS_MAX: Final = 200_000
@@ -85,7 +85,7 @@ def simulate(
     drawn = out is not None and int(workload.tasks.sum()) <= PICTURE_ATTEMPTS_MAX
     schedules = {}
     for text in policies:
-        with _Progress(text) as progress:
+        with RunProgress(text) as progress:
             schedules[text] = run(workload, nodes, text, decider=decider or "", record=drawn, progress=progress)
     metrics = {text: summarise(done) for text, done in schedules.items()}
     written = []
@@ -250,7 +250,7 @@ def _named(path: Path, policy: str) -> Path:
     return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9.]+', '-', policy).strip('-')}{path.suffix}")
 
 
-class _Progress:
+class RunProgress:
     """One line on the terminal that says how far a long run is."""
 
     def __init__(self, policy: str) -> None:

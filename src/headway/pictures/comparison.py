@@ -66,7 +66,8 @@ def _bars(axes: Axes, name: str, policies: Sequence[str], values: Sequence[float
     axes.barh(heights, lengths, height=0.66, color=[COLOURS[place % len(COLOURS)] for place in range(len(values))])
     above = [value for value in lengths if value > 0]
     if above and max(above) > _MAGNITUDES * min(above):
-        axes.set_xscale("symlog", linthresh=min(above))
+        decade = math.floor(math.log10(min(above)))  # whole, so that no tick stands beside that of 0
+        axes.set_xscale("symlog", linthresh=10.0**decade)
     else:
         axes.locator_params(axis="x", nbins=5)
     for height, value, length in zip(heights, values, lengths, strict=True):

@@ -216,14 +216,14 @@ def test_the_recipe_is_fixed_by_its_seed(headway: Any, tmp_path: Path) -> None:
 def test_progress_of_a_long_run_is_one_line_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with module._Progress("easy") as say:
+    with module.RunProgress("easy") as say:
         assert say is None
     monkeypatch.setattr(module.sys.stderr, "isatty", lambda: True)
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    with module._Progress("easy") as say:
+    with module.RunProgress("easy") as say:
         assert say is not None
-        now[0] = 0.5
+        now[0] = 0.4
         say(10, 1000)
         assert capsys.readouterr().err == ""
         now[0] = 10.0
