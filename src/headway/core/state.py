@@ -219,7 +219,9 @@ class State(Snapshot):
 
     def _expected_end(self, job: JobView, task: int, slots: Slots) -> Instant:
         """When an attempt that starts now is expected to end, from its last checkpoint if it has one."""
-        return self.now + max(0, self.time_of(job, task, slots) - job.kept.get(task, 0))
+        alike = self.uniform and not job.mean_size and job.kind is not Kind.WORKFLOW
+        run_time = job.estimate if alike else self.time_of(job, task, slots)
+        return self.now + (max(0, run_time - job.kept.get(task, 0)) if job.kept else run_time)
 
     def end(self, attempt: AttemptView, outcome: Outcome) -> None:
         """An attempt has ended: decide what becomes of its task, then pass its slots on."""

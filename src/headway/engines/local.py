@@ -102,6 +102,7 @@ class LocalEngine:
         self._orphaned_after = orphaned_after
         self._nodes: dict[str, LocalNode] = {}
         self._attempts: dict[AttemptKey, LocalNode | Gang] = {}
+        self._saving: set[JobId] = set()
         self._tending: dict[str, asyncio.Task[None]] = {}
         self._listening: asyncio.Task[None] | None = None
         self._early: list[Report] | None = []
@@ -209,7 +210,11 @@ class LocalEngine:
                 node.acknowledge((job, task, attempt))
 
     def forget(self, job: JobId, task: int | None = None) -> None:
-        """Remove a folder, if it is there."""
+        """Remove a folder, if it is there; that of a task nobody knows to have saved goes with its job's."""
+        if task is not None and job not in self._saving:
+            return
+        if task is None:
+            self._saving.discard(job)
         path = f"{self._checkpoints}/{job}" if task is None else f"{self._checkpoints}/{job}/{task}"
         if os.path.exists(path):
             self._loop.run_in_executor(None, local_checkpoints.remove, path)
@@ -259,6 +264,7 @@ class LocalEngine:
         """A member has saved a checkpoint; a gang has when all its members have."""
         key = (message.job, message.task, message.attempt)
         held = self._attempts.get(key)
+        self._saving.add(message.job)
         if isinstance(held, Gang):
             held.saved.add(message.rank)
             if len(held.saved) < len(held.parts):
@@ -438,7 +444,9 @@ class LocalEngine:
         for fence in (self._root / "fences").iterdir():  # of tasks that were ended when nobody could take it down
             if not any(fence.name.startswith(f"{job}.{task}.") for job, task, _ in running):
                 fence.unlink()
-        return Found(frozenset(running), tuple(ended), local_checkpoints.jobs(self._checkpoints))
+        saved = local_checkpoints.jobs(self._checkpoints)
+        self._saving.update(saved)
+        return Found(frozenset(running), tuple(ended), saved)
 
     async def _tend(self, node: LocalNode) -> None:
         """Start a node anew each time it is lost, at once or, if it keeps dying, after a while."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from headway.model.instant import Duration
@@ -22,6 +23,11 @@ class SlotStatus(Enum):
     OCCUPIED = "occupied"
     BUSY = "busy"
     DOWN = "down"
+
+
+@lru_cache(maxsize=1024)
+def _class_of_speed(speed: float) -> str:
+    return f"speed={speed:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,7 @@ class NodeSpec:
         >>> NodeSpec("a", speed=1.5).node_class
         'speed=1.5'
         """
-        return self.kind or f"speed={self.speed:g}"
+        return self.kind or _class_of_speed(self.speed)
 
     def slots_for(self, cores: int) -> int:
         """How many slots of this node a task holds that wants `cores` cores; may exceed `slots`: it never fits."""

@@ -238,7 +238,7 @@ class JobView:
 
     def time_on(self, node: NodeSpec) -> Duration:
         """Expected run time of a task of mean size on a slot of this node."""
-        known = self.times.get(node.node_class)
+        known = self.times.get(node.node_class) if self.times else None
         if known is not None:
             return known.mean
         return self.estimate if node.speed == 1.0 else min(-int(-self.estimate // node.speed), LONGEST)
