@@ -486,7 +486,8 @@ async def test_killing_a_gang_that_runs_and_one_that_waits(trial: Trial, tmp_pat
     for key in (waiting, running):
         trial.engine.kill(*key)
         ended = await trial.ended(key)
-        assert (ended.ending.outcome, ended.ending.detail) == (Outcome.KILLED, "member 0: killed")
+        assert ended.ending.outcome is Outcome.KILLED
+        assert ended.ending.detail in ("member 0: killed", "member 1: killed")  # whichever ended first
         assert [member.outcome for member in ended.members] == [Outcome.KILLED] * 2
     assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
 
