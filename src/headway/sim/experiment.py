@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from headway.model.instant import Duration
 from headway.model.job import ESTIMATE_DEFAULT
@@ -11,9 +11,8 @@ from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.workload import Workload
 from headway.policies import registry
-from headway.sim.decider import decider_at
 from headway.sim.faults import Outage
-from headway.sim.kernel import Progress, Simulation
+from headway.sim.kernel import Decider, Progress, Simulation
 from headway.sim.world import World
 
 
@@ -46,7 +45,7 @@ def run(
         InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
         NoAdvice: the decider gives no plan.
     """
-    with decider_at(decider) if decider else nullcontext() as asked:
+    with _asked(decider) if decider else nullcontext() as asked:
         simulation = Simulation(
             workload,
             nodes,
@@ -60,3 +59,10 @@ def run(
             record=record,
         )
         return simulation.run(progress)
+
+
+def _asked(url: str) -> AbstractContextManager[Decider]:
+    """The decider at a URL; what asking takes is loaded only where one is asked, for it takes a tenth of a second."""
+    from headway.sim.decider import decider_at
+
+    return decider_at(url)
