@@ -85,6 +85,7 @@ def made(log: Log) -> Workload:
         rate=np.ones(jobs),
         user=np.array([str(user) for user in chance.zipf(1.6, jobs) % 300], dtype=object),
         kind=np.full(jobs, Kind.RIGID, dtype=np.int8),
+        cpu=np.full(jobs, np.nan),
     )
     loaded = with_load(plain, log.load, log.slots)
     return replace(loaded, release=loaded.release // SECOND * SECOND)

@@ -17,7 +17,7 @@ from headway.core.record import StateRecord, slots_in
 from headway.errors import HeadwayError, did_you_mean
 from headway.model.instant import NEVER, Instant
 from headway.model.job import Kind
-from headway.model.plan import AllocationRecord, Plan, PlanRecord, Promise, Reason, Waiting
+from headway.model.plan import AllocationRecord, ClaimWord, Plan, PlanRecord, Promise, Reason, TierWord, Waiting
 from headway.wire import Answer, Number, Request, Route
 
 When = Annotated[int, msgspec.Meta(ge=-NEVER, le=NEVER)]
@@ -64,7 +64,9 @@ class AllocationText(Answer, frozen=True, omit_defaults=True):
     job: Number
     slots: tuple[Number, ...]
     task: Number | None = None
-    claim: Literal["free", "after", "kill"] = "free"
+    claim: ClaimWord = "free"
+    tier: TierWord = "foreground"
+    seats: tuple[Number, ...] = ()
 
 
 class PromiseText(Answer, frozen=True, omit_defaults=True):
@@ -223,7 +225,10 @@ def plan_text(plan: Plan, now: Instant | None = None) -> PlanText:
     """A plan as it is sent, in answer to a snapshot of this instant."""
     kept = PlanRecord.of(plan)
     return PlanText(
-        tuple(AllocationText(wanted.job, wanted.slots, wanted.task, wanted.claim) for wanted in kept.allocations),
+        tuple(
+            AllocationText(wanted.job, wanted.slots, wanted.task, wanted.claim, wanted.tier, wanted.seats)
+            for wanted in kept.allocations
+        ),
         tuple(PromiseText(start.job, start.start, start.slots, start.task) for start in kept.promises),
         tuple(WaitingText(said.job, cast(ReasonName, said.reason.name), said.start) for said in kept.waiting),
         kept.wake,
@@ -245,7 +250,10 @@ def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
     if text.now is not None and text.now != snapshot.now:
         raise NoAdvice(f"its answer is about the instant {text.now}, the question was about {snapshot.now}")
     plan = PlanRecord(
-        tuple(AllocationRecord(wanted.job, wanted.slots, wanted.task, wanted.claim) for wanted in text.allocations),
+        tuple(
+            AllocationRecord(wanted.job, wanted.slots, wanted.task, wanted.claim, wanted.tier, wanted.seats)
+            for wanted in text.allocations
+        ),
         tuple(Promise(kept.job, kept.start, kept.slots, kept.task) for kept in text.promises),
         tuple(Waiting(said.job, Reason[said.reason], said.start) for said in text.waiting),
         text.wake,

@@ -9,6 +9,7 @@ from headway.model.events import Outcome
 from headway.model.instant import Instant
 from headway.model.job import JobId
 from headway.model.slots import Slots
+from headway.model.tier import Tier
 
 
 class JobStatus(Enum):
@@ -40,12 +41,18 @@ class Launch:
     Owed in reply: `TaskStarted` where the node reports starts, then `TaskEnded`; or `TaskEnded` with `REFUSED`.
     A rigid job is one task on all its slots. `attempt` counts from 1 for each task; later answers with an older
     number are ignored.
+
+    Attributes:
+        tier: which of the two places of its slots it has.
+        seats: the slots in the order of its processes; empty: rising.
     """
 
     job: JobId
     task: int
     attempt: int
     slots: Slots
+    tier: Tier = Tier.FOREGROUND
+    seats: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,32 @@ class Kill:
     job: JobId
     task: int
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """End an attempt, keeping what it has done, for it goes on elsewhere.
+
+    Owed in reply: `TaskSaved` if it saved something, then `TaskEnded`, `KILLED` unless it ended before.
+    """
+
+    job: JobId
+    task: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTier:
+    """Give a running attempt the other place on its slots, without restarting it.
+
+    Several of one event exchange places: the first may go where the next one still is. Owed in reply: nothing, or
+    `TierRefused`.
+    """
+
+    job: JobId
+    task: int
+    attempt: int
+    tier: Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +128,4 @@ class Consult:
     question: int
 
 
-Action = Launch | Kill | Settle | Conclude | Consult | Wake
+Action = Launch | Kill | Suspend | ChangeTier | Settle | Conclude | Consult | Wake

@@ -13,6 +13,7 @@ from headway.model.instant import Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.node import NodeSpec
 from headway.model.plan import PlanRecord
+from headway.model.tier import Tier
 
 
 class Outcome(Enum):
@@ -90,6 +91,21 @@ class TaskEnded:
     task: int
     attempt: int
     outcome: Outcome = Outcome.SUCCEEDED
+
+
+@dataclass(frozen=True, slots=True)
+class TierRefused:
+    """The engine could not give an attempt the other place on its slots: it runs on where it was.
+
+    Attributes:
+        tier: the one it was to have.
+    """
+
+    at: Instant
+    job: JobId
+    task: int
+    attempt: int
+    tier: Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +267,7 @@ Event = (
     | TaskStarted
     | TaskEnded
     | TaskSaved
+    | TierRefused
     | NodeJoined
     | NodeDown
     | NodeUp

@@ -102,6 +102,10 @@ class JobSpec:
             that it does not name, `estimate` and the node's speed count.
         preemptible: whether its running tasks may be killed to make room for another job.
         fetches: whether its tasks first wait for input that is fetched: until they start, their slots are occupied.
+        cpu: the share of a processor that its processes would use on one of their own, 0 to 1, as far as it is known:
+            one value for all of them, or one for each process of a rigid job; empty: unknown.
+        movable: whether its tasks save what they have done when they are asked to move to other slots. Those that have
+            saved a checkpoint can be moved in any case.
     """
 
     id: JobId
@@ -125,6 +129,8 @@ class JobSpec:
     profile: tuple[tuple[str, Duration], ...] = ()
     preemptible: bool = True
     fetches: bool = False
+    cpu: tuple[float, ...] = ()
+    movable: bool = False
 
 
 def flaw(job: JobSpec) -> str | None:
@@ -184,6 +190,11 @@ def flaw(job: JobSpec) -> str | None:
     for number, size in enumerate(job.sizes):
         if not SIZE_RANGE[0] <= size <= SIZE_RANGE[1]:
             return f"sizes[{number}] is {size!r}; allowed: " + "{:g} to {:g}".format(*SIZE_RANGE)
+    if len(job.cpu) not in (0, 1, job.width):
+        return f"cpu has {len(job.cpu)} values; allowed: none, one for all, or one a process ({job.width})"
+    for number, use in enumerate(job.cpu):
+        if not 0 <= use <= 1:
+            return f"cpu[{number}] is {use!r}; allowed: 0 to 1, a share of a processor"
     for node_class, time in job.profile:
         if not 0 <= time < NEVER:
             return f"profile[{node_class}] is {time!r}; allowed: 0 or more, {_TIME}"

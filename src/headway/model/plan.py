@@ -12,10 +12,11 @@ from typing import Final, Literal
 from headway.model.instant import Instant
 from headway.model.job import JobId
 from headway.model.slots import Slots, numbers, of_numbers
+from headway.model.tier import Tier
 
 
 class Claim(IntEnum):
-    """How slots are obtained from whoever runs there."""
+    """How slots are obtained from whoever runs there; of a job that runs elsewhere, also how it comes to them."""
 
     FREE = 0
     """Nobody runs there: slots that are not available make the core refuse the allocation."""
@@ -24,7 +25,13 @@ class Claim(IntEnum):
     """The running task ends first (Lin14 figure 3.2)."""
 
     KILL = 2
-    """The running task is killed, to be redone later (Lin14 4.4)."""
+    """The running task is killed, to be redone later (Lin14 4.4); a job that moves is killed and starts anew."""
+
+    MIGRATE = 3
+    """The running task saves what it has done and ends, to go on later; a job that moves goes on at once (MEASY14)."""
+
+    SWAP = 4
+    """The tiers of the same slots are exchanged: who runs in the foreground there goes to the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +45,18 @@ class Allocation:
             slot with `KILL`. A rigid job holds `width` slots or none. The empty set takes away what the job holds.
         task: None for the whole job; a task number to place this one task, whose slots return when it ends.
         claim: how slots are obtained on which something runs.
+        tier: which of the places of these slots it shall have. A rigid job or a single task that runs is moved: to the
+            other tier of the slots it has without being restarted, to other slots as `claim` says (`KILL`, `MIGRATE`).
+            What runs on under an allocation of a whole bag is always in the foreground.
+        seats: a rigid job's slots in the order of its processes, each slot once; empty: rising.
     """
 
     job: JobId
     slots: Slots
     task: int | None = None
     claim: Claim = Claim.FREE
+    tier: Tier = Tier.FOREGROUND
+    seats: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +119,22 @@ class Plan:
     waiting: list[Waiting] = field(default_factory=list)
     wake: Instant | None = None
 
-    def hold(self, job: JobId, slots: Slots, claim: Claim = Claim.FREE) -> None:
-        """From now on the job holds exactly these slots; a rigid job starts on them."""
-        self.allocations.append(Allocation(job, slots, None, claim))
+    def hold(
+        self,
+        job: JobId,
+        slots: Slots,
+        claim: Claim = Claim.FREE,
+        tier: Tier = Tier.FOREGROUND,
+        seats: tuple[int, ...] = (),
+    ) -> None:
+        """From now on the job holds exactly these slots; a rigid job starts on them, or moves there."""
+        self.allocations.append(Allocation(job, slots, None, claim, tier, seats))
 
-    def place(self, job: JobId, task: int, slots: Slots, claim: Claim = Claim.FREE) -> None:
-        """This one task starts on these slots and gives them back when it ends."""
-        self.allocations.append(Allocation(job, slots, task, claim))
+    def place(
+        self, job: JobId, task: int, slots: Slots, claim: Claim = Claim.FREE, tier: Tier = Tier.FOREGROUND
+    ) -> None:
+        """This one task starts on these slots, or moves there, and gives them back when it ends."""
+        self.allocations.append(Allocation(job, slots, task, claim, tier))
 
     def promise(self, job: JobId, start: Instant, slots: int, task: int | None = None) -> None:
         """Hold a start in the future for a job that waits."""
@@ -124,14 +146,20 @@ class Plan:
             self.waiting.append(Waiting(job, reason, start))
 
 
+ClaimWord = Literal["free", "after", "kill", "migrate", "swap"]
+TierWord = Literal["foreground", "background"]
+
+
 @dataclass(frozen=True, slots=True)
 class AllocationRecord:
-    """An `Allocation` with its slots as their numbers and its claim as a word."""
+    """An `Allocation` with its slots as their numbers, its claim and its tier as words."""
 
     job: JobId
     slots: tuple[int, ...]
     task: int | None = None
-    claim: Literal["free", "after", "kill"] = "free"
+    claim: ClaimWord = "free"
+    tier: TierWord = "foreground"
+    seats: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +175,14 @@ class PlanRecord:
     def of(cls, plan: Plan) -> PlanRecord:
         """Write a plan down."""
         allocations = (
-            AllocationRecord(wanted.job, tuple(numbers(wanted.slots)), wanted.task, _WORDS[wanted.claim])
+            AllocationRecord(
+                wanted.job,
+                tuple(numbers(wanted.slots)),
+                wanted.task,
+                _CLAIMS[wanted.claim],
+                _TIERS[wanted.tier],
+                wanted.seats,
+            )
             for wanted in plan.allocations
         )
         return cls(tuple(allocations), tuple(plan.promises), tuple(plan.waiting), plan.wake)
@@ -158,13 +193,22 @@ class PlanRecord:
             for slot in wanted.slots:
                 if not 0 <= slot < slots:
                     return f"allocations[{position}].slots holds {slot}; allowed: 0 to {slots - 1}"
+            if wanted.seats and sorted(wanted.seats) != sorted(wanted.slots):
+                return f"allocations[{position}].seats is {list(wanted.seats)}; allowed: its slots in another order"
         return None
 
     def plan(self) -> Plan:
         """The plan that was written down; it must have no flaw."""
         plan = Plan(wake=self.wake)
         plan.allocations.extend(
-            Allocation(wanted.job, of_numbers(wanted.slots), wanted.task, Claim[wanted.claim.upper()])
+            Allocation(
+                wanted.job,
+                of_numbers(wanted.slots),
+                wanted.task,
+                Claim[wanted.claim.upper()],
+                Tier[wanted.tier.upper()],
+                wanted.seats,
+            )
             for wanted in self.allocations
         )
         plan.promises.extend(self.promises)
@@ -172,8 +216,12 @@ class PlanRecord:
         return plan
 
 
-_WORDS: Final[dict[Claim, Literal["free", "after", "kill"]]] = {
+_CLAIMS: Final[dict[Claim, ClaimWord]] = {
     Claim.FREE: "free",
     Claim.AFTER: "after",
     Claim.KILL: "kill",
+    Claim.MIGRATE: "migrate",
+    Claim.SWAP: "swap",
 }
+
+_TIERS: Final[dict[Tier, TierWord]] = {Tier.FOREGROUND: "foreground", Tier.BACKGROUND: "background"}

@@ -15,9 +15,14 @@ from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
+from headway.model.tier import Tier
 
 RECENT: Final = 8
 """So many run times count alike; each later one weighs 1/8, so that what was long ago is forgotten."""
+
+
+USE_UNKNOWN: Final = 0.7
+"""The share of a processor that a process counts as using where nobody said: the middle of what MEASY14 assumes."""
 
 
 class RunTimes:
@@ -52,14 +57,34 @@ class RunTimes:
         self.spread += (abs(error) - self.spread) // weight
 
 
+class Goal:
+    """Where an attempt that was asked to end goes on, or starts anew: those places are kept for it.
+
+    Attributes:
+        slots, tier, seats: as in `Allocation`.
+    """
+
+    __slots__ = ("seats", "slots", "tier")
+
+    def __init__(self, slots: Slots, tier: Tier, seats: tuple[int, ...]) -> None:
+        self.slots = slots
+        self.tier = tier
+        self.seats = seats
+
+
 class AttemptView:
     """A numbered try at a task, while it holds slots.
 
     Attributes:
         job, task, number: which try of which task.
         slots: where it runs.
+        tier: in which of the places of its slots.
+        seats: its slots in the order of its processes; empty: rising.
+        goal: where it goes when it has ended, if it is being moved.
+        since: when it came into the tier it is in; its launch, unless it has changed.
         start: when it was launched.
-        expected_end: `start` plus the estimate on the slowest of its slots; it may have passed.
+        expected_end: `since` plus the estimate on the slowest of its slots; it may have passed. Nobody knows how far it
+            comes in the background: there it is counted as if it started anew in the foreground.
         fed: whether it runs under an allocation of its whole job, so that its slot goes to the next task of the job.
         ending: whether its end has been asked for.
         running: whether it is known to run (nodes that report starts).
@@ -69,7 +94,8 @@ class AttemptView:
     """
 
     __slots__ = (
-        *("ending", "expected_end", "fed", "job", "number", "queued", "running", "saved", "slots", "start", "task"),
+        *("ending", "expected_end", "fed", "goal", "job", "number", "queued", "running", "saved", "seats", "since"),
+        *("slots", "start", "task", "tier"),
     )
 
     def __init__(
@@ -81,6 +107,8 @@ class AttemptView:
         start: Instant,
         expected_end: Instant,
         fed: bool,
+        tier: Tier = Tier.FOREGROUND,
+        seats: tuple[int, ...] = (),
     ) -> None:
         self.job = job
         self.task = task
@@ -93,6 +121,31 @@ class AttemptView:
         self.running = True
         self.queued = False
         self.saved = start
+        self.since = start
+        self.tier = tier
+        self.seats = seats
+        self.goal: Goal | None = None
+
+    @property
+    def movable(self) -> bool:
+        """Whether it can go on elsewhere with what it has done."""
+        return self.job.spec.movable or self.saved > self.start or self.task in self.job.kept
+
+    def uses(self) -> tuple[tuple[float, Slots], ...]:
+        """Its slots by the share of the processor that its processes use there, least first; `USE_UNKNOWN` if unknown.
+
+        >>> from headway.model.job import JobSpec, Kind
+        >>> job = JobView(JobSpec(1, Kind.RIGID, width=3, cpu=(0.9, 0.5, 0.9)), 0)
+        >>> AttemptView(job, 0, 1, 0b111, 0, 0, False).uses()
+        ((0.5, 2), (0.9, 5))
+        """
+        cpu = self.job.spec.cpu
+        if len(cpu) <= 1:
+            return ((cpu[0] if cpu else USE_UNKNOWN, self.slots),)
+        by_use: dict[float, Slots] = {}
+        for use, slot in zip(cpu, self.seats or numbers(self.slots), strict=False):  # slots may be lost with a node
+            by_use[use] = by_use.get(use, NO_SLOTS) | 1 << slot
+        return tuple(sorted(by_use.items()))
 
 
 class JobView:
@@ -123,7 +176,8 @@ class JobView:
         failed, cancelled: whether a task failed for good; whether its end was asked for.
         kept: per task not settled, how much of its run time its last checkpoint keeps; absent means none.
         lost: slot time of attempts that are redone because they were killed or lost, less what checkpoints keep.
-        kills: how many were killed for other jobs.
+        kills: how many were killed for other jobs, or to start anew elsewhere.
+        moves: how often it went on elsewhere with what it had done.
         mean_size, size_left: of its tasks; of those not settled, in all. 0 where they have no sizes.
     """
 
@@ -147,6 +201,7 @@ class JobView:
         "lost",
         "mean_size",
         "missing",
+        "moves",
         "observed",
         "order",
         "priority",
@@ -195,6 +250,7 @@ class JobView:
         self.kept: dict[int, Duration] = {}
         self.lost: Duration = 0
         self.kills = 0
+        self.moves = 0
         self.size_left = math.fsum(spec.sizes) if spec.sizes else 0.0
         self.mean_size = self.size_left / spec.tasks
 
@@ -282,10 +338,12 @@ class Snapshot:
         jobs: every unfinished job in the system whose release date has come, or not, by id, in order of submission.
         waiting: released jobs with ready tasks, in order of `(release, id)`. A bag that runs in part is among them as
             long as it has ready tasks.
-        running: what runs, as `(expected end, job id, task, attempt)`, soonest end first.
+        running: what runs in the foreground, as `(expected end, job id, task, attempt)`, soonest end first.
+        background: what runs in the background, in order of jobs, then tasks.
+        behind: slots whose background place is taken.
         free: slots that are up, run nothing and are allocated to nobody.
         up: slots that can be allocated.
-        busy: slots on which an attempt runs.
+        busy: slots on which an attempt runs in the foreground.
         allocated: slots that are held by jobs as a whole, also those on which another job's task still runs.
         owners: the job that holds each allocated slot.
         nodes: the nodes by name, in order of joining.
@@ -294,7 +352,8 @@ class Snapshot:
         uniform: whether all nodes have speed factor 1 and are of one class.
         arrived: what is new since this policy's last round: None means look at everything; otherwise nothing has
             happened but that these jobs came, in order and behind all others, so that what could not start then still
-            cannot.
+            cannot, except in the background on `opened`.
+        opened: background places that have become free since this policy's last round, where `arrived` is not None.
         orders: the lists of `in_order` that were asked for, kept up to date by the core.
         recording: whether somebody asked why jobs wait.
     """
@@ -302,11 +361,14 @@ class Snapshot:
     __slots__ = (
         "allocated",
         "arrived",
+        "background",
+        "behind",
         "busy",
         "free",
         "jobs",
         "nodes",
         "now",
+        "opened",
         "orders",
         "owners",
         "recording",
@@ -323,6 +385,9 @@ class Snapshot:
         self.jobs: dict[JobId, JobView] = {}
         self.waiting: list[JobView] = []
         self.running: list[tuple[Instant, JobId, int, AttemptView]] = []
+        self.background: list[AttemptView] = []
+        self.behind: Slots = NO_SLOTS
+        self.opened: Slots = NO_SLOTS
         self.free: Slots = NO_SLOTS
         self.up: Slots = NO_SLOTS
         self.busy: Slots = NO_SLOTS

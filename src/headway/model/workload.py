@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -59,6 +60,9 @@ class Workload:
         priority, rate: as in `JobSpec`.
         user: the user's name or number as in the file; "" where unknown.
         kind: one of `Kind`, as numbers.
+        cpu: the share of a processor that a process of the job uses on one of its own, 0 to 1, their mean; NaN where
+            nobody said.
+        uses: by position, rigid jobs whose processes differ: the share of each, one a process.
         workflows: the tasks of each job that is a workflow, by position; their estimates are their run times.
         bags: by position, bags whose tasks or nodes are not alike.
         shape: how the penalty of a late job grows with its tardiness, the same for all jobs.
@@ -77,6 +81,8 @@ class Workload:
     rate: FloatArray
     user: NDArray[Any]
     kind: NDArray[np.int8]
+    cpu: FloatArray
+    uses: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
     bags: Mapping[int, BagTimes] = field(default_factory=dict)
     shape: PenaltyShape = PenaltyShape.LINEAR
@@ -93,7 +99,8 @@ class Workload:
         moved = dict(enumerate(positions.tolist()))
         workflows = {new: self.workflows[old] for new, old in moved.items() if old in self.workflows}
         bags = {new: self.bags[old] for new, old in moved.items() if old in self.bags}
-        return replace(self, workflows=workflows, bags=bags, **columns)
+        uses = {new: self.uses[old] for new, old in moved.items() if old in self.uses} if self.uses else {}
+        return replace(self, workflows=workflows, bags=bags, uses=uses, **columns)
 
 
 COLUMNS: tuple[str, ...] = (
@@ -108,6 +115,7 @@ COLUMNS: tuple[str, ...] = (
     "rate",
     "user",
     "kind",
+    "cpu",
 )
 """The names of the columns of a workload."""
 
@@ -124,6 +132,8 @@ def workload_of(
     rate: Sequence[float] | FloatArray | float = 1.0,
     user: Sequence[Any] | NDArray[Any] | str = "",
     kind: Sequence[int] | NDArray[np.int8] | int | None = None,
+    cpu: Sequence[float] | FloatArray | float = math.nan,
+    uses: Mapping[int, tuple[float, ...]] | None = None,
     label: Sequence[Any] | NDArray[Any] | None = None,
     workflows: Mapping[int, tuple[TaskSpec, ...]] | None = None,
     bags: Mapping[int, BagTimes] | None = None,
@@ -160,6 +170,8 @@ def workload_of(
         rate=column(rate, np.float64),
         user=column(user, object if not isinstance(user, str) else None),
         kind=column(kinds, np.int8),
+        cpu=column(cpu, np.float64),
+        uses=dict(uses or {}),
         workflows=dict(workflows or {}),
         bags=dict(bags or {}),
         dropped=dict(dropped or {}),

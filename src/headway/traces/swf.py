@@ -241,6 +241,7 @@ def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsK
         rate=_constant(1, jobs, np.float64),
         user=names[which],
         kind=_constant(Kind.RIGID if rigid else Kind.BAG, jobs, np.int8),
+        cpu=_constant(np.nan, jobs, np.float64),
         dropped=gathered.dropped,
         notes=tuple(notes),
     )
