@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from headway.model.events import Outcome
@@ -10,6 +9,7 @@ from headway.model.instant import Instant
 from headway.model.job import JobId
 from headway.model.slots import Slots
 from headway.model.tier import Tier
+from headway.model.value import value
 
 
 class JobStatus(Enum):
@@ -34,7 +34,7 @@ class JobStatus(Enum):
 _FINAL = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Launch:
     """Start an attempt on exactly these slots, all at once.
 
@@ -55,7 +55,7 @@ class Launch:
     seats: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Kill:
     """End an attempt now, with all its processes. Owed in reply: `TaskEnded`, `KILLED` unless it ended before."""
 
@@ -64,7 +64,7 @@ class Kill:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Suspend:
     """End an attempt, keeping what it has done, for it goes on elsewhere.
 
@@ -76,7 +76,7 @@ class Suspend:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChangeTier:
     """Give a running attempt the other place on its slots, without restarting it.
 
@@ -90,7 +90,7 @@ class ChangeTier:
     tier: Tier
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settle:
     """A task has its final outcome: keep the result of this attempt and tell whoever waits for it."""
 
@@ -100,7 +100,7 @@ class Settle:
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Conclude:
     """Nothing more will happen to the job: tell whoever waits for it.
 
@@ -111,14 +111,14 @@ class Conclude:
     status: JobStatus
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Wake:
     """Feed `Woke` at this instant, after every other event of that instant. Waking too often does no harm."""
 
     at: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Consult:
     """Ask the decider for a plan. Owed in reply: `Advised` or `DeciderFailed` with this number.
 

@@ -6,7 +6,6 @@ the same actions on every machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from headway.model.instant import Duration, Instant
@@ -14,6 +13,7 @@ from headway.model.job import JobId, JobSpec
 from headway.model.node import NodeSpec
 from headway.model.plan import PlanRecord
 from headway.model.tier import Tier
+from headway.model.value import value
 
 
 class Outcome(Enum):
@@ -46,7 +46,7 @@ class Outcome(Enum):
 _NOT_ITS_DOING = frozenset({Outcome.SUCCEEDED, Outcome.KILLED, Outcome.LOST})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobSubmitted:
     """A job was accepted. Its `flaw` is None: whoever accepts it has checked."""
 
@@ -54,7 +54,7 @@ class JobSubmitted:
     job: JobSpec
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobCancelled:
     """Somebody with the right to do so wants the job ended: waiting tasks are dropped, running ones killed."""
 
@@ -62,7 +62,7 @@ class JobCancelled:
     job: JobId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobChanged:
     """New terms of a job; None leaves a term as it is."""
 
@@ -72,7 +72,7 @@ class JobChanged:
     due: Instant | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskStarted:
     """The engine has begun to run an attempt (nodes that report starts only): its slots are busy from now on."""
 
@@ -82,7 +82,7 @@ class TaskStarted:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskEnded:
     """An attempt has ended. An attempt the core no longer waits for is ignored (fencing)."""
 
@@ -93,7 +93,7 @@ class TaskEnded:
     outcome: Outcome = Outcome.SUCCEEDED
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TierRefused:
     """The engine could not give an attempt the other place on its slots: it runs on where it was.
 
@@ -108,7 +108,7 @@ class TierRefused:
     tier: Tier
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskSaved:
     """An attempt has saved a checkpoint: what it did until now is not lost if it ends before its time."""
 
@@ -118,7 +118,7 @@ class TaskSaved:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodeJoined:
     """A node offers its slots, for the first time or again under its old name after it left."""
 
@@ -126,7 +126,7 @@ class NodeJoined:
     node: NodeSpec
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodeDown:
     """A node stopped answering or died: what ran there is lost; its slots are down until it is back."""
 
@@ -134,7 +134,7 @@ class NodeDown:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodeUp:
     """A node that was down is back, running nothing of what it ran before."""
 
@@ -142,7 +142,7 @@ class NodeUp:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodeDrained:
     """A node shall start nothing more; what runs there may end. With the last end it leaves."""
 
@@ -150,7 +150,7 @@ class NodeDrained:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodeLeft:
     """A node is gone for good, because somebody wanted it to be; what ran there is redone."""
 
@@ -158,7 +158,7 @@ class NodeLeft:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodeResized:
     """A node has so many slots from now on.
 
@@ -171,7 +171,7 @@ class NodeResized:
     at_once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodeMeasured:
     """What collectors measured on a node, by name; earlier values of other names stay."""
 
@@ -180,7 +180,7 @@ class NodeMeasured:
     values: tuple[tuple[str, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodesHeard:
     """Signs of life of nodes that hold leases: each lease runs anew from now."""
 
@@ -188,7 +188,7 @@ class NodesHeard:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PolicyChosen:
     """From now on this policy decides; its text is `NAME[:key=value,...]`."""
 
@@ -196,7 +196,7 @@ class PolicyChosen:
     policy: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PeriodChosen:
     """From now on a round is held at least this often while jobs are in the system; None: only when things happen."""
 
@@ -204,7 +204,7 @@ class PeriodChosen:
     period: Duration | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeciderChosen:
     """From now on plans come from the decider at this URL, and the policy stands in for it; empty: from the policy."""
 
@@ -212,7 +212,7 @@ class DeciderChosen:
     url: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Advised:
     """The decider's answer to a question. An answer to another question than the open one is ignored."""
 
@@ -221,7 +221,7 @@ class Advised:
     plan: PlanRecord
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeciderFailed:
     """The decider gave no usable answer to the open question: the policy decides until it is back."""
 
@@ -230,14 +230,14 @@ class DeciderFailed:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeciderBack:
     """The decider answers again."""
 
     at: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Incident:
     """Something an operator should know of; it changes nothing.
 
@@ -253,7 +253,7 @@ class Incident:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Woke:
     """An instant has come that the core asked to be woken at."""
 

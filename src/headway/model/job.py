@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.value import value
 
 JobId = int
 """Given by whoever accepts the job; unique for ever. Ties between jobs end in it."""
@@ -58,7 +58,7 @@ class PenaltyShape(Enum):
         return late * late if self is PenaltyShape.SQUARE else late
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskSpec:
     """One task of a workflow.
 
@@ -74,7 +74,7 @@ class TaskSpec:
     after: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobSpec:
     """A job as it was submitted: its kind, its size and the terms it is to be scheduled by.
 
@@ -184,9 +184,9 @@ def flaw(job: JobSpec) -> str | None:
             "one a task of a bag, or none",
         ),
     )
-    for right, field, value, allowed in checks:
+    for right, field, given, allowed in checks:
         if not right:
-            return f"{field} is {value!r}; allowed: {allowed}"
+            return f"{field} is {given!r}; allowed: {allowed}"
     for number, size in enumerate(job.sizes):
         if not SIZE_RANGE[0] <= size <= SIZE_RANGE[1]:
             return f"sizes[{number}] is {size!r}; allowed: " + "{:g} to {:g}".format(*SIZE_RANGE)

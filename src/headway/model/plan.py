@@ -13,6 +13,7 @@ from headway.model.instant import Instant
 from headway.model.job import JobId
 from headway.model.slots import Slots, numbers, of_numbers
 from headway.model.tier import Tier
+from headway.model.value import value
 
 
 class Claim(IntEnum):
@@ -34,7 +35,7 @@ class Claim(IntEnum):
     """The tiers of the same slots are exchanged: who runs in the foreground there goes to the background."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Allocation:
     """From now on the job, or one of its tasks, holds exactly these slots.
 
@@ -59,7 +60,7 @@ class Allocation:
     seats: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Promise:
     """A start in the future that is held for a waiting job or task (the papers' reservation, shadow time).
 
@@ -91,7 +92,7 @@ class Reason(Enum):
     RUNS = "it holds slots"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Waiting:
     """The answer to "why does it wait": a reason and, where the policy promises one, the expected start."""
 
@@ -150,7 +151,7 @@ ClaimWord = Literal["free", "after", "kill", "migrate", "swap"]
 TierWord = Literal["foreground", "background"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AllocationRecord:
     """An `Allocation` with its slots as their numbers, its claim and its tier as words."""
 
@@ -162,7 +163,7 @@ class AllocationRecord:
     seats: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PlanRecord:
     """A plan as plain values: what a decider answers, and what the journal keeps of it."""
 
