@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,8 @@ from headway.cli.show import print_table, span
 from headway.cli.trace import Trace, names_trace
 from headway.errors import HeadwayError
 from headway.metrics import summarise, to_json, write_schedule
+from headway.metrics.batches import BATCHES, WARM_UP, Interval, means_of_batches
+from headway.metrics.collect import intervals
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.node import NodeSpec
@@ -51,6 +54,10 @@ PICTURE_ATTEMPTS_MAX: Final = 200_000
 @click.option("--slots", type=int, help="One node with so many slots of speed 1.")
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
 @names_trace
+@click.option("--batches", type=int, help=f"Means with 95 % intervals from so many batches of jobs; default {BATCHES}.")
+@click.option(
+    "--warm-up", type=float, help=f"Share of the jobs left out of such means at the start; default {WARM_UP}."
+)
 @click.option("--schedule", type=click.Path(dir_okay=False), help="Write job,release,start,end,slots here.")
 @click.option("--out", type=click.Path(file_okay=False), help="Write schedules, metrics and pictures to this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one list, an object a policy; times in seconds.")
@@ -60,6 +67,8 @@ def simulate(
     decider: str | None,
     slots: int | None,
     cluster: str | None,
+    batches: int | None,
+    warm_up: float | None,
     schedule: str | None,
     out: str | None,
     as_json: bool,
@@ -67,7 +76,8 @@ def simulate(
     """Run a log (.swf, .swf.gz) or a table of jobs (.csv) under one or more policies.
 
     Several policies see the same jobs on the same cluster. With several, --schedule writes a file for each, with the
-    policy's name before its end.
+    policy's name before its end. With --batches or --warm-up, means of wait, response and slowdown are shown with the
+    half width of their confidence interval, without the jobs of the warm-up.
     """
     from headway.sim.experiment import run
 
@@ -77,7 +87,11 @@ def simulate(
     workload = trace.read(held)
     if not as_json:
         trace.tell(workload, held)
-    # What cannot be written is said now, not after a long run.
+    # What cannot be done is said now, not after a long run.
+    asked = batches is not None or warm_up is not None
+    batches, warm_up = BATCHES if batches is None else batches, WARM_UP if warm_up is None else warm_up
+    if asked:
+        means_of_batches(workload.release, batches, warm_up)
     if out is not None:
         make_folder(Path(out))
     if schedule is not None and not Path(schedule).parent.is_dir():
@@ -88,6 +102,7 @@ def simulate(
         with RunProgress(text) as progress:
             schedules[text] = run(workload, nodes, text, decider=decider or "", record=drawn, progress=progress)
     metrics = {text: summarise(done) for text, done in schedules.items()}
+    within = {text: intervals(done, batches, warm_up=warm_up) if asked else {} for text, done in schedules.items()}
     written = []
     if schedule is not None:
         paths = [_named(Path(schedule), text) if len(schedules) > 1 else Path(schedule) for text in schedules]
@@ -103,13 +118,14 @@ def simulate(
             to_json(
                 [
                     {"policy": text, "jobs": len(workload), "dropped": dropped, "metrics": told}
+                    | ({"intervals": {name: asdict(one) for name, one in within[text].items()}} if asked else {})
                     for text, told in metrics.items()
                 ]
             ),
             nl=False,
         )
     else:
-        print_metrics(metrics, schedules)
+        print_metrics(metrics, schedules, within)
         for line in written:
             click.echo(line)
 
@@ -135,22 +151,35 @@ def _policies(texts: Sequence[str]) -> tuple[str, ...]:
     return policies
 
 
-def print_metrics(metrics: Mapping[str, Mapping[str, Any]], schedules: Mapping[str, Schedule]) -> None:
+def print_metrics(
+    metrics: Mapping[str, Mapping[str, Any]],
+    schedules: Mapping[str, Schedule],
+    within: Mapping[str, Mapping[str, Interval]] | None = None,
+) -> None:
     """The measures most asked for, a row a policy, or a column where rows are too wide for the terminal.
 
-    Those that say nothing of this workload are left out. Below, what the means hide:
-    jobs that did not succeed, work that was lost, and parts of plans that were refused.
+    Those that say nothing of this workload are left out. Where there is an interval for a mean it is shown instead.
+    Below, what the means hide: jobs that did not succeed, work that was lost, parts of plans that were refused, and
+    intervals that are likely to be too narrow.
     """
+    within = within or {}
     told = list(metrics.values())
     has_due = any(one["jobs_due"] for one in told)
     ranked = any(one["priority_violation_rate"] for one in told)
     hidden = set() if has_due else {"missed", "tardiness", "miss penalty"}
     hidden |= set() if ranked else {"violation"}
     headings = [heading for heading in COLUMNS if heading not in hidden]
-    rows = [(text, *(_cell(heading, one[COLUMNS[heading]]) for heading in headings)) for text, one in metrics.items()]
+
+    def cell(text: str, heading: str) -> str:
+        found = within.get(text, {}).get(COLUMNS[heading])
+        if found is None:
+            return _cell(heading, metrics[text][COLUMNS[heading]])
+        return f"{_cell(heading, found.mean)} ± {_cell(heading, found.half_width).removesuffix(' s')}"
+
+    rows = [(text, *(cell(text, heading) for heading in headings)) for text in metrics]
     print_table(("policy", *headings), rows, right=headings, turn=True)
     for text, done in schedules.items():
-        for remark in _remarks(done):
+        for remark in (*_remarks(done), *_doubts(within.get(text, {}))):
             click.echo(f"{text}: {remark}")
 
 
@@ -175,6 +204,12 @@ def _remarks(done: Schedule) -> Iterator[str]:
         rules = ", ".join(f"{rule}: {count:,}" for rule, count in sorted(done.refused.items()))
         parts = "1 part of its plans was" if done.refusals == 1 else f"{done.refusals:,} parts of its plans were"
         yield f"{parts} refused ({rules})."
+
+
+def _doubts(within: Mapping[str, Interval]) -> Iterator[str]:
+    alike = [heading for heading, name in COLUMNS.items() if name in within and within[name].is_correlated]
+    if alike:
+        yield f"neighbouring batches are alike ({', '.join(alike)}): the intervals are too narrow; try fewer batches."
 
 
 def _cell(heading: str, value: float) -> str:

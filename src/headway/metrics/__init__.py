@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from headway.metrics.collect import frame, summarise, to_json, write_schedule
+from headway.metrics.batches import Interval, batch_means
+from headway.metrics.collect import frame, intervals, summarise, to_json, write_schedule
 
-__all__ = ["summarise", "write_schedule", "to_json", "frame"]
+__all__ = ["summarise", "intervals", "batch_means", "Interval", "write_schedule", "to_json", "frame"]

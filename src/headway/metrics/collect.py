@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from headway.errors import HeadwayError
 from headway.metrics import measures
+from headway.metrics.batches import BATCHES, WARM_UP, Interval, batch_means
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND, seconds_text, to_seconds
 from headway.model.schedule import NOT_YET, STATUSES, Schedule
@@ -42,12 +43,9 @@ def summarise(schedule: Schedule) -> Metrics:
     """
     succeeded = schedule.has(JobStatus.SUCCEEDED)
     failed, cancelled = schedule.has(JobStatus.FAILED), schedule.has(JobStatus.CANCELLED)
-    started, has_due = schedule.start != NOT_YET, (schedule.due < NEVER) & ~cancelled
+    has_due = (schedule.due < NEVER) & ~cancelled
     completion = np.where(succeeded, schedule.end, schedule.until)
     late = _seconds(measures.tardiness(completion, schedule.due))
-    waits = _seconds(measures.wait(schedule.release, schedule.start))
-    runs = _seconds(measures.wait(schedule.start, schedule.end))[succeeded]
-    responses = _seconds(measures.response(schedule.release, schedule.end))[succeeded]
     over_time, over_rounds = _priority_violation_rates(schedule)
     ended = schedule.end != NOT_YET
     return {
@@ -57,9 +55,11 @@ def summarise(schedule: Schedule) -> Metrics:
         "jobs_cancelled": int(cancelled.sum()),
         "jobs_unfinished": int((~(succeeded | failed | cancelled)).sum()),
         "jobs_due": int(has_due.sum()),
-        **_spread("wait", waits[started]),
-        **_spread("response", responses),
-        **_spread("bounded_slowdown", measures.bounded_slowdown(responses - runs, runs)),
+        **{
+            name: told
+            for measure, values in _stays(schedule).items()
+            for name, told in _spread(measure, values).items()
+        },
         **_spread("tardiness", late[succeeded & has_due]),
         "deadline_miss_rate": measures.deadline_miss_rate(((late > 0) | ~succeeded)[has_due]),
         "deadline_miss_penalty": measures.deadline_miss_penalty(schedule.priority[has_due], late[has_due]),
@@ -74,6 +74,31 @@ def summarise(schedule: Schedule) -> Metrics:
         "decision_seconds_total": schedule.decision_seconds,
         "decision_ms_mean": schedule.decision_seconds / schedule.decisions * 1000 if schedule.decisions else 0.0,
         "refusals": schedule.refusals,
+    }
+
+
+def intervals(schedule: Schedule, batches: int = BATCHES, *, warm_up: float = WARM_UP) -> dict[str, Interval]:
+    """Means of `wait`, `response` and `bounded_slowdown` with 95 % confidence intervals, by their names in `summarise`.
+
+    Over the same jobs as there, in order of release, but without those of the warm-up.
+
+    Raises:
+        InvalidInput: as of `headway.metrics.batches.batch_means`.
+    """
+    return {
+        f"{measure}_mean": batch_means(values, batches, warm_up=warm_up) for measure, values in _stays(schedule).items()
+    }
+
+
+def _stays(schedule: Schedule) -> dict[str, FloatArray]:
+    """How long each job waited and stayed, in seconds, and how that compares to its run, of the jobs that count."""
+    succeeded, started = schedule.has(JobStatus.SUCCEEDED), schedule.start != NOT_YET
+    runs = _seconds(measures.wait(schedule.start, schedule.end))[succeeded]
+    responses = _seconds(measures.response(schedule.release, schedule.end))[succeeded]
+    return {
+        "wait": _seconds(measures.wait(schedule.release, schedule.start))[started],
+        "response": responses,
+        "bounded_slowdown": measures.bounded_slowdown(responses - runs, runs),
     }
 
 

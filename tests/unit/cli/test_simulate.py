@@ -279,3 +279,53 @@ def test_what_cannot_be_written_is_said_before_the_run(
     ran = headway("simulate", table, "--slots", 3, option, f"{table}/below/out.csv")
     assert (ran.status, ran.out.count("\n")) == (2, 1)
     assert "cannot write" in ran.err
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Path:
+    """Two hundred jobs, one after the other, each of which waits for those before it."""
+    path = tmp_path / "queue.csv"
+    lines = [f"{number},{8 * number},,1,{5 + number % 7},,,,," for number in range(200)]
+    path.write_text("\n".join([TABLE.splitlines()[0], *lines]) + "\n")
+    return path
+
+
+def test_means_have_their_intervals_where_batches_are_asked_for(headway: Any, queue: Path) -> None:
+    told = json.loads(headway("simulate", queue, "--slots", 1, "--batches", 10, "--warm-up", 0.1, "--json").out)[0]
+    assert set(told["intervals"]) == {"wait_mean", "response_mean", "bounded_slowdown_mean"}
+    found = told["intervals"]["response_mean"]
+    assert list(found) == ["mean", "low", "high", "batches", "correlation"]
+    assert found["batches"] == 10
+    assert found["low"] < found["mean"] < found["high"]
+    plain = json.loads(headway("simulate", queue, "--slots", 1, "--json").out)[0]
+    assert "intervals" not in plain
+    assert plain["metrics"]["response_mean"] == told["metrics"]["response_mean"]  # over all jobs, as ever
+
+    shown = headway("simulate", queue, "--slots", 1, "--batches", 10, "--warm-up", 0.1).out
+    assert shown.count(" ± ") == 3
+    assert f"{found['mean']:.3g} s ± {(found['high'] - found['low']) / 2:.3g} " in shown
+    assert "±" not in headway("simulate", queue, "--slots", 1).out
+
+
+def test_intervals_that_are_too_narrow_are_said(headway: Any, tmp_path: Path) -> None:
+    path = tmp_path / "overload.csv"
+    lines = [f"{number},{8 * number},,1,9,,,,," for number in range(200)]  # the queue grows with every job
+    path.write_text("\n".join([TABLE.splitlines()[0], *lines]) + "\n")
+    said = headway("simulate", path, "--slots", 1, "--warm-up", 0).out
+    assert "easy: neighbouring batches are alike (wait, response, slowdown)" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--batches", 1), "batches is 1; allowed: 2 to 190"),
+        (("--batches", 191), "batches is 191; allowed: 2 to 190"),
+        (("--warm-up", 1), "warm-up is 1.0"),
+    ],
+)
+def test_batches_that_cannot_be_are_said_before_anything_runs(
+    headway: Any, queue: Path, words: tuple[object, ...], said: str
+) -> None:
+    ran = headway("simulate", queue, "--slots", 1, *words)
+    assert ran.status == 2
+    assert said in ran.err
