@@ -30,6 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "engines": LEAF | {"checkpoints", "files"},
     "collectors": LEAF,
     "traces": LEAF,
+    "workloads": LEAF | {"traces"},
     "metrics": LEAF,
     "pictures": LEAF,
     "client": LEAF | {"files", "wire"},
@@ -37,7 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "live": {"advice", "core", "files", "model", "errors", "wire"},
     "web": {"advice", "live", "core", "model", "errors", "wire"},
     "server": LEAF | {"advice", "collectors", "config", "engines", "live", "policies", "web"},
-    "reproduce": {"sim", "client", "metrics", "pictures", "policies", "traces", "model", "errors"},
+    "reproduce": {"sim", "client", "metrics", "pictures", "policies", "traces", "model", "errors", "workloads"},
 }
 
 # The edge of the program may import any room; no room imports it.

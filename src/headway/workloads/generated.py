@@ -1,0 +1,199 @@
+"""What every generated workload has beside arrivals, widths and run times: estimates, CPU use, a load; statistics."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Final, Literal, TypedDict
+
+import numpy as np
+
+from headway.errors import InvalidInput
+from headway.model.instant import SECOND
+from headway.model.job import Kind
+from headway.model.workload import FloatArray, Workload, workload_of
+from headway.traces.swf import LARGEST
+from headway.traces.transforms import offered_load, with_load, work
+from headway.workloads.tsafrir05 import with_estimates
+
+CPU_LEAST: Final = 0.4
+"""The least mean CPU use of a job of several processes (MEASY14 3.1)."""
+
+MOST_JOBS: Final = 50_000_000
+
+
+class Extras(TypedDict, total=False):
+    """What all models take beside their own parameters.
+
+    Keys:
+        load: gaps are scaled so that the offered load is this; None: as the model has it.
+        estimates: "tsafrir" (the default): by the model of Tsafrir et al.; "exact": the run times; None: nobody said.
+        largest_estimate: seconds, for "tsafrir"; longer run times are cut to it. None: the longest run time, up to a
+            full hour.
+        cpu: "drawn": one-process jobs use a processor whole, the mean of others is uniform in 0.4..1; a number, 0 to 1,
+            for all; None (the default): nobody said.
+        cpu_spread: how far the CPU use of a process may be from its job's mean, 0 to 1; 0 (the default): all are alike.
+    """
+
+    load: float | None
+    estimates: Literal["tsafrir", "exact"] | None
+    largest_estimate: float | None
+    cpu: Literal["drawn"] | float | None
+    cpu_spread: float
+
+
+def chances(seed: int) -> tuple[np.random.Generator, np.random.Generator, np.random.Generator]:
+    """Generators for the jobs, their estimates and their CPU use: neither of these changes the others.
+
+    Raises:
+        InvalidInput: the seed is no whole number of 0 or more.
+    """
+    check_whole("seed", seed, 0)
+    jobs, estimates, cpu = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(3))
+    return jobs, estimates, cpu
+
+
+def check_size(jobs: int, processors: int) -> None:
+    """Refuse a workload without jobs or processors.
+
+    Raises:
+        InvalidInput: either is below 1 or absurd.
+    """
+    check_whole("jobs", jobs, 1, MOST_JOBS)
+    check_whole("processors", processors, 1, 2**31 - 1)
+
+
+def check_whole(name: str, value: Any, least: int, most: float = math.inf) -> None:
+    """Refuse what is no whole number from `least` to `most`.
+
+    Raises:
+        InvalidInput: it is none; it names the field.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
+        allowed = f"from {least} to {most}" if math.isfinite(most) else f"{least} or more"
+        raise InvalidInput(name, value, f"a whole number, {allowed}")
+
+
+def check_number(name: str, value: Any, least: float, most: float = math.inf, *, above: bool = False) -> None:
+    """Refuse what is no finite number from `least` (or above it, if `above`) to `most`.
+
+    Raises:
+        InvalidInput: it is none; it names the field.
+    """
+    fits = isinstance(value, int | float | np.number) and math.isfinite(value) and least <= value <= most
+    if not fits or (above and value == least):
+        low = f"above {least:g}" if above else f"from {least:g}" if math.isfinite(most) else f"{least:g} or more"
+        raise InvalidInput(name, value, f"a number {low}" + (f" to {most:g}" if math.isfinite(most) else ""))
+
+
+def generated(
+    release: FloatArray,
+    width: Any,
+    runtime: FloatArray,
+    *,
+    seed: int,
+    processors: int,
+    load: float | None = None,
+    estimates: Literal["tsafrir", "exact"] | None = "tsafrir",
+    largest_estimate: float | None = None,
+    cpu: Literal["drawn"] | float | None = None,
+    cpu_spread: float = 0.0,
+) -> Workload:
+    """A workload of rigid jobs from what a model has drawn; times become whole seconds.
+
+    Args:
+        release, runtime: seconds, shape (jobs,), releases in order.
+        width: processors, shape (jobs,).
+        seed: fixes estimates and CPU use.
+        load, estimates, largest_estimate, cpu, cpu_spread: as in `Extras`.
+
+    Raises:
+        InvalidInput: one of these is not allowed.
+    """
+    _, for_estimates, for_cpu = chances(seed)
+    if estimates not in ("tsafrir", "exact", None):
+        raise InvalidInput("estimates", estimates, "tsafrir, exact or none")
+    if release[-1] > LARGEST:
+        raise InvalidInput("last release", float(release[-1]), f"at most {LARGEST:g} s", hint="Take fewer jobs.")
+    ran = np.rint(runtime).astype(np.int64) * SECOND
+    plain = workload_of(
+        release=np.floor(release).astype(np.int64) * SECOND,
+        runtime=ran,
+        width=width,
+        estimate=ran if estimates == "exact" else -1,
+        kind=int(Kind.RIGID),
+        label=np.arange(1, len(ran) + 1),
+    )
+    workload = plain
+    if estimates == "tsafrir":
+        workload = with_estimates(plain, largest=largest_estimate, rng=for_estimates)
+    workload = with_cpu(workload, cpu, cpu_spread, for_cpu)
+    if load is not None:
+        workload = in_whole_seconds(with_load(workload, load, processors))
+    return workload
+
+
+def in_whole_seconds(workload: Workload) -> Workload:
+    """Releases rounded down to full seconds, as logs have them."""
+    return replace(workload, release=workload.release // SECOND * SECOND)
+
+
+def with_cpu(
+    workload: Workload, cpu: Literal["drawn"] | float | None, spread: float, rng: np.random.Generator
+) -> Workload:
+    """CPU use for jobs: as in `Extras`.
+
+    A process's use is uniform between its job's mean - spread and + spread, less where that would leave 0..1; the
+    job's mean is then that of its processes.
+
+    Raises:
+        InvalidInput: `cpu` is neither "drawn" nor in 0..1, or `spread` not in 0..1, or there is spread around nothing.
+    """
+    check_number("cpu_spread", spread, 0, 1)
+    if cpu is None:
+        if spread:
+            raise InvalidInput("cpu_spread", spread, "0 where no CPU use is given", hint="Say `cpu` as well.")
+        return workload
+    width = workload.width
+    if isinstance(cpu, str):
+        if cpu != "drawn":
+            raise InvalidInput("cpu", cpu, "drawn, a number from 0 to 1, or none")
+        mean = np.where(width == 1, 1.0, rng.uniform(CPU_LEAST, 1.0, len(workload)))
+    else:
+        check_number("cpu", cpu, 0, 1)
+        mean = np.full(len(workload), float(cpu))
+    if not spread:
+        return replace(workload, cpu=mean)
+    reach = np.minimum(spread, np.minimum(mean, 1 - mean))
+    first = np.cumsum(width) - width
+    each = np.repeat(mean, width) + np.repeat(reach, width) * rng.uniform(-1, 1, int(width.sum()))
+    differ = np.flatnonzero((width > 1) & (reach > 0)).tolist()
+    shares = each.tolist()
+    uses = {
+        job: tuple(shares[at : at + wide]) for job, at, wide in zip(differ, first[differ], width[differ], strict=True)
+    }
+    return replace(workload, cpu=np.add.reduceat(each, first) / width, uses=uses)
+
+
+def statistics(workload: Workload, processors: int) -> dict[str, float | None]:
+    """What a workload is like: numbers by name, times in seconds, shares of all jobs.
+
+    The offered load is None where all jobs have one release.
+    """
+    width, runtime = workload.width * workload.tasks, workload.runtime / SECOND
+    span = int(workload.release[-1] - workload.release[0]) / SECOND
+    powers = (width > 1) & (width & (width - 1) == 0)
+    return {
+        "jobs": len(workload),
+        "processors": processors,
+        "width_mean": float(width.mean()),
+        "width_max": int(width.max()),
+        "serial_share": float((width == 1).mean()),
+        "power_of_two_share": float(powers.mean()),
+        "runtime_mean": float(runtime.mean()),
+        "runtime_max": float(runtime.max()),
+        "runtime_cv": float(runtime.std() / runtime.mean()) if runtime.any() else 0.0,
+        "gap_mean": span / max(1, len(workload) - 1),
+        "load": offered_load(workload, processors) if span else None,
+        "work": float(work(workload).sum()),
+    }
