@@ -135,8 +135,14 @@ def percentiles(values: ArrayLike, shares: ArrayLike = (50, 95, 99)) -> FloatArr
     >>> percentiles([1, 2, 3, 4], (50, 100))
     array([2.5, 4. ])
     """
-    numbers, wanted = np.asarray(values, dtype=np.float64), np.asarray(shares, dtype=np.float64)
-    return np.percentile(numbers, wanted) if len(numbers) else np.full(wanted.shape, np.nan)
+    # As numpy.percentile does it to the last bit, which first loads masked arrays: as long as simulating 600 jobs.
+    numbers, wanted = np.sort(np.asarray(values, dtype=np.float64)), np.asarray(shares, dtype=np.float64)
+    if not len(numbers):
+        return np.full(wanted.shape, np.nan)
+    place = wanted / 100 * (len(numbers) - 1)
+    before = np.floor(place).astype(np.int64)
+    low, high, part = numbers[before], numbers[np.minimum(before + 1, len(numbers) - 1)], place - before
+    return np.where(part < 0.5, low + (high - low) * part, high - (high - low) * (1 - part))
 
 
 class Steps(NamedTuple):

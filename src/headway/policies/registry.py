@@ -7,12 +7,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.snapshot import Policy, PolicyFactory
 from headway.policies import backfill, heft, lin14, tempo
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "headway.policies"
 """Entry point under which a package offers policies: name = a callable that makes one from its parameters."""
@@ -59,6 +61,8 @@ class Offer:
 
 def factories() -> dict[str, Callable[[], PolicyFactory]]:
     """Every installed policy by name; an added one is loaded only when it is asked for. Built-in names win."""
+    from importlib.metadata import entry_points  # seldom wanted, and slow to load
+
     found: dict[str, Callable[[], PolicyFactory]] = {}
     for entry in entry_points(group=GROUP):
         found[entry.name] = partial(_load, entry)

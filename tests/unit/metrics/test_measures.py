@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headway.errors import did_you_mean
 from headway.metrics import measures
@@ -128,3 +130,9 @@ def test_very_large_violations_are_swept_quickly() -> None:
     )
     assert seen.share.max() == 0
     assert len(seen.at) == jobs + 2
+
+
+@given(st.lists(st.floats(0, 1e12), min_size=1, max_size=40))
+def test_percentiles_are_numpys_to_the_last_bit(values: list[float]) -> None:
+    shares = (0, 1, 50, 95, 99, 100)
+    assert measures.percentiles(values, shares).tolist() == np.percentile(values, shares).tolist()
