@@ -5,7 +5,9 @@ from __future__ import annotations
 from headway.core import lifecycle
 from headway.core.state import State, by_order
 from headway.model.job import Kind
-from headway.model.slots import NO_SLOTS, numbers, of_numbers
+from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
+from headway.model.snapshot import AttemptView
+from headway.model.tier import Tier
 
 
 def check(state: State) -> None:
@@ -14,18 +16,27 @@ def check(state: State) -> None:
     Raises:
         AssertionError: an index disagrees; the message names it.
     """
-    busy = allocated = NO_SLOTS
-    running, queued = [], []
+    busy = behind = allocated = NO_SLOTS
+    running, queued, background = [], [], []
+    goals: list[tuple[AttemptView, Slots]] = []
     for job in state.jobs.values():
         for task, attempt in job.attempts.items():
             assert (attempt.job, attempt.task) == (job, task), f"attempt of job {job.id} task {task}"
             if attempt.queued:
                 queued.append(attempt)
+            elif attempt.tier is Tier.BACKGROUND:
+                assert not behind & attempt.slots, f"places held twice by attempts: {behind & attempt.slots:b}"
+                behind |= attempt.slots
+                background.append(attempt)
             else:
                 assert not busy & attempt.slots, f"slots held twice by attempts: {busy & attempt.slots:b}"
                 busy |= attempt.slots
                 running.append((attempt.expected_end, job.id, task, attempt))
             assert job.tries[task] == attempt.number, f"tries of job {job.id} task {task}"
+            goal = attempt.goal
+            assert goal is None or attempt.ending, f"job {job.id} is not asked to end and has a goal"
+            if goal is not None and goal.tier is Tier.BACKGROUND:
+                goals.append((attempt, goal.slots))
         assert not allocated & job.held, f"slots allocated twice: {allocated & job.held:b}"
         allocated |= job.held
         for slot in numbers(job.held):
@@ -39,7 +50,13 @@ def check(state: State) -> None:
             assert job.held.bit_count() in (0, job.width), f"slots held by rigid job {job.id}"
         else:
             assert not job.held & ~state.busy, f"idle slots held by job {job.id}"
+    for attempt, slots in goals:
+        assert not behind & slots & ~attempt.slots, f"places kept twice: {behind & slots:b}"
+        behind |= slots
     assert busy == state.busy, "busy"
+    assert behind == state.behind, "behind"
+    in_order = sorted(background, key=lambda attempt: (attempt.job.order, attempt.task))
+    assert in_order == state.background, "background"
     ahead = [attempt for slot, queue in sorted(state.ahead.items()) for attempt in queue if attempt.slots == 1 << slot]
     assert sorted(queued, key=lambda attempt: (attempt.slots, attempt.task)) == ahead, "ahead"
     assert all(queue and busy >> slot & 1 for slot, queue in state.ahead.items()), "queued where nothing runs"
@@ -55,14 +72,15 @@ def check(state: State) -> None:
         assert not exists & node.slots, f"slots of node {node.spec.name}"
         exists |= node.slots
         up |= node.slots & ~node.closing if node.up and not node.draining else NO_SLOTS
-        assert not node.draining or state.busy & node.slots, f"node {node.spec.name} drains and is still here"
-        assert not node.closing & ~(state.busy & node.slots), f"idle slots of node {node.spec.name} are still here"
+        taken = state.busy | state.behind
+        assert not node.draining or taken & node.slots, f"node {node.spec.name} drains and is still here"
+        assert not node.closing & ~(taken & node.slots), f"idle slots of node {node.spec.name} are still here"
         kept = of_numbers(node.places[: node.spec.slots])
         assert node.slots ^ node.closing == kept, f"slots of node {node.spec.name}"
         assert all(state.slot_nodes[slot] is node for slot in node.places), f"places of node {node.spec.name}"
     assert up == state.up, "up"
     assert not state.allocated & ~state.up, "allocated slots that are not up"
-    assert not state.busy & ~exists, "busy slots of no node"
+    assert not (state.busy | state.behind) & ~exists, "busy slots of no node"
     assert state.free == state.up & ~state.busy & ~state.allocated, "free"
     present = [job for job in state.jobs.values() if job.release <= state.now and not job.cancelled]
     for key, ranked in state.orders.items():

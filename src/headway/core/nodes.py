@@ -58,10 +58,11 @@ def resize(state: State, node: NodeView, slots: int, *, at_once: bool) -> None:
 
 def shed(state: State, node: NodeView) -> None:
     """Let go of idle slots that the node shall not have any more; of the node, if it drains and is idle."""
-    if node.draining and not state.busy & node.slots:
+    taken = state.busy | state.behind
+    if node.draining and not taken & node.slots:
         remove(state, node)
     elif node.closing:
-        idle = node.closing & ~state.busy
+        idle = node.closing & ~taken
         node.slots &= ~idle
         node.closing &= ~idle
 

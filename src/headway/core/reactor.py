@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core import leases, nodes
+from headway.core import leases, nodes, tiers
 from headway.core.state import State
 from headway.model.events import (
     JobCancelled,
@@ -20,6 +20,7 @@ from headway.model.events import (
     TaskEnded,
     TaskSaved,
     TaskStarted,
+    TierRefused,
 )
 from headway.model.snapshot import AttemptView
 
@@ -65,7 +66,7 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
     return True
 
 
-def current(state: State, event: TaskStarted | TaskSaved | TaskEnded) -> AttemptView | None:
+def current(state: State, event: TaskStarted | TaskSaved | TierRefused | TaskEnded) -> AttemptView | None:
     """The attempt an answer is about, unless the core no longer waits for it."""
     job = state.jobs.get(event.job)
     attempt = None if job is None else job.attempts.get(event.task)
@@ -87,6 +88,15 @@ def on_task_saved(state: State, event: TaskSaved) -> bool:
     if attempt is None or attempt.queued:
         return False
     attempt.saved = state.now
+    return True
+
+
+def on_tier_refused(state: State, event: TierRefused) -> bool:
+    """The attempt runs on where it was; what was to become of its old place must do without it."""
+    attempt = current(state, event)
+    if attempt is None or attempt.tier is not event.tier:
+        return False
+    tiers.put_back(state, attempt)
     return True
 
 

@@ -7,7 +7,6 @@ alone, a node that is up its `spec`.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappush
@@ -16,13 +15,26 @@ from headway.core.state import State
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
+from headway.model.plan import TIER_WORDS, TierWord
 from headway.model.slots import numbers, of_numbers
-from headway.model.snapshot import AttemptView, JobView, NodeView, RunTimes
+from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes
+from headway.model.tier import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class GoalRecord:
+    """Where an attempt that was asked to end goes on; see `headway.model.snapshot.Goal`."""
+
+    slots: tuple[int, ...]
+    tier: TierWord
+    seats: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
     """An attempt that was launched; `slots` as slot numbers, `saved` None where it has saved no checkpoint.
+
+    `since` is None where it has not changed its tier.
 
     The other fields are those of `headway.model.snapshot.AttemptView`.
     """
@@ -37,6 +49,12 @@ class AttemptRecord:
     running: bool = True
     queued: bool = False
     saved: Instant | None = None
+    tier: TierWord = "foreground"
+    seats: tuple[int, ...] = ()
+    since: Instant | None = None
+    saving: bool = False
+    pinned: bool = False
+    goal: GoalRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +97,7 @@ class JobRecord:
     kept: tuple[tuple[int, Duration], ...] = ()
     lost: Duration = 0
     kills: int = 0
+    moves: int = 0
     size_left: float | None = None
 
 
@@ -114,6 +133,7 @@ class StateRecord:
     round_at: Instant = NEVER
     round_due: bool = False
     arrived: tuple[JobId, ...] | None = None
+    opened: tuple[int, ...] = ()
     departed: tuple[NodeRecord, ...] = ()
     rounds: int = 0
     ignored: int = 0
@@ -147,6 +167,12 @@ def job_record(job: JobView) -> JobRecord:
                 running=attempt.running,
                 queued=attempt.queued,
                 saved=attempt.saved if attempt.saved > attempt.start else None,
+                tier=TIER_WORDS[attempt.tier],
+                seats=attempt.seats,
+                since=attempt.since if attempt.since > attempt.start else None,
+                saving=attempt.saving,
+                pinned=attempt.pinned,
+                goal=goal_record(attempt.goal),
             )
             for _, attempt in sorted(job.attempts.items())
         ),
@@ -167,8 +193,14 @@ def job_record(job: JobView) -> JobRecord:
         kept=tuple(sorted(job.kept.items())),
         lost=job.lost,
         kills=job.kills,
+        moves=job.moves,
         size_left=job.size_left,
     )
+
+
+def goal_record(goal: Goal | None) -> GoalRecord | None:
+    """Where an attempt goes, as plain values."""
+    return None if goal is None else GoalRecord(tuple(numbers(goal.slots)), TIER_WORDS[goal.tier], goal.seats)
 
 
 def node_record(node: NodeView) -> NodeRecord:
@@ -193,6 +225,7 @@ def restore_state(record: StateRecord) -> State:
         restore_job(state, job)
     state.free = state.up & ~state.busy & ~state.allocated
     state.arrived = None if record.arrived is None else [state.jobs[job] for job in record.arrived]
+    state.opened = of_numbers(record.opened)
     state.round_due = record.round_due
     return state
 
@@ -255,7 +288,7 @@ def restore_job(state: State, record: JobRecord) -> None:
     job.promise, job.ended, job.spent = record.promise, record.ended, record.spent
     job.failed, job.cancelled = record.failed, record.cancelled
     job.tries, job.failures, job.losses = dict(record.tries), dict(record.failures), dict(record.losses)
-    job.kept, job.lost, job.kills = dict(record.kept), record.lost, record.kills
+    job.kept, job.lost, job.kills, job.moves = dict(record.kept), record.lost, record.kills, record.moves
     for known in record.times:
         times = RunTimes(known.mean, count=known.count, spread=known.spread)
         if known.node_class:
@@ -264,16 +297,25 @@ def restore_job(state: State, record: JobRecord) -> None:
             job.observed = times
     for kept in record.attempts:
         slots = of_numbers(kept.slots)
-        attempt = AttemptView(job, kept.task, kept.number, slots, kept.start, kept.expected_end, kept.fed)
+        tier = Tier[kept.tier.upper()]
+        attempt = AttemptView(
+            job, kept.task, kept.number, slots, kept.start, kept.expected_end, kept.fed, tier, kept.seats
+        )
         attempt.ending, attempt.running, attempt.queued = kept.ending, kept.running, kept.queued
+        attempt.saving, attempt.pinned = kept.saving, kept.pinned
+        if kept.since is not None:
+            attempt.since = kept.since
+        if kept.goal is not None:
+            attempt.goal = Goal(of_numbers(kept.goal.slots), Tier[kept.goal.tier.upper()], kept.goal.seats)
+            if attempt.goal.tier is Tier.BACKGROUND:
+                state.behind |= attempt.goal.slots
         attempt.saved = kept.start if kept.saved is None else kept.saved
         job.attempts[kept.task] = attempt
         job.tries.setdefault(kept.task, kept.number)
         if kept.queued:
             state.ahead.setdefault(kept.slots[0], []).append(attempt)
         else:
-            insort(state.running, (kept.expected_end, job.id, kept.task, attempt))
-            state.busy |= slots
+            state.take_place(attempt)
     state.jobs[job.id] = job
     state.own(job, of_numbers(record.held))
     if job.release > state.now:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from headway.core import tiers
 from headway.core.state import State
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.plan import Allocation, Claim, Plan
-from headway.model.slots import numbers
+from headway.model.slots import NO_SLOTS, numbers
 from headway.model.snapshot import JobView, Policy
+from headway.model.tier import Tier
 
 
 def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Plan, Exception | None]:
@@ -30,7 +32,7 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Pl
         refusals[f"policy_raised_{type(raised).__name__}"] += 1
         plan, failure = Plan(), raised
     else:
-        state.arrived = []
+        state.arrived, state.opened = [], NO_SLOTS
         if plan.allocations or plan.promises or state.refused:
             carry_out(state, plan, refusals)
     state.round_due = False
@@ -72,6 +74,12 @@ def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) 
 def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str]) -> str | None:
     """Give the job or task what the allocation adds; the rule that refuses it, or None."""
     slots = wanted.slots
+    if wanted.seats and not tiers.are_seats(wanted.seats, slots):
+        return "seats_differ_from_slots"
+    if job.attempts and (job.kind is Kind.RIGID or wanted.task is not None):
+        attempt = job.attempts.get(wanted.task or 0)
+        if attempt is not None:
+            return tiers.move(state, attempt, wanted)
     gained = slots & ~job.held
     if wanted.task is None:
         if not gained:
@@ -92,19 +100,29 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
             return flaw
     if job.release > state.now:
         return "before_release"
+    if wanted.tier is Tier.BACKGROUND:
+        if wanted.task is None and job.kind is not Kind.RIGID:
+            return "bags_are_held_in_the_foreground"
+        if rule := tiers.taken(state, slots, wanted.tier):
+            return rule
+        state.launch(job, state.take_task(job, wanted.task), slots, False, wanted.tier, wanted.seats)
+        return None
     if gained & ~state.free:
         if gained & ~state.up:
             return "slot_down"
         if gained & state.allocated:
             return "slot_allocated"
-        if wanted.claim is Claim.FREE or wanted.task is not None:
+        if wanted.claim is Claim.FREE or (wanted.task is not None and wanted.claim is not Claim.SWAP):
             return "slot_busy"
-        claim(state, job, wanted, gained, refusals)
-        return None
+        if wanted.claim is not Claim.SWAP:
+            claim(state, job, wanted, gained, refusals)
+            return None
+        if rule := tiers.push_back(state, gained):
+            return rule
     if wanted.task is not None:
         state.launch(job, state.take_task(job, wanted.task), slots, fed=False)
     elif job.kind is Kind.RIGID and not job.held:
-        state.launch(job, state.take_task(job), slots, fed=False)
+        state.launch(job, state.take_task(job), slots, fed=False, seats=wanted.seats)
     else:
         state.own(job, gained)
         for slot in numbers(gained):
@@ -114,13 +132,18 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
 
 
 def claim(state: State, job: JobView, wanted: Allocation, gained: int, refusals: Counter[str]) -> None:
-    """Allocate slots on some of which something runs: it ends first, or is killed unless it is not to be."""
+    """Allocate slots on some of which something runs: it ends first, or is killed or saved where it is to be."""
     at_once = gained & ~state.busy
     state.own(job, gained)
     for attempt in state.attempts_on(gained):
-        if wanted.claim is not Claim.KILL or attempt.job is job:
+        if wanted.claim is Claim.AFTER or attempt.job is job or attempt.tier is Tier.BACKGROUND:
             continue
-        if attempt.job.spec.preemptible:
+        if wanted.claim is Claim.MIGRATE:
+            if attempt.movable:
+                state.ask_to_save(attempt)
+            else:
+                refusals["not_movable"] += 1
+        elif attempt.job.spec.preemptible:
             state.ask_to_end(attempt)
         else:
             refusals["not_to_be_killed"] += 1

@@ -33,17 +33,20 @@ from headway.model.events import (
     TaskEnded,
     TaskSaved,
     TaskStarted,
+    TierRefused,
     Woke,
 )
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.plan import Plan, Reason, Waiting
+from headway.model.slots import NO_SLOTS, numbers
 from headway.model.snapshot import PolicySource
 
 _RareEvent = (
     Woke
     | TaskStarted
     | TaskSaved
+    | TierRefused
     | JobCancelled
     | JobChanged
     | PolicyChosen
@@ -238,6 +241,7 @@ class Scheduler:
             round_at=self._round_at,
             round_due=state.round_due,
             arrived=None if state.arrived is None else tuple(job.id for job in state.arrived),
+            opened=tuple(numbers(state.opened)),
             jobs=tuple(job_record(job) for job in state.jobs.values()),
             nodes=tuple(node_record(node) for node in state.nodes.values()),
             departed=tuple(node_record(node) for node in state.departed),
@@ -286,6 +290,8 @@ class Scheduler:
                 return reactor.on_task_started(state, event)
             case TaskSaved():
                 return reactor.on_task_saved(state, event)
+            case TierRefused():
+                return reactor.on_tier_refused(state, event)
             case JobCancelled():
                 return reactor.on_job_cancelled(state, event)
             case JobChanged():
@@ -383,7 +389,7 @@ class Scheduler:
         state = self.state
         news = state.round_due  # since the question; what follows from the plan itself calls for no other one
         carry_out(state, plan, self.refusals)
-        state.round_due, state.arrived, self.failure = news, None, None
+        state.round_due, state.arrived, state.opened, self.failure = news, None, NO_SLOTS, None
         self._set_next_round(plan)
         return True
 

@@ -9,16 +9,22 @@ from operator import attrgetter
 from typing import Any
 
 from headway.core import lifecycle
-from headway.model.actions import Action, Conclude, Kill, Launch, Settle
+from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Settle, Suspend
 from headway.model.events import Outcome
 from headway.model.instant import LONGEST, NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import SlotStatus
-from headway.model.slots import Slots, count, numbers
-from headway.model.snapshot import AttemptView, JobView, NodeView, RunTimes, Snapshot
+from headway.model.slots import NO_SLOTS, Slots, count, numbers
+from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes, Snapshot
+from headway.model.tier import Tier
 
 by_order = attrgetter("order")
 _by_task = attrgetter("task")
+FOREGROUND, BACKGROUND = Tier
+
+
+def _by_job(attempt: AttemptView) -> tuple[tuple[Instant, JobId], int]:
+    return attempt.job.order, attempt.task
 
 
 def followers(spec: JobSpec) -> list[list[int]]:
@@ -199,23 +205,70 @@ class State(Snapshot):
 
     # Attempts
 
-    def launch(self, job: JobView, task: int, slots: Slots, fed: bool) -> None:
-        """Start an attempt at a task that was taken, on slots that run nothing."""
+    def launch(
+        self,
+        job: JobView,
+        task: int,
+        slots: Slots,
+        fed: bool,
+        tier: Tier = Tier.FOREGROUND,
+        seats: tuple[int, ...] = (),
+    ) -> None:
+        """Start an attempt at a task that was taken, on places that nothing else has."""
         job.tries[task] = number = job.tries.get(task, 0) + 1
         plain = job.kind is Kind.RIGID and self.uniform and not job.kept
         expected_end = self.now + job.estimate if plain else self._expected_end(job, task, slots)
-        attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed)
+        attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed, tier, seats)
         job.attempts[task] = attempt
         job.promise = None
-        insort(self.running, (expected_end, job.id, task, attempt))
-        self.busy |= slots
-        self.free &= ~slots
+        self.take_place(attempt)
         if self.touched is not None:
             self.touched.append(job)
         if self.starts_reported or job.spec.fetches:
             reporting = any(self.slot_nodes[slot].spec.reports_start for slot in numbers(slots))
             attempt.running = not (reporting or job.spec.fetches)
-        self.actions.append(Launch(job.id, task, number, slots))
+        self.actions.append(Launch(job.id, task, number, slots, tier, seats))
+
+    def change_tiers(self, attempts: list[AttemptView]) -> None:
+        """Give each of these attempts the other place of its slots; they may take each other's."""
+        vacated = NO_SLOTS
+        for attempt in attempts:
+            if attempt.tier is FOREGROUND:
+                self._leave_running(attempt)
+                self.busy &= ~attempt.slots
+                vacated |= attempt.slots
+            else:
+                self.background.remove(attempt)
+                self.behind &= ~attempt.slots
+        for attempt in attempts:
+            job, slots = attempt.job, attempt.slots
+            attempt.since = self.now
+            attempt.expected_end = self._expected_end(job, attempt.task, slots)
+            attempt.tier = BACKGROUND if attempt.tier is FOREGROUND else FOREGROUND
+            self.take_place(attempt)
+            self.actions.append(ChangeTier(job.id, attempt.task, attempt.number, attempt.tier))
+        vacated &= ~self.busy
+        if vacated:
+            self._vacate(vacated)
+
+    def take_place(self, attempt: AttemptView) -> None:
+        """An attempt runs from now on in the tier it is in."""
+        if attempt.tier is FOREGROUND:
+            self._run(attempt)
+        else:
+            self._run_behind(attempt)
+
+    def _run(self, attempt: AttemptView) -> None:
+        insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
+        self.busy |= attempt.slots
+        self.free &= ~attempt.slots
+
+    def _run_behind(self, attempt: AttemptView) -> None:
+        insort(self.background, attempt, key=_by_job)
+        self.behind |= attempt.slots
+
+    def _leave_running(self, attempt: AttemptView) -> None:
+        del self.running[bisect_left(self.running, (attempt.expected_end, attempt.job.id, attempt.task))]
 
     def _expected_end(self, job: JobView, task: int, slots: Slots) -> Instant:
         """When an attempt that starts now is expected to end, from its last checkpoint if it has one."""
@@ -229,8 +282,10 @@ class State(Snapshot):
         del job.attempts[task]
         if attempt.queued:
             self._leave_queue(attempt)
+        elif attempt.tier is FOREGROUND:
+            self._leave_running(attempt)
         else:
-            del self.running[bisect_left(self.running, (attempt.expected_end, job.id, task))]
+            self.background.remove(attempt)
         if self.touched is not None:
             self.touched.append(job)
         succeeded = outcome is Outcome.SUCCEEDED
@@ -244,16 +299,40 @@ class State(Snapshot):
             if not attempt.queued:
                 self._lose_work(attempt, outcome)
             self.give_back(job, task)
-        if not attempt.queued:
+        if attempt.goal is not None:
+            self._leave_goal(job, attempt.goal)
+        if attempt.tier is BACKGROUND:
+            self.behind &= ~attempt.slots
+            self.opened |= attempt.slots
+            self.round_due = True
+        elif not attempt.queued:
             self._vacate(attempt.slots)
-        if not attempt.fed or self.task_rounds or not succeeded:
+        if self.task_rounds or not succeeded or not (attempt.fed or attempt.tier is BACKGROUND):
             self.look_at_everything()
+        if attempt.goal is not None:
+            self._go_on(attempt, attempt.goal)
         if not job.attempts:
             self.conclude_if_done(job)
 
+    def _leave_goal(self, job: JobView, goal: Goal) -> None:
+        """What was kept for an attempt that moves is no longer kept."""
+        if goal.tier is BACKGROUND:
+            self.behind &= ~goal.slots
+        elif job.held:
+            self.let_go(job, job.held)
+
+    def _go_on(self, attempt: AttemptView, goal: Goal) -> None:
+        """An attempt that was moved has ended: its task starts at the goal, unless it is done or the goal has gone."""
+        job = attempt.job
+        there = self.free if goal.tier is FOREGROUND else self.up & ~self.behind
+        if job.ready and not goal.slots & ~there:
+            task = self.take_task(job, attempt.task)
+            self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats)
+
     def _settle(self, job: JobView, attempt: AttemptView, outcome: Outcome) -> None:
         job.unfinished -= 1
-        if job.observed is not None and outcome is Outcome.SUCCEEDED and not attempt.queued:
+        on_its_own = attempt.tier is FOREGROUND and attempt.since == attempt.start
+        if job.observed is not None and outcome is Outcome.SUCCEEDED and on_its_own and not attempt.queued:
             self._observe(job, attempt)
         for counts in (job.tries, job.failures, job.losses):
             counts.pop(attempt.task, None)
@@ -301,10 +380,15 @@ class State(Snapshot):
     def _lose_work(self, attempt: AttemptView, outcome: Outcome) -> None:
         """Count the work of an attempt that is to be redone, and keep what is in its last checkpoint."""
         job = attempt.job
-        job.kills += outcome is Outcome.KILLED and attempt.ending
-        job.lost += (self.now - attempt.saved) * count(attempt.slots)
+        if outcome is Outcome.KILLED and attempt.ending:
+            job.moves += attempt.saving
+            job.kills += not attempt.saving
+        if attempt.tier is FOREGROUND:
+            job.lost += (self.now - max(attempt.since, attempt.saved)) * count(attempt.slots)
         if attempt.saved > attempt.start:
-            job.kept[attempt.task] = job.kept.get(attempt.task, 0) + attempt.saved - attempt.start
+            # How far it came in the background nobody knows, so that time is not counted.
+            kept = attempt.saved - attempt.since if attempt.tier is FOREGROUND else 0
+            job.kept[attempt.task] = job.kept.get(attempt.task, 0) + max(0, kept)
 
     def _vacate(self, slots: Slots) -> None:
         """Slots on which an attempt has ended go to what is queued there, to their owners, or are free."""
@@ -365,7 +449,7 @@ class State(Snapshot):
         self._leave_queue(attempt)
         job = attempt.job
         attempt.queued = False
-        attempt.start = attempt.saved = self.now
+        attempt.start = attempt.since = attempt.saved = self.now
         attempt.expected_end = self._expected_end(job, attempt.task, attempt.slots)
         insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))
         if self.owners.get(slot) is job:
@@ -385,13 +469,22 @@ class State(Snapshot):
 
     def ask_to_end(self, attempt: AttemptView) -> None:
         """Ask the driver to kill an attempt, once."""
-        if not attempt.ending:
-            attempt.ending = True
+        if not attempt.ending or attempt.saving:
+            attempt.ending, attempt.saving = True, False
             self.actions.append(Kill(attempt.job.id, attempt.task, attempt.number))
 
+    def ask_to_save(self, attempt: AttemptView) -> None:
+        """Ask the driver to end an attempt that is to go on elsewhere or later, once."""
+        if not attempt.ending:
+            attempt.ending = attempt.saving = True
+            self.actions.append(Suspend(attempt.job.id, attempt.task, attempt.number))
+
     def attempts_on(self, slots: Slots) -> list[AttemptView]:
-        """The attempts that run on any of these slots, soonest expected end first."""
-        return [attempt for _, _, _, attempt in self.running if attempt.slots & slots]
+        """The attempts that run on any of these slots, soonest expected end first, then those in the background."""
+        found = [attempt for _, _, _, attempt in self.running if attempt.slots & slots]
+        if slots & self.behind:
+            found += [attempt for attempt in self.background if attempt.slots & slots]
+        return found
 
     # Allocations
 
@@ -456,7 +549,10 @@ class State(Snapshot):
                 self.end(attempt, outcome)
         for attempt in self.attempts_on(slots):
             if attempt.slots & ~slots:
-                self.busy &= ~(attempt.slots & slots)
+                if attempt.tier is FOREGROUND:
+                    self.busy &= ~(attempt.slots & slots)
+                else:
+                    self.behind &= ~(attempt.slots & slots)
                 attempt.slots &= ~slots
                 self.ask_to_end(attempt)
             else:

@@ -181,7 +181,7 @@ class PlanRecord:
                 tuple(numbers(wanted.slots)),
                 wanted.task,
                 _CLAIMS[wanted.claim],
-                _TIERS[wanted.tier],
+                TIER_WORDS[wanted.tier],
                 wanted.seats,
             )
             for wanted in plan.allocations
@@ -225,4 +225,5 @@ _CLAIMS: Final[dict[Claim, ClaimWord]] = {
     Claim.SWAP: "swap",
 }
 
-_TIERS: Final[dict[Tier, TierWord]] = {Tier.FOREGROUND: "foreground", Tier.BACKGROUND: "background"}
+TIER_WORDS: Final[dict[Tier, TierWord]] = {Tier.FOREGROUND: "foreground", Tier.BACKGROUND: "background"}
+"""How the tiers are written."""

@@ -52,6 +52,7 @@ class Attempts:
         first, count: number of the first slot of the run, and how many there are, >= 1.
         start, end: microseconds.
         wasted: whether its work was lost (killed, or its node went down), so that the task had to be redone.
+        behind: whether it ran in the background; an attempt that changed its tier has rows for each.
     """
 
     job: IntArray
@@ -60,6 +61,7 @@ class Attempts:
     start: IntArray
     end: IntArray
     wasted: NDArray[np.bool_]
+    behind: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -78,9 +80,12 @@ class Schedule:
         holdings: who held how many slots when; None: every job held its `slots` from its start to its end.
         rounds: microseconds, the instants of the planning rounds, never falling; one entry a round.
         begin, until: microseconds, first and last instant of the run.
-        busy: slot-microseconds in which attempts ran, those whose work was lost included.
+        busy: slot-microseconds in which attempts ran in the foreground, those whose work was lost included.
         lost: those of them whose work was lost.
         kills: attempts that were killed, to be redone.
+        migrations: attempts that went on elsewhere with what they had done.
+        alone: microseconds that the work of each job takes with its slots to itself; None: as long as from its start to
+            its end. A job that ran in the background stays longer than that.
         offered: slot-microseconds that were there to be used from `begin` to `until`.
         decisions: how often the policy was asked.
         decision_seconds: what that took in all.
@@ -114,6 +119,8 @@ class Schedule:
     shape: PenaltyShape = PenaltyShape.LINEAR
     lost: int = 0
     kills: int = 0
+    migrations: int = 0
+    alone: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.release)
@@ -156,6 +163,8 @@ def schedule_of(
     busy: int | None = None,
     lost: int = 0,
     kills: int = 0,
+    migrations: int = 0,
+    alone: Integers | None = None,
     offered: int | None = None,
     decisions: int = 0,
     decision_seconds: float = 0.0,
@@ -219,17 +228,21 @@ def schedule_of(
         refused=dict(refused or {}),
         lost=lost,
         kills=kills,
+        migrations=migrations,
+        alone=None if alone is None else column(alone),
     )
 
 
-def attempts_of(rows: Iterable[tuple[int, Slots, int, int, bool]]) -> Attempts:
-    """Attempts from rows of job, the slots it ran on as a bit set, start, end, and whether its work was lost.
+def attempts_of(rows: Iterable[tuple[int, Slots, int, int, bool, bool]]) -> Attempts:
+    """Attempts from rows of job, its slots as a bit set, start, end, whether its work was lost, and whether behind.
 
-    >>> attempts_of([(0, 0b1011, 0, 5, False)]).first.tolist()
+    >>> attempts_of([(0, 0b1011, 0, 5, False, False)]).first.tolist()
     [0, 3]
     """
     flat = [
-        (job, first, count, start, end, wasted) for job, on, start, end, wasted in rows for first, count in runs(on)
+        (job, first, count, start, end, wasted, behind)
+        for job, on, start, end, wasted, behind in rows
+        for first, count in runs(on)
     ]
-    job, first, count, start, end, wasted = np.array(flat, dtype=np.int64).reshape(-1, 6).T
-    return Attempts(job, first, count, start, end, wasted.astype(np.bool_))
+    job, first, count, start, end, wasted, behind = np.array(flat, dtype=np.int64).reshape(-1, 7).T
+    return Attempts(job, first, count, start, end, wasted.astype(np.bool_), behind.astype(np.bool_))

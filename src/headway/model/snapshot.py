@@ -87,6 +87,8 @@ class AttemptView:
             comes in the background: there it is counted as if it started anew in the foreground.
         fed: whether it runs under an allocation of its whole job, so that its slot goes to the next task of the job.
         ending: whether its end has been asked for.
+        saving: whether it was asked to save what it has done first, to go on elsewhere or later.
+        pinned: whether its tier cannot be changed, because the engine could not.
         running: whether it is known to run (nodes that report starts).
         queued: whether it was launched ahead of its turn and waits behind another one on its slot; then `start` is its
             launch, and it is not among `Snapshot.running`.
@@ -94,8 +96,8 @@ class AttemptView:
     """
 
     __slots__ = (
-        *("ending", "expected_end", "fed", "goal", "job", "number", "queued", "running", "saved", "seats", "since"),
-        *("slots", "start", "task", "tier"),
+        *("ending", "expected_end", "fed", "goal", "job", "number", "pinned", "queued", "running", "saved", "saving"),
+        *("seats", "since", "slots", "start", "task", "tier"),
     )
 
     def __init__(
@@ -118,6 +120,8 @@ class AttemptView:
         self.expected_end = expected_end
         self.fed = fed
         self.ending = False
+        self.saving = False
+        self.pinned = False
         self.running = True
         self.queued = False
         self.saved = start

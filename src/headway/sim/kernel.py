@@ -9,10 +9,12 @@ from heapq import heapify, heappop, heappush
 from time import perf_counter
 from typing import Final, Protocol
 
+import numpy as np
+
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput, did_you_mean
-from headway.model.actions import Action, Conclude, Consult, Kill, Launch, Settle, Wake
+from headway.model.actions import Action, ChangeTier, Conclude, Consult, Kill, Launch, Settle, Suspend, Wake
 from headway.model.events import (
     Advised,
     DeciderChosen,
@@ -23,6 +25,7 @@ from headway.model.events import (
     NodeUp,
     Outcome,
     TaskEnded,
+    TaskSaved,
     Woke,
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -30,10 +33,12 @@ from headway.model.job import JobSpec, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan, PlanRecord
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
-from headway.model.slots import Slots
+from headway.model.slots import Slots, numbers
 from headway.model.snapshot import Policy, PolicySource, Snapshot
+from headway.model.tier import Tier
 from headway.model.workload import Workload
 from headway.sim.faults import Outage
+from headway.sim.tiers import FULL, UNKNOWN, Places, Running
 from headway.sim.world import Stopwatch, World
 
 # Events of one instant are fed in this order: ends, then nodes' coming and going, then submissions, then wakes.
@@ -41,6 +46,8 @@ END: Final = 0
 NODE: Final = 1
 SUBMIT: Final = 2
 WAKE: Final = 3
+
+FOREGROUND, BACKGROUND = Tier
 
 PROGRESS_EVERY: Final = 4096
 
@@ -85,15 +92,6 @@ class TimedPolicy:
         plan = self.policy(view)
         self.seconds += perf_counter() - began
         return plan
-
-
-@dataclass(slots=True)
-class Running:
-    """An attempt under way in the simulated world."""
-
-    number: int
-    start: Instant
-    slots: Slots
 
 
 class Simulation:
@@ -153,9 +151,14 @@ class Simulation:
         self._concluded = 0
         self._heap: list[tuple[Instant, int, int, int, int, Event | None]] = []
         self._running: dict[tuple[int, int], Running] = {}
-        self._busy = self._work_lost = self._kills = 0
+        self._busy = self._work_lost = self._kills = self._migrations = 0
+        self._places: Places | None = None  # made when the first job starts in the background
+        self._saving: set[tuple[int, int]] = set()
+        self._saved: dict[tuple[int, int], tuple[int, int]] = {}
+        self._killed: set[tuple[int, int]] = set()
+        self._alone: dict[int, int] = {}
         self._stopwatch = Stopwatch(self.world, workload)
-        self._runs: list[tuple[int, Slots, int, int, bool]] | None = [] if record else None
+        self._runs: list[tuple[int, Slots, int, int, bool, bool]] | None = [] if record else None
         self._rounds: list[Instant] = []
         only_rigid = bool((workload.kind == Kind.RIGID).all())
         self._holdings: tuple[list[int], list[int], list[int]] | None = None if only_rigid else ([], [], [])
@@ -228,7 +231,7 @@ class Simulation:
         return self._schedule(begin)
 
     def _loop(self, progress: Progress | None) -> None:
-        heap, submissions, jobs = self._heap, specs(self.workload), len(self.workload)
+        heap, submissions, jobs = self._heap, self._submissions(), len(self.workload)
         job = next(submissions, None)
         fed = idle = 0
         while heap or job is not None:
@@ -247,10 +250,12 @@ class Simulation:
                         break  # rounds come and go, and the jobs that are left can never run
                 elif event is None:
                     running = self._running.get((number, task))
-                    if running is None or running.number != attempt:
-                        continue  # it was killed or lost before
+                    if running is None or running.number != attempt or running.end != at:
+                        continue  # it was killed or lost before, or goes on faster or slower since
                     self._feed(TaskEnded(at, number, task, attempt))
                 else:
+                    if (number, task) in self._saving:
+                        self._feed(TaskSaved(at, number, task, -attempt))
                     self._feed(event)
             fed += 1
             if progress is not None and not fed % PROGRESS_EVERY:
@@ -273,6 +278,10 @@ class Simulation:
             self._lost(event)
         if actions:
             self._perform(actions, self._timed[-1].seconds - thought + advice_seconds)
+        if self._places is not None:
+            for running in self._places.changed(scheduler.state.now):
+                if running.end >= 0:
+                    heappush(self._heap, (running.end, END, running.job, running.task, running.number, None))
         if self._holdings is not None:
             self._note_holdings(self._holdings)
             if scheduler.rounds != rounds:
@@ -306,8 +315,11 @@ class Simulation:
                 )
                 if self.start[job] < 0:
                     self.start[job] = start
-                self._running[job, task] = Running(number, start, slots)
-                heappush(self._heap, (start + lasts, END, job, task, number, None))
+                running = self._running[job, task] = Running(job, task, number, slots, action.tier, start, lasts)
+                if self._places is None and action.tier is FOREGROUND and not self._saved and not self._killed:
+                    heappush(self._heap, (start + lasts, END, job, task, number, None))
+                else:
+                    self._place(running, action.seats)
             elif type(action) is Conclude:
                 self.end[action.job] = now
                 self.status[action.job] = STATUSES.index(action.status)
@@ -318,16 +330,93 @@ class Simulation:
                 ended = TaskEnded(now, action.job, action.task, action.attempt, Outcome.KILLED)
                 # The sign sets it apart from the end that the attempt would have had by itself, maybe at this instant.
                 heappush(self._heap, (now, END, action.job, action.task, -action.attempt, ended))
+            elif type(action) is Suspend:
+                self._saving.add((action.job, action.task))
+                ended = TaskEnded(now, action.job, action.task, action.attempt, Outcome.KILLED)
+                heappush(self._heap, (now, END, action.job, action.task, -action.attempt, ended))
+            elif type(action) is ChangeTier:
+                if action is next(other for other in actions if type(other) is ChangeTier):
+                    self._change_tiers([other for other in actions if type(other) is ChangeTier])
             elif type(action) is Consult:
                 self._question = action.question
             else:
                 assert type(action) is Settle
 
+    def _submissions(self) -> Iterator[JobSpec]:
+        """The jobs as the scheduler is told of them."""
+        told = self.workload
+        if self.world.cpu == "unknown":
+            told = replace(told, cpu=np.full(len(told), np.nan), uses={})
+        elif self.world.cpu == "drawn":
+            told = replace(told, cpu=self.world.tiers.cpu_use(told, self.world.seed))
+        return specs(told, movable=True)
+
+    def _place(self, running: Running, seats: tuple[int, ...]) -> None:
+        """An attempt starts that is not alone in the world, or not for the first time."""
+        place = running.job, running.task
+        if place in self._saved:
+            left, total = self._saved.pop(place)
+            running.left = -(-left * running.total // total) if total else 0
+            running.since += self.world.migration_cost
+        elif place in self._killed:
+            self._killed.discard(place)
+            running.since += self.world.kill_cost
+        running.end = running.since - -running.left // FULL
+        uses = self.workload.uses.get(running.job)
+        if uses is not None:
+            running.uses = dict(zip(seats or numbers(running.slots), uses, strict=True))
+        if self._places is None and running.tier is BACKGROUND:
+            self._open_background(running)
+        if self._places is not None:
+            running.rate = UNKNOWN
+            self._places.enter(running)
+        else:
+            heappush(self._heap, (running.end, END, running.job, running.task, running.number, None))
+
+    def _open_background(self, first: Running | None = None) -> Places:
+        """Make the places, with all that runs already."""
+        world, workload = self.world, self.workload
+        self._places = Places(
+            world.tiers.cpu_use(workload, world.seed).tolist(),
+            world.tiers.losses(len(workload), world.seed),
+            world.tiers.gains(workload.width, world.seed),
+        )
+        for running in self._running.values():
+            if running is not first:
+                self._places.enter(running)
+        return self._places
+
+    def _change_tiers(self, actions: list[ChangeTier]) -> None:
+        """Attempts change to the other places of their slots, maybe to each other's: all leave before any comes."""
+        places = self._places or self._open_background()
+        now = self.scheduler.state.now
+        changing = [self._running[action.job, action.task] for action in actions]
+        for running in changing:
+            places.leave(running)
+            self._note_run(running, now, wasted=False)
+        for running, action in zip(changing, actions, strict=True):
+            running.tier, running.start = action.tier, now
+            places.enter(running)
+
     def _ended(self, event: TaskEnded) -> None:
-        running = self._running.get((event.job, event.task))
-        if running is not None and running.number == event.attempt:
-            self._kills += event.outcome is Outcome.KILLED
-            self._stop(event.job, event.task, event.at, wasted=event.outcome is not Outcome.SUCCEEDED)
+        place = event.job, event.task
+        running = self._running.get(place)
+        if running is None or running.number != event.attempt:
+            return
+        wasted = event.outcome is not Outcome.SUCCEEDED
+        if event.outcome is Outcome.KILLED:
+            if place in self._saving:
+                running.go_on(event.at, running.rate)
+                self._saved[place] = running.left, running.total
+                self._migrations += 1
+                wasted = False
+            else:
+                self._kills += 1
+                if self.world.kill_cost:
+                    self._killed.add(place)
+        elif self._places is not None and not wasted:
+            self._alone[event.job] = running.total
+        self._stop(event.job, event.task, event.at, wasted=wasted)
 
     def _lost(self, event: NodeDown) -> None:
         """Forget the attempts that the core gave up with the node."""
@@ -340,11 +429,21 @@ class Simulation:
 
     def _stop(self, job: int, task: int, at: Instant, *, wasted: bool) -> None:
         running = self._running.pop((job, task))
-        spent = running.slots.bit_count() * max(0, at - running.start)
-        self._busy += spent
-        self._work_lost += spent if wasted else 0
+        if self._saving:
+            self._saving.discard((job, task))
+        if self._places is not None:
+            self._places.leave(running)
+        self._note_run(running, at, wasted=wasted)
+        self._busy += running.spent
+        self._work_lost += running.spent if wasted else 0
+
+    def _note_run(self, running: Running, at: Instant, *, wasted: bool) -> None:
+        """An attempt runs no more in the tier it was in; only the time in the foreground counts as slot time."""
+        end, behind = max(at, running.start), running.tier is BACKGROUND
+        if not behind:
+            running.spent += running.slots.bit_count() * (end - running.start)
         if self._runs is not None:
-            self._runs.append((job, running.slots, running.start, max(at, running.start), wasted))
+            self._runs.append((running.job, running.slots, running.start, end, wasted, behind))
 
     def _note_holdings(self, holdings: tuple[list[int], list[int], list[int]]) -> None:
         """Note the new count of every job that holds more or fewer slots than before."""
@@ -388,12 +487,23 @@ class Simulation:
             busy=self._busy,
             lost=self._work_lost,
             kills=self._kills,
+            migrations=self._migrations,
+            alone=self._alone_times(),
             offered=self._offered(begin, until),
             decisions=self.scheduler.rounds,
             decision_seconds=sum(timed.seconds for timed in self._timed) + self._advice_seconds,
             attempts=None if self._runs is None else attempts_of(self._runs),
             refused=self.scheduler.refusals,
         )
+
+    def _alone_times(self) -> list[int] | None:
+        """How long the work of each rigid job takes alone on its slots; None: as long as from its start to its end."""
+        if self._places is None:
+            return None
+        return [
+            self._alone.get(job, end - start) if kind == Kind.RIGID else end - start
+            for job, (start, end, kind) in enumerate(zip(self.start, self.end, self.workload.kind, strict=True))
+        ]
 
     def _offered(self, begin: Instant, until: Instant) -> int:
         """Slot-microseconds that were up."""
@@ -405,9 +515,13 @@ class Simulation:
         return offered
 
 
-def specs(workload: Workload, chunk: int = 4096) -> Iterator[JobSpec]:
-    """The jobs of a workload one after the other, made when they are asked for and in the order of their positions."""
-    kinds, bags = tuple(Kind), workload.bags
+def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> Iterator[JobSpec]:
+    """The jobs of a workload one after the other, made when they are asked for and in the order of their positions.
+
+    Args:
+        movable: whether rigid jobs can be moved with what they have done.
+    """
+    kinds, bags, uses = tuple(Kind), workload.bags, workload.uses
     for first in range(0, len(workload), chunk):
         rows = slice(first, first + chunk)
         columns = (
@@ -420,9 +534,10 @@ def specs(workload: Workload, chunk: int = 4096) -> Iterator[JobSpec]:
             workload.priority[rows].tolist(),
             workload.rate[rows].tolist(),
             map(str, workload.user[rows].tolist()),
+            workload.cpu[rows].tolist(),
         )
         for position, row in enumerate(zip(*columns, strict=True), first):
-            release, kind, tasks, width, estimate, due, priority, rate, user = row
+            release, kind, tasks, width, estimate, due, priority, rate, user, cpu = row
             yield JobSpec(
                 id=position,
                 kind=kinds[kind],
@@ -438,4 +553,6 @@ def specs(workload: Workload, chunk: int = 4096) -> Iterator[JobSpec]:
                 plan=workload.workflows.get(position, ()),
                 sizes=bags[position].sizes if position in bags else (),
                 profile=bags[position].profile if position in bags else (),
+                cpu=uses.get(position, (cpu,) if cpu == cpu else ()),
+                movable=movable and kind == Kind.RIGID,
             )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
 from headway.errors import InvalidInput
-from headway.model.instant import Duration
+from headway.model.instant import SECOND, Duration
 from headway.model.node import NodeSpec
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import NodeView
 from headway.model.workload import BagTimes, Workload
+from headway.sim.tiers import TWO_TIERS, TwoTiers
+
+CpuKnown = Literal["given", "drawn", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +28,20 @@ class World:
         seed: fixes the noise, >= 0. Each attempt draws its own factor, whatever the order of events.
         decision_time: microseconds by which each launch comes later than its decision; None: as long as the policy
             really took, so that such a run is not repeatable.
+        tiers: what foreground and background of a slot cost each other.
+        migration_cost, kill_cost: microseconds that an attempt takes before it goes on with what was done elsewhere, or
+            starts anew after it was killed.
+        cpu: what the scheduler is told of the CPU use of processes: "given", what the workload says; "drawn", also what
+            is drawn for jobs of which it says nothing; "unknown", nothing. What they really use is the same.
     """
 
     noise: float = 0.0
     seed: int = 0
     decision_time: Duration | None = 0
+    tiers: TwoTiers = TWO_TIERS
+    migration_cost: Duration = 20 * SECOND
+    kill_cost: Duration = 0
+    cpu: CpuKnown = "given"
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise < 10:
@@ -37,6 +50,11 @@ class World:
             raise InvalidInput("seed", self.seed, "0 or more")
         if self.decision_time is not None and self.decision_time < 0:
             raise InvalidInput("decision_time", self.decision_time, "0 or more, or none")
+        for name in ("migration_cost", "kill_cost"):
+            if getattr(self, name) < 0:
+                raise InvalidInput(name, getattr(self, name), "0 or more")
+        if self.cpu not in get_args(CpuKnown):
+            raise InvalidInput("cpu", self.cpu, ", ".join(get_args(CpuKnown)))
 
     def factor(self, job: int, task: int, attempt: int) -> float:
         """The factor on the run time of one attempt; its median is 1."""

@@ -37,7 +37,7 @@ def run(*rows: tuple[int, int, int, int, bool], jobs: int, capacity: int, **term
         end[job] = ends * SECOND
         width[job] = slots.bit_count()
     workload = workload_of(release=[0] * jobs, runtime=[SECOND] * jobs, width=width, kind=1, **terms)
-    ran = attempts_of((job, slots, begins * SECOND, ends * SECOND, wasted) for job, slots, begins, ends, wasted in rows)
+    ran = attempts_of((job, slots, begins * SECOND, ends * SECOND, wasted, False) for job, slots, begins, ends, wasted in rows)
     return schedule_of(workload, start=start, end=end, slots=width, capacity=capacity, attempts=ran)
 
 

@@ -1,0 +1,222 @@
+"""How fast work goes on two tiers: the performance model of MEASY14, integrated exactly from event to event.
+
+Rates are whole numbers of parts of a million and work is counted in millionths of microseconds, so that nothing is
+rounded between two events: how far an attempt is does not depend on how many events there were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from headway.errors import InvalidInput
+from headway.model.instant import Duration, Instant
+from headway.model.slots import NO_SLOTS, Slots, numbers
+from headway.model.tier import Tier
+from headway.model.workload import FloatArray, Workload
+
+FULL: Final = 1_000_000
+"""The rate of work that has its processors to itself."""
+
+UNKNOWN: Final = -1
+"""The rate of an attempt that has just come."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwoTiers:
+    """What the two places of a slot cost each other.
+
+    Attributes:
+        loss: the least and the greatest share of its progress that a job in the foreground loses while anything runs
+            behind it; a draw a job.
+        single: the least and the greatest share of the idle processor that a job of one process makes use of in the
+            background; a draw a job.
+        several: mean and standard deviation of that share for a job of more processes, then its least and greatest.
+        cpu: the least and the greatest CPU use of the processes of a job of which nobody says it, where it has several;
+            that of one process is 1.
+
+    Source: MEASY14 2.1 and 3.2 (reading: mean and deviation of `several` are lost; ours).
+    """
+
+    loss: tuple[float, float] = (0.005, 0.04)
+    single: tuple[float, float] = (0.80, 0.92)
+    several: tuple[float, float, float, float] = (0.43, 0.14, 0.198, 0.766)
+    cpu: tuple[float, float] = (0.4, 1.0)
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in (
+            ("loss", self.loss),
+            ("single", self.single),
+            ("several", self.several[2:]),
+            ("cpu", self.cpu),
+        ):
+            if not 0 <= low <= high <= 1:
+                raise InvalidInput(f"tiers.{name}", (low, high), "two shares from 0 to 1, the lesser one first")
+        mean, deviation, low, high = self.several
+        if not (low <= mean <= high and deviation >= 0):
+            raise InvalidInput("tiers.several", self.several, "a mean from the least to the greatest, a deviation >= 0")
+
+    def losses(self, jobs: int, seed: int) -> list[float]:
+        """For each job the share of its progress that it loses in the foreground of others."""
+        return _draws(seed, 1).uniform(*self.loss, jobs).tolist()
+
+    def gains(self, width: np.ndarray, seed: int) -> list[float]:
+        """For each job of this width the share of the idle processor that it makes use of in the background."""
+        chance = _draws(seed, 2)
+        single = chance.uniform(*self.single, len(width))
+        mean, deviation, low, high = self.several
+        several = chance.normal(mean, deviation, len(width))
+        while (outside := (several < low) | (several > high)).any() and deviation:
+            several[outside] = chance.normal(mean, deviation, int(outside.sum()))
+        return np.where(width == 1, single, several).tolist()
+
+    def cpu_use(self, workload: Workload, seed: int) -> FloatArray:
+        """The mean CPU use of the processes of each job: what the workload says, else a draw, shape (jobs,)."""
+        drawn = _draws(seed, 3).uniform(*self.cpu, len(workload))
+        return np.where(np.isnan(workload.cpu), np.where(workload.width == 1, 1.0, drawn), workload.cpu)
+
+
+TWO_TIERS: Final = TwoTiers()
+"""As the paper measured it."""
+
+
+def _draws(seed: int, what: int) -> np.random.Generator:
+    return np.random.default_rng((seed, what, 0x2714))
+
+
+class Running:
+    """An attempt that runs in a simulation.
+
+    Attributes:
+        job, task, number, slots, tier: which try, where.
+        start: when it began to run in this tier.
+        spent: slot-microseconds of the foreground that it used before.
+        total: microseconds that its work takes on these slots at full rate.
+        left: what is left of it, in millionths of microseconds at full rate.
+        rate: parts of a million at which it goes on, from `since` on; `UNKNOWN` at first where others run.
+        end: when it ends if nothing changes; -1: never.
+        uses: CPU use of its processes by slot, where they differ; None: all as that of its job.
+    """
+
+    __slots__ = (
+        *("end", "job", "left", "number", "rate", "since", "slots", "spent", "start", "task", "tier", "total", "uses"),
+    )
+
+    def __init__(
+        self, job: int, task: int, number: int, slots: Slots, tier: Tier, start: Instant, total: Duration
+    ) -> None:
+        self.job = job
+        self.task = task
+        self.number = number
+        self.slots = slots
+        self.tier = tier
+        self.start = self.since = start
+        self.spent = 0
+        self.total = total
+        self.left = total * FULL
+        self.rate = FULL
+        self.end: Instant = start + total
+        self.uses: dict[int, float] | None = None
+
+    def go_on(self, now: Instant, rate: int) -> None:
+        """From now on it goes at this rate."""
+        if now > self.since:
+            self.left = max(0, self.left - self.rate * (now - self.since))
+            self.since = now
+        self.rate = rate
+        self.end = self.since - -self.left // rate if rate else -1
+
+
+class Places:
+    """Who runs in which place of the slots, and how fast that makes each of them.
+
+    Args:
+        cpu: CPU use of the processes of each job, 0 to 1.
+        losses, gains: as of `TwoTiers`, a value a job.
+    """
+
+    def __init__(self, cpu: list[float], losses: list[float], gains: list[float]) -> None:
+        self._cpu = cpu
+        self._losses = losses
+        self._gains = gains
+        self._front: dict[tuple[int, int], Running] = {}
+        self._back: dict[tuple[int, int], Running] = {}
+        self.busy = self.behind = NO_SLOTS
+        self._changed = self._changed_behind = NO_SLOTS
+        self._new: list[Running] = []
+
+    def enter(self, running: Running) -> None:
+        """An attempt has come to its place."""
+        if running.tier is Tier.FOREGROUND:
+            self._front[running.job, running.task] = running
+            self.busy |= running.slots
+            self._changed |= running.slots
+        else:
+            self._back[running.job, running.task] = running
+            self.behind |= running.slots
+            self._changed_behind |= running.slots
+        self._new.append(running)
+
+    def leave(self, running: Running) -> None:
+        """An attempt has left its place."""
+        if running.tier is Tier.FOREGROUND:
+            del self._front[running.job, running.task]
+            self.busy &= ~running.slots
+            self._changed |= running.slots
+        else:
+            del self._back[running.job, running.task]
+            self.behind &= ~running.slots
+            self._changed_behind |= running.slots
+
+    def changed(self, now: Instant) -> list[Running]:
+        """Let every attempt go on at the rate it has from now on; those of which the end is another one since."""
+        changed, behind = self._changed, self._changed_behind
+        others = list(self._new)
+        if changed & self.behind:
+            others += [running for running in self._back.values() if running.slots & changed]
+        if behind & self.busy:
+            others += [running for running in self._front.values() if running.slots & behind]
+        self._changed = self._changed_behind = NO_SLOTS
+        self._new = []
+        moved = []
+        for running in others:
+            rate = self.rate(running)
+            if rate != running.rate:
+                running.go_on(now, rate)
+                moved.append(running)
+        return moved
+
+    def rate(self, running: Running) -> int:
+        """Parts of a million at which an attempt goes on: as its slowest process (MEASY14 3.2)."""
+        slots, job = running.slots, running.job
+        if running.tier is Tier.FOREGROUND:
+            return FULL - int(self._losses[job] * FULL) if slots & self.behind else FULL
+        slots &= self.busy
+        if not slots:
+            return FULL  # nobody is in the foreground of its slots, so it has the processors to itself
+        least = 1.0
+        for front in self._front.values():
+            shared = front.slots & slots
+            if shared:
+                least = min(least, self._share(front, running, shared))
+                slots ^= shared
+                if not slots:
+                    break
+        return int(self._gains[job] * least * FULL)
+
+    def _share(self, front: Running, back: Running, shared: Slots) -> float:
+        """How much of what its processes want an attempt finds idle, where it finds least: 0 to 1."""
+        if front.uses is None and back.uses is None:
+            return _found(1.0 - self._cpu[front.job], self._cpu[back.job])
+        least = 1.0
+        for slot in numbers(shared):
+            used = self._cpu[front.job] if front.uses is None else front.uses[slot]
+            wanted = self._cpu[back.job] if back.uses is None else back.uses[slot]
+            least = min(least, _found(1.0 - used, wanted))
+        return least
+
+
+def _found(idle: float, wanted: float) -> float:
+    return 1.0 if idle >= wanted else idle / wanted
