@@ -29,11 +29,15 @@ _PLAIN: Final = b"headway checkpoint\n"
 _BY_VALUE: Final = b"headway checkpoint python %d.%d\n" % sys.version_info[:2]
 
 
+class Left(BaseException):
+    """What was saved goes on elsewhere: this attempt ends here. Not an error, and not for the task to catch."""
+
+
 class Listener(Protocol):
     """Who is told what becomes of checkpoints."""
 
-    def saved(self) -> None:
-        """What was done until now is kept."""
+    def saved(self) -> bool:
+        """What was done until now is kept; whether the attempt is to end with it, because it goes on elsewhere."""
 
     def unreadable(self, detail: str) -> None:
         """A checkpoint could not be read and is not used."""
@@ -60,6 +64,9 @@ class Checkpoints:
     Args:
         place, attempt: see `take_over`.
         listener: is told of what is saved, and of what cannot be read.
+
+    Attributes:
+        has_left: the attempt was to end with what it saved last.
     """
 
     def __init__(self, place: str, attempt: int, listener: Listener) -> None:
@@ -71,9 +78,14 @@ class Checkpoints:
         self._folder = ""
         self._is_there = False
         self._last = 0
+        self.has_left = False
 
     def save(self, state: object) -> bool:
-        """Save a state, whole or not at all; whether it was saved. See `checkpoint`."""
+        """Save a state, whole or not at all; whether it was saved. See `checkpoint`.
+
+        Raises:
+            Left: it was saved, and the attempt is to end.
+        """
         with self._lock:
             numbers = self._begin()
             content = _written(state)
@@ -98,7 +110,9 @@ class Checkpoints:
                 if number <= self._last - KEPT:
                     with contextlib.suppress(OSError):  # a later attempt has just taken them over
                         os.unlink(self._path(number))
-        self._listener.saved()
+        if self._listener.saved():
+            self.has_left = True
+            raise Left
         return True
 
     def load(self, default: Any) -> Any:
@@ -168,6 +182,9 @@ def checkpoint(state: object) -> bool:
 
     The state is pickled. The file is on the disk when this returns; the one before is kept until then, and longer. The
     scheduler counts as lost only what is done after it. In a rigid job each rank saves its own.
+
+    Where the scheduler wants the task to go on elsewhere, this does not return when the state has been saved: the attempt
+    ends as if the function had raised, and the next one finds the state.
 
     Returns:
         Whether it was saved. It is not outside a task, when a later attempt of the task has begun, or when the disk

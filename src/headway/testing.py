@@ -12,6 +12,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
 
+from msgspec import structs
+
 from headway import wire
 from headway.engines import base
 from headway.errors import InvalidInput
@@ -22,6 +24,7 @@ from headway.model.events import Outcome
 from headway.model.instant import SECOND, Instant, from_seconds
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
+from headway.model.tier import Tier
 
 _SECONDS = frozenset({"release", "estimate", "due", "time_limit", "lease"})
 
@@ -142,7 +145,7 @@ class FakeEngine:
     Attributes:
         running: what was launched and has not ended, by job, task and attempt.
         launched: everything that was ever launched, in order.
-        killed, acknowledged, forgotten: what was asked for, in order.
+        killed, changed, suspended, acknowledged, forgotten: what was asked for, in order.
         kept: ends that were reported and not acknowledged yet.
         nodes: those in service, as they are now; empty before the start.
         unwilling: names of nodes that cannot be started, and what is said of each.
@@ -153,6 +156,8 @@ class FakeEngine:
         self.running: dict[base.AttemptKey, base.Assignment] = {}
         self.launched: list[base.Assignment] = []
         self.killed: list[base.AttemptKey] = []
+        self.changed: list[tuple[JobId, int, int, Tier]] = []
+        self.suspended: list[base.AttemptKey] = []
         self.acknowledged: list[base.AttemptKey] = []
         self.forgotten: list[tuple[JobId, int | None]] = []
         self.kept: list[base.Ended] = list(found.ended)
@@ -166,7 +171,10 @@ class FakeEngine:
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[base.Report], None]) -> base.Found:
         """Keep whom to tell, and tell what was found; what was found running runs on, its members unknown."""
         self.nodes, self._report = tuple(nodes), report
-        self.running.update((key, base.Assignment(*key, ())) for key in sorted(self._found.running))
+        self.running.update(
+            (key, base.Assignment(*key, (), tier=Tier(key in self._found.background)))
+            for key in sorted(self._found.running)
+        )
         return self._found
 
     def see_fit(self, node: NodeSpec) -> None:
@@ -212,6 +220,17 @@ class FakeEngine:
         """Note it; the test says how the attempt ends."""
         self.killed.append((job, task, attempt))
 
+    def change(self, job: JobId, task: int, attempt: int, tier: Tier) -> None:
+        """Note it, and the tier with what runs; a test says with `report` what the operating system refuses."""
+        key = (job, task, attempt)
+        if key in self.running:
+            self.running[key] = structs.replace(self.running[key], tier=tier)
+        self.changed.append((*key, tier))
+
+    def suspend(self, job: JobId, task: int, attempt: int) -> None:
+        """Note it; the test says what was saved, and how the attempt ends."""
+        self.suspended.append((job, task, attempt))
+
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Note it, and keep that end no longer."""
         self.acknowledged.append((job, task, attempt))
@@ -230,7 +249,8 @@ class FakeEngine:
 
     def found(self) -> base.Found:
         """What the next driver would find if this one died now."""
-        return base.Found(frozenset(self.running), tuple(self.kept))
+        behind = frozenset(key for key, assignment in self.running.items() if assignment.tier is Tier.BACKGROUND)
+        return base.Found(frozenset(self.running), tuple(self.kept), background=behind)
 
     def report(self, report: base.Report) -> None:
         """Tell the driver something."""

@@ -12,6 +12,9 @@ nobody waits for any more (attempts are numbered, late answers are fenced by the
 - An end is kept until the driver acknowledges it, so that a driver that dies before the result is durable is told
   again.
 - A node that is back (`NodeBack`) runs nothing of what it ran before.
+- A slot has two places. What runs in its background place, with all that it starts, uses what the foreground leaves of
+  the processor. Changing the tier of an attempt restarts nothing. Where the operating system refuses it, the attempt
+  stays as it was, all members of it, and `Refused` says so.
 - What a task saves (`headway.checkpoint` in a function, files in the folder HEADWAY_CHECKPOINT of a command) is there
   for its later attempts, whichever node they run on, until `forget`. An earlier attempt that still runs somewhere
   cannot change it any more once a later one uses it.
@@ -33,6 +36,7 @@ from headway.model.events import Outcome
 from headway.model.instant import Duration
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
+from headway.model.tier import Tier
 
 AttemptKey = tuple[JobId, int, int]
 """Job, task, attempt."""
@@ -77,7 +81,8 @@ class Function(msgspec.Struct, frozen=True):
 class Call(msgspec.Struct, frozen=True):
     """A Python function to be called in a warm process, one after the other in the same one.
 
-    It may import modules of the folder the driver was started in.
+    It may import modules of the folder the driver was started in. As a member of a gang it finds HEADWAY_RANK,
+    HEADWAY_WIDTH and HEADWAY_NODE in its environment, as a command does.
 
     Attributes:
         arguments: `(args, kwargs)`, pickled.
@@ -96,7 +101,7 @@ class Command(msgspec.Struct, frozen=True):
         env: variables added to the node's environment, which also has HEADWAY_JOB, HEADWAY_TASK, HEADWAY_ATTEMPT,
             HEADWAY_RANK and HEADWAY_WIDTH (of a rigid job), HEADWAY_NODE, HEADWAY_CHECKPOINT (a folder that the later
             attempts of the task, of the same rank, find as this one left it) and, with inputs or outputs,
-            HEADWAY_SCRATCH.
+            HEADWAY_SCRATCH. When it is to go on elsewhere it is sent SIGTERM.
         stdin, stdout, stderr: paths of files, relative ones from `cwd`. Empty: nothing to read; output kept by the
             engine, see `Ending`.
         inputs: files to be fetched before it starts into a folder of the attempt's own: URLs by path there.
@@ -122,7 +127,7 @@ class Member(msgspec.Struct, frozen=True):
 
     Attributes:
         node: name of the node it runs on.
-        slots: slots of that node it holds, counted from 0 on each node; at least one.
+        slots: slots of that node of which it has a place, counted from 0 on each node; at least one.
     """
 
     node: str
@@ -145,6 +150,7 @@ class Assignment(msgspec.Struct, frozen=True):
         uploads: folder of the files that the server keeps, each under its SHA-256; empty where the work names no files
             (`headway.files`), neither in a command nor in the arguments of a call.
         fetches: whether it has inputs: then `Started` is reported when they have been fetched, on every node.
+        tier: which of the places of its slots it has at first.
     """
 
     job: JobId
@@ -156,6 +162,7 @@ class Assignment(msgspec.Struct, frozen=True):
     result_max: int = RESULT_MAX
     uploads: str = ""
     fetches: bool = False
+    tier: Tier = Tier.FOREGROUND
 
     @property
     def key(self) -> AttemptKey:
@@ -240,6 +247,20 @@ class Saved(msgspec.Struct, frozen=True):
     attempt: int
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """The operating system did not let an attempt into this tier: it runs on in the other one.
+
+    Attributes:
+        detail: for people: why, and what to do about it.
+    """
+
+    job: JobId
+    task: int
+    attempt: int
+    tier: Tier
+    detail: str = ""
+
+
 class NodeLost(msgspec.Struct, frozen=True):
     """A node died or fell silent, and every attempt that had a member there with it; no `Ended` follows for them."""
 
@@ -267,7 +288,7 @@ class Noticed(msgspec.Struct, frozen=True):
     detail: str
 
 
-Report = Started | Ended | Saved | NodeLost | NodeBack | Heard | Noticed
+Report = Started | Ended | Saved | Refused | NodeLost | NodeBack | Heard | Noticed
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -278,11 +299,13 @@ class Found(msgspec.Struct, frozen=True):
 
     Attributes:
         saved: jobs of which checkpoints are kept; the driver has those forgotten that are not open.
+        background: those of `running` that are in the background.
     """
 
     running: frozenset[AttemptKey] = frozenset()
     ended: tuple[Ended, ...] = ()
     saved: frozenset[JobId] = frozenset()
+    background: frozenset[AttemptKey] = frozenset()
 
 
 class Engine(Protocol):
@@ -335,7 +358,7 @@ class Engine(Protocol):
         ...
 
     def launch(self, assignment: Assignment) -> None:
-        """Start an attempt, without waiting. Slots that still run another one are waited for.
+        """Start an attempt, without waiting. Places that still have another one are waited for.
 
         A node that is unknown or lost, or a slot that it does not have, is no error: the attempt's `Ended` says LOST.
         """
@@ -345,6 +368,24 @@ class Engine(Protocol):
         """End an attempt now, with all its processes. `Ended` follows: KILLED, or what came before.
 
         An attempt that is not running (it ended, it was lost) is let be.
+        """
+        ...
+
+    def change(self, job: JobId, task: int, attempt: int, tier: Tier) -> None:
+        """Give an attempt the place of this tier on each of its slots, without restarting it. See `Refused`.
+
+        What is in that place has the other one from then on: a swap is two changes, in either order. An attempt that is
+        not running, or is there already, is let be.
+        """
+        ...
+
+    def suspend(self, job: JobId, task: int, attempt: int) -> None:
+        """Have an attempt save what it has done and end, because it goes on elsewhere; after a while it is killed.
+
+        A function saves at its next `headway.checkpoint`, and ends there; a program is sent SIGTERM, all of its
+        processes, and what it leaves in its folder counts. Owed: `Saved` if it saved, then `Ended`: KILLED, unless it
+        had ended before, or a function returned in the meantime. In a gang each member saves for itself. An attempt
+        that has not begun is killed, one that is not running is let be.
         """
         ...
 

@@ -38,23 +38,28 @@ from headway.engines.base import (
     NodeBack,
     NodeLost,
     Noticed,
+    Refused,
     Report,
     Saved,
     Started,
 )
 from headway.engines.local_frames import (
     CallFrame,
+    Change,
     CommandFrame,
     Go,
     Kill,
     Launch,
+    Limited,
     MemberEnded,
     MemberSaved,
+    MembersRefused,
     MemberStarted,
     MemberUnreadable,
     Ping,
     Ready,
     Standing,
+    Suspend,
     Welcome,
     decode_ending,
     encode,
@@ -67,6 +72,7 @@ from headway.model.events import Outcome
 from headway.model.instant import to_seconds
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
+from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +85,11 @@ SLOTS_MAX = 1000
 """Slots that a node may have: each is a process."""
 
 ORPHANED_SECONDS = 60.0
+
+GRACE_SECONDS = 20.0
+
+GRACE_RANGE = (0.0, 86400.0)
+"""Seconds that what is to move may be given to save."""
 
 _PINGS_A_LEASE = 3
 _BACKOFF_SECONDS = (0.05, 10.0)
@@ -93,10 +104,24 @@ class LocalEngine:
         lease: seconds of silence after which a node without a lease of its own is lost: its processes are killed, and
             it is started anew. That its process died is seen at once.
         orphaned_after: seconds without a driver after which a node ends everything and exits.
+        grace: seconds after which what was told to save and end is killed.
+        pin: whether each slot has a processor of its own, which its two places share; with more slots than processors
+            some share one.
     """
 
-    def __init__(self, root: Path, *, lease: float = LEASE_SECONDS, orphaned_after: float = ORPHANED_SECONDS) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        lease: float = LEASE_SECONDS,
+        orphaned_after: float = ORPHANED_SECONDS,
+        grace: float = GRACE_SECONDS,
+        pin: bool = False,
+    ) -> None:
         self._root = root
+        self._grace = grace
+        self._processors = sorted(os.sched_getaffinity(0)) if pin else []
+        self._pinned: dict[tuple[str, int], int] = {}
         self._checkpoints = local_checkpoints.root(str(root / "output"))
         self._lease = lease
         self._orphaned_after = orphaned_after
@@ -121,6 +146,8 @@ class LocalEngine:
         except OSError as error:
             raise EngineError(f"the folder {self._root} cannot be used: {error}") from error
         self._nodes = {spec.name: self._node(spec) for spec in nodes}
+        for node in self._nodes.values():
+            self._pin(node.spec)
         try:
             async with asyncio.TaskGroup() as group:
                 attaching = {node: group.create_task(node.attach()) for node in self._nodes.values()}
@@ -143,6 +170,7 @@ class LocalEngine:
         if node.name in self._nodes:
             raise NameTaken(node.name, "a node of this engine")
         joining = self._nodes[node.name] = self._node(node)
+        self._pin(node)
         try:
             welcome = await joining.attach()
         except BaseException as error:
@@ -175,6 +203,7 @@ class LocalEngine:
         node = self._nodes.get(name)
         if node is not None:
             node.resize(slots, at_once=at_once)
+            self._pin(node.spec)
 
     def launch(self, assignment: Assignment) -> None:
         """Send each member to its node."""
@@ -188,7 +217,7 @@ class LocalEngine:
         else:
             parts = [self._nodes.get(member.node) for member in members]
             if all(node is not None and node.up for node in parts):
-                self._attempts[key] = Gang(key, [node for node in parts if node])
+                self._attempts[key] = Gang(key, [node for node in parts if node], assignment.tier)
                 for rank, node in enumerate(parts):
                     assert node is not None
                     self._send(node, assignment, rank)
@@ -201,6 +230,24 @@ class LocalEngine:
         held = self._attempts.get((job, task, attempt))
         if held is not None:
             self._kill((job, task, attempt), held)
+
+    def change(self, job: JobId, task: int, attempt: int, tier: Tier) -> None:
+        """Have each node change its members; the first that cannot has the others change back."""
+        key = (job, task, attempt)
+        held = self._attempts.get(key)
+        if isinstance(held, Gang):
+            held.tier = tier
+        if held is not None:
+            self._all(held, Change(*key, tier))
+
+    def suspend(self, job: JobId, task: int, attempt: int) -> None:
+        """Have each node tell its members."""
+        key = (job, task, attempt)
+        held = self._attempts.get(key)
+        if isinstance(held, Gang):
+            held.asked = True
+        if held is not None:
+            self._all(held, Suspend(*key, self._grace))
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Let the nodes forget the end."""
@@ -276,6 +323,23 @@ class LocalEngine:
     def on_unreadable(self, message: MemberUnreadable) -> None:
         """The task goes on from an earlier checkpoint, or from its start."""
         self._tell(Noticed("checkpoint_unreadable", f"job {message.job}, task {message.task}", message.detail))
+
+    def on_refused(self, node: LocalNode, message: MembersRefused) -> None:
+        """The whole attempt stays where it was; it is told once."""
+        key = (message.job, message.task, message.attempt)
+        held = self._attempts.get(key)
+        if isinstance(held, Gang):
+            if held.tier is not message.tier:
+                return
+            held.tier = Tier(1 - message.tier)
+            self._all(held, Change(*key, held.tier))
+        if held is not None:
+            self._tell(Refused(*key, message.tier, f"node {node.spec.name!r}: {message.detail}"))
+
+    def on_limited(self, node: LocalNode, message: Limited) -> None:
+        """Told ahead of the first refusal."""
+        said = f"what starts in the background cannot be moved to the foreground: {message.detail}"
+        self._tell(Noticed("tier_refused", node.spec.name, said))
 
     def on_ready(self, node: LocalNode, message: Ready) -> None:
         """A member of a gang has its slots; with the last one, all start."""
@@ -355,12 +419,24 @@ class LocalEngine:
             Raw(raw),
             assignment.uploads,
             assignment.fetches,
+            assignment.tier,
+            tuple(sorted({self._pinned[member.node, slot] for slot in member.slots})) if self._processors else (),
         )
         node.send(frame(launch))
 
+    def _pin(self, node: NodeSpec) -> None:
+        """Give slots that are new a processor each, in turn."""
+        for slot in range(node.slots if self._processors else 0):
+            turn = len(self._pinned) % len(self._processors)
+            self._pinned.setdefault((node.name, slot), self._processors[turn])
+
     def _kill(self, key: AttemptKey, held: LocalNode | Gang) -> None:
+        self._all(held, Kill(*key))
+
+    def _all(self, held: LocalNode | Gang, message: Kill | Change | Suspend) -> None:
+        """Send the same to each node of an attempt."""
         for node in held.nodes if isinstance(held, Gang) else (held,):
-            node.send(frame(Kill(*key)))
+            node.send(frame(message))
 
     def _forget(self, key: AttemptKey, gang: Gang) -> None:
         """Let nodes forget what has ended already of a gang that is lost; the rest is seen to when it ends."""
@@ -401,7 +477,7 @@ class LocalEngine:
             for member in found:
                 key = (member.job, member.task, member.attempt)
                 members.setdefault(key, {})[member.rank] = (node, member)
-        running, ended = [], []
+        running, ended, behind = [], [], set()
         for key, parts in members.items():
             node, member = parts[min(parts)]
             if member.width == 1:
@@ -410,10 +486,12 @@ class LocalEngine:
                     ended.append(Ended(*key, decode_ending(member.ending)))
                 else:
                     running.append(key)
+                    if member.tier is Tier.BACKGROUND:
+                        behind.add(key)
                     if member.started:
                         self._tell(Started(*key))
                 continue
-            gang = Gang(key, [parts[rank][0] for rank in sorted(parts)])
+            gang = Gang(key, [parts[rank][0] for rank in sorted(parts)], Tier.FOREGROUND)
             if len(parts) < member.width:  # a node is gone, and the gang with it
                 self._kill(key, gang)
                 for node in gang.nodes:
@@ -421,6 +499,14 @@ class LocalEngine:
                 ended.append(Ended(*key, Ending(Outcome.LOST, detail="one of its nodes was lost")))
                 continue
             self._attempts[key] = gang
+            standing = [part for _, part in parts.values() if isinstance(part, Standing)]
+            gang.asked = any(part.asked for part in standing)
+            tiers = {part.tier for part in standing}
+            if len(tiers) > 1:  # half of it was changed when the driver died
+                self._all(gang, Change(*key, Tier.FOREGROUND))
+            elif Tier.BACKGROUND in tiers:
+                gang.tier = Tier.BACKGROUND
+                behind.add(key)
             for rank, (_, part) in parts.items():
                 if isinstance(part, MemberEnded):
                     gang.take(rank, decode_ending(part.ending))
@@ -437,7 +523,7 @@ class LocalEngine:
             running.append(key)
             if len(gang.started) == len(gang.parts):
                 self._tell(Started(*key))
-            if gang.failed is not None:
+            if gang.failed is not None and not gang.asked:
                 self._kill(key, gang)
             else:
                 self._go(gang)
@@ -446,7 +532,7 @@ class LocalEngine:
                 fence.unlink()
         saved = local_checkpoints.jobs(self._checkpoints)
         self._saving.update(saved)
-        return Found(frozenset(running), tuple(ended), saved)
+        return Found(frozenset(running), tuple(ended), saved, frozenset(behind))
 
     async def _tend(self, node: LocalNode) -> None:
         """Start a node anew each time it is lost, at once or, if it keeps dying, after a while."""

@@ -1,7 +1,8 @@
 """The agent of a node of this machine: one process with one thread, between the driver and the slots' processes.
 
-It owns a warm child process a slot, gives each what the driver sends, kills what runs too long, takes too much
-memory or is not wanted any more, and replaces processes that died. It needs no driver: without one, what runs goes
+It owns a warm child process a slot, and another for what runs in the background of the slot (`local_tiers`), gives each
+what the driver sends, kills what runs too long, takes too much memory or is not wanted any more, and replaces processes
+that died. It needs no driver: without one, what runs goes
 on, and ends are kept until a driver acknowledges them. Only when none has been heard for long does it end everything.
 
 Every process of a slot is below the slot's process (a subreaper), so that killing is killing a tree. Where a slot's
@@ -21,7 +22,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import msgspec
@@ -29,18 +30,22 @@ from msgspec import Raw
 
 from headway.engines import local_output as output
 from headway.engines import local_slot
+from headway.engines import local_tiers as tiers
 from headway.engines.base import Ending
 from headway.engines.local_frames import (
     VERSION,
     Acknowledge,
+    Change,
     Done,
     Fetched,
     Go,
     Hello,
     Kill,
     Launch,
+    Limited,
     MemberEnded,
     MemberSaved,
+    MembersRefused,
     MemberStarted,
     MemberUnreadable,
     Ping,
@@ -51,6 +56,7 @@ from headway.engines.local_frames import (
     Shelf,
     Standing,
     Stop,
+    Suspend,
     Taken,
     ToAgent,
     Unreadable,
@@ -62,10 +68,11 @@ from headway.engines.local_frames import (
     framed,
     to_agent_decoder,
 )
-from headway.engines.local_processes import adopt_orphans, children, kill_trees, memory
-from headway.engines.local_run import Channel, Run, Slot
+from headway.engines.local_processes import adopt_orphans, children, kill_trees, memory, send, tree
+from headway.engines.local_run import Channel, Place, Run
 from headway.engines.local_watch import Watch
 from headway.model.events import Outcome
+from headway.model.tier import Tier
 
 Key = tuple[int, int, int]
 
@@ -152,8 +159,10 @@ class _Agent:
 
         self.folder = folder
         self.count = 0
-        self.slots: list[Slot] = []  # also those beyond `count`, idle ones without a process
-        self.by_pid: dict[int, Slot] = {}
+        self.slots: list[list[Place]] = []  # places by tier; also of slots beyond `count`, idle ones without a process
+        self.by_pid: dict[int, Place] = {}
+        self.limits_told = False
+        tiers.raise_limit()
         gc.collect()
         gc.freeze()
         self.resize(slots)
@@ -234,6 +243,7 @@ class _Agent:
         self.starts = hello.starts
         self.functions = Shelf()
         self.outbox.clear()
+        self.limits_told = False
         standing = [
             Standing(
                 *run.key,
@@ -242,6 +252,8 @@ class _Agent:
                 run.ready,
                 run.since is not None,
                 run.started and (self.starts or run.launch.fetches),
+                run.tier,
+                run.asked,
             )
             for runs in self.runs.values()
             for run in runs
@@ -277,6 +289,10 @@ class _Agent:
                     if run.ready:
                         run.ready = False
                         self.begin(run)
+            case Change():
+                self.change((message.job, message.task, message.attempt), message.tier)
+            case Suspend():
+                self.suspend(message, body)
             case Ping():
                 self.outbox.append(frame(Pong()))
             case Stop():
@@ -284,7 +300,7 @@ class _Agent:
             case Resize():
                 self.resize(message.slots)
                 if message.at_once:
-                    self.clear(self.slots[self.count :])
+                    self.clear()
             case Hello():
                 pass  # said already
 
@@ -299,36 +315,42 @@ class _Agent:
                 assert launch.pickled is not None, "the driver knows what this agent holds"
                 pickled = launch.pickled
                 self.functions.put(launch.function, len(pickled), pickled)
-        there = [self.slots[number] for number in launch.slots if number < self.count]
-        run = Run(launch, body, there, pickled)
+        run = Run(launch, body, pickled)
         self.runs.setdefault(run.key, []).append(run)
-        if len(there) < len(launch.slots):
+        if any(number >= self.count for number in launch.slots):
             self.finish(run, Raw(encode(Ending(Outcome.LOST, detail="its node does not have this slot any more"))))
             return
-        if not self.waiting and all(slot.run is None and not slot.dying for slot in run.slots):
+        if not self.waiting and all(place.is_free for place in self.places(run)):
             self.hold(run)
         else:
             self.waiting.append(run)
+            self.staff(self.places(run)[:1])
             self.advance()
 
+    def places(self, run: Run) -> list[Place]:
+        """The places that a run has, or waits for."""
+        return run.places or [self.slots[number][run.tier] for number in run.launch.slots]
+
     def advance(self) -> None:
-        """Give free slots to those who wait, in order; nobody takes a slot that one before him waits for."""
-        free = {slot for slot in self.slots if slot.run is None and not slot.dying}
+        """Give free places to those who wait, in order; nobody takes a place that one before him waits for."""
+        free = {place for places in self.slots for place in places if place.is_free}
         lucky = []
         for run in self.waiting:
             if not free:
                 break
-            if free.issuperset(run.slots):
+            wanted = self.places(run)
+            if free.issuperset(wanted):
                 lucky.append(run)
-            free.difference_update(run.slots)
+            free.difference_update(wanted)
         for run in lucky:
             self.waiting.remove(run)
             self.hold(run)
 
     def hold(self, run: Run) -> None:
-        """The slots are the run's. A gang starts when all its members have theirs."""
-        for slot in run.slots:
-            slot.run = run
+        """The places are the run's. A gang starts when all its members have theirs."""
+        run.places = self.places(run)
+        for place in run.places:
+            place.run = run
         if run.launch.width > 1:
             run.ready = True
             self.outbox.append(frame(Ready(*run.key, run.launch.rank)))
@@ -336,26 +358,29 @@ class _Agent:
             self.begin(run)
 
     def begin(self, run: Run) -> None:
-        """Hand a run to the process of its slot."""
-        slot, launch = run.slots[0], run.launch
-        if slot.dying:
+        """Hand a run to the process of its place."""
+        place, launch = run.places[0], run.launch
+        if place.dying:
             return  # its next process begins it
         limit = launch.memory_limit
-        if limit is not None and slot.used and memory(slot.pid, limit) > limit // 2:
-            self.replace(slot)  # what earlier tasks have left there does not count; the next process begins it
+        if limit is not None and place.used and memory(place.pid, limit) > limit // 2:
+            self.replace(place)  # what earlier tasks have left there does not count; the next process begins it
+            return
+        if not self.fits(place, run):
+            self.replace(place)
             return
         body = run.body
         if launch.function:
             pickled: bytes | None = None
-            if slot.functions.get(launch.function) is None:
+            if place.functions.get(launch.function) is None:
                 assert run.pickled is not None
                 pickled = run.pickled
-                slot.functions.put(launch.function, len(pickled), True)
+                place.functions.put(launch.function, len(pickled), True)
             if pickled is not launch.pickled:
                 body = encode(msgspec.structs.replace(launch, pickled=pickled))
-        slot.used = True
-        assert slot.channel is not None
-        slot.channel.send(framed(body))
+        place.used = True
+        assert place.channel is not None
+        place.channel.send(framed(body))
         run.body = b""
         run.since = time.monotonic()
         self.watch.begin(run)
@@ -363,6 +388,62 @@ class _Agent:
             run.started = True
             if self.starts:
                 self.outbox.append(frame(MemberStarted(*run.key, launch.rank)))
+
+    def fits(self, place: Place, run: Run) -> bool:
+        """Have the process of a place where its run belongs; False: it cannot get there, and a new one can."""
+        if run.launch.processors != place.processors:
+            tiers.pin(place.pid, run.launch.processors or os.sched_getaffinity(0))
+            place.processors = run.launch.processors
+        if place.priority is run.tier:
+            return True
+        refused = tiers.move((place.pid,), run.tier)
+        if not refused:
+            place.priority = run.tier
+        elif run.tier is Tier.FOREGROUND:
+            return False
+        if run.tier is Tier.BACKGROUND and not self.limits_told:
+            self.limits_told = True
+            if limits := refused or tiers.one_way():
+                self.outbox.append(frame(Limited(limits)))
+        return True
+
+    def change(self, key: Key, tier: Tier) -> None:
+        """Give the members of an attempt the other places of their slots, all or none."""
+        runs = [run for run in self.runs.get(key, ()) if run.tier is not tier]
+        begun = [run.places[0] for run in runs if run.since is not None]
+        if refused := tiers.move([place.pid for place in begun if place.pid], tier):
+            self.outbox.append(frame(MembersRefused(*key, tier, f"{refused}. {tiers.HINT}.")))
+            return
+        for place in begun:
+            place.priority = tier
+        for run in runs:
+            run.tier = tier
+            self.watch.moved(run)
+            for place in run.places:
+                if place.tier is not tier:
+                    pair = self.slots[place.number]
+                    pair.reverse()
+                    pair[0].tier, pair[1].tier = Tier.FOREGROUND, Tier.BACKGROUND
+        self.staff(place for run in runs for number in run.launch.slots for place in self.slots[number])
+        self.advance()
+
+    def suspend(self, message: Suspend, body: bytes) -> None:
+        """Have the members of an attempt save and end; what takes too long is killed."""
+        for run in tuple(self.runs.get((message.job, message.task, message.attempt), ())):
+            if run.since is None or not run.started:
+                self.kill(run, Outcome.KILLED, "")
+            elif run.verdict is None and not run.asked:
+                run.asked = True
+                self.watch.ask(run, message.grace)
+                place = run.places[0]
+                # It shall not take long, whoever is before it: where that is refused it takes as long as it takes.
+                if not tiers.move((place.pid,), Tier.FOREGROUND):
+                    place.priority = Tier.FOREGROUND
+                assert place.channel is not None
+                place.channel.send(framed(body))
+                if not run.launch.function:
+                    for pid in tree(place.pid)[1:]:
+                        send(pid, signal.SIGTERM)
 
     def on_fetched(self, run: Run) -> None:
         """A run has its inputs; only now its time counts."""
@@ -376,7 +457,7 @@ class _Agent:
             return
         run.verdict = (outcome, detail)
         if run.since is not None:
-            self.replace(run.slots[0])
+            self.replace(run.places[0])
             return
         if run in self.waiting:
             self.waiting.remove(run)
@@ -389,9 +470,11 @@ class _Agent:
         runs.remove(run)
         if not runs:
             del self.runs[run.key]
-        for slot in run.slots:
-            if slot.run is run:
-                slot.run = None
+        for place in run.places:
+            if place.run is run:
+                place.run = None
+        if run.asked and not launch.function and self.watch.has_saved(run):
+            self.outbox.append(frame(MemberSaved(*run.key, launch.rank)))
         self.watch.end(run)
         member = MemberEnded(*run.key, launch.rank, launch.width, ending)
         self.ended.setdefault(run.key, []).append(member)
@@ -409,9 +492,8 @@ class _Agent:
             self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
         if self.fork_again is not None and self.fork_again <= now:
             self.fork_again = None
-            for slot in self.slots:
-                if slot.pid == 0 and self.is_wanted(slot):
-                    self.fork(slot)
+            for places in self.slots:
+                self.staff(places)
 
     # The slots' processes
 
@@ -420,37 +502,46 @@ class _Agent:
         self.count = count
         while len(self.slots) < count:
             number = len(self.slots)
-            self.slots.append(Slot(number, os.path.join(self.folder, f"slot-{number}")))
-        for slot in self.slots[:count]:
-            if slot.pid == 0:
-                self.fork(slot)
+            self.slots.append(
+                [Place(number, tier, os.path.join(self.folder, f"slot-{number}.{tier}")) for tier in Tier]
+            )
+        for places in self.slots[:count]:
+            self.staff(places)
         self.retire()
 
-    def clear(self, slots: list[Slot]) -> None:
-        """Kill whatever runs on these slots or waits for one of them."""
-        gone = set(slots)
-        for run in [run for runs in self.runs.values() for run in runs if not gone.isdisjoint(run.slots)]:
+    def clear(self) -> None:
+        """Kill whatever runs on slots that are no more, or waits for one of them."""
+        runs = [run for runs in self.runs.values() for run in runs]
+        for run in [run for run in runs if any(number >= self.count for number in run.launch.slots)]:
             self.kill(run, Outcome.KILLED, "")
 
-    def is_wanted(self, slot: Slot) -> bool:
-        """Whether a slot needs a process."""
-        beyond = slot.number >= self.count
-        return not beyond or slot.run is not None or any(slot in run.slots for run in self.waiting)
+    def is_wanted(self, place: Place) -> bool:
+        """Whether a place needs a process; one in the background only from when it is first used."""
+        if place.run is not None or (place.tier is Tier.FOREGROUND and place.number < self.count):
+            return True
+        return any(place in self.places(run) for run in self.waiting)
+
+    def staff(self, places: Iterable[Place]) -> None:
+        """Give processes to those of some places that have none and need one."""
+        for place in places:
+            if place.pid == 0 and self.fork_again is None and self.is_wanted(place):
+                self.fork(place)
 
     def retire(self) -> None:
         """Let the processes of slots go that the node does not have any more."""
-        for slot in self.slots[self.count :]:
-            if slot.pid and not slot.dying and not self.is_wanted(slot):
-                self.replace(slot)
+        for places in self.slots[self.count :]:
+            for place in places:
+                if place.pid and not place.dying and not self.is_wanted(place):
+                    self.replace(place)
 
-    def fork(self, slot: Slot) -> None:
-        """Give a slot a new process, warm at once: it is a copy of this one. What waited for it goes on."""
+    def fork(self, place: Place) -> None:
+        """Give a place a new process, warm at once: it is a copy of this one. What waited for it goes on."""
         ours, theirs = socket.socketpair()
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
         try:
             pid = os.fork()
             if pid == 0:
-                self.be(slot, theirs, ours, blocked)
+                self.be(place, theirs, ours, blocked)
         except OSError as error:
             print(f"cannot fork: {error}", file=sys.stderr, flush=True)
             self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
@@ -460,38 +551,42 @@ class _Agent:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             theirs.close()
         channel = Channel(ours, self.epoll)
-        self.handlers[ours.fileno()] = lambda mask: self.on_slot(slot, channel, mask)
-        self.by_pid[pid] = slot
-        slot.renew(pid, channel)
-        run = slot.run
-        if run is not None and run.slots[0] is slot and run.since is None and not run.ready:
+        self.handlers[ours.fileno()] = lambda mask: self.on_slot(place, channel, mask)
+        self.by_pid[pid] = place
+        place.renew(pid, channel)
+        run = place.run
+        if run is not None and run.places[0] is place and run.since is None and not run.ready:
             self.begin(run)
         self.advance()
 
-    def be(self, slot: Slot, theirs: socket.socket, ours: socket.socket, blocked: Any) -> NoReturn:
+    def be(self, place: Place, theirs: socket.socket, ours: socket.socket, blocked: Any) -> NoReturn:
         """In the forked process: let go of what is the agent's, then be the slot's process."""
         try:
             self.epoll.close()
             mine = [self.listener, self.wake, self.waker, ours, *(c.socket for c in self.strangers)]
-            mine += [channel.socket for channel in (self.driver, *(s.channel for s in self.slots)) if channel]
+            mine += [
+                channel.socket
+                for channel in (self.driver, *(place.channel for places in self.slots for place in places))
+                if channel
+            ]
             signal.set_wakeup_fd(-1)
             for one in mine:
                 one.close()
             os.close(self.lock)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            local_slot.serve(theirs, self.pid, slot.stem, self.kept, self.name)
+            local_slot.serve(theirs, self.pid, place.stem, self.kept, self.name)
         except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(70)
 
-    def on_slot(self, slot: Slot, channel: Channel, mask: int) -> None:
+    def on_slot(self, place: Place, channel: Channel, mask: int) -> None:
         """A slot's process says that it is done. If it is dead instead, a signal says so."""
         if mask & select.EPOLLOUT:
             channel.resume()
         for body in channel.receive():
-            run = slot.run
+            run = place.run
             if run is None or run.since is None:
                 continue
             try:
@@ -510,7 +605,7 @@ class _Agent:
                     self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail)))
                     continue
             if said.spent:
-                self.replace(slot)
+                self.replace(place)
             self.finish(run, said.ending)
         if channel.closed:
             self.hang_up(channel)
@@ -520,11 +615,11 @@ class _Agent:
         if self.handlers.pop(channel.socket.fileno(), None):
             channel.close()
 
-    def replace(self, slot: Slot) -> None:
+    def replace(self, place: Place) -> None:
         """Kill a slot's process with all that is below it; a new one follows when it is buried."""
-        slot.dying = True
-        if slot.pid:
-            kill_trees([slot.pid])
+        place.dying = True
+        if place.pid:
+            kill_trees([place.pid])
 
     def on_signal(self, _: int) -> None:
         """A child has ended, or somebody wants this process to end."""
@@ -538,44 +633,44 @@ class _Agent:
                 break
             if pid == 0:
                 break
-            if slot := self.by_pid.pop(pid, None):
-                self.bury(slot, status)
+            if place := self.by_pid.pop(pid, None):
+                self.bury(place, status)
         if strays := [pid for pid in children(self.pid) if pid not in self.by_pid]:
             kill_trees(strays)
 
-    def bury(self, slot: Slot, status: int) -> None:
-        """A slot's process is dead: tell what became of its run, and give the slot a new one."""
-        channel = slot.channel
+    def bury(self, place: Place, status: int) -> None:
+        """A slot's process is dead: tell what became of its run, and give the place a new one."""
+        channel = place.channel
         assert channel is not None
         channel.drained = False
         while not (channel.closed or channel.drained):  # it may have been done just before
             for body in channel.receive():
-                if slot.run is not None and slot.run.since is not None:
+                if place.run is not None and place.run.since is not None:
                     with contextlib.suppress(msgspec.DecodeError):  # the run wrote that; its process's end counts
                         if isinstance(said := decode_from_slot(body), Done):
-                            self.finish(slot.run, said.ending)
+                            self.finish(place.run, said.ending)
         self.hang_up(channel)
-        well = slot.used or slot.dying
-        slot.renew(0, None)
-        run = slot.run
-        if run is not None and run.since is not None and run.slots[0] is slot:
+        well = place.used or place.dying
+        place.renew(0, None)
+        run = place.run
+        if run is not None and run.since is not None and run.places[0] is place:
             self.finish(run, Raw(encode(self.died(run, run.since, os.waitstatus_to_exitcode(status)))))
-        if not self.is_wanted(slot):
+        if not self.is_wanted(place):
             return
         if well:
-            self.fork(slot)
+            self.fork(place)
         elif self.fork_again is None:  # it cannot even begin: try less often
             self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
 
     def died(self, run: Run, since: float, code: int) -> Ending:
         """The ending of a run whose process died, by our hand or otherwise."""
-        slot, launch = run.slots[0], run.launch
-        home = local_slot.scratch(slot.stem) if launch.uploads else ""
+        place, launch = run.places[0], run.launch
+        home = local_slot.scratch(place.stem) if launch.uploads else ""
         paths = ("", "") if launch.function else output.streams(decode_command(launch.work), home)
         stdout, stderr = (
             output.named(path)
             if path
-            else output.keep(f"{slot.stem}.{suffix}", output.kept_path(self.kept, launch, suffix))
+            else output.keep(f"{place.stem}.{suffix}", output.kept_path(self.kept, launch, suffix))
             for path, suffix in zip(paths, output.SUFFIXES, strict=True)
         )
         exit_code: int | None = None

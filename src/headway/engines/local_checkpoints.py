@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import time
+from collections import deque
 from contextlib import suppress
 from typing import Final
 
@@ -69,9 +70,14 @@ def remove(path: str) -> None:
 
 
 class Teller:
-    """Tells the agent what becomes of a function's checkpoints, of what is saved at most once in `LOOK_SECONDS`."""
+    """Tells the agent what becomes of a function's checkpoints, of what is saved at most once in `LOOK_SECONDS`.
+
+    Attributes:
+        ahead: what the agent has sent and nobody has seen to. While something runs it is the wish that it should end.
+    """
 
     def __init__(self, channel: socket.socket) -> None:
+        self.ahead: deque[bytes] = deque()
         self._channel = channel
         self.begin()
 
@@ -79,12 +85,22 @@ class Teller:
         """Another attempt runs."""
         self._told = float("-inf")
 
-    def saved(self) -> None:
-        """What was done until now is kept."""
-        now = time.monotonic()
-        if now - self._told >= LOOK_SECONDS:
+    def asked(self) -> bool:
+        """Whether what runs is to save and end."""
+        if self.ahead:
+            return True
+        try:
+            return bool(self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return False
+
+    def saved(self) -> bool:
+        """What was done until now is kept; whether the attempt is to end with it."""
+        now, asked = time.monotonic(), self.asked()
+        if asked or now - self._told >= LOOK_SECONDS:
             self._told = now
             self._channel.sendall(frame(Saved()))
+        return asked
 
     def unreadable(self, detail: str) -> None:
         """A checkpoint is not used."""

@@ -13,8 +13,9 @@ import msgspec
 from msgspec import Raw
 
 from headway.engines.base import Ending
+from headway.model.tier import Tier
 
-VERSION = 2
+VERSION = 3
 """Of these frames. A driver does not talk to an agent of another version."""
 
 
@@ -44,7 +45,8 @@ class Launch(Frame, frozen=True, tag=2):
         function: name of the function to be called; empty for a command.
         pickled: the function, if the receiver does not have it yet (`Shelf`).
         work: a `CallFrame` or a `CommandFrame`.
-        uploads, fetches: see `headway.engines.base.Assignment`.
+        uploads, fetches, tier: see `headway.engines.base.Assignment`.
+        processors: the only ones it may use; none: any.
     """
 
     job: int
@@ -60,6 +62,8 @@ class Launch(Frame, frozen=True, tag=2):
     work: Raw
     uploads: str = ""
     fetches: bool = False
+    tier: Tier = Tier.FOREGROUND
+    processors: tuple[int, ...] = ()
 
 
 class CallFrame(Frame, frozen=True):
@@ -119,7 +123,29 @@ class Resize(Frame, frozen=True, tag=8):
     at_once: bool
 
 
-ToAgent = Hello | Launch | Go | Kill | Acknowledge | Ping | Stop | Resize
+class Change(Frame, frozen=True, tag=9):
+    """Driver to agent: give all members of this attempt the places of this tier."""
+
+    job: int
+    task: int
+    attempt: int
+    tier: Tier
+
+
+class Suspend(Frame, frozen=True, tag=10):
+    """Driver to agent, and on to the slots' processes: have all members of this attempt save and end.
+
+    Attributes:
+        grace: seconds after which they are killed.
+    """
+
+    job: int
+    task: int
+    attempt: int
+    grace: float
+
+
+ToAgent = Hello | Launch | Go | Kill | Acknowledge | Ping | Stop | Resize | Change | Suspend
 
 
 class Standing(Frame, frozen=True):
@@ -127,6 +153,7 @@ class Standing(Frame, frozen=True):
 
     Attributes:
         started: its start was reported; a driver that has gone may not have heard it.
+        asked: it has been told to save and end.
     """
 
     job: int
@@ -137,6 +164,8 @@ class Standing(Frame, frozen=True):
     ready: bool
     begun: bool
     started: bool
+    tier: Tier
+    asked: bool
 
 
 class Welcome(Frame, frozen=True, tag=11):
@@ -209,7 +238,34 @@ class MemberUnreadable(Frame, frozen=True, tag=18):
     detail: str
 
 
-ToDriver = Welcome | Taken | Ready | MemberStarted | MemberEnded | Pong | MemberSaved | MemberUnreadable
+class MembersRefused(Frame, frozen=True, tag=19):
+    """Agent to driver: the members of this attempt are not in this tier, the operating system does not let them."""
+
+    job: int
+    task: int
+    attempt: int
+    tier: Tier
+    detail: str
+
+
+class Limited(Frame, frozen=True, tag=20):
+    """Agent to driver, once: the operating system lets processes of this node into the background, not out of it."""
+
+    detail: str
+
+
+ToDriver = (
+    Welcome
+    | Taken
+    | Ready
+    | MemberStarted
+    | MemberEnded
+    | Pong
+    | MemberSaved
+    | MemberUnreadable
+    | MembersRefused
+    | Limited
+)
 
 
 class Fetched(Frame, frozen=True, tag=21):
@@ -239,7 +295,7 @@ class Unreadable(Frame, frozen=True, tag=24):
 
 encode = msgspec.msgpack.Encoder().encode
 decode_ending = msgspec.msgpack.Decoder(Ending).decode
-decode_launch = msgspec.msgpack.Decoder(Launch).decode
+decode_to_slot = msgspec.msgpack.Decoder(Launch | Suspend).decode
 decode_call = msgspec.msgpack.Decoder(CallFrame).decode
 decode_command = msgspec.msgpack.Decoder(CommandFrame).decode
 decode_from_slot = msgspec.msgpack.Decoder(Fetched | Done | Saved | Unreadable).decode

@@ -7,6 +7,7 @@ import msgspec
 from headway.engines.base import AttemptKey, Ended, Ending
 from headway.engines.local_node import LocalNode
 from headway.model.events import Outcome
+from headway.model.tier import Tier
 
 
 class Gang:
@@ -20,9 +21,11 @@ class Gang:
         saved: ranks that have saved a checkpoint since all had.
         endings: of members that have ended.
         failed: the first rank that ended without success.
+        tier: of its places.
+        asked: its members have been told to save and end, each for itself.
     """
 
-    def __init__(self, key: AttemptKey, parts: list[LocalNode]) -> None:
+    def __init__(self, key: AttemptKey, parts: list[LocalNode], tier: Tier) -> None:
         self.key = key
         self.parts = parts
         self.nodes = tuple(dict.fromkeys(parts))
@@ -31,13 +34,15 @@ class Gang:
         self.saved: set[int] = set()
         self.endings: dict[int, Ending] = {}
         self.failed: int | None = None
+        self.tier = tier
+        self.asked = False
 
     def take(self, rank: int, ending: Ending) -> bool:
         """A member has ended; whether the others are to be killed for it."""
         self.endings[rank] = ending
         if self.failed is None and ending.outcome is not Outcome.SUCCEEDED:
             self.failed = rank
-            return len(self.endings) < len(self.parts)
+            return not self.asked and len(self.endings) < len(self.parts)
         return False
 
     def whole(self) -> Ended | None:
@@ -55,4 +60,6 @@ class Gang:
             first = members[self.failed]
             what = first.detail or first.outcome.value
             ending = msgspec.structs.replace(first, detail=f"member {self.failed}: {what}")
+            if self.asked:  # a member may fail because another has ended
+                ending = msgspec.structs.replace(ending, outcome=Outcome.KILLED, result=None, exit_code=None)
         return Ended(*self.key, ending, members)

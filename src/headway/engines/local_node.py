@@ -23,8 +23,10 @@ from headway.engines.local_frames import (
     VERSION,
     Acknowledge,
     Hello,
+    Limited,
     MemberEnded,
     MemberSaved,
+    MembersRefused,
     MemberStarted,
     MemberUnreadable,
     Pong,
@@ -68,6 +70,12 @@ class Owner(Protocol):
 
     def on_unreadable(self, message: MemberUnreadable) -> None:
         """A member has a checkpoint that cannot be read."""
+
+    def on_refused(self, node: LocalNode, message: MembersRefused) -> None:
+        """The members of an attempt are not let into a tier."""
+
+    def on_limited(self, node: LocalNode, message: Limited) -> None:
+        """What is in the background of a node cannot leave it."""
 
     def on_ready(self, node: LocalNode, message: Ready) -> None:
         """A member of a gang can start."""
@@ -359,6 +367,10 @@ class _Line(asyncio.Protocol):
                     self._owner.on_saved(node, message)
                 case MemberUnreadable() as message:
                     self._owner.on_unreadable(message)
+                case MembersRefused() as message:
+                    self._owner.on_refused(node, message)
+                case Limited() as message:
+                    self._owner.on_limited(node, message)
                 case Ready() as message:
                     self._owner.on_ready(node, message)
                 case Pong():

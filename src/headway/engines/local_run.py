@@ -8,6 +8,7 @@ import time
 
 from headway.engines.local_frames import Launch, Shelf, Splitter
 from headway.model.events import Outcome
+from headway.model.tier import Tier
 
 _TICK_NS = 20_000_000
 """The clock of files goes by ticks of the kernel, so that it is this much behind at most (nanoseconds)."""
@@ -81,23 +82,35 @@ class Channel:
         self.socket.close()
 
 
-class Slot:
-    """A slot and its process.
+class Place:
+    """One of the two places of a slot, and its process.
 
     Attributes:
-        run: what holds the slot.
-        dying: its process has been killed, or is to be replaced.
+        number: of the slot.
+        tier: which of the two it is.
+        priority: the tier that its process is in; what has ended in the background stays there until it is needed.
+        processors: the only ones that its process may use; none: any.
+        run: what holds the place.
+        dying: its process has been killed, or is to be replaced; or it has none.
         used: its process has run something.
         functions: what its process holds.
     """
 
-    __slots__ = ("channel", "dying", "functions", "number", "pid", "run", "stem", "used")
+    __slots__ = (
+        *("channel", "dying", "functions", "number", "pid", "priority", "processors", "run", "stem", "tier", "used"),
+    )
 
-    def __init__(self, number: int, stem: str) -> None:
+    def __init__(self, number: int, tier: Tier, stem: str) -> None:
         self.number = number
+        self.tier = tier
         self.stem = stem
         self.run: Run | None = None
         self.renew(0, None)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can be given something to run."""
+        return self.run is None and not self.dying
 
     def renew(self, pid: int, channel: Channel | None) -> None:
         """Have another process, or none (0)."""
@@ -105,6 +118,8 @@ class Slot:
         self.channel = channel
         self.dying = pid == 0
         self.used = False
+        self.priority = Tier.FOREGROUND
+        self.processors: tuple[int, ...] = ()
         self.functions: Shelf[bool] = Shelf()
 
 
@@ -112,30 +127,35 @@ class Run:
     """A member of an attempt on this node.
 
     Attributes:
-        slots: those it holds or waits for; its process is that of the first.
+        places: those it holds, none while it waits for them; its process is that of the first.
+        tier: of its places.
         pickled: the function it calls.
         body: its `Launch` as it came.
         ready: has its slots, waits for `Go` (gangs).
-        since: when it was handed to its slot's process; None until then.
+        since: when it was handed to its process; None until then.
         started: it runs, and does not fetch its inputs any more.
+        asked: it has been told to save and end.
         saved: when a command changed its checkpoint last, in nanoseconds of the clock of files.
         until: when its time is over; None: never.
         verdict: why it is being killed.
     """
 
     __slots__ = (
-        *("body", "key", "launch", "pickled", "ready", "saved", "since", "slots", "started", "until", "verdict"),
+        *("asked", "body", "key", "launch", "pickled", "places", "ready", "saved", "since", "started", "tier", "until"),
+        "verdict",
     )
 
-    def __init__(self, launch: Launch, body: bytes, slots: list[Slot], pickled: bytes | None) -> None:
+    def __init__(self, launch: Launch, body: bytes, pickled: bytes | None) -> None:
         self.key = (launch.job, launch.task, launch.attempt)
         self.launch = launch
+        self.tier = launch.tier
         self.body = body
-        self.slots = slots
+        self.places: list[Place] = []
         self.pickled = pickled
         self.ready = False
         self.since: float | None = None
         self.started = False
+        self.asked = False
         self.saved = time.time_ns() - _TICK_NS
         self.until: float | None = None
         self.verdict: tuple[Outcome, str] | None = None

@@ -39,7 +39,7 @@ from headway.engines.local_frames import (
     Splitter,
     decode_call,
     decode_command,
-    decode_launch,
+    decode_to_slot,
     encode,
     frame,
 )
@@ -56,6 +56,7 @@ DETAIL_MAX = 1 << 16
 _CHUNK = 1 << 16
 _NO_FILES = contextlib.nullcontext()
 _NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
+LEFT = "told to save and end, to go on elsewhere"
 
 
 def serve(channel: socket.socket, agent: int, stem: str, kept: str, node: str) -> NoReturn:
@@ -70,7 +71,7 @@ def serve(channel: socket.socket, agent: int, stem: str, kept: str, node: str) -
     """
     die_with_parent(agent)
     adopt_orphans()
-    os.setsid()
+    os.setpgid(0, 0)  # not a session: they do not leave the processor to one another (`local_tiers`)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -81,8 +82,11 @@ def serve(channel: socket.socket, agent: int, stem: str, kept: str, node: str) -
     slot = _Slot(channel, stem, kept, node)
     splitter = Splitter()
     while chunk := channel.recv(_CHUNK):
-        for body in splitter.feed(chunk):
-            slot.run(decode_launch(body))
+        slot.teller.ahead.extend(splitter.feed(chunk))
+        while slot.teller.ahead:
+            said = decode_to_slot(slot.teller.ahead.popleft())
+            if isinstance(said, Launch):  # else somebody was to end who has
+                slot.run(said)
     os._exit(0)
 
 
@@ -133,7 +137,8 @@ class _Slot:
         self.pid = os.getpid()
         self.functions: Shelf[_Function] = Shelf()
         self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-        self.environment = {**os.environ, "HEADWAY_NODE": node}
+        os.environ["HEADWAY_NODE"] = node
+        self.environment = dict(os.environ)
         self.spent = False
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -204,9 +209,16 @@ class _Slot:
             self.begin(launch)
             self.teller.begin()
             place = local_checkpoints.place(self.saves, launch)
-            checkpoints.current = checkpoints.Checkpoints(place, launch.attempt, self.teller)
+            checkpoints.current = saving = checkpoints.Checkpoints(place, launch.attempt, self.teller)
+            if launch.width > 1:
+                os.environ.update(_seat(launch))
             outcome, result, detail, code = _called(*loaded, call.result_max)
             checkpoints.current = None
+            if saving.has_left:  # whatever the function made of it
+                outcome, result, detail, code = Outcome.KILLED, None, LEFT, None
+            if launch.width > 1:
+                for name in _seat(launch):
+                    os.environ.pop(name, None)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         if os.getpid() != self.pid:  # a child that the function forked and did not end
             os._exit(0)
@@ -279,13 +291,12 @@ class _Slot:
                     "HEADWAY_JOB": str(launch.job),
                     "HEADWAY_TASK": str(launch.task),
                     "HEADWAY_ATTEMPT": str(launch.attempt),
-                    "HEADWAY_RANK": str(launch.rank),
-                    "HEADWAY_WIDTH": str(launch.width),
+                    **_seat(launch),
                     "HEADWAY_CHECKPOINT": saves,
                     **({"HEADWAY_SCRATCH": home} if home else {}),
                     **command.env,
                 },
-                start_new_session=True,
+                process_group=0,
             )
         except (OSError, ValueError) as error:
             local_checkpoints.end(saves)
@@ -293,10 +304,16 @@ class _Slot:
         finally:
             for number in opened:
                 os.close(number)
+        if self.teller.asked():
+            started.terminate()
         pid = 0
         while pid != started.pid:  # orphans of the command end here too
             pid, status, usage = os.wait4(-1, 0)
         started.returncode = code = os.waitstatus_to_exitcode(status)
+        if left := self.teller.asked():  # the rest may be what saves
+            with contextlib.suppress(ChildProcessError):
+                while True:
+                    os.waitpid(-1, 0)
         local_checkpoints.end(saves)
         stdout, stderr = (
             output.named(path) if path else self.taken(launch, number) for number, path in enumerate(paths, 1)
@@ -310,7 +327,14 @@ class _Slot:
             seconds=time.perf_counter() - wall,
             cpu_seconds=usage.ru_utime + usage.ru_stime,
         )
+        if left:  # by itself or not, what it has done is what its folder has
+            return msgspec.structs.replace(ending, outcome=Outcome.KILLED, detail=LEFT, exit_code=None)
         return _put(files, ending) if files else ending
+
+
+def _seat(launch: Launch) -> dict[str, str]:
+    """Which process of its job a member is, as variables of its environment."""
+    return {"HEADWAY_RANK": str(launch.rank), "HEADWAY_WIDTH": str(launch.width)}
 
 
 def _put(files: AttemptFiles, ending: Ending) -> Ending:

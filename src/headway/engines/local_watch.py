@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from headway.engines import local_checkpoints
+from headway.engines import local_tiers as tiers
 from headway.engines.local_processes import memory
 from headway.engines.local_run import Run
 from headway.model.events import Outcome
+from headway.model.tier import Tier
 
 WATCH_SECONDS: Final = 0.02
 """How often memory is looked at where an attempt with a limit runs: at some GB/s it can exceed it by tens of MB."""
@@ -32,12 +34,16 @@ class Watch:
         self._timed: set[Run] = set()
         self._limited: set[Run] = set()
         self._programs: set[Run] = set()
+        self._behind: set[Run] = set()
+        self._asked: dict[Run, tuple[float, float]] = {}
         self._look_at = 0.0
 
     def begin(self, run: Run) -> None:
         """A run was handed to its slot's process."""
         assert run.since is not None
         launch = run.launch
+        if run.tier is Tier.BACKGROUND:
+            self.moved(run)
         if launch.function and launch.time_limit is None and launch.memory_limit is None:
             return
         self.is_wanted = True
@@ -47,14 +53,31 @@ class Watch:
         if launch.memory_limit is not None:
             self._limited.add(run)
         if not launch.function:
-            if not self._programs:
-                self._look_at = run.since + local_checkpoints.LOOK_SECONDS
+            self._look_soon()
             self._programs.add(run)
+
+    def moved(self, run: Run) -> None:
+        """A run has another tier. In the background it is looked after that what it starts stays there."""
+        if run.tier is Tier.FOREGROUND:
+            self._behind.discard(run)
+            return
+        self.is_wanted = True
+        self._look_soon()
+        self._behind.add(run)
+
+    def _look_soon(self) -> None:
+        if not (self._programs or self._behind):
+            self._look_at = time.monotonic() + local_checkpoints.LOOK_SECONDS
 
     def fetched(self, run: Run) -> None:
         """A run has its inputs; only now its time counts."""
         if run.launch.time_limit is not None:
             run.until = time.monotonic() + run.launch.time_limit
+
+    def ask(self, run: Run, grace: float) -> None:
+        """A run was told to save and end, within so many seconds."""
+        self.is_wanted = True
+        self._asked[run] = (time.monotonic() + grace, grace)
 
     def end(self, run: Run) -> None:
         """A run is over."""
@@ -62,16 +85,19 @@ class Watch:
             self._timed.discard(run)
             self._limited.discard(run)
             self._programs.discard(run)
-            self.is_wanted = bool(self._timed or self._limited or self._programs)
+            self._behind.discard(run)
+            self._asked.pop(run, None)
+            self.is_wanted = bool(self._timed or self._limited or self._programs or self._behind or self._asked)
 
     def next_look(self) -> float:
         """When something has to be looked at even if nothing happens."""
         if not self.is_wanted:
             return math.inf
         until = [math.inf, *(run.until for run in self._timed if run.until is not None)]
+        until += [at for at, _ in self._asked.values()]
         if self._limited:
             until.append(time.monotonic() + WATCH_SECONDS)
-        if self._programs:
+        if self._programs or self._behind:
             until.append(self._look_at)
         return min(until)
 
@@ -81,21 +107,32 @@ class Watch:
             self._timed.discard(run)
             did = "ran" if run.started else "fetched its inputs for"
             yield run, Outcome.OUT_OF_TIME, f"{did} longer than {run.launch.time_limit:g} s"
+        for run, (at, grace) in tuple(self._asked.items()):
+            if at <= now:
+                del self._asked[run]
+                yield run, Outcome.KILLED, f"did not save and end within {grace:g} s"
         for run in tuple(self._limited):
             limit = run.launch.memory_limit
             assert limit is not None
-            used = memory(run.slots[0].pid, limit)
+            used = memory(run.places[0].pid, limit)
             if used > limit:
                 self._limited.discard(run)
                 yield run, Outcome.OUT_OF_MEMORY, f"used {used} bytes of memory; allowed: {limit}"
 
     def saved(self, now: float) -> Iterator[Run]:
         """Programs that have changed what is in their folders, looked at every now and then."""
-        if self._programs and self._look_at <= now:
+        if (self._programs or self._behind) and self._look_at <= now:
             self._look_at = now + local_checkpoints.LOOK_SECONDS
+            tiers.move([run.places[0].pid for run in self._behind if not run.asked and run.since], Tier.BACKGROUND)
             for run in self._programs:
-                place = local_checkpoints.place(self._root, run.launch)
-                latest = local_checkpoints.latest(f"{place}.{run.launch.attempt}")
-                if latest > run.saved:
-                    run.saved = latest
+                if self.has_saved(run):
                     yield run
+
+    def has_saved(self, run: Run) -> bool:
+        """Whether a program has changed what is in its folder since this was asked last."""
+        place = local_checkpoints.place(self._root, run.launch)
+        latest = local_checkpoints.latest(f"{place}.{run.launch.attempt}")
+        if latest <= run.saved:
+            return False
+        run.saved = latest
+        return True
