@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from headway.traces.files import reading, writing
 AsKind = Literal["rigid", "bags"]
 
 FIELDS: Final = 18
-JOB, SUBMIT, RUN, ALLOCATED, REQUESTED, REQUESTED_TIME, USER = 0, 1, 3, 4, 7, 8, 11
+JOB, SUBMIT, RUN, ALLOCATED, CPU_TIME, REQUESTED, REQUESTED_TIME, USER = 0, 1, 3, 4, 5, 7, 8, 11
 
 NO_RUN_TIME: Final = "no run time"
 NO_SIZE: Final = "no size"
@@ -69,7 +70,7 @@ _CHECKS: Final = (
 class _Gathered:
     """What was read so far: chunks of the columns that are kept, and counts of what is left out."""
 
-    columns: dict[str, list[NDArray[np.int64]]] = field(default_factory=dict)
+    columns: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     cut: int = 0
     flaws: list[InvalidInput] = field(default_factory=list)
@@ -91,8 +92,8 @@ def read_swf(
 
     Left out and counted in `dropped`: broken lines (their first numbers are in `notes`), jobs without run time or size,
     rigid jobs wider than the machine. The size is the number of requested processors, else of the allocated ones; the
-    estimate is the requested time, else the run time; the label is the job's number in the log. Jobs are in order of
-    submission, then number.
+    estimate is the requested time, else the run time; the label is the job's number in the log. The CPU use is the CPU
+    time by the run time, at most 1, where both are known. Jobs are in order of submission, then number.
 
     Args:
         machine: slots, >= 1; None: as the log's header says (MaxProcs, else MaxNodes), any where it says nothing.
@@ -189,7 +190,9 @@ def _keep(rows: FloatArray, cut_at_estimate: bool, gathered: _Gathered) -> None:
     gathered.drop(NO_SIZE, int((timed & ~sized).sum()))
     good = timed & sized
     rows, size = rows[good], size[good]
-    runtime, asked = rows[:, RUN], rows[:, REQUESTED_TIME]
+    runtime, asked, used = rows[:, RUN], rows[:, REQUESTED_TIME], rows[:, CPU_TIME]
+    cpu = np.full(len(rows), np.nan)
+    np.divide(used, runtime, out=cpu, where=(used >= 0) & (runtime > 0))
     estimate = np.where(asked > 0, asked, runtime)
     if cut_at_estimate:
         gathered.cut += int((runtime > estimate).sum())
@@ -203,6 +206,7 @@ def _keep(rows: FloatArray, cut_at_estimate: bool, gathered: _Gathered) -> None:
         ("user", rows[:, USER]),
     ):
         gathered.columns.setdefault(name, []).append(values.astype(np.int64))
+    gathered.columns.setdefault("cpu", []).append(np.minimum(cpu, 1.0))
 
 
 def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsKind) -> Workload:
@@ -241,7 +245,6 @@ def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsK
         rate=_constant(1, jobs, np.float64),
         user=names[which],
         kind=_constant(Kind.RIGID if rigid else Kind.BAG, jobs, np.int8),
-        cpu=_constant(np.nan, jobs, np.float64),
         dropped=gathered.dropped,
         notes=tuple(notes),
     )
@@ -266,11 +269,15 @@ def _nothing_left(path: Path, gathered: _Gathered) -> InvalidInput:
     return InvalidInput("number of jobs", 0, "1 or more", source=str(path), hint=hint)
 
 
-def write_swf(workload: Workload, path: str | Path) -> None:
+def write_swf(workload: Workload, path: str | Path, header: Mapping[str, object] = MappingProxyType({})) -> None:
     """Write a workload in Standard Workload Format, gzipped if the name ends in .gz.
 
-    The format has no place for due dates, priorities and penalty rates. Processors are the width of a rigid job, the
-    tasks of a bag. Jobs whose labels are not whole numbers, each its own, are numbered from 1; so are users.
+    The format has no place for due dates, priorities and penalty rates, nor for processes of one job that differ in CPU
+    use: their mean is written. Processors are the width of a rigid job, the tasks of a bag. Jobs whose labels are not
+    whole numbers, each its own, are numbered from 1; so are users.
+
+    Args:
+        header: what else the header says, a line each.
 
     Raises:
         InvalidInput: the workload holds a workflow, for which the format has no place.
@@ -283,13 +290,15 @@ def write_swf(workload: Workload, path: str | Path) -> None:
         jobs = list(range(1, len(jobs) + 1))
     users = _numbers(workload.user.tolist())
     sizes = (workload.tasks * workload.width).tolist()
-    times = zip(workload.release.tolist(), workload.runtime.tolist(), workload.estimate.tolist(), strict=True)
+    cpu_time = np.where(np.isnan(workload.cpu), -SECOND, np.rint(workload.cpu * workload.runtime)).astype(np.int64)
+    times = zip(*(c.tolist() for c in (workload.release, workload.runtime, cpu_time, workload.estimate)), strict=True)
     with writing(Path(path)) as text:
         text.write(f"; Version: 2.2\n; MaxRecords: {len(workload)}\n; Note: written by Headway\n")
-        for job, user, size, (release, runtime, estimate) in zip(jobs, users, sizes, times, strict=True):
+        text.writelines(f"; {name}: {value}\n" for name, value in header.items())
+        for job, user, size, (release, runtime, used, estimate) in zip(jobs, users, sizes, times, strict=True):
             asked = "-1" if estimate < 0 else seconds_text(estimate)
-            submitted, ran = seconds_text(release), seconds_text(runtime)
-            text.write(f"{job} {submitted} -1 {ran} {size} -1 -1 {size} {asked} -1 1 {user} -1 -1 -1 -1 -1 -1\n")
+            submitted, ran, cpu = seconds_text(release), seconds_text(runtime), seconds_text(used)
+            text.write(f"{job} {submitted} -1 {ran} {size} {cpu} -1 {size} {asked} -1 1 {user} -1 -1 -1 -1 -1 -1\n")
 
 
 def _numbers(names: Sequence[Any]) -> list[int]:

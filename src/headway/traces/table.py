@@ -12,6 +12,7 @@
 | priority | higher is more important | 0 |
 | rate | penalty a second of tardiness | 1 |
 | user | who submitted it | nobody |
+| cpu | mean CPU use of its processes, 0 to 1 | nobody said |
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ TABLE_COLUMNS: Final = (
     "priority",
     "rate",
     "user",
+    "cpu",
 )
 UNSAID: Final = "none"
 TIME: Final = "seconds, 0 or more"
@@ -96,7 +98,14 @@ def _heading(path: Path, cells: Sequence[str]) -> list[str]:
 def _jobs(path: Path, names: Sequence[str], lines: Any) -> Workload:
     # Arrays hold a number in eight bytes, lists in forty.
     columns: dict[str, Any] = {name: array("q") for name in ("release", "tasks", "width", "runtime", "estimate", "due")}
-    columns |= {"priority": array("d"), "rate": array("d"), "kind": array("q"), "job": [], "user": []}
+    columns |= {
+        "priority": array("d"),
+        "rate": array("d"),
+        "cpu": array("d"),
+        "kind": array("q"),
+        "job": [],
+        "user": [],
+    }
     labels: set[str] = set()
     early: list[int] = []
     for cells in lines:
@@ -166,6 +175,7 @@ def _job(cells: Mapping[str, str], position: int) -> dict[str, Any]:
         "priority": get("priority", 0.0, _number, "a number"),
         "rate": get("rate", 1.0, _amount, "a number, 0 or more"),
         "user": cells.get("user", ""),
+        "cpu": get("cpu", math.nan, _share, "a number from 0 to 1; empty where unknown"),
         "kind": int(Kind.RIGID if tasks == 1 and cells.get("width") else Kind.BAG),
     }
 
@@ -198,8 +208,17 @@ def _amount(cell: str) -> float:
     return amount
 
 
+def _share(cell: str) -> float:
+    share = float(cell)
+    if not 0 <= share <= 1:
+        raise ValueError
+    return share
+
+
 def write_table(workload: Workload, path: str | Path) -> None:
     """Write a workload so that `read_table` gives the same jobs again; gzipped if the name ends in .gz.
+
+    Of processes of one job that differ in CPU use the mean is written.
 
     Raises:
         InvalidInput: the workload holds a workflow, for which the file has no place.
@@ -215,7 +234,7 @@ def write_table(workload: Workload, path: str | Path) -> None:
 
 def _cells(workload: Workload) -> Iterable[tuple[object, ...]]:
     columns = (*(name if name != "job" else "label" for name in TABLE_COLUMNS), "kind")
-    for job, release, tasks, width, runtime, estimate, due, priority, rate, user, kind in zip(
+    for job, release, tasks, width, runtime, estimate, due, priority, rate, user, cpu, kind in zip(
         *(getattr(workload, name).tolist() for name in columns), strict=True
     ):
         rigid = kind == Kind.RIGID
@@ -230,6 +249,7 @@ def _cells(workload: Workload) -> Iterable[tuple[object, ...]]:
             _number_text(priority),
             _number_text(rate),
             user,
+            "" if math.isnan(cpu) else _number_text(cpu),
         )
 
 

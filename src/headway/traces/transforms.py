@@ -116,13 +116,17 @@ def batches(workload: Workload, within: Duration = SECOND) -> Workload:
 
 
 def as_bags(workload: Workload) -> Workload:
-    """The processors of a rigid job become tasks of its own, each as long as the job was; workflows stay."""
+    """The processors of a rigid job become tasks of its own, each as long as the job was; workflows stay.
+
+    Where its processes differ in CPU use, each task is taken to have their mean.
+    """
     rigid = workload.kind == Kind.RIGID
     return replace(
         workload,
         tasks=np.where(rigid, workload.width, workload.tasks),
         width=np.where(rigid, 1, workload.width),
         kind=np.where(rigid, Kind.BAG, workload.kind).astype(np.int8),
+        uses={},
     )
 
 

@@ -25,8 +25,9 @@ def line(
     requested: int = 1,
     time: float = -1,
     user: int = 7,
+    cpu: float = -1,
 ) -> str:
-    return f"{job} {submit} -1 {run} {allocated} -1 -1 {requested} {time} -1 1 {user} -1 -1 -1 -1 -1 -1\n"
+    return f"{job} {submit} -1 {run} {allocated} {cpu} -1 {requested} {time} -1 1 {user} -1 -1 -1 -1 -1 -1\n"
 
 
 @pytest.fixture
@@ -95,6 +96,35 @@ def test_jobs_that_cannot_run_again_are_counted_by_reason(log: Callable[..., Pat
     )
     assert jobs.label.tolist() == [5]
     assert dict(jobs.dropped) == {"no run time": 2, "no size": 1, "wider than the machine": 1}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "run", "use"),
+    [(5, 10, 0.5), (0, 10, 0.0), (10, 10, 1.0), (25, 10, 1.0), (-1, 10, None), (-3, 10, None), (5, 0, None)],
+)
+def test_cpu_use_is_cpu_time_by_run_time(log: Callable[..., Path], cpu: float, run: float, use: float | None) -> None:
+    [found] = read_swf(log(line(run=run, cpu=cpu))).cpu.tolist()
+    assert (None if np.isnan(found) else found) == use
+
+
+def test_cpu_use_counts_the_run_time_that_was_and_stays_with_its_job(log: Callable[..., Path]) -> None:
+    jobs = read_swf(log(line(2, 5, 100, time=60, cpu=50), line(1, 1, 10, cpu=9)))
+    assert jobs.cpu.tolist() == [0.9, 0.5]
+    assert seconds(jobs.runtime) == [10, 60]
+
+
+def test_cpu_use_is_written_and_read_again(tmp_path: Path) -> None:
+    cpu = [0.123456789, 1.0, 0.0, np.nan]
+    jobs = workload_of(release=[0, 1, 2, 3], runtime=[1000 * SECOND] * 4, width=[2, 1, 3, 2], cpu=cpu)
+    write_swf(jobs, tmp_path / "jobs.swf")
+    np.testing.assert_allclose(read_swf(tmp_path / "jobs.swf").cpu, cpu, atol=1e-9)
+
+
+def test_a_header_is_written_and_what_it_says_is_read(tmp_path: Path) -> None:
+    jobs = workload_of(release=[0, 1], runtime=[SECOND, SECOND], width=[2, 9])
+    write_swf(jobs, tmp_path / "jobs.swf", {"MaxProcs": 8, "Note": "seed 3"})
+    assert "; MaxProcs: 8\n; Note: seed 3\n" in (tmp_path / "jobs.swf").read_text()
+    assert read_swf(tmp_path / "jobs.swf").width.tolist() == [2]
 
 
 @pytest.mark.parametrize(

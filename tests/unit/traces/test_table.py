@@ -38,6 +38,12 @@ def test_every_column_is_read(table: Callable[..., Path]) -> None:
     assert jobs.notes == ()
 
 
+def test_cpu_use_is_read_and_unknown_where_it_is_not_said(table: Callable[..., Path]) -> None:
+    known = read_table(table("width,runtime,cpu", "2,5,0.4", "1,5,1", "3,5,", "3,5,0"))
+    assert [None if np.isnan(use) else use for use in known.cpu.tolist()] == [0.4, 1.0, None, 0.0]
+    assert np.isnan(read_table(table("runtime", "5")).cpu).all()
+
+
 def test_an_empty_cell_is_the_default(table: Callable[..., Path]) -> None:
     jobs = read_table(table(HEADING, ",,,,10,,,,,"))
     assert jobs.label.tolist() == [1]
@@ -76,6 +82,10 @@ def test_labels_that_are_not_all_plain_numbers_stay_as_written(table: Callable[.
 
 
 WRONG_CELLS = [
+    ("cpu", "1.1", "a number from 0 to 1; empty where unknown"),
+    ("cpu", "-0.1", "a number from 0 to 1"),
+    ("cpu", "nan", "a number from 0 to 1"),
+    ("cpu", "much", "a number from 0 to 1"),
     ("release", "-1", "seconds, 0 or more"),
     ("release", "noon", "seconds, 0 or more"),
     ("release", "1e30", "seconds, 0 or more"),
@@ -96,8 +106,8 @@ WRONG_CELLS = [
 def test_a_wrong_value_is_named_with_its_place(
     table: Callable[..., Path], column: str, value: str, allowed: str
 ) -> None:
-    names = dict.fromkeys(HEADING.split(","), "") | {"runtime": "1"}
-    path = table(HEADING, ",".join(names.values()), ",".join((names | {column: value}).values()))
+    names = dict.fromkeys([*HEADING.split(","), "cpu"], "") | {"runtime": "1"}
+    path = table(",".join(names), ",".join(names.values()), ",".join((names | {column: value}).values()))
     with pytest.raises(InvalidInput) as refusal:
         read_table(path)
     wrong = refusal.value

@@ -31,9 +31,8 @@ def seconds(column: np.ndarray) -> list[float]:
 
 
 def untouched(before: Workload, after: Workload, *changed: str) -> bool:
-    return all(
-        getattr(before, name).tolist() == getattr(after, name).tolist() for name in COLUMNS if name not in changed
-    )
+    pairs = ((getattr(before, name), getattr(after, name)) for name in COLUMNS if name not in changed)
+    return all(np.array_equal(one, other, equal_nan=one.dtype.kind == "f") for one, other in pairs)
 
 
 def test_the_first_jobs_are_those_released_first() -> None:
@@ -106,6 +105,13 @@ def test_processors_become_tasks_and_tasks_processors() -> None:
 def priorities(*users: str) -> dict[str, float]:
     workload = transforms.priorities_by_user(jobs([0] * len(users), user=list(users)))
     return dict(zip(workload.user.tolist(), workload.priority.tolist(), strict=True))
+
+
+def test_tasks_of_what_was_a_rigid_job_have_the_mean_of_its_processes() -> None:
+    rigid = jobs([1, 2], width=[2, 3], cpu=[0.5, 0.9], uses={0: (0.25, 0.75)})
+    bags = transforms.as_bags(rigid)
+    assert (bags.cpu.tolist(), dict(bags.uses)) == ([0.5, 0.9], {})
+    assert dict(transforms.first(rigid, 1).uses) == {0: (0.25, 0.75)}
 
 
 def test_the_fewer_jobs_a_user_has_the_higher_their_priority() -> None:
