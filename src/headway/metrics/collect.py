@@ -56,9 +56,7 @@ def summarise(schedule: Schedule) -> Metrics:
         "jobs_unfinished": int((~(succeeded | failed | cancelled)).sum()),
         "jobs_due": int(has_due.sum()),
         **{
-            name: told
-            for measure, values in _stays(schedule).items()
-            for name, told in _spread(measure, values).items()
+            name: told for measure, values in stays(schedule).items() for name, told in _spread(measure, values).items()
         },
         **_spread("tardiness", late[succeeded & has_due]),
         "deadline_miss_rate": measures.deadline_miss_rate(((late > 0) | ~succeeded)[has_due]),
@@ -86,19 +84,24 @@ def intervals(schedule: Schedule, batches: int = BATCHES, *, warm_up: float = WA
         InvalidInput: as of `headway.metrics.batches.batch_means`.
     """
     return {
-        f"{measure}_mean": batch_means(values, batches, warm_up=warm_up) for measure, values in _stays(schedule).items()
+        f"{measure}_mean": batch_means(values, batches, warm_up=warm_up) for measure, values in stays(schedule).items()
     }
 
 
-def _stays(schedule: Schedule) -> dict[str, FloatArray]:
-    """How long each job waited and stayed, in seconds, and how that compares to its run, of the jobs that count."""
+def stays(schedule: Schedule) -> dict[str, FloatArray]:
+    """How long jobs waited and stayed: `wait` (s) of those that started; `response` (s) and `bounded_slowdown` of those
+    that succeeded; each in order of release.
+
+    The slowdown is against the time that a job's work takes with its slots to itself.
+    """
     succeeded, started = schedule.has(JobStatus.SUCCEEDED), schedule.start != NOT_YET
-    runs = _seconds(measures.wait(schedule.start, schedule.end))[succeeded]
+    alone = measures.wait(schedule.start, schedule.end) if schedule.alone is None else schedule.alone
+    runs = _seconds(alone)[succeeded]
     responses = _seconds(measures.response(schedule.release, schedule.end))[succeeded]
     return {
         "wait": _seconds(measures.wait(schedule.release, schedule.start))[started],
         "response": responses,
-        "bounded_slowdown": measures.bounded_slowdown(responses - runs, runs),
+        "bounded_slowdown": measures.bounded_slowdown(np.maximum(responses - runs, 0), runs),
     }
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from signal import SIG_IGN, SIGINT, signal
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +15,7 @@ from headway.model.instant import Duration
 from headway.model.job import ESTIMATE_DEFAULT
 from headway.model.workload import FloatArray, Workload
 from headway.policies import registry
+from headway.reproduce.processes import done
 from headway.reproduce.samples import WORKERS, Estimates, Log, cluster, draw
 from headway.sim.experiment import run
 from headway.traces.transforms import with_load
@@ -132,34 +130,22 @@ def sweep(
         for seed in seeds
     ]
     found: dict[int, list[Row]] = {}
-    for place, rows in _done(works, processes or os.cpu_count() or 1):
+    for place, rows in done(_rows, works, processes):
         found[place] = rows
         if progress is not None:
             progress(len(found) * len(policies), len(works) * len(policies))
     return [row for place in range(len(works)) for row in found[place]]
 
 
-def _done(works: Sequence[_Work], processes: int) -> Iterator[tuple[int, list[Row]]]:
-    if processes == 1:
-        yield from enumerate(map(_rows, works))
-        return
-    # Ctrl-c is for this process to answer; a worker ends what it is at.
-    with ProcessPoolExecutor(processes, initializer=signal, initargs=(SIGINT, SIG_IGN)) as pool:
-        places = {pool.submit(_rows, work): place for place, work in enumerate(works)}
-        try:
-            for future in as_completed(places):
-                yield places[future], future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
 def _rows(work: _Work) -> list[Row]:
     nodes = cluster(work.seed if work.heterogeneous else None)
-    done = (
+    schedules = (
         (policy, run(work.jobs, nodes, policy, estimate_default=work.estimate_default, period=work.period))
         for policy in work.policies
     )
-    return [Row(policy, work.load, work.seed, work.heterogeneous, summarise(schedule)) for policy, schedule in done]
+    return [
+        Row(policy, work.load, work.seed, work.heterogeneous, summarise(schedule)) for policy, schedule in schedules
+    ]
 
 
 def column(rows: Iterable[Row], measure: str, policy: str, load: float | None, heterogeneous: bool) -> FloatArray:

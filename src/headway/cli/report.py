@@ -1,0 +1,97 @@
+"""What a reproduction says: sentences and tables as experiments end, or one JSON object at last; files in a folder."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headway.cli.show import print_table
+from headway.errors import HeadwayError
+from headway.metrics import to_json
+
+
+@dataclass
+class Report:
+    """What comes of experiments: said as they end, or printed at last as JSON; files go to a folder.
+
+    Attributes:
+        paper: its short name.
+        folder: that is there already; None: nothing is written.
+        told: what is printed as JSON, by experiment.
+        written: names of the files.
+    """
+
+    paper: str
+    folder: Path | None
+    as_json: bool
+    told: dict[str, Any] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+
+    def say(self, sentence: str) -> None:
+        """A line for people."""
+        if not self.as_json:
+            click.echo(sentence)
+
+    def heading(self, text: str) -> None:
+        """A line for people that begins something."""
+        self.say(f"\n{text}")
+
+    def aside(self, sentence: str) -> None:
+        """A line that is no result."""
+        click.echo(sentence, err=True)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> None:
+        """A table for people."""
+        if not self.as_json:
+            print_table(columns, rows, right=right)
+
+    def drawing(self) -> Path | None:
+        """The folder that pictures go to, if they can be drawn."""
+        if self.folder is not None and find_spec("matplotlib") is None:
+            click.echo("No pictures: install matplotlib with `pip install 'headway[plot]'`.", err=True)
+            return None
+        return self.folder
+
+    def rows(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Write a CSV file, if there is a folder.
+
+        Raises:
+            HeadwayError: it cannot be written.
+        """
+        if self.folder is None:
+            return
+        try:
+            with (self.folder / name).open("w", encoding="utf-8", newline="") as file:
+                lines = csv.writer(file, lineterminator="\n")
+                lines.writerow(columns)
+                lines.writerows(rows)
+        except OSError as error:
+            raise HeadwayError(f"cannot write to {self.folder}: {error.strerror or error}") from error
+        self.written.append(name)
+
+    def text(self, name: str, text: str) -> None:
+        """Write a text file, if there is a folder.
+
+        Raises:
+            HeadwayError: it cannot be written.
+        """
+        if self.folder is None:
+            return
+        try:
+            (self.folder / name).write_text(text, "utf-8")
+        except OSError as error:
+            raise HeadwayError(f"cannot write to {self.folder}: {error.strerror or error}") from error
+        self.written.append(name)
+
+    def end(self, about: Mapping[str, Any]) -> None:
+        """What was written, or everything as JSON, what it is about first."""
+        if self.as_json:
+            click.echo(to_json({"paper": self.paper, **about, **self.told}), nl=False)
+        elif self.written:
+            click.echo(f"\nWritten to {self.folder}: {', '.join(self.written)}.")

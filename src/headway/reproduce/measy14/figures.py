@@ -1,0 +1,176 @@
+"""What each figure of MEASY14 shows: the settings it is made of, and its numbers as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final, NamedTuple
+
+from headway.metrics.batches import Interval
+from headway.reproduce.measy14.runs import COST, JOBS, LOADS, LOGS, POLICIES, Measure, Run, Setting, Use
+
+Runs = Mapping[Setting, Run]
+
+MEASURES: Final[Mapping[Measure, str]] = {"response": "mean response time (s)", "slowdown": "mean bounded slowdown"}
+
+COSTS: Final = (20.0, 120.0, 240.0, 480.0, 720.0, 900.0, 1200.0, 1500.0, 1800.0)
+"""Seconds of figures 13 and 14. reading: the text names 480, 900 and 1500 s; these surround them."""
+
+COST_LOADS: Final = (0.5, 0.7, 0.9)
+"""Loads of figures 13 and 14. reading: the text says for which costs migration pays "always", so it must be seen where
+it is seldom needed, where it is often needed, and between; the paper's own loads are lost with the picture."""
+
+LOG_LOADS: Final = (None, 0.7, 0.9)
+"""Loads of the logs: as they are, then as busy as the models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of the paper, or the logs, which it has not.
+
+    Attributes:
+        name: as commands name it.
+        title: what it shows.
+        sources, loads, policies, use: what is run, each with each.
+        costs: of a migration, for MEASY.
+    """
+
+    name: str
+    title: str
+    sources: tuple[str, ...]
+    policies: tuple[str, ...] = POLICIES
+    loads: tuple[float | None, ...] = LOADS
+    use: Use = "told"
+    costs: tuple[float, ...] = (COST,)
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return f"Figure {self.name.removeprefix('fig')}" if self.name.startswith("fig") else "Real logs"
+
+    def settings(self) -> Iterator[Setting]:
+        """The runs it is made of."""
+        for source, load, policy in product(self.sources, self.loads, self.policies):
+            for cost in self.costs if policy == "measy" else (COST,):
+                yield Setting(source, load, policy, self.use, cost)
+
+    def points(self, runs: Runs, policy: str, cost: float = COST) -> Iterator[tuple[Setting, Run]]:
+        """The runs of one policy, by source and load."""
+        for source, load in product(self.sources, self.loads):
+            setting = Setting(source, load, policy, self.use, cost)
+            yield setting, runs[setting]
+
+
+def _figures() -> Iterator[Figure]:
+    without_reasy = ("easy", "keasy", "measy")
+    models = tuple(JOBS)
+    for number, model in enumerate(models, 6):
+        yield Figure(f"fig{number}", f"{model}, against load", (model,))
+    yield Figure("fig8", "migrations", models, ("measy",))
+    for number, model in enumerate(models, 9):
+        yield Figure(f"fig{number}", f"{model}, CPU use not told", (model,), without_reasy, use="untold")
+    for number, model in enumerate(models, 11):
+        yield Figure(f"fig{number}", f"{model}, CPU use 100 %", (model,), without_reasy, use="full")
+    for number, model in enumerate(models, 13):
+        title = f"{model}, against the cost of a migration"
+        yield Figure(f"fig{number}", title, (model,), without_reasy, COST_LOADS, costs=COSTS)
+    yield Figure("logs", "real estimates, CPU use as logged", tuple(LOGS), loads=LOG_LOADS)
+
+
+FIGURES: Final[Mapping[str, Figure]] = {figure.name: figure for figure in _figures()}
+"""Figures 6 to 14, and the logs, by name."""
+
+
+STAR: Final = "* Neighbouring batches are alike: the interval is likely to be too narrow."
+"""What a star in a table means."""
+
+
+class Table(NamedTuple):
+    """Numbers as texts, a row a list with as many cells as there are columns."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def markdown(self) -> str:
+        """The table as Markdown, its title in bold above it."""
+        rule = ["---", *["---:"] * (len(self.columns) - 1)]
+        lines = (f"| {' | '.join(cells)} |" for cells in (self.columns, rule, *self.rows))
+        return f"**{self.title}**\n\n" + "\n".join(lines) + "\n"
+
+
+def tables(figure: Figure, runs: Runs) -> Iterator[Table]:
+    """The numbers of a figure: a table for each measure; means ± half of their 95 % confidence interval."""
+    if figure.name == "fig8":
+        yield _migrations(figure, runs)
+        return
+    for measure, words in MEASURES.items():
+        title = f"{figure.label}: {words}, {figure.title}"
+        if len(figure.costs) > 1:
+            yield _costs(figure, runs, measure, title)
+        else:
+            yield _loads(figure, runs, measure, title)
+
+
+def _loads(figure: Figure, runs: Runs, measure: Measure, title: str) -> Table:
+    rows = []
+    for source, load in product(figure.sources, figure.loads):
+        here = {policy: runs[Setting(source, load, policy, figure.use)] for policy in figure.policies}
+        name = f"{source}, {load_text(load)}" if len(figure.sources) > 1 else load_text(load)
+        means = (mean_text(run.mean(measure)) for run in here.values())
+        rows.append((name, *means, share_text(here["measy"].gain(here["easy"], measure))))
+    return Table(title, ("load", *map(str.upper, figure.policies), "MEASY to EASY"), rows)
+
+
+def _costs(figure: Figure, runs: Runs, measure: Measure, title: str) -> Table:
+    (source,) = figure.sources
+    rows = []
+    for policy in ("easy", "keasy"):
+        means = (mean_text(runs[Setting(source, load, policy)].mean(measure)) for load in figure.loads)
+        rows.append((policy.upper(), *means))
+    for cost in figure.costs:
+        cells = []
+        for load in figure.loads:
+            run, killing = runs[Setting(source, load, "measy", cost=cost)], runs[Setting(source, load, "keasy")]
+            cells.append(f"{number_text(run.mean(measure).mean)} ({share_text(run.gain(killing, measure))})")
+        rows.append((f"MEASY, {cost:g} s", *cells))
+    columns = ("cost", *(f"load {load_text(load)}" for load in figure.loads))
+    return Table(f"{title} (in brackets: less than KEASY by)", columns, rows)
+
+
+def _migrations(figure: Figure, runs: Runs) -> Table:
+    rows = [
+        (load_text(load), *(f"{per_job(runs[Setting(source, load, 'measy')]):.3f}" for source in figure.sources))
+        for load in figure.loads
+    ]
+    return Table(f"{figure.label}: migrations a job under MEASY", ("load", *figure.sources), rows)
+
+
+def per_job(run: Run) -> float:
+    """Migrations a job."""
+    return run.migrations / run.jobs
+
+
+def load_text(load: float | None) -> str:
+    """A load as tables have it."""
+    return "as logged" if load is None else f"{load:g}"
+
+
+def number_text(value: float) -> str:
+    """Three digits, or whole thousands.
+
+    >>> number_text(12345.6), number_text(12.345), number_text(0.5)
+    ('12,346', '12.3', '0.5')
+    """
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def mean_text(found: Interval) -> str:
+    """A mean ± half of its interval, with a star where that is likely to be too narrow."""
+    return f"{number_text(found.mean)} ± {number_text(found.half_width)}{'*' * found.is_correlated}"
+
+
+def share_text(found: Interval) -> str:
+    """A gain in percent ± half of its interval, with a star where that is likely to be too narrow."""
+    return f"{found.mean:+.1%} ± {found.half_width:.1%}{'*' * found.is_correlated}"
