@@ -409,8 +409,8 @@ class _Agent:
 
     def change(self, key: Key, tier: Tier) -> None:
         """Give the members of an attempt the other places of their slots, all or none."""
-        runs = [run for run in self.runs.get(key, ()) if run.tier is not tier]
-        begun = [run.places[0] for run in runs if run.since is not None]
+        runs = self.runs.get(key, ())
+        begun = [run.places[0] for run in runs if run.since is not None and run.tier is not tier]
         if refused := tiers.move([place.pid for place in begun if place.pid], tier):
             self.outbox.append(frame(MembersRefused(*key, tier, f"{refused}. {tiers.HINT}.")))
             return

@@ -35,7 +35,7 @@ from headway.live.nodes import Nodes, changes_since
 from headway.live.retention import Keep, Retention
 from headway.live.turn import Request, Turn
 from headway.live.uploads import remove
-from headway.model.actions import Kill, Launch
+from headway.model.actions import ChangeTier, Kill, Launch, Suspend
 from headway.model.events import (
     Event,
     Incident,
@@ -54,6 +54,7 @@ from headway.model.node import NodeSpec
 from headway.model.plan import Waiting
 from headway.model.slots import numbers
 from headway.model.snapshot import PolicySource
+from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
 
@@ -198,8 +199,7 @@ class Driver:
             if consultant.is_new(chosen, self.core):
                 feed(turn, chosen)
         self._ledger.wake(turn, always=True)
-        wanted = {(attempt.job.id, attempt.task, attempt.number) for attempt in state.attempts() if not attempt.ending}
-        turn.actions[:0] = [Kill(*key) for key in sorted(found.running - wanted)]
+        turn.actions[:0] = self._put_right(found)
         self.journal.write(turn.batch)
         for job in found.saved - self.open.keys():
             self._engine.forget(job)
@@ -207,6 +207,20 @@ class Driver:
         self._serving = True
         self.retention.start()
         self._ask_for_turn()
+
+    def _put_right(self, found: base.Found) -> list[Launch | Kill | ChangeTier | Suspend]:
+        """What an earlier driver wanted of what still runs, and may not have come to ask for."""
+        actions: list[Launch | Kill | ChangeTier | Suspend] = []
+        attempts = {(one.job.id, one.task, one.number): one for one in self.core.state.attempts()}
+        for key in sorted(found.running):
+            attempt = attempts.get(key)
+            if attempt is None or (attempt.ending and not attempt.saving):
+                actions.append(Kill(*key))
+            elif attempt.saving:
+                actions.append(Suspend(*key))
+            elif (attempt.tier is Tier.BACKGROUND) != (key in found.background):
+                actions.append(ChangeTier(*key, attempt.tier))
+        return actions
 
     async def _started(self, nodes: tuple[NodeSpec, ...]) -> base.Found:
         """Start the engine; that a node's name is taken is recorded before the start fails for it."""
@@ -462,10 +476,15 @@ class Driver:
         for resized in turn.resized:
             self._engine.resize(resized.name, resized.slots, at_once=resized.at_once)
         for action in turn.actions:
-            if isinstance(action, Kill):
-                self._engine.kill(action.job, action.task, action.attempt)
-            else:
-                self._launch(action)
+            match action:
+                case Launch():
+                    self._launch(action)
+                case Kill():
+                    self._engine.kill(action.job, action.task, action.attempt)
+                case ChangeTier():
+                    self._engine.change(action.job, action.task, action.attempt, action.tier)
+                case Suspend():
+                    self._engine.suspend(action.job, action.task, action.attempt)
         for key in turn.acknowledged:
             self._engine.acknowledge(*key)
         for _, _, job, task, *_ in turn.batch.messages:  # a task is settled, or a job has ended

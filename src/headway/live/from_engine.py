@@ -19,10 +19,13 @@ from headway.model.events import (
     TaskEnded,
     TaskSaved,
     TaskStarted,
+    TierRefused,
 )
 from headway.model.instant import Instant, to_seconds
 
 log = logging.getLogger(__name__)
+
+_Rare = base.Started | base.Saved | base.Refused | base.NodeLost | base.NodeBack | base.Heard | base.Noticed
 
 
 class FromEngine:
@@ -58,15 +61,19 @@ class FromEngine:
         turn.acknowledged.append(ended.key)
         turn.spent += work.spent_files(ended, kept=kept)
 
-    def _take_rare(
-        self, turn: Turn, report: base.Started | base.Saved | base.NodeLost | base.NodeBack | base.Heard | base.Noticed
-    ) -> None:
+    def _take_rare(self, turn: Turn, report: _Rare) -> None:
         now = turn.now
         match report:
             case base.Saved():
                 self._ledger.feed(turn, TaskSaved(now, report.job, report.task, report.attempt))
             case base.Started():
                 self._ledger.feed(turn, TaskStarted(now, report.job, report.task, report.attempt))
+            case base.Refused():
+                subject = f"job {report.job}, task {report.task}"
+                said = in_short(f"it is not let into the {report.tier.name.lower()}: {report.detail}")
+                log.warning("tier_refused: %s: %s", subject, said)
+                self._ledger.feed(turn, TierRefused(now, report.job, report.task, report.attempt, report.tier))
+                self._ledger.feed(turn, Incident(now, "tier_refused", subject, said))
             case base.NodeLost():
                 log.warning("node %s is lost: %s", report.node, report.detail or "no reason known")
                 self._lost.add(report.node)

@@ -14,7 +14,7 @@ from headway.errors import HeadwayError
 from headway.live import checks, work
 from headway.live.intake import Offer
 from headway.live.journal import Batch, Journal, JournalFull, encode, event_row
-from headway.model.actions import Action, Conclude, Consult, Kill, Launch, Settle, Wake
+from headway.model.actions import Action, ChangeTier, Conclude, Consult, Kill, Launch, Settle, Suspend, Wake
 from headway.model.events import Event, JobChanged, JobSubmitted, Outcome, Woke
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec
@@ -59,7 +59,7 @@ class Entry:
 
     now: Instant
     batch: Batch = field(default_factory=Batch)
-    actions: list[Launch | Kill] = field(default_factory=list)
+    actions: list[Launch | Kill | ChangeTier | Suspend] = field(default_factory=list)
 
 
 class Ledger:
@@ -193,7 +193,7 @@ class Ledger:
                     self._tell(entry, kept, action.job, None, action.status.value, None, files=False)
                 case Wake():
                     self.wake_at = min(self.wake_at, action.at)
-                case Kill():
+                case Kill() | ChangeTier() | Suspend():
                     entry.actions.append(action)
                 case Consult():
                     pass  # the consultant sees in the state of the core that a question is open

@@ -34,7 +34,7 @@ def assignment(
         result_max: bytes that a result may have.
         uploads: folder of the files that the server keeps; empty where the work names no files.
     """
-    places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in numbers(launch.slots)]
+    places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in launch.seats or numbers(launch.slots)]
     if spec.kind is Kind.RIGID:
         members = tuple(
             base.Member(node.spec.name, (slot,), task_work(work, rank, function))
@@ -44,7 +44,8 @@ def assignment(
         task = task_work(work, launch.task, function)
         members = (base.Member(places[0][0].spec.name, tuple(slot for _, slot in places), task),)
     limits = (spec.time_limit, spec.memory_limit, result_max)
-    return base.Assignment(launch.job, launch.task, launch.attempt, members, *limits, uploads, spec.fetches)
+    key = (launch.job, launch.task, launch.attempt)
+    return base.Assignment(*key, members, *limits, uploads, spec.fetches, launch.tier)
 
 
 def with_terms(spec: JobSpec, job: JobView) -> JobSpec:
