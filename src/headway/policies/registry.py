@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.snapshot import Policy, PolicyFactory
-from headway.policies import backfill, heft, lin14, tempo
+from headway.policies import backfill, heft, lin14, tempo, tiers
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -24,6 +24,9 @@ BUILT_IN: Final[dict[str, PolicyFactory]] = {
     "sjf": partial(backfill.Strict, "shortest"),
     "easy": backfill.Easy,
     "conservative": backfill.Conservative,
+    "keasy": partial(tiers.TwoTiers, "kill"),
+    "reasy": partial(tiers.TwoTiers, "wait"),
+    "measy": partial(tiers.TwoTiers, "migrate"),
     "edf": partial(lin14.Fill, "due"),
     "priority": lin14.Priority,
     "proportion": lin14.Proportion,

@@ -1,0 +1,374 @@
+"""EASY backfilling with a background tier: KEASY, REASY and MEASY.
+
+Jobs that EASY cannot start yet run behind others meanwhile, on what these leave of their processors. When their turn
+in the foreground comes they are killed and start anew (KEASY), wait for the foreground of their own slots (REASY), or
+migrate with what they have done (MEASY).
+
+Source: MEASY14, algorithms 1 to 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import ClassVar, Final
+
+from headway.errors import InvalidInput
+from headway.model.instant import NEVER, Instant
+from headway.model.job import Kind
+from headway.model.plan import Allocation, Claim, Plan, Reason
+from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
+from headway.model.snapshot import AttemptView, JobView, Snapshot
+from headway.model.tier import Tier
+from headway.policies.backfill import shadow_of, slots_needed
+from headway.policies.order import ORDERS, by_estimate, require_order
+from headway.policies.place import ready_tasks, room_for
+
+MOVES: Final = ("kill", "wait", "migrate")
+
+Candidate = tuple[JobView, AttemptView | None]
+"""A job that could come to the foreground: one that waits, or one that runs in the background as this attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwoTiers:
+    """EASY backfilling whose waiting jobs run in the background meanwhile.
+
+    After each event: (1) candidates for the foreground, those that wait and those in the background, come there in
+    order while they fit; (2) the first that does not is promised its shadow time, and of the rest comes what fits now
+    and does not delay it; (3) what still waits goes to the background, shortest first, where it fits: its busiest
+    processes behind the idlest ones. All times are estimates, also of jobs that have run in the background: how far
+    they came there nobody knows.
+
+    Args:
+        moves: how a job comes from the background to other slots: "kill" (it starts anew, KEASY), "wait" (never: it
+            waits for the foreground of its own slots, REASY) or "migrate" (with what it has done, MEASY; one that
+            saves no checkpoints starts anew).
+        order: release, shortest, widest, weighted, due or priority.
+        threshold: CPU use above which a process in the foreground has nobody behind it, 0 to 1.
+        per_instant: one pass for all events of an instant, instead of one after each event.
+    """
+
+    moves: str
+    order: str = "release"
+    threshold: float = 0.96
+    per_instant: bool = False
+    task_rounds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_order(self.order)
+        if self.moves not in MOVES:
+            raise InvalidInput("moves", self.moves, ", ".join(MOVES))
+        if not 0 <= self.threshold <= 1:
+            raise InvalidInput("threshold", self.threshold, "0 to 1")
+
+    def __call__(self, view: Snapshot) -> Plan:
+        deployment = Deployment(view, self.moves, self.threshold)
+        background = [attempt for attempt in view.background if not attempt.ending]
+        newcomers = view.arrived
+        if newcomers is not None and self.order == "release":
+            head = _oldest(view.waiting, background)
+            if head is None:
+                return deployment.plan
+            if not newcomers or head[0] is not newcomers[0]:
+                # Nothing has changed in the foreground: the head still waits, and so do all that waited beside it.
+                if newcomers:
+                    deployment.backfill(head, ((job, None) for job in newcomers), deployment.needed(head))
+                deployment.fill_background(view.waiting if view.opened else newcomers)
+                return deployment.plan
+        candidates = self._candidates(view, background)
+        passed, needed = deployment.start_in_order(candidates)
+        if passed:
+            deployment.backfill(passed[0], chain(passed[1:], candidates), needed)
+        if view.waiting:
+            deployment.fill_background(view.waiting)
+        return deployment.plan
+
+    def _candidates(self, view: Snapshot, background: list[AttemptView]) -> Iterator[Candidate]:
+        if self.order == "release":
+            return _merged(view.waiting, background)
+        key = ORDERS[self.order]
+        both: list[Candidate] = [(attempt.job, attempt) for attempt in background]
+        both += [(job, None) for job in view.waiting]
+        return iter(sorted(both, key=lambda candidate: key(candidate[0])))
+
+
+def _oldest(waiting: list[JobView], background: list[AttemptView]) -> Candidate | None:
+    if background and (not waiting or background[0].job.order <= waiting[0].order):
+        return background[0].job, background[0]
+    return (waiting[0], None) if waiting else None
+
+
+def _merged(waiting: list[JobView], background: list[AttemptView]) -> Iterator[Candidate]:
+    """Both in order of release; of one job first what runs."""
+    behind = iter(background)
+    attempt = next(behind, None)
+    for job in waiting:
+        while attempt is not None and attempt.job.order <= job.order:
+            yield attempt.job, attempt
+            attempt = next(behind, None)
+        yield job, None
+    if attempt is not None:
+        yield attempt.job, attempt
+        for attempt in behind:
+            yield attempt.job, attempt
+
+
+class Deployment:
+    """Places of the slots being given to jobs in one round.
+
+    Attributes:
+        plan: what is given so far.
+        free: foreground places that are left.
+        started: `(expected end, slots)` of what comes to the foreground in this round.
+    """
+
+    def __init__(self, view: Snapshot, moves: str, threshold: float) -> None:
+        self.view = view
+        self.moves = moves
+        self.threshold = threshold
+        self.plan = view.plan()
+        self.free = view.free
+        # Moves under way have their slots already, and will be running there.
+        self.started: list[tuple[Instant, int]] = [
+            (view.now + attempt.job.estimate, count(attempt.slots)) for attempt in view.background if attempt.ending
+        ]
+        self._came: list[tuple[JobView, Allocation]] = []
+        self._placed: set[tuple[int, int]] = set()
+
+    # The foreground
+
+    def needed(self, candidate: Candidate) -> int:
+        """How many slots a candidate waits for."""
+        job, attempt = candidate
+        if attempt is not None:
+            return count(attempt.slots)
+        return job.width if job.kind is Kind.RIGID else slots_needed(self.view, job)
+
+    def start_in_order(self, candidates: Iterator[Candidate]) -> tuple[list[Candidate], int]:
+        """Step 1: bring candidates to the foreground while they fit.
+
+        Returns:
+            Those passed over, the last of which does not fit, and how many slots the first of them waits for.
+        """
+        passed: list[Candidate] = []
+        for candidate in candidates:
+            job, attempt = candidate
+            if attempt is None and job.kind is not Kind.RIGID:
+                needed = self._start_tasks(job)
+                fits = not needed
+            else:
+                needed = self.needed(candidate)
+                fits = needed <= count(self.free)
+                if fits and not self._deploy(job, attempt, needed):
+                    passed.append(candidate)  # the foreground of its own slots is taken (REASY)
+            if not fits:
+                return [*passed, candidate], self.needed(passed[0]) if passed else needed
+        return passed, self.needed(passed[0]) if passed else 0
+
+    def backfill(self, head: Candidate, rest: Iterable[Candidate], needed: int) -> None:
+        """Step 2: promise the head its shadow time; bring to the foreground what does not delay it."""
+        view, plan, recording = self.view, self.plan, self.plan.recording
+        job, attempt = head
+        kept = attempt.slots if attempt is not None and self.moves == "wait" else NO_SLOTS
+        if kept:  # only the foreground of its own slots is any use to it
+            shadow, extra = self._end_on(kept), count(self.free & ~kept)
+        else:
+            shadow, extra = shadow_of(view, self.started, count(self.free), needed)
+        if shadow < NEVER:
+            plan.promise(job.id, shadow, needed)
+        if recording and attempt is None:
+            plan.pass_over(job.id, Reason.NO_ROOM_NOW if shadow < NEVER else Reason.NEVER_FITS)
+        limit, uniform, room = shadow - view.now, view.uniform, count(self.free)
+        for job, attempt in rest:
+            if not room and not recording:
+                return
+            if attempt is None and job.kind is not Kind.RIGID:
+                extra = self._backfill_tasks(job, limit, extra, kept)
+                room = count(self.free)
+                continue
+            width = job.width if attempt is None else count(attempt.slots)
+            reason = Reason.NO_ROOM_NOW
+            if width <= room:
+                estimate = job.estimate if uniform else view.time_of(job, 0, lowest(self.free, width))
+                late, reason = estimate > limit, Reason.WOULD_DELAY
+                if (not late or width <= extra) and self._deploy(job, attempt, width, kept, late=late):
+                    room -= width
+                    extra = min(extra - width if late else extra, count(self.free & ~kept))
+                    continue
+            if recording and attempt is None:
+                plan.pass_over(job.id, reason)
+
+    def _end_on(self, slots: Slots) -> Instant:
+        """When by estimates the foreground of these slots is free."""
+        return max(
+            (end for end, _, _, attempt in self.view.running if attempt.slots & slots),
+            default=self.view.now,
+        )
+
+    def _deploy(
+        self, job: JobView, attempt: AttemptView | None, width: int, kept: Slots = NO_SLOTS, *, late: bool = False
+    ) -> bool:
+        """Bring a candidate that fits to the foreground; whether that was possible.
+
+        Args:
+            kept: slots that the head waits for; what is `late` must not stand there.
+        """
+        free = self.free & ~kept if late else self.free
+        if attempt is not None and not attempt.pinned and not attempt.slots & ~free:
+            slots, seats, claim = attempt.slots, attempt.seats, Claim.FREE  # it stays where it is: tiers are swapped
+        elif attempt is None:
+            claim = Claim.FREE
+            slots, seats = self._idlest(job, width, free, kept, NO_SLOTS)
+        else:
+            if self.moves == "wait":
+                return False
+            claim = Claim.MIGRATE if self.moves == "migrate" and attempt.movable else Claim.KILL
+            if claim is Claim.KILL and not job.spec.preemptible:
+                return False
+            if job.kind is Kind.RIGID:
+                slots, seats = self._idlest(job, width, free, kept, attempt.slots)
+            else:
+                slots, seats = room_for(self.view, job, attempt.task, free), ()
+                if not slots:
+                    return False
+        task = None if job.kind is Kind.RIGID else attempt.task if attempt is not None else None
+        self._give(Allocation(job.id, slots, task, claim, Tier.FOREGROUND, seats), job)
+        return True
+
+    def _give(self, wanted: Allocation, job: JobView) -> None:
+        view = self.view
+        self.plan.allocations.append(wanted)
+        self.free &= ~wanted.slots
+        self.started.append((view.now + view.time_of(job, wanted.task or 0, wanted.slots), count(wanted.slots)))
+        self._placed.add((job.id, wanted.task or 0))
+        self._came.append((job, wanted))
+
+    def _idlest(self, job: JobView, width: int, free: Slots, kept: Slots, own: Slots) -> tuple[Slots, tuple[int, ...]]:
+        """Free foreground places for the processes of a job, the busiest where least is done in the background.
+
+        Args:
+            kept: places to take last.
+            own: places where the job itself is the background.
+        """
+        view = self.view
+        alone = free & ~(view.behind & ~own)
+        if not kept and len(job.spec.cpu) <= 1 and count(alone) >= width:
+            return lowest(alone, width), ()
+        groups = [(0.0, alone)]
+        groups += [
+            (use, slots & free & ~own)
+            for attempt in view.background
+            for use, slots in attempt.uses()
+            if slots & free & ~own
+        ]
+        groups.sort()
+        if kept:
+            groups = [(use, slots & ~kept) for use, slots in groups] + [(use, slots & kept) for use, slots in groups]
+        return seated(job, width, groups)
+
+    def _start_tasks(self, job: JobView) -> int:
+        """Start the ready tasks of a bag or workflow that fit; how many slots the first that does not waits for."""
+        alike, needed = job.kind is Kind.BAG and not job.mean_size, 0
+        for task in ready_tasks(job, count(self.free) + 1 if alike else job.ready):
+            slots = room_for(self.view, job, task, self.free)
+            if slots:
+                self._give(Allocation(job.id, slots, task), job)
+                continue
+            needed = needed or slots_needed(self.view, job, task)
+            if alike:
+                break
+        return needed
+
+    def _backfill_tasks(self, job: JobView, limit: Instant, extra: int, kept: Slots) -> int:
+        """Start ready tasks of a bag or workflow beside a promise; how many slots stay extra."""
+        alike, placed = job.kind is Kind.BAG and not job.mean_size, False
+        for task in ready_tasks(job, count(self.free) if alike else job.ready):
+            slots = room_for(self.view, job, task, self.free)
+            late = bool(slots) and self.view.time_of(job, task, slots) > limit
+            if late:
+                slots = room_for(self.view, job, task, self.free & ~kept)
+            if not slots or (late and count(slots) > extra):
+                if alike:
+                    break
+                continue
+            self._give(Allocation(job.id, slots, task), job)
+            extra = min(extra - count(slots) if late else extra, count(self.free & ~kept))
+            placed = True
+        if not placed:
+            self.plan.pass_over(job.id, Reason.WOULD_DELAY)
+        return extra
+
+    # The background
+
+    def fill_background(self, waiting: Sequence[JobView]) -> None:
+        """Step 3: what still waits goes behind others where it fits, shortest first, busy behind idle."""
+        view = self.view
+        left = view.up & ~view.behind
+        for job, wanted in self._came:
+            attempt = job.attempts.get(wanted.task or 0)
+            if attempt is not None and attempt.slots == wanted.slots:
+                left |= attempt.slots  # it has swapped its tier
+        left &= view.up
+        if not left:
+            return
+        fronts = [front for _, _, _, attempt in view.running if attempt.slots & left for front in attempt.uses()]
+        fronts += [front for job, wanted in self._came for front in _uses(job, wanted)]
+        groups, fronted = [], NO_SLOTS
+        for use, slots in sorted(fronts):
+            fronted |= slots
+            if use <= self.threshold and slots & left:
+                groups.append((use, slots & left))
+        groups.insert(0, (0.0, left & ~fronted))
+        room = sum(count(slots) for _, slots in groups)
+        for job in sorted((job for job in waiting if job.width <= room), key=by_estimate):
+            if not room:
+                return
+            if job.kind is not Kind.RIGID:
+                groups = self._tasks_behind(job, groups)
+            elif job.width <= room and (job.id, 0) not in self._placed:
+                slots, seats = seated(job, job.width, groups)
+                self.plan.hold(job.id, slots, Claim.FREE, Tier.BACKGROUND, seats)
+                groups = [(use, places & ~slots) for use, places in groups if places & ~slots]
+            room = sum(count(slots) for _, slots in groups)
+
+    def _tasks_behind(self, job: JobView, groups: list[tuple[float, Slots]]) -> list[tuple[float, Slots]]:
+        """Put ready tasks of a bag or workflow behind others; the places that are left."""
+        room = sum(count(slots) for _, slots in groups)
+        for task in ready_tasks(job, room + len(self._placed) if job.kind is Kind.BAG else job.ready):
+            if (job.id, task) in self._placed:
+                continue
+            found = NO_SLOTS
+            if job.kind is Kind.BAG:
+                found = next((slots & -slots for _, slots in groups if slots), NO_SLOTS)
+            else:
+                found = room_for(self.view, job, task, sum(slots for _, slots in groups))
+            if not found:
+                break
+            self.plan.place(job.id, task, found, Claim.FREE, Tier.BACKGROUND)
+            groups = [(use, slots & ~found) for use, slots in groups if slots & ~found]
+        return groups
+
+
+def _uses(job: JobView, wanted: Allocation) -> Iterable[tuple[float, Slots]]:
+    """The slots of an allocation by the CPU use of the job's processes there."""
+    attempt = AttemptView(job, wanted.task or 0, 0, wanted.slots, 0, 0, False, wanted.tier, wanted.seats)
+    return attempt.uses()
+
+
+def seated(job: JobView, width: int, groups: list[tuple[float, Slots]]) -> tuple[Slots, tuple[int, ...]]:
+    """Slots for the processes of a rigid job out of groups of slots, idlest first: the busiest process gets the idlest.
+
+    Returns:
+        The slots and, where its processes differ, the slot of each.
+    """
+    cpu, slots = job.spec.cpu, NO_SLOTS
+    if len(cpu) <= 1:
+        for _, group in groups:
+            slots |= lowest(group, width - count(slots))
+        return slots, ()
+    rising = (slot for _, group in groups for slot in numbers(group))
+    busiest = sorted(range(width), key=lambda process: (-cpu[process], process))
+    seats = dict(zip(busiest, rising, strict=False))
+    return of_numbers(seats.values()), tuple(seats[process] for process in range(width))
