@@ -380,6 +380,7 @@ class Simulation:
             world.tiers.cpu_use(workload, world.seed).tolist(),
             world.tiers.losses(len(workload), world.seed),
             world.tiers.gains(workload.width, world.seed),
+            alone=world.tiers.alone,
         )
         for running in self._running.values():
             if running is not first:

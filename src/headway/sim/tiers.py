@@ -36,6 +36,9 @@ class TwoTiers:
         several: mean and standard deviation of that share for a job of more processes, then its least and greatest.
         cpu: the least and the greatest CPU use of the processes of a job of which nobody says it, where it has several;
             that of one process is 1.
+        alone: whether a job in the background goes at full rate where nobody is in the foreground of its slots, as job
+            J8 of the paper's figure 1 does; else it makes no more use of an idle processor than of the idle time of a
+            busy one.
 
     Source: MEASY14 2.1 and 3.2 (reading: mean and deviation of `several` are lost; ours).
     """
@@ -44,6 +47,7 @@ class TwoTiers:
     single: tuple[float, float] = (0.80, 0.92)
     several: tuple[float, float, float, float] = (0.43, 0.14, 0.198, 0.766)
     cpu: tuple[float, float] = (0.4, 1.0)
+    alone: bool = True
 
     def __post_init__(self) -> None:
         for name, (low, high) in (
@@ -135,9 +139,11 @@ class Places:
     Args:
         cpu: CPU use of the processes of each job, 0 to 1.
         losses, gains: as of `TwoTiers`, a value a job.
+        alone: as of `TwoTiers`.
     """
 
-    def __init__(self, cpu: list[float], losses: list[float], gains: list[float]) -> None:
+    def __init__(self, cpu: list[float], losses: list[float], gains: list[float], *, alone: bool = True) -> None:
+        self._alone = alone
         self._cpu = cpu
         self._losses = losses
         self._gains = gains
@@ -194,8 +200,8 @@ class Places:
         if running.tier is Tier.FOREGROUND:
             return FULL - int(self._losses[job] * FULL) if slots & self.behind else FULL
         slots &= self.busy
-        if not slots:
-            return FULL  # nobody is in the foreground of its slots, so it has the processors to itself
+        if not slots and self._alone:
+            return FULL
         least = 1.0
         for front in self._front.values():
             shared = front.slots & slots
