@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "decider": ("headway.cli.decider", "Answer what to do about a cluster, over HTTP, for any system."),
     "simulate": ("headway.cli.simulate", "Run a log or a table of jobs under one or more policies."),
     "replay": ("headway.cli.replay", "Submit a log or a table of jobs to a server, each at its time."),
+    "workload": ("headway.cli.workload", "Make a workload from a published model, or estimates for a log."),
     "reproduce": ("headway.cli.reproduce", "Run the experiments of a paper again, beside what it published."),
     "demo": ("headway.cli.demo", "Show what Headway does, in a minute or two."),
 }

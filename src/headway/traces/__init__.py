@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from headway.errors import InvalidInput
@@ -11,7 +12,7 @@ from headway.traces.swf import AsKind, read_swf, write_swf
 from headway.traces.table import labels, read_table, write_table
 from headway.traces.transforms import as_bags, as_rigid
 
-__all__ = ["read_workload", "write_workload", "read_swf", "write_swf", "read_table", "write_table", "line_of"]
+__all__ = ["read_workload", "write_workload", "read_swf", "write_swf", "read_table", "write_table", "is_log", "line_of"]
 
 
 def read_workload(
@@ -32,10 +33,7 @@ def read_workload(
         InvalidInput: the content is wrong.
         HeadwayError: the file cannot be read.
     """
-    is_log = _is_log(path)
-    if is_log is None:
-        is_log = _looks_like_log(Path(path))
-    if is_log:
+    if is_log(path):
         return read_swf(path, machine=machine, cut_at_estimate=cut_at_estimate, as_kind=as_kind or "rigid")
     workload = read_table(path)
     if as_kind == "bags":
@@ -43,17 +41,23 @@ def read_workload(
     return as_rigid(workload) if as_kind == "rigid" else workload
 
 
-def write_workload(workload: Workload, path: str | Path) -> None:
+def write_workload(workload: Workload, path: str | Path, header: Sequence[tuple[str, object]] = ()) -> None:
     """Write a workload as a log or a table, told by the name.
+
+    Args:
+        header: as in `write_swf`; a table has no place for it.
 
     Raises:
         InvalidInput: the name tells neither, or the workload holds workflows.
         HeadwayError: the file cannot be written.
     """
-    is_log = _is_log(path)
-    if is_log is None:
+    log = _is_log(path)
+    if log is None:
         raise InvalidInput("file name", Path(path).name, "a name that ends in .swf, .swf.gz, .csv or .csv.gz")
-    (write_swf if is_log else write_table)(workload, path)
+    if log:
+        write_swf(workload, path, header)
+    else:
+        write_table(workload, path)
 
 
 def line_of(path: str | Path, label: object) -> int:
@@ -63,15 +67,23 @@ def line_of(path: str | Path, label: object) -> int:
         KeyError: there is none.
         HeadwayError: the file cannot be read.
     """
-    is_log = _is_log(path)
-    if is_log is None:
-        is_log = _looks_like_log(Path(path))
-    with reading(Path(path), "latin-1" if is_log else "utf-8-sig") as text:
-        numbered = ((number, line.split()[:1]) for number, line in enumerate(text, 1)) if is_log else labels(text)
+    log = is_log(path)
+    with reading(Path(path), "latin-1" if log else "utf-8-sig") as text:
+        numbered = ((number, line.split()[:1]) for number, line in enumerate(text, 1)) if log else labels(text)
         for number, found in numbered:
             if found == [str(label)]:
                 return number
     raise KeyError(label)
+
+
+def is_log(path: str | Path) -> bool:
+    """Whether a file is a log, else a table: by its name, else by what it looks like.
+
+    Raises:
+        HeadwayError: its name does not tell, and it cannot be read.
+    """
+    named = _is_log(path)
+    return _looks_like_log(Path(path)) if named is None else named
 
 
 def _is_log(path: str | Path) -> bool | None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -123,6 +122,22 @@ def read_swf(
     return _workload(path, gathered, machine, as_kind)
 
 
+def processors_of(path: str | Path) -> int | None:
+    """The processors that the header of a log says its machine has (MaxProcs, else MaxNodes); None where it does not.
+
+    Raises:
+        HeadwayError: the file cannot be read.
+    """
+    gathered = _Gathered()
+    with reading(Path(path), "latin-1") as text:
+        _read_header(text.readlines(_CHUNK), gathered)
+    return _processors(gathered)
+
+
+def _processors(gathered: _Gathered) -> int | None:
+    return gathered.machine.get("MaxProcs") or gathered.machine.get("MaxNodes")
+
+
 def _read_header(lines: Sequence[str], gathered: _Gathered) -> None:
     for line in lines:
         if size := re.match(r"\s*;\s*(MaxProcs|MaxNodes):\s*(\d+)", line):
@@ -217,7 +232,7 @@ def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsK
         lines = ", ".join(str(flaw.line) for flaw in gathered.flaws)
         notes.append(f"broken lines left out: {gathered.dropped[BROKEN]}, first {lines}; {gathered.flaws[0]}")
     if machine is None:
-        machine = gathered.machine.get("MaxProcs") or gathered.machine.get("MaxNodes")
+        machine = _processors(gathered)
     if columns and machine and as_kind == "rigid":
         fits = columns["size"] <= machine
         gathered.drop(TOO_WIDE, int((~fits).sum()))
@@ -269,7 +284,7 @@ def _nothing_left(path: Path, gathered: _Gathered) -> InvalidInput:
     return InvalidInput("number of jobs", 0, "1 or more", source=str(path), hint=hint)
 
 
-def write_swf(workload: Workload, path: str | Path, header: Mapping[str, object] = MappingProxyType({})) -> None:
+def write_swf(workload: Workload, path: str | Path, header: Sequence[tuple[str, object]] = ()) -> None:
     """Write a workload in Standard Workload Format, gzipped if the name ends in .gz.
 
     The format has no place for due dates, priorities and penalty rates, nor for processes of one job that differ in CPU
@@ -277,7 +292,7 @@ def write_swf(workload: Workload, path: str | Path, header: Mapping[str, object]
     whole numbers, each its own, are numbered from 1; so are users.
 
     Args:
-        header: what else the header says, a line each.
+        header: names and values that the header says besides.
 
     Raises:
         InvalidInput: the workload holds a workflow, for which the format has no place.
@@ -294,7 +309,7 @@ def write_swf(workload: Workload, path: str | Path, header: Mapping[str, object]
     times = zip(*(c.tolist() for c in (workload.release, workload.runtime, cpu_time, workload.estimate)), strict=True)
     with writing(Path(path)) as text:
         text.write(f"; Version: 2.2\n; MaxRecords: {len(workload)}\n; Note: written by Headway\n")
-        text.writelines(f"; {name}: {value}\n" for name, value in header.items())
+        text.writelines(f"; {name}: {value}\n" for name, value in header)
         for job, user, size, (release, runtime, used, estimate) in zip(jobs, users, sizes, times, strict=True):
             asked = "-1" if estimate < 0 else seconds_text(estimate)
             submitted, ran, cpu = seconds_text(release), seconds_text(runtime), seconds_text(used)

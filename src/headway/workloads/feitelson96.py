@@ -31,7 +31,7 @@ class Feitelson96:
         short_share, short_fall: the probability of the short branch is short_share - short_fall n / processors.
         repeat_order, repeat_most: a job is run k times, k <= repeat_most, with probability falling as k^-repeat_order.
         think: mean time between the end of a run and the next one's submission, seconds; exponential.
-        load: the offered load that new jobs arrive for, at random.
+        arrival_load: the offered load that new jobs arrive for.
 
     Raises:
         InvalidInput: one is out of its range.
@@ -48,7 +48,7 @@ class Feitelson96:
     repeat_order: float = 2.5
     repeat_most: int = 64
     think: float = 0.0
-    load: float = 0.45
+    arrival_load: float = 0.45
 
     def __post_init__(self) -> None:
         for name in ("order", "repeat_order"):
@@ -62,7 +62,7 @@ class Feitelson96:
         check_number("short_share", self.short_share, 0, 1)
         check_number("short_fall", self.short_fall, self.short_share - 1, self.short_share)
         check_number("think", self.think, 0, 1e9)
-        check_number("load", self.load, 0, 1e6, above=True)
+        check_number("arrival_load", self.arrival_load, 0, 1e6, above=True)
 
     def widths(self, processors: int) -> FloatArray:
         """The probability of each width from 1 to `processors`."""
@@ -117,7 +117,7 @@ def feitelson96(
     repeats = model.repeats()
     runs_mean = float(repeats @ np.arange(1, len(repeats) + 1))
     work_mean = float(width_share @ (wide * (short * model.short + (1 - short) * model.long)))
-    gap = runs_mean * work_mean / (processors * model.load)
+    gap = runs_mean * work_mean / (processors * model.arrival_load)
     # As many series as runs are enough, for each has a run at least.
     starts = np.cumsum(rng.exponential(gap, jobs))
     width = draw_weighted(rng, wide, width_share, jobs)

@@ -178,11 +178,12 @@ def with_cpu(
 def statistics(workload: Workload, processors: int) -> dict[str, float | None]:
     """What a workload is like: numbers by name, times in seconds, shares of all jobs.
 
-    The offered load is None where all jobs have one release.
+    None: the offered load where all jobs have one release, means of what is known of no job.
     """
     width, runtime = workload.width * workload.tasks, workload.runtime / SECOND
     span = int(workload.release[-1] - workload.release[0]) / SECOND
     powers = (width > 1) & (width & (width - 1) == 0)
+    estimate, cpu = workload.estimate[workload.estimate >= 0], workload.cpu[~np.isnan(workload.cpu)]
     return {
         "jobs": len(workload),
         "processors": processors,
@@ -196,4 +197,6 @@ def statistics(workload: Workload, processors: int) -> dict[str, float | None]:
         "gap_mean": span / max(1, len(workload) - 1),
         "load": offered_load(workload, processors) if span else None,
         "work": float(work(workload).sum()),
+        "estimate_mean": float(estimate.mean()) / SECOND if len(estimate) else None,
+        "cpu_mean": float(cpu.mean()) if len(cpu) else None,
     }

@@ -134,7 +134,7 @@ CTC: Final[tuple[Range, ...]] = (
 def jann97(
     jobs: int = 10_000,
     seed: int = 0,
-    processors: int = 320,
+    processors: int = 322,
     *,
     ranges: Sequence[Range] = CTC,
     **extras: Unpack[Extras],

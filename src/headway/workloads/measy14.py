@@ -38,7 +38,7 @@ def fwload(seed: int = 0, jobs: int = FW_JOBS, **extras: Unpack[Extras]) -> Work
     Raises:
         InvalidInput: an argument is not allowed.
     """
-    return feitelson96(jobs, seed, PROCESSORS, **_as_in_paper(extras))
+    return feitelson96(jobs, seed, PROCESSORS, **as_in_paper(extras))
 
 
 def jwload(seed: int = 0, jobs: int = JW_JOBS, **extras: Unpack[Extras]) -> Workload:
@@ -51,10 +51,11 @@ def jwload(seed: int = 0, jobs: int = JW_JOBS, **extras: Unpack[Extras]) -> Work
     Raises:
         InvalidInput: an argument is not allowed.
     """
-    return jann97(jobs, seed, PROCESSORS, ranges=JW_RANGES, **_as_in_paper(extras))
+    return jann97(jobs, seed, PROCESSORS, ranges=JW_RANGES, **as_in_paper(extras))
 
 
-def _as_in_paper(extras: Extras) -> Extras:
+def as_in_paper(extras: Extras) -> Extras:
+    """Estimates of 18 h at most and CPU use as in the paper, where these do not say otherwise."""
     return {"largest_estimate": LARGEST_ESTIMATE, "cpu": "drawn", **extras}
 
 

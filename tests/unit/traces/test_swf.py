@@ -14,6 +14,7 @@ from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind
 from headway.model.workload import Workload, workload_of
 from headway.traces import read_swf, read_workload, write_swf, write_workload
+from headway.traces.swf import processors_of
 
 
 def line(
@@ -122,9 +123,12 @@ def test_cpu_use_is_written_and_read_again(tmp_path: Path) -> None:
 
 def test_a_header_is_written_and_what_it_says_is_read(tmp_path: Path) -> None:
     jobs = workload_of(release=[0, 1], runtime=[SECOND, SECOND], width=[2, 9])
-    write_swf(jobs, tmp_path / "jobs.swf", {"MaxProcs": 8, "Note": "seed 3"})
+    write_swf(jobs, tmp_path / "jobs.swf", [("MaxProcs", 8), ("Note", "seed 3")])
     assert "; MaxProcs: 8\n; Note: seed 3\n" in (tmp_path / "jobs.swf").read_text()
+    assert processors_of(tmp_path / "jobs.swf") == 8
     assert read_swf(tmp_path / "jobs.swf").width.tolist() == [2]
+    write_swf(jobs, tmp_path / "jobs.swf")
+    assert processors_of(tmp_path / "jobs.swf") is None
 
 
 @pytest.mark.parametrize(

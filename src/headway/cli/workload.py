@@ -1,0 +1,292 @@
+"""Workloads from published models: how many jobs as wanted, written as a log."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, astuple, fields, replace
+from typing import Any, Final
+
+import click
+
+from headway.cli.show import print_json, print_table, span
+from headway.errors import InvalidInput
+from headway.model.workload import Workload
+from headway.traces import is_log, read_workload, write_workload
+from headway.traces.swf import processors_of
+from headway.workloads import feitelson96 as feitelson
+from headway.workloads import jann97 as jann
+from headway.workloads import lublin99 as lublin
+from headway.workloads import measy14, statistics, with_estimates
+from headway.workloads.feitelson96 import PUBLISHED_STYLE
+from headway.workloads.generated import Extras
+from headway.workloads.jann97 import CTC, Range, fit
+from headway.workloads.lublin99 import BATCH, INTERACTIVE, TYPELESS
+
+JOBS: Final = 10_000
+
+Command = Callable[..., Any]
+
+FEITELSON96: Final = {
+    "order": "The weight of a width n is n to the power of minus this.",
+    "powers": "The weight of each power of two above 1 instead.",
+    "small": "How many times more weight narrow jobs have.",
+    "small_below": "Processors below which a job is narrow.",
+    "short": "Mean of short run times, seconds.",
+    "long": "Mean of long run times, seconds.",
+    "short_share": "Probability of a short run time, for the narrowest jobs.",
+    "short_fall": "By how much it is less for jobs of all processors.",
+    "repeat_order": "The probability of k runs of a job falls as k to the power of minus this.",
+    "repeat_most": "The most runs of a job.",
+    "think": "Mean time between the end of a run and the next, seconds.",
+    "arrival_load": "The offered load that new jobs arrive for.",
+}
+
+LUBLIN99: Final = {
+    "serial": "Share of jobs of one processor.",
+    "powers": "Share of jobs whose processors are a power of two above 1.",
+    "low": "Logarithm to base 2 of the least width of parallel jobs.",
+    "middle": "The middle width: how far its logarithm is below that of all processors.",
+    "high": "The greatest width, likewise.",
+    "low_share": "Probability of a width below the middle one.",
+    "run_shape1": "Shape of the first distribution of the logarithm of run times.",
+    "run_scale1": "Its scale.",
+    "run_shape2": "Shape of the second.",
+    "run_scale2": "Its scale.",
+    "run_slope": "How the probability of the first rises with the width.",
+    "run_base": "The probability of the first at width 0.",
+    "gap_shape": "Shape of the distribution of the logarithm of gaps.",
+    "gap_scale": "Its scale.",
+    "gap_all_day": "What the shape is multiplied by for all the day.",
+    "day_shape": "Shape of the curve of arrivals over a day.",
+    "day_scale": "Its scale, half-hours.",
+}
+
+
+@click.group()
+def workload() -> None:
+    """Make a workload from a published model, or give a log estimates by one; the same seed gives the same bytes."""
+
+
+def writes(command: Command) -> Command:
+    """Give a command the options that say what becomes of its workload."""
+    out = click.option("-o", "--out", type=click.Path(dir_okay=False), help="Write it: a .swf, .swf.gz or .csv file.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; times in seconds.")
+    return out(as_json(command))
+
+
+def makes(*own: Command, processors: int) -> Callable[[Command], Command]:
+    """Give a command the options that all models have, and its own. None is what was not said.
+
+    The command returns the workload, the processors it is for, and what is told of its parameters.
+    """
+    common = [
+        click.option("--jobs", type=int, help=f"How many.  [default: {JOBS}, or the preset's]"),
+        click.option("--seed", default=0, show_default=True, help="What fixes all chance."),
+        click.option("--processors", type=int, help=f"Of the machine; no job is wider.  [default: {processors}]"),
+        *own,
+        click.option("--load", type=float, help="Scale the gaps so that the offered load is this."),
+        click.option(
+            "--estimates",
+            type=click.Choice(["tsafrir", "exact", "none"]),
+            help="By the model of Tsafrir et al., the run times themselves, or none.  [default: tsafrir]",
+        ),
+        click.option("--largest-estimate", type=float, help="Seconds; longer run times are cut to it."),
+        click.option("--cpu", help="CPU use of processes: drawn (as in MEASY14), a number from 0 to 1, or none."),
+        click.option("--cpu-spread", type=float, help="How far a process may be from its job's mean, 0 to 1."),
+        writes,
+    ]
+
+    def give(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_options(out: str | None, as_json: bool, **options: Any) -> None:
+            made, held, told = command(**options)
+            model = {"model": command.__name__, "seed": options["seed"], "estimates": "tsafrir"}
+            _finish(made, held, {**model, **told}, out, as_json)
+
+        done: Any = with_options
+        for option in reversed(common):
+            done = option(done)
+        return done
+
+    return give
+
+
+def option_name(name: str) -> str:
+    """How a parameter is said on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def options_of(model: Any, helps: Mapping[str, str]) -> list[Command]:
+    """An option for each of these fields of a model, with its default."""
+    types = {field.name: int if field.type == "int" else float for field in fields(model)}
+    return [
+        click.option(option_name(name), type=types[name], help=f"{text}  [default: {getattr(model, name):g}]")
+        for name, text in helps.items()
+    ]
+
+
+def preset(command: Command) -> Command:
+    """Give a command the option that takes a paper's workload in place of parameters."""
+    return click.option("--preset", type=click.Choice(["measy14"]), help="The workload of a paper.")(command)
+
+
+@workload.command(short_help="Discrete widths, repeated runs, run times that vary much.")
+@makes(preset, *options_of(PUBLISHED_STYLE, FEITELSON96), processors=320)
+def feitelson96(
+    jobs: int | None, seed: int, processors: int | None, preset: str | None, **options: Any
+) -> tuple[Workload, int, dict[str, Any]]:
+    """A workload in the style of Feitelson 1996; --preset measy14 is the FWload of MEASY14, of 200,000 jobs."""
+    parameters, extras = _given(options, FEITELSON96), _extras(options)
+    if preset:
+        _nothing_beside("--preset", processors=processors, **parameters)
+        made = measy14.fwload(seed, measy14.FW_JOBS if jobs is None else jobs, **extras)
+        return made, measy14.PROCESSORS, {"preset": preset, **asdict(PUBLISHED_STYLE), **measy14.as_in_paper(extras)}
+    held = 320 if processors is None else processors
+    model = replace(PUBLISHED_STYLE, **parameters)
+    made = feitelson(JOBS if jobs is None else jobs, seed, held, model=model, **extras)
+    return made, held, {**asdict(model), **extras}
+
+
+@workload.command(short_help="Ranges of widths, each with its own arrivals and run times.")
+@makes(
+    preset,
+    click.option("--fit", "log", type=click.Path(dir_okay=False), help="Fit the ranges to this log or table."),
+    processors=322,
+)
+def jann97(
+    jobs: int | None, seed: int, processors: int | None, preset: str | None, log: str | None, **options: Any
+) -> tuple[Workload, int, dict[str, Any]]:
+    """A workload as Jann et al. 1997; --preset measy14 is the JWload of MEASY14, of 100,000 jobs."""
+    extras = _extras(options)
+    if preset:
+        _nothing_beside("--preset", processors=processors, fit=log)
+        made = measy14.jwload(seed, measy14.JW_JOBS if jobs is None else jobs, **extras)
+        return made, measy14.PROCESSORS, {"preset": preset, **_ranges(measy14.JW_RANGES), **measy14.as_in_paper(extras)}
+    held = 322 if processors is None else processors
+    ranges = fit(read_workload(log, cut_at_estimate=False)) if log else CTC
+    made = jann(JOBS if jobs is None else jobs, seed, held, ranges=ranges, **extras)
+    return made, held, {**({"fit": log} if log else {}), **_ranges(ranges), **extras}
+
+
+@workload.command(short_help="A daily cycle, run times that go with widths.")
+@makes(
+    click.option("--types", is_flag=True, help="Two streams, interactive and batch jobs, in place of one."),
+    *options_of(TYPELESS, LUBLIN99),
+    processors=128,
+)
+def lublin99(
+    jobs: int | None, seed: int, processors: int | None, types: bool, **options: Any
+) -> tuple[Workload, int, dict[str, Any]]:
+    """A workload as Lublin and Feitelson 1999; the constants of a single stream can be changed here."""
+    parameters, extras = _given(options, LUBLIN99), _extras(options)
+    if types:
+        _nothing_beside("--types", **parameters)
+    streams = (INTERACTIVE, BATCH) if types else (replace(TYPELESS, **parameters),)
+    held = 128 if processors is None else processors
+    made = lublin(JOBS if jobs is None else jobs, seed, held, streams=streams, **extras)
+    constants = {"types": True} if types else asdict(streams[0])
+    return made, held, {**constants, **extras}
+
+
+@workload.command(short_help="Give the jobs of a log estimates as users give them.")
+@click.argument("log", type=click.Path(dir_okay=False))
+@click.option("--seed", default=0, show_default=True, help="What fixes all chance.")
+@click.option("--processors", type=int, help="Of the machine.  [default: as the log's header says]")
+@click.option("--largest-estimate", type=float, help="Seconds; longer run times are cut to it.")
+@click.option(
+    "--hint", "hints", multiple=True, metavar="SECONDS=JOBS", help="How many jobs have an estimate, if known."
+)
+@writes
+def tsafrir(
+    log: str,
+    seed: int,
+    processors: int | None,
+    largest_estimate: float | None,
+    hints: tuple[str, ...],
+    out: str | None,
+    as_json: bool,
+) -> None:
+    """Replace the estimates of a log or table by those of the model of Tsafrir, Etsion and Feitelson 2005."""
+    known = dict(map(_hint, hints))
+    jobs = read_workload(log, machine=processors, cut_at_estimate=False)
+    made = with_estimates(jobs, largest=largest_estimate, hints=known, seed=seed)
+    told = {"model": "tsafrir", "seed": seed, "log": log, "largest_estimate": largest_estimate, "hints": known}
+    _finish(made, processors or _machine(log, made), told, out, as_json)
+
+
+def _machine(log: str, jobs: Workload) -> int:
+    return (processors_of(log) if is_log(log) else None) or int((jobs.width * jobs.tasks).max())
+
+
+def _hint(text: str) -> tuple[int, int]:
+    try:
+        seconds, jobs = map(int, text.split("="))
+    except ValueError:
+        raise InvalidInput("--hint", text, "SECONDS=JOBS, two whole numbers") from None
+    return seconds, jobs
+
+
+def _given(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Those of these options that were given."""
+    return {name: options[name] for name in names if options[name] is not None}
+
+
+def _nothing_beside(option: str, **others: Any) -> None:
+    for name, value in others.items():
+        if value is not None:
+            raise InvalidInput(option_name(name), value, f"nothing beside {option}", hint="Leave one of them out.")
+
+
+def _extras(options: Mapping[str, Any]) -> Any:
+    """What was said of load, estimates and CPU use, as the models take it."""
+    extras = {name: options[name] for name in Extras.__annotations__ if options[name] is not None}
+    if extras.get("estimates") == "none":
+        extras["estimates"] = None
+    if "cpu" in extras and extras["cpu"] != "drawn":
+        try:
+            extras["cpu"] = None if extras["cpu"] == "none" else float(extras["cpu"])
+        except ValueError:
+            raise InvalidInput("--cpu", extras["cpu"], "drawn, none or a number from 0 to 1") from None
+    return extras
+
+
+def _ranges(ranges: Sequence[Range]) -> dict[str, str]:
+    """What is told of ranges: stages, rates and share of the gaps and of the run times."""
+    return {
+        f"range {one.widths[0]}-{one.widths[-1]}": " ".join(
+            f"{value:.5g}" for value in (*astuple(one.gap), *astuple(one.runtime))
+        )
+        for one in ranges
+    }
+
+
+def _finish(made: Workload, held: int, told: Mapping[str, Any], out: str | None, as_json: bool) -> None:
+    """Write the workload where that is wanted, and print what it is like."""
+    if out is not None:
+        machine = [("Computer", f"model {told['model']}"), ("MaxNodes", held), ("MaxProcs", held), ("UnixStartTime", 0)]
+        write_workload(made, out, [*machine, *(("Note", f"{name} {value}") for name, value in told.items())])
+    like = statistics(made, held)
+    if as_json:
+        print_json({**told, **like, "notes": list(made.notes), "written": out})
+        return
+    shown = [
+        ("jobs", f"{len(made):,}"),
+        ("processors", f"{held:,}"),
+        ("mean width", f"{like['width_mean']:.2f}"),
+        ("greatest width", f"{like['width_max']:,}"),
+        ("one-process jobs", f"{like['serial_share']:.1%}"),
+        ("powers of two above 1", f"{like['power_of_two_share']:.1%}"),
+        ("mean run time", f"{like['runtime_mean']:,.1f} s"),
+        ("longest run time", span(like["runtime_max"] or 0)),
+        ("variation of run times", f"{like['runtime_cv']:.2f}"),
+        ("mean gap", f"{like['gap_mean']:,.1f} s"),
+        ("offered load", "" if like["load"] is None else f"{like['load']:.3f}"),
+        ("mean estimate", "" if like["estimate_mean"] is None else f"{like['estimate_mean']:,.1f} s"),
+        ("mean CPU use", "" if like["cpu_mean"] is None else f"{like['cpu_mean']:.3f}"),
+    ]
+    print_table(("", told["model"]), [row for row in shown if row[1]], right=(told["model"],))
+    for note in made.notes:
+        click.echo(note)
+    if out is not None:
+        click.echo(f"Written: {out}.")
