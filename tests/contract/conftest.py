@@ -37,7 +37,7 @@ def kill_local_node(engine: LocalEngine, node: str) -> None:
     os.kill(engine.pids()[node], signal.SIGKILL)
 
 
-ENGINES = [Case("local", lambda folder: LocalEngine(folder / "engine"), kill_node=kill_local_node)]
+ENGINES = [Case("local", lambda folder: LocalEngine(folder / "engine", grace=3.0), kill_node=kill_local_node)]
 
 
 @pytest.fixture

@@ -324,7 +324,7 @@ class _Agent:
             self.hold(run)
         else:
             self.waiting.append(run)
-            self.staff(self.places(run)[:1])
+            self.staff(self.places(run))
             self.advance()
 
     def places(self, run: Run) -> list[Place]:
