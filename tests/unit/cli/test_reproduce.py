@@ -133,9 +133,56 @@ def test_the_replayed_sample_takes_about_a_minute_and_no_milliseconds() -> None:
     assert len({metrics["response_mean"] for metrics in simulations}) == 3  # policies differ on it
 
 
+@pytest.mark.parametrize("policies", [("easy", "keasy", "reasy", "measy")])
+def test_measy14_is_tables_pictures_statements_and_every_run(
+    headway: Any, tmp_path: Path, policies: tuple[str, ...]
+) -> None:
+    words = ("reproduce", "measy14", "fig7", "fig8", "--scale", 0.004, "--processes", 1)
+    ran = headway(*words, "--out", tmp_path / "out")
+    assert (ran.status, ran.err) == (0, "")
+    assert "Figure 7: mean response time (s), JWload, against load" in ran.out
+    assert "Figure 7: mean bounded slowdown, JWload, against load" in ran.out
+    assert "Figure 8: migrations a job under MEASY" in ran.out
+    assert "Figure 6" not in ran.out
+    assert "on JWload REASY is even worse than EASY\n    ours: at " in ran.out
+    assert "up to 41.1%" not in ran.out  # it takes figure 6 as well
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"fig7.png", "fig8.png", "tables.md", "runs.csv"}
+    for name in names:
+        assert name in ran.out.splitlines()[-1]
+    with (tmp_path / "out" / "runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 10 * len(policies) + 10  # FWload under MEASY beside it, for figure 8
+    assert {row["policy"] for row in rows if row["source"] == "JWload"} == set(policies)
+    assert {row["jobs"] for row in rows} == {"400", "800"}
+    tables = (tmp_path / "out" / "tables.md").read_text("utf-8")
+    assert tables.count("\n| load | ") == 3
+    assert "| statement | published | ours |  |" in tables
+
+    told = json.loads(headway(*words, "--json").out)
+    assert list(told) == ["paper", "scale", "seed", "statements", "runs"]
+    assert [one["verdict"] in ("holds", "holds in part", "does not hold") for one in told["statements"]] == [True, True]
+    timeless = [{**run, "seconds": 0} for run in told["runs"]]
+    assert timeless[0] == {"source": "JWload", "load": 0.45, "policy": "easy", "use": "told", "cost": 20} | {
+        name: float(rows[0][name]) for name in list(timeless[0])[5:-1]
+    } | {"seconds": 0}
+
+
+def test_measy14_without_logs_says_so(headway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.cli.reproduce_measy14.FIGURES", ("logs",))
+    ran = headway("reproduce", "measy14")
+    assert ran.status == 0
+    assert "The logs are left out: set HEADWAY_DATA" in ran.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("measy14", "fig5"), "'fig5' is not one of"),
+        (("measy14", "fig6", "--scale", 2), "scale is 2.0; allowed: a share of the jobs from 0.004 to 1"),
+        (("measy14", "fig6", "--seed", -1), "-1 is not in the range x>=0"),
+        (("measy14", "logs"), "give --data, to the folder that holds swf/"),
+        (("measy14", "--data", "/no/such"), "there is no /no/such/swf/CTC"),
         (("lin41",), "No such command 'lin41'"),
         (("lin14", "fig6.6"), "'fig6.6' is not one of"),
         (("lin14", "--samples", 4), "4 is not in the range x>=5"),
