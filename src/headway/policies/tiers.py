@@ -248,6 +248,9 @@ class Deployment:
     def _idlest(self, job: JobView, width: int, free: Slots, kept: Slots, own: Slots) -> tuple[Slots, tuple[int, ...]]:
         """Free foreground places for the processes of a job, the busiest where least is done in the background.
 
+        Of equals those first behind which the last in order of the candidates runs (reading, from figure 1: J6 leaves
+        the foreground of P2 to J7, which comes next and then need not move).
+
         Args:
             kept: places to take last.
             own: places where the job itself is the background.
@@ -259,11 +262,11 @@ class Deployment:
         groups = [(0.0, alone)]
         groups += [
             (use, slots & free & ~own)
-            for attempt in view.background
+            for attempt in reversed(view.background)
             for use, slots in attempt.uses()
             if slots & free & ~own
         ]
-        groups.sort()
+        groups.sort(key=_by_use)
         if kept:
             groups = [(use, slots & ~kept) for use, slots in groups] + [(use, slots & kept) for use, slots in groups]
         return seated(job, width, groups)
@@ -349,6 +352,10 @@ class Deployment:
             self.plan.place(job.id, task, found, Claim.FREE, Tier.BACKGROUND)
             groups = [(use, slots & ~found) for use, slots in groups if slots & ~found]
         return groups
+
+
+def _by_use(group: tuple[float, Slots]) -> float:
+    return group[0]
 
 
 def _uses(job: JobView, wanted: Allocation) -> Iterable[tuple[float, Slots]]:
