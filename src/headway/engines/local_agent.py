@@ -418,7 +418,8 @@ class _Agent:
             place.priority = tier
         for run in runs:
             run.tier = tier
-            self.watch.moved(run)
+            if run.since is not None:
+                self.watch.put(run)
             for place in run.places:
                 if place.tier is not tier:
                     pair = self.slots[place.number]

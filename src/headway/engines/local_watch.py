@@ -34,7 +34,7 @@ class Watch:
         self._timed: set[Run] = set()
         self._limited: set[Run] = set()
         self._programs: set[Run] = set()
-        self._behind: set[Run] = set()
+        self._put: dict[Run, float] = {}
         self._asked: dict[Run, tuple[float, float]] = {}
         self._look_at = 0.0
 
@@ -43,7 +43,7 @@ class Watch:
         assert run.since is not None
         launch = run.launch
         if run.tier is Tier.BACKGROUND:
-            self.moved(run)
+            self.put(run)
         if launch.function and launch.time_limit is None and launch.memory_limit is None:
             return
         self.is_wanted = True
@@ -56,17 +56,19 @@ class Watch:
             self._look_soon()
             self._programs.add(run)
 
-    def moved(self, run: Run) -> None:
-        """A run has another tier. In the background it is looked after that what it starts stays there."""
-        if run.tier is Tier.FOREGROUND:
-            self._behind.discard(run)
-            return
+    def put(self, run: Run) -> None:
+        """A run was put into a tier.
+
+        It is looked again whether all of it is there: a process that was just being forked has the tier that its parent
+        had when that began, however long it takes until it can be seen. In the background it is looked for as long as
+        it runs, because a process may make itself a session of its own there (`local_tiers`).
+        """
         self.is_wanted = True
         self._look_soon()
-        self._behind.add(run)
+        self._put[run] = math.inf if run.tier is Tier.BACKGROUND else time.monotonic() + local_checkpoints.LOOK_SECONDS
 
     def _look_soon(self) -> None:
-        if not (self._programs or self._behind):
+        if not (self._programs or self._put):
             self._look_at = time.monotonic() + local_checkpoints.LOOK_SECONDS
 
     def fetched(self, run: Run) -> None:
@@ -85,9 +87,9 @@ class Watch:
             self._timed.discard(run)
             self._limited.discard(run)
             self._programs.discard(run)
-            self._behind.discard(run)
+            self._put.pop(run, None)
             self._asked.pop(run, None)
-            self.is_wanted = bool(self._timed or self._limited or self._programs or self._behind or self._asked)
+            self.is_wanted = bool(self._timed or self._limited or self._programs or self._put or self._asked)
 
     def next_look(self) -> float:
         """When something has to be looked at even if nothing happens."""
@@ -97,7 +99,7 @@ class Watch:
         until += [at for at, _ in self._asked.values()]
         if self._limited:
             until.append(time.monotonic() + WATCH_SECONDS)
-        if self._programs or self._behind:
+        if self._programs or self._put:
             until.append(self._look_at)
         return min(until)
 
@@ -121,9 +123,13 @@ class Watch:
 
     def saved(self, now: float) -> Iterator[Run]:
         """Programs that have changed what is in their folders, looked at every now and then."""
-        if (self._programs or self._behind) and self._look_at <= now:
+        if (self._programs or self._put) and self._look_at <= now:
             self._look_at = now + local_checkpoints.LOOK_SECONDS
-            tiers.move([run.places[0].pid for run in self._behind if not run.asked and run.since], Tier.BACKGROUND)
+            for run, until in tuple(self._put.items()):
+                if not run.asked:
+                    tiers.move((run.places[0].pid,), run.tier)
+                if until <= now:
+                    del self._put[run]
             for run in self._programs:
                 if self.has_saved(run):
                     yield run
