@@ -299,8 +299,9 @@ class State(Snapshot):
             if not attempt.queued:
                 self._lose_work(attempt, outcome)
             self.give_back(job, task)
-        if attempt.goal is not None:
-            self._leave_goal(job, attempt.goal)
+        goal = attempt.goal
+        if goal is not None:
+            self._leave_goal(attempt, goal)
         if attempt.tier is BACKGROUND:
             self.behind &= ~attempt.slots
             self.opened |= attempt.slots
@@ -309,23 +310,25 @@ class State(Snapshot):
             self._vacate(attempt.slots)
         if self.task_rounds or not succeeded or not (attempt.fed or attempt.tier is BACKGROUND):
             self.look_at_everything()
-        if attempt.goal is not None:
-            self._go_on(attempt, attempt.goal)
+        if goal is not None:
+            self._go_on(attempt, goal)
         if not job.attempts:
             self.conclude_if_done(job)
 
-    def _leave_goal(self, job: JobView, goal: Goal) -> None:
+    def _leave_goal(self, attempt: AttemptView, goal: Goal) -> None:
         """What was kept for an attempt that moves is no longer kept."""
+        attempt.goal = None
         if goal.tier is BACKGROUND:
-            self.behind &= ~goal.slots
-        elif job.held:
-            self.let_go(job, job.held)
+            self.behind &= ~(goal.slots & ~attempt.slots if attempt.tier is BACKGROUND else goal.slots)
+        elif goal.slots & attempt.job.held:
+            self.let_go(attempt.job, goal.slots & attempt.job.held)
+        self.look_at_everything()
 
     def _go_on(self, attempt: AttemptView, goal: Goal) -> None:
         """An attempt that was moved has ended: its task starts at the goal, unless it is done or the goal has gone."""
         job = attempt.job
         there = self.free if goal.tier is FOREGROUND else self.up & ~self.behind
-        if job.ready and not goal.slots & ~there:
+        if self.is_ready(job, attempt.task) and not goal.slots & ~there:
             task = self.take_task(job, attempt.task)
             self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats)
 
@@ -537,6 +540,9 @@ class State(Snapshot):
             owner = self.owners.get(slot)
             if owner is not None:  # a rigid owner has lost this slot with the one before: it holds all or none
                 self.let_go(owner, owner.held if owner.kind is Kind.RIGID else 1 << slot)
+        for attempt in self.attempts():
+            if attempt.goal is not None and attempt.goal.slots & slots:
+                self._leave_goal(attempt, attempt.goal)
         self.look_at_everything()
 
     def lose(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:

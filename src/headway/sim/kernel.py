@@ -305,8 +305,12 @@ class Simulation:
         plain = self._stopwatch.plain if state.uniform else None
         delay = self.world.decision_time
         start = now + (round(thought * SECOND) if delay is None else delay)
+        changes: list[ChangeTier] = []
         for action in actions:
             if type(action) is Launch:
+                if changes:
+                    self._change_tiers(changes)
+                    changes = []
                 job, task, number, slots = action.job, action.task, action.attempt, action.slots
                 lasts = (
                     plain[job]
@@ -327,6 +331,7 @@ class Simulation:
             elif type(action) is Wake:
                 heappush(self._heap, (max(now, action.at), WAKE, 0, 0, 0, Woke(action.at)))
             elif type(action) is Kill:
+                self._saving.discard((action.job, action.task))
                 ended = TaskEnded(now, action.job, action.task, action.attempt, Outcome.KILLED)
                 # The sign sets it apart from the end that the attempt would have had by itself, maybe at this instant.
                 heappush(self._heap, (now, END, action.job, action.task, -action.attempt, ended))
@@ -335,12 +340,13 @@ class Simulation:
                 ended = TaskEnded(now, action.job, action.task, action.attempt, Outcome.KILLED)
                 heappush(self._heap, (now, END, action.job, action.task, -action.attempt, ended))
             elif type(action) is ChangeTier:
-                if action is next(other for other in actions if type(other) is ChangeTier):
-                    self._change_tiers([other for other in actions if type(other) is ChangeTier])
+                changes.append(action)
             elif type(action) is Consult:
                 self._question = action.question
             else:
                 assert type(action) is Settle
+        if changes:
+            self._change_tiers(changes)
 
     def _submissions(self) -> Iterator[JobSpec]:
         """The jobs as the scheduler is told of them."""
@@ -355,7 +361,7 @@ class Simulation:
         """An attempt starts that is not alone in the world, or not for the first time."""
         place = running.job, running.task
         if place in self._saved:
-            left, total = self._saved.pop(place)
+            left, total = self._saved[place]
             running.left = -(-left * running.total // total) if total else 0
             running.since += self.world.migration_cost
         elif place in self._killed:
@@ -391,12 +397,13 @@ class Simulation:
         """Attempts change to the other places of their slots, maybe to each other's: all leave before any comes."""
         places = self._places or self._open_background()
         now = self.scheduler.state.now
-        changing = [self._running[action.job, action.task] for action in actions]
-        for running in changing:
-            places.leave(running)
-            self._note_run(running, now, wasted=False)
-        for running, action in zip(changing, actions, strict=True):
-            running.tier, running.start = action.tier, now
+        changing = {(action.job, action.task): action.tier for action in actions}
+        for place in changing:
+            places.leave(self._running[place])
+            self._note_run(self._running[place], now, wasted=False)
+        for place, tier in changing.items():
+            running = self._running[place]
+            running.tier, running.start = tier, max(now, running.start)
             places.enter(running)
 
     def _ended(self, event: TaskEnded) -> None:
@@ -413,10 +420,12 @@ class Simulation:
                 wasted = False
             else:
                 self._kills += 1
-                if self.world.kill_cost:
+                if self.world.kill_cost and place not in self._saved:
                     self._killed.add(place)
-        elif self._places is not None and not wasted:
-            self._alone[event.job] = running.total
+        elif not wasted:
+            self._saved.pop(place, None)
+            if self._places is not None:
+                self._alone[event.job] = running.total
         self._stop(event.job, event.task, event.at, wasted=wasted)
 
     def _lost(self, event: NodeDown) -> None:
