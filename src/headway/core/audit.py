@@ -49,7 +49,9 @@ def check(state: State) -> None:
         if job.kind is Kind.RIGID:
             assert job.held.bit_count() in (0, job.width), f"slots held by rigid job {job.id}"
         else:
-            assert not job.held & ~state.busy, f"idle slots held by job {job.id}"
+            moving = [attempt.goal for attempt in job.attempts.values() if attempt.goal is not None]
+            kept = of_numbers(slot for goal in moving for slot in numbers(goal.slots))
+            assert not job.held & ~state.busy & ~kept, f"idle slots held by job {job.id}"
     for attempt, slots in goals:
         assert not behind & slots & ~attempt.slots, f"places kept twice: {behind & slots:b}"
         behind |= slots

@@ -60,7 +60,9 @@ def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) 
     """Reconcile who holds what with what the plan wants: first what is given up, then what is taken."""
     for wanted in allocations:
         job = state.jobs.get(wanted.job)
-        if job is not None and job.held and wanted.task is None and job.held != wanted.slots:
+        if job is None or not job.held or wanted.task is not None:
+            continue
+        if job.held != wanted.slots or wanted.tier is Tier.BACKGROUND:
             state.let_go(job, job.held if job.kind is Kind.RIGID else job.held & ~wanted.slots)
     for wanted in allocations:
         job = state.jobs.get(wanted.job)
@@ -96,7 +98,7 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
         if job.kind is Kind.RIGID or job.held & slots:
             return "held_by_the_job_as_a_whole"
         gained = slots
-        if flaw := misfit(state, job, wanted.task, slots):
+        if flaw := tiers.misfit(state, job, wanted.task, slots):
             return flaw
     if job.release > state.now:
         return "before_release"
@@ -150,15 +152,3 @@ def claim(state: State, job: JobView, wanted: Allocation, gained: int, refusals:
     for slot in numbers(at_once):
         if slot in state.owners:
             state.feed(job, slot)
-
-
-def misfit(state: State, job: JobView, task: int, slots: int) -> str | None:
-    """Why a task cannot run on exactly these slots: a bag's wants one, a workflow's its cores of one node."""
-    if not slots or slots & ~state.up:
-        return "slot_down"
-    if job.kind is Kind.BAG:
-        return None if slots.bit_count() == 1 else "width_differs"
-    node = state.slot_nodes[slots.bit_length() - 1]
-    if slots & ~node.slots:
-        return "more_than_one_node"
-    return None if slots.bit_count() == node.spec.slots_for(job.spec.plan[task].cores) else "width_differs"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from headway.core.state import State
 from headway.model.job import Kind
 from headway.model.plan import Allocation, Claim
-from headway.model.slots import NO_SLOTS, Slots, of_numbers
-from headway.model.snapshot import AttemptView, Goal
+from headway.model.slots import NO_SLOTS, Slots, count
+from headway.model.snapshot import AttemptView, Goal, JobView
 from headway.model.tier import Tier
 
 
@@ -20,12 +20,10 @@ def move(state: State, attempt: AttemptView, wanted: Allocation) -> str | None:
         return "held_by_the_job_as_a_whole"
     if wanted.slots == attempt.slots:
         return None if wanted.tier is attempt.tier else change(state, attempt, wanted.claim)
-    if attempt.job.kind is not Kind.RIGID:
-        return "only_rigid_jobs_move"
     if attempt.ending:
         return "ends_already"
-    if wanted.slots.bit_count() != attempt.job.width:
-        return "width_differs"
+    if rule := misfit(state, attempt.job, attempt.task, wanted.slots):
+        return rule
     if wanted.claim is Claim.MIGRATE and not attempt.movable:
         return "not_movable"
     if wanted.claim is Claim.KILL and not attempt.job.spec.preemptible:
@@ -45,6 +43,18 @@ def move(state: State, attempt: AttemptView, wanted: Allocation) -> str | None:
     else:
         state.ask_to_end(attempt)
     return None
+
+
+def misfit(state: State, job: JobView, task: int, slots: int) -> str | None:
+    """Why a task cannot run on exactly these slots: a bag's wants one, a workflow's its cores of one node."""
+    if not slots or slots & ~state.up:
+        return "slot_down"
+    if job.kind is not Kind.WORKFLOW:
+        return None if slots.bit_count() == job.width else "width_differs"
+    node = state.slot_nodes[slots.bit_length() - 1]
+    if slots & ~node.slots:
+        return "more_than_one_node"
+    return None if slots.bit_count() == node.spec.slots_for(job.spec.plan[task].cores) else "width_differs"
 
 
 def taken(state: State, slots: Slots, tier: Tier) -> str | None:
@@ -98,16 +108,21 @@ def stays(state: State, displaced: list[AttemptView], leaving: Slots = NO_SLOTS)
 
 
 def put_back(state: State, attempt: AttemptView) -> None:
-    """An attempt could not be given the place it has by the state: it gets its old one, or ends if that is taken."""
-    attempt.pinned = True
-    old = Tier.BACKGROUND if attempt.tier is Tier.FOREGROUND else Tier.FOREGROUND
-    if taken(state, attempt.slots, old):
-        state.ask_to_end(attempt)
-    else:
-        state.change_tiers([attempt])
-    state.look_at_everything()
+    """An attempt could not be given the place it has by the state: it gets its old one, or ends if that is taken.
+
+    Nor is it to be had anywhere if it was put back before. One that ends already leaves its place in any case.
+    """
+    refused_before, attempt.pinned = attempt.pinned, True
+    if not attempt.ending:
+        state.look_at_everything()
+        old = Tier.BACKGROUND if attempt.tier is Tier.FOREGROUND else Tier.FOREGROUND
+        others = state.behind if old is Tier.BACKGROUND else state.busy | state.allocated
+        if refused_before or attempt.slots & others:
+            state.ask_to_end(attempt)
+        else:
+            state.change_tiers([attempt])
 
 
 def are_seats(seats: tuple[int, ...], slots: Slots) -> bool:
     """Whether these are the numbers of these slots, each once."""
-    return len(seats) == slots.bit_count() and of_numbers(seats) == slots
+    return len(set(seats)) == len(seats) == count(slots) and all(seat >= 0 and slots >> seat & 1 for seat in seats)

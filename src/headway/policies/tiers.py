@@ -73,7 +73,7 @@ class TwoTiers:
                 return deployment.plan
             if not newcomers or head[0] is not newcomers[0]:
                 # Nothing has changed in the foreground: the head still waits, and so do all that waited beside it.
-                if newcomers:
+                if newcomers and (view.free or view.recording):
                     deployment.backfill(head, ((job, None) for job in newcomers), deployment.needed(head))
                 deployment.fill_background(view.waiting if view.opened else newcomers)
                 return deployment.plan
@@ -314,7 +314,9 @@ class Deployment:
             if attempt is not None and attempt.slots == wanted.slots:
                 left |= attempt.slots  # it has swapped its tier
         left &= view.up
-        if not left:
+        room = count(left)
+        fitting = [job for job in waiting if job.width <= room]
+        if not fitting:
             return
         fronts = [front for _, _, _, attempt in view.running if attempt.slots & left for front in attempt.uses()]
         fronts += [front for job, wanted in self._came for front in _uses(job, wanted)]
@@ -323,18 +325,22 @@ class Deployment:
             fronted |= slots
             if use <= self.threshold and slots & left:
                 groups.append((use, slots & left))
-        groups.insert(0, (0.0, left & ~fronted))
+        if left & ~fronted:
+            groups.insert(0, (0.0, left & ~fronted))
         room = sum(count(slots) for _, slots in groups)
-        for job in sorted((job for job in waiting if job.width <= room), key=by_estimate):
-            if not room:
-                return
+        for job in sorted((job for job in fitting if job.width <= room), key=by_estimate):
+            if job.width > room:
+                continue
             if job.kind is not Kind.RIGID:
                 groups = self._tasks_behind(job, groups)
-            elif job.width <= room and (job.id, 0) not in self._placed:
+                room = sum(count(slots) for _, slots in groups)
+            elif (job.id, 0) not in self._placed:
                 slots, seats = seated(job, job.width, groups)
                 self.plan.hold(job.id, slots, Claim.FREE, Tier.BACKGROUND, seats)
                 groups = [(use, places & ~slots) for use, places in groups if places & ~slots]
-            room = sum(count(slots) for _, slots in groups)
+                room -= job.width
+            if not room:
+                return
 
     def _tasks_behind(self, job: JobView, groups: list[tuple[float, Slots]]) -> list[tuple[float, Slots]]:
         """Put ready tasks of a bag or workflow behind others; the places that are left."""
