@@ -95,7 +95,7 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
     else:
         if not state.is_ready(job, wanted.task):
             return "task_not_ready"
-        if job.kind is Kind.RIGID or job.held & slots:
+        if job.kind is Kind.RIGID or (job.held & slots and wanted.tier is Tier.FOREGROUND):
             return "held_by_the_job_as_a_whole"
         gained = slots
         if flaw := tiers.misfit(state, job, wanted.task, slots):
