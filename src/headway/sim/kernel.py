@@ -529,7 +529,7 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> It
     """The jobs of a workload one after the other, made when they are asked for and in the order of their positions.
 
     Args:
-        movable: whether rigid jobs can be moved with what they have done.
+        movable: whether tasks can be moved with what they have done.
     """
     kinds, bags, uses = tuple(Kind), workload.bags, workload.uses
     for first in range(0, len(workload), chunk):
@@ -564,5 +564,5 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> It
                 sizes=bags[position].sizes if position in bags else (),
                 profile=bags[position].profile if position in bags else (),
                 cpu=uses.get(position, (cpu,) if cpu == cpu else ()),
-                movable=movable and kind == Kind.RIGID,
+                movable=movable,
             )
