@@ -46,7 +46,7 @@ def writing(path: Path) -> Iterator[TextIO]:
     """
     try:
         with path.open("wb") as raw:
-            whole = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) if path.suffix == ".gz" else raw
+            whole = gzip.GzipFile("", "wb", 6, raw, mtime=0) if path.suffix == ".gz" else raw
             with io.TextIOWrapper(whole, encoding="utf-8", newline="") as text:
                 yield text
     except OSError as error:
