@@ -71,6 +71,8 @@ LOSSES_MAX: Final = 10
 SHORT: Final[Duration] = SECOND // 50
 """Tasks of a bag that run shorter than this on average are worth launching ahead of their turn."""
 
+SUCCEEDED: Final = JobStatus.SUCCEEDED  # found once, not for every job
+
 SHORT_AFTER: Final = 4
 """So many tasks of a bag must have ended before it is said to have short tasks."""
 
@@ -100,12 +102,20 @@ def verdict(job: JobView, task: int, outcome: Outcome) -> Verdict:
     return Verdict.REDO if failures <= job.spec.retries else Verdict.SETTLE
 
 
-def status(job: JobView, now: Instant) -> JobStatus:
-    """Where a job in the system stands; its final status once nothing of it is unfinished."""
+def final_status(job: JobView) -> JobStatus | None:
+    """How a job ended of which nothing more can happen; None while something can."""
     if job.unfinished == 0 or (job.cancelled and not job.attempts) or (job.failed and is_stuck(job)):
         if job.cancelled:
             return JobStatus.CANCELLED
-        return JobStatus.FAILED if job.failed else JobStatus.SUCCEEDED
+        return JobStatus.FAILED if job.failed else SUCCEEDED
+    return None
+
+
+def status(job: JobView, now: Instant) -> JobStatus:
+    """Where a job in the system stands; its final status once nothing of it is unfinished."""
+    final = final_status(job)
+    if final is not None:
+        return final
     if job.attempts:
         return JobStatus.RUNNING
     return JobStatus.HELD if job.release > now else JobStatus.WAITING

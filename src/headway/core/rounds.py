@@ -6,6 +6,7 @@ A plan may be refused in part; each refusal is counted under the name of its rul
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from headway.core import tiers
 from headway.core.state import State
@@ -15,6 +16,13 @@ from headway.model.plan import Allocation, Claim, Plan
 from headway.model.slots import NO_SLOTS, numbers
 from headway.model.snapshot import JobView, Policy
 from headway.model.tier import Tier
+
+# Names of their own, for a member of an enumeration is slow to find.
+RIGID: Final = Kind.RIGID
+WORKFLOW: Final = Kind.WORKFLOW
+FOREGROUND: Final = Tier.FOREGROUND
+BACKGROUND: Final = Tier.BACKGROUND
+FREE: Final = Claim.FREE
 
 
 def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Plan, Exception | None]:
@@ -45,8 +53,6 @@ def carry_out(state: State, plan: Plan, refusals: Counter[str]) -> None:
         state.refused.clear()
     if plan.allocations:
         commit(state, plan.allocations, refusals)
-    if not plan.promises:
-        return
     promised: dict[JobId, Instant] = {}
     for promise in plan.promises:  # of a workflow's tasks the first to start counts
         promised[promise.job] = min(promise.start, promised.get(promise.job, NEVER))
@@ -58,12 +64,12 @@ def carry_out(state: State, plan: Plan, refusals: Counter[str]) -> None:
 
 def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) -> None:
     """Reconcile who holds what with what the plan wants: first what is given up, then what is taken."""
-    for wanted in allocations:
+    for wanted in allocations if state.allocated else ():
         job = state.jobs.get(wanted.job)
         if job is None or not job.held or wanted.task is not None:
             continue
-        if job.held != wanted.slots or wanted.tier is Tier.BACKGROUND:
-            state.let_go(job, job.held if job.kind is Kind.RIGID else job.held & ~wanted.slots)
+        if job.held != wanted.slots or wanted.tier is BACKGROUND:
+            state.let_go(job, job.held if job.kind is RIGID else job.held & ~wanted.slots)
     for wanted in allocations:
         job = state.jobs.get(wanted.job)
         rule = "job_unknown" if job is None else take(state, job, wanted, refusals)
@@ -78,7 +84,7 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
     slots = wanted.slots
     if wanted.seats and not tiers.are_seats(wanted.seats, slots):
         return "seats_differ_from_slots"
-    if job.attempts and (job.kind is Kind.RIGID or wanted.task is not None):
+    if job.attempts and (job.kind is RIGID or wanted.task is not None):
         attempt = job.attempts.get(wanted.task or 0)
         if attempt is not None:
             return tiers.move(state, attempt, wanted)
@@ -86,24 +92,24 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
     if wanted.task is None:
         if not gained:
             return None
-        if job.kind is Kind.WORKFLOW:
+        if job.kind is WORKFLOW:
             return "workflow_tasks_are_placed_one_by_one"
-        if not job.ready and (job.kind is Kind.RIGID or gained & ~job.slots):  # a bag may take back where it runs
+        if not job.ready and (job.kind is RIGID or gained & ~job.slots):  # a bag may take back where it runs
             return "no_ready_task"
-        if job.kind is Kind.RIGID and (job.held or slots.bit_count() != job.width):
+        if job.kind is RIGID and (job.held or slots.bit_count() != job.width):
             return "width_differs"
     else:
         if not state.is_ready(job, wanted.task):
             return "task_not_ready"
-        if job.kind is Kind.RIGID or (job.held & slots and wanted.tier is Tier.FOREGROUND):
+        if job.kind is RIGID or (job.held & slots and wanted.tier is FOREGROUND):
             return "held_by_the_job_as_a_whole"
         gained = slots
         if flaw := tiers.misfit(state, job, wanted.task, slots):
             return flaw
     if job.release > state.now:
         return "before_release"
-    if wanted.tier is Tier.BACKGROUND:
-        if wanted.task is None and job.kind is not Kind.RIGID:
+    if wanted.tier is BACKGROUND:
+        if wanted.task is None and job.kind is not RIGID:
             return "bags_are_held_in_the_foreground"
         if rule := tiers.taken(state, slots, wanted.tier):
             return rule
@@ -114,7 +120,7 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
             return "slot_down"
         if gained & state.allocated:
             return "slot_allocated"
-        if wanted.claim is Claim.FREE or (wanted.task is not None and wanted.claim is not Claim.SWAP):
+        if wanted.claim is FREE or (wanted.task is not None and wanted.claim is not Claim.SWAP):
             return "slot_busy"
         if wanted.claim is not Claim.SWAP:
             claim(state, job, wanted, gained, refusals)
@@ -123,7 +129,7 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
             return rule
     if wanted.task is not None:
         state.launch(job, state.take_task(job, wanted.task), slots, fed=False)
-    elif job.kind is Kind.RIGID and not job.held:
+    elif job.kind is RIGID and not job.held:
         state.launch(job, state.take_task(job), slots, fed=False, seats=wanted.seats)
     else:
         state.own(job, gained)
@@ -138,7 +144,7 @@ def claim(state: State, job: JobView, wanted: Allocation, gained: int, refusals:
     at_once = gained & ~state.busy
     state.own(job, gained)
     for attempt in state.attempts_on(gained):
-        if wanted.claim is Claim.AFTER or attempt.job is job or attempt.tier is Tier.BACKGROUND:
+        if wanted.claim is Claim.AFTER or attempt.job is job or attempt.tier is BACKGROUND:
             continue
         if wanted.claim is Claim.MIGRATE:
             if attempt.movable:

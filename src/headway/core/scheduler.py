@@ -124,7 +124,8 @@ class Scheduler:
             The actions, newly made: the list is the caller's.
         """
         state = self.state
-        state.now = max(state.now, event.at)
+        if event.at > state.now:
+            state.now = event.at
         actions: list[Action] = []
         state.actions = actions
         if state.release_queue:
@@ -151,7 +152,11 @@ class Scheduler:
                 self._consult()
             else:
                 self._round()
-        self._ask_to_wake(min(state.next_release(), expiry, self._round_at))
+        at = self._round_at if self._round_at < expiry else expiry
+        if state.release_queue:
+            at = min(at, state.next_release())
+        if at < self._wake_at:
+            self._ask_to_wake(at)
         return actions
 
     def objection(self, job: JobSpec) -> str | None:

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from headway.core import lifecycle
 from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Settle, Suspend
@@ -20,7 +20,14 @@ from headway.model.tier import Tier
 
 by_order = attrgetter("order")
 _by_task = attrgetter("task")
-FOREGROUND, BACKGROUND = Tier
+
+# Names of their own, for a member of an enumeration is slow to find.
+BAG: Final = Kind.BAG
+RIGID: Final = Kind.RIGID
+WORKFLOW: Final = Kind.WORKFLOW
+FOREGROUND: Final = Tier.FOREGROUND
+BACKGROUND: Final = Tier.BACKGROUND
+SUCCEEDED: Final = Outcome.SUCCEEDED
 
 
 def _by_job(attempt: AttemptView) -> tuple[tuple[Instant, JobId], int]:
@@ -91,12 +98,12 @@ class State(Snapshot):
         if estimate is None and spec.profile:
             estimate = sum(run_time for _, run_time in spec.profile) // len(spec.profile)
         job = JobView(spec, self.estimate_default if estimate is None else estimate)
-        if spec.kind is Kind.WORKFLOW:
+        if spec.kind is WORKFLOW:
             job.missing = [len(set(task.after)) for task in spec.plan]
             job.followers = followers(spec)
             job.again = [number for number, missing in enumerate(job.missing) if not missing]
             job.ready, job.fresh = len(job.again), job.tasks
-        elif spec.kind is Kind.BAG:
+        elif spec.kind is BAG:
             job.observed = RunTimes(job.estimate, count=int(estimate is not None))
         if spec.profile:
             job.times = {node_class: RunTimes(run_time, count=1) for node_class, run_time in spec.profile}
@@ -132,7 +139,8 @@ class State(Snapshot):
     def arrive(self, job: JobView) -> None:
         """A job begins to wait for slots."""
         self.wait(job)
-        self.rank(job)
+        if self.orders:
+            self.rank(job)
         if self.arrived is not None:
             if self.waiting[-1] is job:
                 self.arrived.append(job)
@@ -211,17 +219,22 @@ class State(Snapshot):
         task: int,
         slots: Slots,
         fed: bool,
-        tier: Tier = Tier.FOREGROUND,
+        tier: Tier = FOREGROUND,
         seats: tuple[int, ...] = (),
     ) -> None:
         """Start an attempt at a task that was taken, on places that nothing else has."""
         job.tries[task] = number = job.tries.get(task, 0) + 1
-        plain = job.kind is Kind.RIGID and self.uniform and not job.kept
+        plain = job.kind is RIGID and self.uniform and not job.kept
         expected_end = self.now + job.estimate if plain else self._expected_end(job, task, slots)
         attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed, tier, seats)
         job.attempts[task] = attempt
         job.promise = None
-        self.take_place(attempt)
+        if tier is FOREGROUND:
+            insort(self.running, (expected_end, job.id, task, attempt))
+            self.busy |= slots
+            self.free &= ~slots
+        else:
+            self._run_behind(attempt)
         if self.touched is not None:
             self.touched.append(job)
         if self.starts_reported or job.spec.fetches:
@@ -272,7 +285,7 @@ class State(Snapshot):
 
     def _expected_end(self, job: JobView, task: int, slots: Slots) -> Instant:
         """When an attempt that starts now is expected to end, from its last checkpoint if it has one."""
-        alike = self.uniform and not job.mean_size and job.kind is not Kind.WORKFLOW
+        alike = self.uniform and not job.mean_size and job.kind is not WORKFLOW
         run_time = job.estimate if alike else self.time_of(job, task, slots)
         return self.now + (max(0, run_time - job.kept.get(task, 0)) if job.kept else run_time)
 
@@ -288,7 +301,7 @@ class State(Snapshot):
             self.background.remove(attempt)
         if self.touched is not None:
             self.touched.append(job)
-        succeeded = outcome is Outcome.SUCCEEDED
+        succeeded = outcome is SUCCEEDED
         if outcome is Outcome.LOST:
             job.losses[task] = job.losses.get(task, 0) + 1
         elif not succeeded and outcome.is_own_doing:
@@ -335,16 +348,15 @@ class State(Snapshot):
     def _settle(self, job: JobView, attempt: AttemptView, outcome: Outcome) -> None:
         job.unfinished -= 1
         on_its_own = attempt.tier is FOREGROUND and attempt.since == attempt.start
-        if job.observed is not None and outcome is Outcome.SUCCEEDED and on_its_own and not attempt.queued:
+        if job.observed is not None and outcome is SUCCEEDED and on_its_own and not attempt.queued:
             self._observe(job, attempt)
-        for counts in (job.tries, job.failures, job.losses):
-            counts.pop(attempt.task, None)
-        if job.kept:
-            job.kept.pop(attempt.task, None)
+        for counts in (job.tries, job.failures, job.losses, job.kept):
+            if counts:
+                counts.pop(attempt.task, None)
         if job.mean_size:
             job.size_left = max(0.0, job.size_left - job.spec.sizes[attempt.task])  # sums of fractions are not exact
         self.actions.append(Settle(job.id, attempt.task, attempt.number, outcome))
-        if outcome is not Outcome.SUCCEEDED:
+        if outcome is not SUCCEEDED:
             job.failed = True
             return
         job.ended += 1
@@ -404,7 +416,7 @@ class State(Snapshot):
         if freed:
             self.free |= freed
             self.look_at_everything()
-        for slot in numbers(claimed):
+        for slot in numbers(claimed) if claimed else ():
             owner = self.owners.get(slot)
             if owner is not None:  # a rigid owner before it may have started on this slot
                 self.feed(owner, slot)
@@ -414,7 +426,7 @@ class State(Snapshot):
         if not job.ready:
             self.disown(job, slot)
             self.look_at_everything()
-        elif job.kind is not Kind.RIGID:
+        elif job.kind is not RIGID:
             self.launch(job, self.take_task(job), 1 << slot, fed=True)
             self._read_ahead(job, slot)
         elif not job.held & self.busy:
@@ -460,12 +472,12 @@ class State(Snapshot):
 
     def conclude_if_done(self, job: JobView) -> None:
         """Forget a job of which nothing more can happen, and say how it ended."""
-        final = lifecycle.status(job, self.now)
-        if final.is_final:
-            for slot in numbers(job.held):
+        final = lifecycle.final_status(job)
+        if final is not None:
+            for slot in numbers(job.held) if job.held else ():
                 self.disown(job, slot)
             del self.jobs[job.id]
-            if not job.cancelled:
+            if self.orders and not job.cancelled:
                 self.unrank(job)
             self.actions.append(Conclude(job.id, final))
             self.look_at_everything()
@@ -539,7 +551,7 @@ class State(Snapshot):
         for slot in numbers(slots & self.allocated):
             owner = self.owners.get(slot)
             if owner is not None:  # a rigid owner has lost this slot with the one before: it holds all or none
-                self.let_go(owner, owner.held if owner.kind is Kind.RIGID else 1 << slot)
+                self.let_go(owner, owner.held if owner.kind is RIGID else 1 << slot)
         for attempt in self.attempts():
             if attempt.goal is not None and attempt.goal.slots & slots:
                 self._leave_goal(attempt, attempt.goal)

@@ -5,7 +5,7 @@ What a plan does not name keeps what it holds, so a round costs what changes, no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final, Literal
 
@@ -101,7 +101,7 @@ class Waiting:
     start: Instant | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Plan:
     """What a policy wants and, where somebody asked, why.
 
@@ -114,11 +114,18 @@ class Plan:
         wake: the instant at which the policy wants another round even if nothing happens.
     """
 
-    recording: bool = False
-    allocations: list[Allocation] = field(default_factory=list)
-    promises: list[Promise] = field(default_factory=list)
-    waiting: list[Waiting] = field(default_factory=list)
-    wake: Instant | None = None
+    recording: bool
+    allocations: list[Allocation]
+    promises: list[Promise]
+    waiting: list[Waiting]
+    wake: Instant | None
+
+    def __init__(self, recording: bool = False, wake: Instant | None = None) -> None:
+        self.recording = recording
+        self.allocations = []
+        self.promises = []
+        self.waiting = []
+        self.wake = wake
 
     def hold(
         self,

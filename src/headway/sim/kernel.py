@@ -47,7 +47,16 @@ NODE: Final = 1
 SUBMIT: Final = 2
 WAKE: Final = 3
 
-FOREGROUND, BACKGROUND = Tier
+# Names of their own, for a member of an enumeration is slow to find.
+RIGID: Final = Kind.RIGID
+FOREGROUND: Final = Tier.FOREGROUND
+BACKGROUND: Final = Tier.BACKGROUND
+KILLED: Final = Outcome.KILLED
+SUCCEEDED: Final = Outcome.SUCCEEDED
+
+Due = tuple[Instant, int, int, int, int, Event | None]
+LAST: Final[Due] = (NEVER, WAKE, 0, 0, 0, None)
+"""Later than all that is to come."""
 
 PROGRESS_EVERY: Final = 4096
 
@@ -149,7 +158,7 @@ class Simulation:
         self.end = [NOT_YET] * jobs
         self.status = [0] * jobs
         self._concluded = 0
-        self._heap: list[tuple[Instant, int, int, int, int, Event | None]] = []
+        self._heap: list[Due] = []
         self._running: dict[tuple[int, int], Running] = {}
         self._busy = self._work_lost = self._kills = self._migrations = 0
         self._places: Places | None = None  # made when the first job starts in the background
@@ -160,7 +169,7 @@ class Simulation:
         self._stopwatch = Stopwatch(self.world, workload)
         self._runs: list[tuple[int, Slots, int, int, bool, bool]] | None = [] if record else None
         self._rounds: list[Instant] = []
-        only_rigid = bool((workload.kind == Kind.RIGID).all())
+        only_rigid = bool((workload.kind == RIGID).all())
         self._holdings: tuple[list[int], list[int], list[int]] | None = None if only_rigid else ([], [], [])
         self._held: dict[int, int] = {}
         self._most: list[int] = [] if only_rigid else [0] * jobs
@@ -235,7 +244,8 @@ class Simulation:
         job = next(submissions, None)
         fed = idle = 0
         while heap or job is not None:
-            if job is not None and (not heap or (job.release, SUBMIT) < heap[0][:2]):
+            first = heap[0] if heap else LAST
+            if job is not None and (job.release < first[0] or (job.release == first[0] and first[1] > SUBMIT)):
                 self._feed(JobSubmitted(job.release, job))
                 job = next(submissions, None)
             else:
@@ -324,6 +334,8 @@ class Simulation:
                     heappush(self._heap, (start + lasts, END, job, task, number, None))
                 else:
                     self._place(running, action.seats)
+            elif type(action) is Settle:
+                pass
             elif type(action) is Conclude:
                 self.end[action.job] = now
                 self.status[action.job] = STATUSES.index(action.status)
@@ -332,19 +344,18 @@ class Simulation:
                 heappush(self._heap, (max(now, action.at), WAKE, 0, 0, 0, Woke(action.at)))
             elif type(action) is Kill:
                 self._saving.discard((action.job, action.task))
-                ended = TaskEnded(now, action.job, action.task, action.attempt, Outcome.KILLED)
+                ended = TaskEnded(now, action.job, action.task, action.attempt, KILLED)
                 # The sign sets it apart from the end that the attempt would have had by itself, maybe at this instant.
                 heappush(self._heap, (now, END, action.job, action.task, -action.attempt, ended))
             elif type(action) is Suspend:
                 self._saving.add((action.job, action.task))
-                ended = TaskEnded(now, action.job, action.task, action.attempt, Outcome.KILLED)
+                ended = TaskEnded(now, action.job, action.task, action.attempt, KILLED)
                 heappush(self._heap, (now, END, action.job, action.task, -action.attempt, ended))
             elif type(action) is ChangeTier:
                 changes.append(action)
-            elif type(action) is Consult:
-                self._question = action.question
             else:
-                assert type(action) is Settle
+                assert type(action) is Consult
+                self._question = action.question
         if changes:
             self._change_tiers(changes)
 
@@ -411,8 +422,8 @@ class Simulation:
         running = self._running.get(place)
         if running is None or running.number != event.attempt:
             return
-        wasted = event.outcome is not Outcome.SUCCEEDED
-        if event.outcome is Outcome.KILLED:
+        wasted = event.outcome is not SUCCEEDED
+        if event.outcome is KILLED:
             if place in self._saving:
                 running.go_on(event.at, running.rate)
                 self._saved[place] = running.left, running.total
@@ -511,7 +522,7 @@ class Simulation:
         if self._places is None:
             return None
         return [
-            self._alone.get(job, end - start) if kind == Kind.RIGID else end - start
+            self._alone.get(job, end - start) if kind == RIGID else end - start
             for job, (start, end, kind) in enumerate(zip(self.start, self.end, self.workload.kind, strict=True))
         ]
 
@@ -531,7 +542,7 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> It
     Args:
         movable: whether tasks can be moved with what they have done.
     """
-    kinds, bags, uses = tuple(Kind), workload.bags, workload.uses
+    kinds, shape, uses, workflows, bags = tuple(Kind), workload.shape, workload.uses, workload.workflows, workload.bags
     for first in range(0, len(workload), chunk):
         rows = slice(first, first + chunk)
         columns = (
@@ -548,21 +559,13 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> It
         )
         for position, row in enumerate(zip(*columns, strict=True), first):
             release, kind, tasks, width, estimate, due, priority, rate, user, cpu = row
-            yield JobSpec(
-                id=position,
-                kind=kinds[kind],
-                release=release,
-                tasks=tasks,
-                width=width,
-                estimate=None if estimate < 0 else estimate,
-                due=None if due >= NEVER else due,
-                priority=priority,
-                rate=rate,
-                shape=workload.shape,
-                user=user,
-                plan=workload.workflows.get(position, ()),
-                sizes=bags[position].sizes if position in bags else (),
-                profile=bags[position].profile if position in bags else (),
-                cpu=uses.get(position, (cpu,) if cpu == cpu else ()),
-                movable=movable,
-            )
+            said, due = None if estimate < 0 else estimate, None if due >= NEVER else due
+            terms = position, kinds[kind], release, tasks, width, said, due, priority, rate, shape, user
+            cpus = uses.get(position, (cpu,) if cpu == cpu else ())
+            if position in workflows:
+                yield JobSpec(*terms, plan=workflows[position], cpu=cpus, movable=movable)
+            elif position in bags:
+                bag = bags[position]
+                yield JobSpec(*terms, sizes=bag.sizes, profile=bag.profile, cpu=cpus, movable=movable)
+            else:
+                yield JobSpec(*terms, cpu=cpus, movable=movable)
