@@ -32,7 +32,7 @@ def check_snapshot(snapshot: StateRecord) -> None:
     _see(-NEVER < snapshot.now < NEVER, "", "now", snapshot.now, _TIME)
     _see(0 <= snapshot.estimate_default < NEVER, "", "estimate_default", snapshot.estimate_default, _AMOUNT)
     exist, usable = _check_nodes(snapshot)
-    busy, owned, ids = set[int](), set[int](), set[int]()
+    busy, behind, owned, ids = set[int](), set[int](), set[int](), set[int]()
     for place, job in enumerate(snapshot.jobs):
         path = f"jobs[{place}]."
         wrong = flaw(job.spec)
@@ -43,15 +43,25 @@ def check_snapshot(snapshot: StateRecord) -> None:
         _check_progress(job, path)
         _check_left(job, path)
         for number, attempt in enumerate(job.attempts):
-            _check_attempt(job, attempt, f"{path}attempts[{number}].", exist, busy)
+            place_path = f"{path}attempts[{number}]."
+            _check_attempt(job, attempt, place_path, exist, busy if attempt.tier == "foreground" else behind)
+            _check_tier(job, attempt, place_path)
         _check_held(job, path, usable, owned)
     for place, job in enumerate(snapshot.jobs):
         path = f"jobs[{place}]."
+        goals = [attempt.goal for attempt in job.attempts if attempt.goal is not None]
         if job.spec.kind is Kind.BAG:
-            _see(busy.issuperset(job.held), path, "held", job.held, "of a bag, slots on which something runs")
+            kept = busy.union(*(goal.slots for goal in goals))
+            _see(kept.issuperset(job.held), path, "held", job.held, "of a bag, slots on which something runs")
+        for goal in goals:
+            if goal.tier == "background":
+                own = {slot for attempt in job.attempts for slot in attempt.slots if attempt.tier == "background"}
+                free = exist.difference(behind - own)
+                _see(free.issuperset(goal.slots), path, "goal", goal.slots, "slots behind which nothing else runs")
         for attempt in job.attempts:
             if attempt.queued:
                 _see(attempt.slots[0] in busy, path, "attempts", attempt.slots, "queued where something runs")
+    _see(exist.issuperset(snapshot.opened), "", "opened", snapshot.opened, "slots that the nodes have")
     for number in snapshot.arrived or ():
         _see(number in ids, "", "arrived", number, "ids of jobs of the snapshot")
 
@@ -101,7 +111,7 @@ def _check_progress(job: JobRecord, path: str) -> None:
         _see(value is None or 0 <= value < NEVER, path, name, value, _AMOUNT)
     left = job.size_left
     _see(left is None or 0 <= left < math.inf, path, "size_left", left, "a finite number, 0 or more")
-    for name in ("ended", "spent", "lost", "kills"):
+    for name in ("ended", "spent", "lost", "kills", "moves"):
         value = getattr(job, name)
         _see(0 <= value < NEVER, path, name, value, _AMOUNT)
     _see(job.due is None or -NEVER < job.due <= NEVER, path, "due", job.due, "an instant, at most 2**62")
@@ -167,10 +177,30 @@ def _check_attempt(job: JobRecord, attempt: AttemptRecord, path: str, exist: set
             busy.add(slot)
 
 
+def _check_tier(job: JobRecord, attempt: AttemptRecord, path: str) -> None:
+    """The place that an attempt has, and the one it goes to."""
+    slots, goal = set(attempt.slots), attempt.goal
+    _see(attempt.since is None or -NEVER < attempt.since < NEVER, path, "since", attempt.since, _TIME)
+    alone = attempt.tier == "foreground" or not (attempt.fed or attempt.queued)
+    _see(alone, path, "tier", attempt.tier, "foreground, where it runs on a slot of the whole job or waits for one")
+    seats = attempt.seats
+    right = not seats or (len(seats) == job.spec.width and slots.issubset(seats) and len(set(seats)) == len(seats))
+    _see(right, path, "seats", seats, "its slots, one a process, or none")
+    if goal is None:
+        return
+    _see(attempt.ending, path, "goal", goal.slots, "none, unless it is asked to end")
+    size = len(set(goal.slots)) == len(goal.slots) == max(job.spec.width, len(goal.slots))
+    _see(bool(goal.slots) and size, path, "goal", goal.slots, "as many slots as it needs, each once")
+    held = goal.tier == "background" or set(job.held).issuperset(goal.slots)
+    _see(held, path, "goal", goal.slots, "slots that the job holds")
+
+
 def _check_held(job: JobRecord, path: str, usable: set[int], owned: set[int]) -> None:
     """What is allocated to the job as a whole: slots that are up, no slot twice."""
     kind, held = job.spec.kind, job.held
-    _see(kind is not Kind.WORKFLOW or not held, path, "held", held, "none: a workflow's tasks are placed one by one")
+    goals = {slot for attempt in job.attempts if attempt.goal is not None for slot in attempt.goal.slots}
+    only = kind is not Kind.WORKFLOW or goals.issuperset(held)
+    _see(only, path, "held", held, "none: a workflow's tasks are placed one by one")
     _see(
         kind is not Kind.RIGID or len(held) in (0, job.spec.width), path, "held", held, "none, or as many as its width"
     )
