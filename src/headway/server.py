@@ -18,7 +18,7 @@ from headway.advice.asking import address_of
 from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
 from headway.engines import base
-from headway.engines.local import LEASE_RANGE, LEASE_SECONDS, LocalEngine
+from headway.engines.local import GRACE_RANGE, GRACE_SECONDS, LEASE_RANGE, LEASE_SECONDS, LocalEngine
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
@@ -61,6 +61,8 @@ class Settings:
         snapshot_every: events after which the state is stored again; a start replays about so many.
         keep_events: keep what snapshots have made unnecessary, as a trace that can be replayed.
         lease: seconds of silence after which a node of this machine is lost, see `engines.local.LEASE_RANGE`.
+        grace: seconds that a task which is to move is given to save, see `engines.local.GRACE_RANGE`.
+        pin: whether each slot has a processor of its own, which its two places share.
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
         keep: how long results and files are kept.
     """
@@ -78,6 +80,8 @@ class Settings:
     snapshot_every: int = 10_000
     keep_events: bool = True
     lease: float = LEASE_SECONDS
+    grace: float = GRACE_SECONDS
+    pin: bool = False
     check_every: float | None = None
     keep: Keep = field(default_factory=Keep)
 
@@ -118,6 +122,8 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
         raise InvalidInput("answer_time", to_seconds(settings.answer_time), "more than 0 seconds")
     if not LEASE_RANGE[0] <= settings.lease <= LEASE_RANGE[1]:
         raise InvalidInput("lease", settings.lease, "{:g} to {:g} seconds".format(*LEASE_RANGE))
+    if not GRACE_RANGE[0] <= settings.grace <= GRACE_RANGE[1]:
+        raise InvalidInput("grace", settings.grace, "{:g} to {:g} seconds".format(*GRACE_RANGE))
     if settings.check_every:
         period(settings.check_every)
     journal = Journal(settings.data, keep_events=settings.keep_events)
@@ -137,7 +143,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
     with listen(settings.host, settings.port) as listener, signals(end):
         token_file = settings.data / "token"
         token = token_of(token_file)
-        engine = LocalEngine(settings.data / "engine", lease=settings.lease)
+        engine = LocalEngine(settings.data / "engine", lease=settings.lease, grace=settings.grace, pin=settings.pin)
         driver = Driver(
             journal,
             engine,

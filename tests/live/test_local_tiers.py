@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -231,6 +232,7 @@ async def test_without_a_wish_every_processor_is_everybodys(trial: Trial) -> Non
 UNPRIVILEGED = """
 import asyncio, ctypes, json, os, resource, sys
 from pathlib import Path
+from typing import Any
 
 PR_CAPBSET_DROP, CAP_SYS_NICE = 24, 23
 if sys.argv[1] == "drop":
@@ -292,7 +294,7 @@ asyncio.run(main(Path(sys.argv[2])))
 """
 
 
-def unprivileged(root: Path, limit: int) -> dict[str, object]:
+def unprivileged(root: Path, limit: int) -> dict[str, Any]:
     """What a driver without privileges, whose limit may be raised so far, is told."""
     script = root.parent / "driver.py"
     script.write_text(UNPRIVILEGED)
@@ -365,6 +367,7 @@ def test_what_is_refused_half_way_is_put_back(monkeypatch: pytest.MonkeyPatch) -
 HALF_WAY = """
 import asyncio, sys
 from pathlib import Path
+from typing import Any
 from headway.engines.local import LocalEngine
 from headway.engines.trial import Trial, calling
 from headway.model.node import NodeSpec

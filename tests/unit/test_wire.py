@@ -32,6 +32,8 @@ WHOLE = wire.NewJob(
     sizes=(1.0, 2.0),
     profile={"old": 9, "new": 5},
     preemptible=False,
+    cpu=(0.5,),
+    movable=True,
 )
 
 
@@ -78,6 +80,8 @@ def test_every_term_reaches_the_core() -> None:
         sizes=(1.0, 2.0),
         profile=(("new", 5), ("old", 9)),
         preemptible=False,
+        cpu=(0.5,),
+        movable=True,
     )
     derived = {"id", "fetches"}
     assert set(JobSpec.__dataclass_fields__) - derived == set(wire.NewJob.__struct_fields__) - {"work"}

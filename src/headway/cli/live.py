@@ -8,7 +8,7 @@ from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, clock, period_in, print_json, print_table, span, when
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
-from headway.wire import JobReport, NodeReport
+from headway.wire import AttemptReport, JobReport, NodeReport
 
 STATUSES = ["open", *(status.value for status in JobStatus)]
 
@@ -67,6 +67,9 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         "user": found.user,
         "priority": f"{found.priority:g}",
         "penalty": f"{found.rate:g} × tardiness, {found.shape.value}",
+        "CPU use": ", ".join(f"{use:.0%}" for use in found.cpu)
+        + (" each" if len(found.cpu) == 1 < found.width else ""),
+        "movable": "it saves when it is asked to move" if found.movable else "",
         "estimate": "" if found.estimate is None else f"{span(to_seconds(found.estimate))} a task",
         "due": f"{clock(found.due)}  {due(found)}".strip(),
         "submitted": clock(found.submitted),
@@ -77,15 +80,17 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         "promised start": when(detail.promise),
         "work lost": span(to_seconds(detail.lost)) + " of slot time" if detail.lost else "",
         "killed for others": str(detail.kills or ""),
+        "moved": str(detail.moves or ""),
     }
     print_table(("", ""), [(name, text) for name, text in lines.items() if text], fold=("",))
     if detail.attempts:
-        columns = ("task", "attempt", "on", "started", "expected end")
+        columns = ("task", "attempt", "on", "tier", "started", "expected end")
         rows = [
             (
                 str(a.task),
                 str(a.attempt),
-                ", ".join(a.slots),
+                ", ".join(a.slots) + (f", goes to {', '.join(a.goal)}" if a.goal else ""),
+                a.tier,
                 when(a.started),
                 "unknown" if a.expected_end is None else when(a.expected_end),
             )
@@ -119,13 +124,22 @@ def nodes(reach: Reach, as_json: bool) -> None:
             f"{node.speed:g}",
             node_status(node),
             "".join(MARKS[status] for status in node.slots),
-            ", ".join(f"{attempt.job}.{attempt.task}" for attempt in node.attempts),
+            ", ".join(f"{one.job}.{one.task}" for one in node.attempts if one.tier == "foreground"),
+            ", ".join(behind(one, node) for one in node.attempts if one.tier == "background"),
         )
         for node in found
     ]
-    columns = ("node", "site", "kind", "speed", "status", "slots", "runs (job.task)")
-    print_table(columns, rows, right=("speed",), fold=("slots", "runs (job.task)"))
+    columns = ("node", "site", "kind", "speed", "status", "slots", "runs (job.task)", "in the background, on slots")
+    shown = len(columns) - (not any(row[-1] for row in rows))
+    wide = ("slots", *columns[-2:shown])
+    print_table(columns[:shown], [row[:shown] for row in rows], right=("speed",), fold=wide)
     click.echo("  ".join(f"{mark} {status}" for status, mark in MARKS.items()))
+
+
+def behind(attempt: AttemptReport, node: NodeReport) -> str:
+    """What runs in the background, and of which slots of this node."""
+    places = [slot.rpartition("/") for slot in attempt.slots]
+    return f"{attempt.job}.{attempt.task} on {' '.join(slot for name, _, slot in places if name == node.name)}"
 
 
 def node_status(node: NodeReport) -> str:

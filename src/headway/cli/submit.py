@@ -38,6 +38,10 @@ from headway.wire import TaskEnding, TaskResult
     default=True,
     help="Whether tasks that run may be killed to make room for another job; default they may.",
 )
+@click.option(
+    "--cpu", metavar="X[,X...]", help="Share of a processor that a process uses, 0 to 1: for all, or one each."
+)
+@click.option("--movable", is_flag=True, help="It saves and ends on SIGTERM, so that it can go on on other slots.")
 @click.option("--retries", default=0, type=click.IntRange(min=0), help="How often a failed task is tried again.")
 @click.option("--stdin", default="", help="File that a task reads; {i} is its number.")
 @click.option("--stdout", default="", help="File that a task writes its output to; default it is kept as its result.")
@@ -63,6 +67,7 @@ def submit(
     tasks: int,
     estimate: str | None,
     time_limit: str | None,
+    cpu: str | None,
     stdin: str,
     stdout: str,
     stderr: str,
@@ -90,6 +95,7 @@ def submit(
         due=None if due is None else instant_in(due, "--due"),
         estimate=None if estimate is None else seconds_in(estimate, "--estimate"),
         time_limit=None if time_limit is None else seconds_in(time_limit, "--time-limit"),
+        cpu=None if cpu is None else shares_in(cpu, "--cpu"),
         **terms,
     )
     if isinstance(job.due, datetime) and job.due.timestamp() < time.time():
@@ -108,6 +114,18 @@ def submit(
             with contextlib.suppress(HeadwayError):  # the results have been seen; that they are kept harms nobody
                 client.acknowledge(waiter.job)
         return status
+
+
+def shares_in(text: str, option: str) -> tuple[float, ...]:
+    """Numbers with commas between them.
+
+    Raises:
+        InvalidInput: one is none.
+    """
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise InvalidInput(option, text, "a number from 0 to 1, or one a process, as 0.5,0.9") from None
 
 
 def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:

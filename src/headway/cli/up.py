@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, help="Port to listen on; default any that is free.")
 @click.option("--lease", default="10s", show_default=True, help="How long a node may be silent before it is lost.")
+@click.option("--grace", default="20s", show_default=True, help="How long a task that is to move may take to save.")
+@click.option("--pin", is_flag=True, help="Each slot has a processor of its own, which its two places share.")
 @click.option("--check-every", help="The status checker's period, 0: off; default as it was before, first 5s.")
 @click.option(
     "--retention",
@@ -52,6 +54,8 @@ def up(
     host: str,
     port: int,
     lease: str,
+    grace: str,
+    pin: bool,
     check_every: str | None,
     retention: str,
     keep_unacknowledged: str | None,
@@ -96,6 +100,8 @@ def up(
         answer_time=from_seconds(seconds_in(answer_time, "--answer-time")),
         period=None if rounds is None else from_seconds(rounds),
         lease=seconds_in(lease, "--lease"),
+        grace=seconds_in(grace, "--grace"),
+        pin=pin,
         check_every=None if check_every is None else seconds_in(check_every, "--check-every"),
         keep=Keep(
             from_seconds(seconds_in(retention, "--retention")),

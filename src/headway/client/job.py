@@ -141,6 +141,10 @@ class Job:
         profile: expected run time of a task in seconds by class of nodes (`kind`, or for nodes without one
             "speed=1.5"); elsewhere `estimate` and the node's speed count.
         preemptible: whether its running tasks may be killed to make room for another job.
+        cpu: the share of a processor, 0 to 1, that its processes would use on one of their own: one number for all of
+            them, or for a rigid job one each; None: unknown. What can run behind it is judged by that.
+        movable: whether its tasks save what they have done when they are asked to move to other slots: a function with
+            `headway.checkpoint`, a program on SIGTERM. Those that have saved before can be moved in any case.
         user: who submits it; empty: the owner of the token.
         together: whether the job is rigid: all its tasks start at once, each on a slot, or none does; the first that
             fails ends the others.
@@ -165,6 +169,8 @@ class Job:
         sizes: Iterable[float] = (),
         profile: Mapping[str, float] | None = None,
         preemptible: bool = True,
+        cpu: float | Iterable[float] | None = None,
+        movable: bool = False,
         user: str = "",
         together: bool = False,
         width: int | None = None,
@@ -184,6 +190,8 @@ class Job:
         self.sizes = tuple(sizes)
         self.profile = dict(profile or {})
         self.preemptible = preemptible
+        self.cpu = tuple(cpu) if isinstance(cpu, Iterable) else cpu
+        self.movable = movable
         self.user = user
         self.together = together
         self.width = width
@@ -259,6 +267,15 @@ def _number(value: Any, field: str) -> float:
         raise InvalidInput(field, value, "a finite number") from error
 
 
+def _uses(cpu: Any) -> tuple[float, ...]:
+    """The CPU use of a job's processes as it is sent."""
+    if cpu is None:
+        return ()
+    if isinstance(cpu, Iterable):
+        return tuple(_number(use, f"cpu[{place}]") for place, use in enumerate(cpu))
+    return (_number(cpu, "cpu"),)
+
+
 def _whole(value: Any, field: str) -> int:
     try:
         return operator.index(value)
@@ -322,6 +339,8 @@ def new_job(job: Job, work: Work, tasks: int, plan: tuple[TaskSpec, ...] = (), n
         sizes=tuple(_number(size, f"sizes[{place}]") for place, size in enumerate(job.sizes)),
         profile={kind: _duration(seconds, f"profile[{kind!r}]") for kind, seconds in job.profile.items()},
         preemptible=job.preemptible,
+        cpu=_uses(job.cpu),
+        movable=job.movable,
     )
     wrong = flaw(new.spec(0, now, ""))
     if wrong:

@@ -6,6 +6,7 @@ It is read from the core while a job is open, and from the journal when it has e
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from headway import __version__, wire
 from headway.live import checks
@@ -16,8 +17,10 @@ from headway.live.journal import JobRow
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId
-from headway.model.slots import Slots, count, numbers
+from headway.model.plan import TIER_WORDS
+from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
+from headway.model.tier import Tier
 
 
 def row(driver: Driver, job: JobId) -> JobRow:
@@ -63,6 +66,8 @@ def job_report(driver: Driver, row: JobRow) -> wire.JobReport:
         due=due,
         started=started,
         ended=row.ended,
+        cpu=spec.cpu,
+        movable=spec.movable,
     )
 
 
@@ -98,28 +103,32 @@ def job_detail(driver: Driver, job: JobId) -> wire.JobDetail:
         return wire.JobDetail(report, (), (), None, times, lost.lost if lost else 0, lost.kills if lost else 0)
     attempts = tuple(attempt_report(driver, attempt) for attempt in running_of(view))
     times = tuple(map(_times, checks.run_times(view, 0)))
-    return wire.JobDetail(report, attempts, slot_names(driver, view.slots), view.promise, times, view.lost, view.kills)
+    held, done = numbers(view.slots), (times, view.lost, view.kills, view.moves)
+    return wire.JobDetail(report, attempts, slot_names(driver, held), view.promise, *done)
 
 
 def _times(row: checks.StatisticsRow) -> wire.RunTimes:
     return wire.RunTimes(row.node_class, row.tasks, row.mean, row.spread)
 
 
-def slot_names(driver: Driver, slots: Slots) -> tuple[str, ...]:
+def slot_names(driver: Driver, slots: Iterable[int]) -> tuple[str, ...]:
     """Slots as `NODE/SLOT`, counted from 0 on each node."""
     nodes = driver.core.state.slot_nodes
-    return tuple(f"{nodes[slot].spec.name}/{nodes[slot].index_of(slot)}" for slot in numbers(slots))
+    return tuple(f"{nodes[slot].spec.name}/{nodes[slot].index_of(slot)}" for slot in slots)
 
 
 def attempt_report(driver: Driver, attempt: AttemptView) -> wire.AttemptReport:
     """An attempt that runs."""
+    goal = attempt.goal
     return wire.AttemptReport(
         attempt.job.id,
         attempt.task,
         attempt.number,
-        slot_names(driver, attempt.slots),
+        slot_names(driver, attempt.seats or numbers(attempt.slots)),
         attempt.start,
         _expected_end(driver, attempt),
+        TIER_WORDS[attempt.tier],
+        () if goal is None else slot_names(driver, goal.seats or numbers(goal.slots)),
     )
 
 
@@ -128,8 +137,10 @@ def _expected_end(driver: Driver, attempt: AttemptView) -> Instant | None:
     job = attempt.job
     if job.spec.estimate is None and not (job.spec.plan or job.spec.profile or job.ended):
         return None
+    if attempt.tier is Tier.BACKGROUND:
+        return None
     run_time = driver.core.state.time_of(job, attempt.task, attempt.slots)
-    return attempt.start + max(0, run_time - job.kept.get(attempt.task, 0))
+    return attempt.since + max(0, run_time - job.kept.get(attempt.task, 0))
 
 
 def node_list(driver: Driver) -> wire.NodeList:
@@ -228,4 +239,5 @@ def statistics(driver: Driver) -> wire.Statistics:
         recorded=driver.recorded,
         full=str(driver.full.args[0]) if driver.full is not None else "",
         listeners=driver.listeners,
+        background=len(state.background),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from headway.model.actions import JobStatus
 from headway.model.instant import Duration, Instant
 from headway.model.job import JobId, PenaltyShape
@@ -15,6 +17,8 @@ class JobReport(Answer, frozen=True):
         done: tasks with a final outcome; `failed` of them without success.
         running: attempts that run.
         started, ended: the first launch and the end; None where that has not come.
+        cpu: the share of a processor that its processes use, as far as it was said: one for all, or one each.
+        movable: whether it saves what it has done when it is asked to move.
     """
 
     id: JobId
@@ -36,12 +40,20 @@ class JobReport(Answer, frozen=True):
     due: Instant | None
     started: Instant | None
     ended: Instant | None
+    cpu: tuple[float, ...] = ()
+    movable: bool = False
 
 
 class AttemptReport(Answer, frozen=True):
     """An attempt that runs: on which slots, as `NODE/SLOT` with slots counted from 0 on each node.
 
-    `expected_end` is None where nobody gave an estimate and none of the job's tasks has ended yet.
+    `expected_end` is None where nobody gave an estimate and none of the job's tasks has ended yet, and in the
+    background, where nobody knows how far it comes.
+
+    Attributes:
+        slots: in the order of its processes.
+        tier: in which of the two places of its slots it runs.
+        goal: the slots that it moves to; empty where it stays.
     """
 
     job: JobId
@@ -50,6 +62,8 @@ class AttemptReport(Answer, frozen=True):
     slots: tuple[str, ...]
     started: Instant
     expected_end: Instant | None
+    tier: Literal["foreground", "background"] = "foreground"
+    goal: tuple[str, ...] = ()
 
 
 class RunTimes(Answer, frozen=True):
@@ -73,6 +87,7 @@ class JobDetail(Answer, frozen=True):
         times: of a bag; by class of nodes.
         lost: slot time of attempts that are redone because they were killed or lost, less what checkpoints keep.
         kills: how many were killed for other jobs.
+        moves: how often it was moved with what it had done, while it is open.
     """
 
     job: JobReport
@@ -82,6 +97,7 @@ class JobDetail(Answer, frozen=True):
     times: tuple[RunTimes, ...] = ()
     lost: Duration = 0
     kills: int = 0
+    moves: int = 0
 
 
 class JobList(Answer, frozen=True):

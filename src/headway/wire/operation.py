@@ -180,13 +180,14 @@ class Statistics(Answer, frozen=True):
     Attributes:
         version, pid, started: of the server process.
         policy: what decides.
-        jobs: jobs in the system; `waiting` tasks ready to start and `running` attempts of them.
+        jobs: jobs in the system; `waiting` tasks ready to start and `running` attempts of them in the foreground.
         slots, free, busy: slots that are up; of them allocated to nobody; of them running an attempt.
         rounds: calls of the policy; `refusals` of parts of its plans, by rule; `ignored` late answers.
         commits: transactions since the server started.
         recorded: number of the journal's last event.
         full: what the disk said when it last refused to take more; empty while it takes all.
         listeners: callers that wait for messages.
+        background: attempts that run in the background.
     """
 
     version: str
@@ -206,3 +207,4 @@ class Statistics(Answer, frozen=True):
     recorded: int
     full: str
     listeners: int
+    background: int = 0

@@ -67,7 +67,8 @@ Work = Calls | Commands
 class NewJob(Request, frozen=True):
     """A job to be accepted: the terms of `headway.model.job.JobSpec` and the work of its tasks.
 
-    `release` None means at once; `user` empty means the owner of the token; `profile` has run times by class of nodes.
+    `release` None means at once; `user` empty means the owner of the token; `profile` has run times by class of nodes;
+    `cpu` is the share of a processor that its processes would use, one for all or one each.
     """
 
     work: Work
@@ -90,6 +91,8 @@ class NewJob(Request, frozen=True):
     sizes: tuple[float, ...] = ()
     profile: dict[str, Duration] = msgspec.field(default_factory=dict)
     preemptible: bool = True
+    cpu: tuple[float, ...] = ()
+    movable: bool = False
 
     def spec(self, job: JobId, now: Instant, user: str) -> JobSpec:
         """The job as the core is told of it."""
@@ -115,6 +118,8 @@ class NewJob(Request, frozen=True):
             profile=tuple(sorted(self.profile.items())),
             preemptible=self.preemptible,
             fetches=bool(urls_of(self.work)[0]),
+            cpu=self.cpu,
+            movable=self.movable,
         )
 
 

@@ -65,7 +65,16 @@ def test_what_is_no_span() -> None:
 def test_reports_as_json_have_seconds() -> None:
     report: Any = wire.AttemptReport(1, 2, 3, ("a/0",), started=1_500_000, expected_end=2_000_000)
     assert plain([report]) == [
-        {"job": 1, "task": 2, "attempt": 3, "slots": ["a/0"], "started": 1.5, "expected_end": 2.0}
+        {
+            "job": 1,
+            "task": 2,
+            "attempt": 3,
+            "slots": ["a/0"],
+            "started": 1.5,
+            "expected_end": 2.0,
+            "tier": "foreground",
+            "goal": [],
+        }
     ]
     ending = plain(wire.TaskEnding(Outcome.EXITED, stdout=b"\xff", exit_code=2))
     assert (ending["outcome"], ending["stdout"], ending["exit_code"]) == ("exited", "\ufffd", 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import pickle
 import threading
 from datetime import UTC, datetime, timedelta
@@ -63,6 +64,8 @@ def test_every_term_is_sent() -> None:
         sizes=[3],
         profile={"xeon": 1.5},
         preemptible=False,
+        cpu=0.5,
+        movable=True,
         user="me",
     )
     assert sent(job) == wire.NewJob(
@@ -78,6 +81,8 @@ def test_every_term_is_sent() -> None:
         sizes=(3,),
         profile={"xeon": 3 * SECOND // 2},
         preemptible=False,
+        cpu=(0.5,),
+        movable=True,
         user="me",
         name="all",
     )
@@ -96,6 +101,7 @@ def test_a_profile_that_is_none() -> None:
         ({"rate": None}, "rate is None; allowed: a finite number"),
         ({"workload": 10**400}, "workload is 10.*; allowed: a finite number"),
         ({"sizes": (1, "big")}, r"sizes\[1\] is 'big'; allowed: a finite number"),
+        ({"cpu": "0.5"}, r"cpu\[0\] is '0'; allowed: a finite number"),
         ({"retries": 1.5}, "retries is 1.5; allowed: a whole number"),
         ({"memory_limit": "1G"}, "memory_limit is '1G'; allowed: a whole number"),
         ({"width": 2.5}, "width is 2.5; allowed: a whole number"),
@@ -106,12 +112,33 @@ def test_a_term_of_another_type_is_named(terms: dict[str, Any], said: str) -> No
         sent(Job("j", [Task(len, "a")], **terms))
 
 
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"cpu": 1.5}, r"cpu\[0\] is 1.5; allowed: 0 to 1, a share of a processor"),
+        ({"cpu": (0.5, math.nan), "width": 2}, r"cpu\[1\] is nan; allowed: 0 to 1"),
+        ({"cpu": [0.5] * 3, "width": 2}, r"cpu has 3 values; allowed: none, one for all, or one a process \(2\)"),
+        ({"cpu": (0.5, 0.5)}, "cpu has 2 values"),
+    ],
+)
+def test_the_use_of_a_processor_is_a_share_of_it(terms: dict[str, Any], said: str) -> None:
+    with pytest.raises(HeadwayError, match=said):
+        sent(Job("j", [Task(len, "a")], **terms))
+
+
 def test_terms_may_be_numbers_of_numpy() -> None:
     array = np.array([3, 1])
-    job = Job(tasks=[Task(len, "a")], priority=array[0], rate=array.mean(), retries=array[0], sizes=array[:1])
+    job = Job(
+        tasks=[Task(len, "a")],
+        priority=array[0],
+        rate=array.mean(),
+        retries=array[0],
+        sizes=array[:1],
+        cpu=array[:1] / 4,
+    )
     new = sent(job)
     assert msgspec.msgpack.decode(wire.encode(new), type=wire.NewJob) == new
-    assert (new.priority, new.rate, new.retries, new.sizes) == (3.0, 2.0, 3, (3.0,))
+    assert (new.priority, new.rate, new.retries, new.sizes, new.cpu) == (3.0, 2.0, 3, (3.0,), (0.75,))
 
 
 def test_a_workflow_knows_what_comes_before_what() -> None:

@@ -44,10 +44,12 @@ from headway.model.events import (
     TaskEnded,
     TaskSaved,
     TaskStarted,
+    TierRefused,
     Woke,
 )
 from headway.model.job import PenaltyShape, TaskSpec
 from headway.model.plan import Claim, Plan, PlanRecord
+from headway.model.tier import Tier
 from headway.policies.registry import find
 from headway.testing import job, node
 
@@ -76,6 +78,7 @@ ALL_EVENTS: list[Event] = [
     PolicyChosen(12, "easy:depth=3"),
     Woke(13),
     TaskSaved(14, 1, 0, 1),
+    TierRefused(14, 1, 0, 1, Tier.BACKGROUND),
     NodeResized(15, "n", 3, at_once=True),
     NodeMeasured(16, "n", (("load", 0.5), ("disk_read_bytes", 1e9))),
     PeriodChosen(17, None),
