@@ -83,6 +83,7 @@ def workload(seed: int, jobs: int = 80) -> Workload:
         kind=kind,
         due=chance.integers(10, 300, jobs) * SECOND,
         priority=chance.integers(0, 5, jobs).astype(float),
+        cpu=chance.choice([np.nan, 0.4, 0.9], jobs),
         workflows={int(job): plan for job in np.flatnonzero(kind == Kind.WORKFLOW)},
     )
 
@@ -98,6 +99,8 @@ def workload(seed: int, jobs: int = 80) -> Workload:
         "workload:period=5",
         "heft",
         "tempo",
+        "keasy:per_instant=true",
+        "measy:per_instant=true,threshold=1",
     ],
 )
 def test_a_decider_gives_the_schedule_of_the_policy_in_process(policy: str, decider: str) -> None:
@@ -107,7 +110,7 @@ def test_a_decider_gives_the_schedule_of_the_policy_in_process(policy: str, deci
     assert there.decisions > 80
     assert here.attempts is not None
     assert there.attempts is not None
-    for column in ("job", "first", "count", "start", "end", "wasted"):
+    for column in ("job", "first", "count", "start", "end", "wasted", "behind"):
         assert (getattr(here.attempts, column) == getattr(there.attempts, column)).all(), column
     assert (here.end == there.end).all()
     assert here.refused == there.refused
