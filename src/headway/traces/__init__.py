@@ -10,7 +10,7 @@ from headway.model.workload import Workload
 from headway.traces.files import reading
 from headway.traces.swf import AsKind, read_swf, write_swf
 from headway.traces.table import labels, read_table, write_table
-from headway.traces.transforms import as_bags, as_rigid
+from headway.traces.transforms import as_bags, as_rigid, cut_at_estimates
 
 __all__ = ["read_workload", "write_workload", "read_swf", "write_swf", "read_table", "write_table", "is_log", "line_of"]
 
@@ -19,13 +19,15 @@ def read_workload(
     path: str | Path,
     *,
     machine: int | None = None,
-    cut_at_estimate: bool = True,
+    cut_at_estimate: bool | None = None,
     as_kind: AsKind | None = None,
 ) -> Workload:
     """The workload in a file: a log (.swf, .swf.gz) or a table (.csv, .csv.gz); under another name, what it looks like.
 
     Args:
-        machine, cut_at_estimate: for logs, as in `read_swf`.
+        machine: for logs, as in `read_swf`.
+        cut_at_estimate: whether a job that ran longer than its estimate is ended there, as most batch systems do; None:
+            in a log, not in a table.
         as_kind: "rigid": a job with several processors or tasks needs them at once; "bags": they are tasks of their
             own. None: logs are rigid, tables as they say.
 
@@ -34,8 +36,8 @@ def read_workload(
         HeadwayError: the file cannot be read.
     """
     if is_log(path):
-        return read_swf(path, machine=machine, cut_at_estimate=cut_at_estimate, as_kind=as_kind or "rigid")
-    workload = read_table(path)
+        return read_swf(path, machine=machine, cut_at_estimate=cut_at_estimate is not False, as_kind=as_kind or "rigid")
+    workload = cut_at_estimates(read_table(path)) if cut_at_estimate else read_table(path)
     if as_kind == "bags":
         return as_bags(workload)
     return as_rigid(workload) if as_kind == "rigid" else workload

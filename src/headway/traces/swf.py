@@ -23,6 +23,7 @@ from headway.model.instant import NEVER, SECOND, seconds_text
 from headway.model.job import Kind
 from headway.model.workload import FloatArray, Workload
 from headway.traces.files import reading, writing
+from headway.traces.transforms import cut_at_estimates
 
 AsKind = Literal["rigid", "bags"]
 
@@ -71,7 +72,7 @@ class _Gathered:
 
     columns: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
-    cut: int = 0
+    unsaid: int = 0
     flaws: list[InvalidInput] = field(default_factory=list)
     machine: dict[str, int] = field(default_factory=dict)
 
@@ -91,8 +92,9 @@ def read_swf(
 
     Left out and counted in `dropped`: broken lines (their first numbers are in `notes`), jobs without run time or size,
     rigid jobs wider than the machine. The size is the number of requested processors, else of the allocated ones; the
-    estimate is the requested time, else the run time; the label is the job's number in the log. The CPU use is the CPU
-    time by the run time, at most 1, where both are known. Jobs are in order of submission, then number.
+    estimate is the requested time, else (also where that is 0) the run time; the label is the job's number in the log.
+    The CPU use is the CPU time by the run time, at most 1, where both are known. Jobs are in order of submission, then
+    number. What was done to how many is in `notes`.
 
     Args:
         machine: slots, >= 1; None: as the log's header says (MaxProcs, else MaxNodes), any where it says nothing.
@@ -117,9 +119,10 @@ def read_swf(
             if rows is None:
                 rows = _whole_rows(path, lines, line, gathered)
             if len(rows):
-                _keep(rows, cut_at_estimate, gathered)
+                _keep(rows, gathered)
             line += len(lines)
-    return _workload(path, gathered, machine, as_kind)
+    workload = _workload(path, gathered, machine, as_kind)
+    return cut_at_estimates(workload) if cut_at_estimate else workload
 
 
 def processors_of(path: str | Path) -> int | None:
@@ -196,7 +199,7 @@ def _row(fields: Sequence[str]) -> list[float]:
     return numbers
 
 
-def _keep(rows: FloatArray, cut_at_estimate: bool, gathered: _Gathered) -> None:
+def _keep(rows: FloatArray, gathered: _Gathered) -> None:
     """Bring rows into the form of a workload and keep the jobs that can be run again."""
     requested = rows[:, REQUESTED]
     size = np.where(requested > 0, requested, rows[:, ALLOCATED])
@@ -209,9 +212,7 @@ def _keep(rows: FloatArray, cut_at_estimate: bool, gathered: _Gathered) -> None:
     cpu = np.full(len(rows), np.nan)
     np.divide(used, runtime, out=cpu, where=(used >= 0) & (runtime > 0))
     estimate = np.where(asked > 0, asked, runtime)
-    if cut_at_estimate:
-        gathered.cut += int((runtime > estimate).sum())
-        runtime = np.minimum(runtime, estimate)
+    gathered.unsaid += int((asked <= 0).sum())
     for name, values in (
         ("label", rows[:, JOB]),
         ("release", np.rint(rows[:, SUBMIT] * SECOND)),
@@ -241,9 +242,12 @@ def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsK
     jobs = len(columns["label"]) if columns else 0
     if not jobs:
         raise _nothing_left(path, gathered)
-    if gathered.cut:
-        notes.append(f"jobs cut at their estimate, for they ran longer: {gathered.cut}")
+    if gathered.unsaid:
+        notes.append(f"jobs without an estimate, or with one of 0, their run time standing in for it: {gathered.unsaid}")
     if not _is_ordered(columns["release"], columns["label"]):
+        release = columns["release"]
+        if late := int((release < np.maximum.accumulate(release)).sum()):
+            notes.append(f"jobs that stood behind one submitted later, put in order: {late}")
         order = np.lexsort((columns["label"], columns["release"]))
         for name in columns:
             columns[name] = columns[name][order]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -98,6 +99,23 @@ def scale_times(workload: Workload, factor: float) -> Workload:
     scaled = scale_gaps(scale_runtimes(workload, factor), factor)
     allowed = _times(np.where(workload.due >= NEVER, 0, workload.due - workload.release), factor)
     return replace(scaled, due=np.where(workload.due >= NEVER, NEVER, scaled.release + allowed))
+
+
+def cut_at_estimates(workload: Workload) -> Workload:
+    """Jobs that run longer than their estimate end there; `notes` count them. Workflows stay."""
+    longer = runs_longer(workload)
+    if not longer.any():
+        return workload
+    note = f"jobs cut at their estimate, for they ran longer: {int(longer.sum())}"
+    runtime = np.where(longer, workload.estimate, workload.runtime)
+    return replace(workload, runtime=runtime, notes=(*workload.notes, note))
+
+
+def runs_longer(workload: Workload) -> NDArray[np.bool_]:
+    """Which jobs run longer than their estimate, where somebody gave one, shape (jobs,); workflows do not."""
+    told = (workload.estimate >= 0) & (workload.kind != Kind.WORKFLOW)
+    longer: NDArray[np.bool_] = told & (workload.runtime > workload.estimate)
+    return longer
 
 
 def batches(workload: Workload, within: Duration = SECOND) -> Workload:

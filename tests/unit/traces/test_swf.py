@@ -73,6 +73,7 @@ def test_without_a_requested_time_the_run_time_is_the_estimate(log: Callable[...
     jobs = read_swf(log(line(1, run=10, time=-1), line(2, run=10, time=0)))
     assert seconds(jobs.estimate) == [10, 10]
     assert seconds(jobs.runtime) == [10, 10]
+    assert jobs.notes == ("jobs without an estimate, or with one of 0, their run time standing in for it: 2",)
 
 
 def test_a_job_is_cut_at_its_estimate_unless_told_otherwise(log: Callable[..., Path]) -> None:
@@ -147,9 +148,12 @@ def test_the_header_says_how_wide_the_machine_is(log: Callable[..., Path], heade
 
 
 def test_jobs_come_in_order_of_submission_then_number(log: Callable[..., Path]) -> None:
-    jobs = read_swf(log(line(9, 5), line(4, 7), line(2, 5), line(3, 1)))
+    jobs = read_swf(log(line(9, 5, time=60), line(4, 7, time=60), line(2, 5, time=60), line(3, 1, time=60)))
     assert jobs.label.tolist() == [3, 2, 9, 4]
     assert seconds(jobs.release) == [1, 5, 5, 7]
+    assert jobs.notes == ("jobs that stood behind one submitted later, put in order: 2",)
+    in_order = read_swf(log(line(9, 5, time=60), line(2, 5, time=60)))
+    assert (in_order.label.tolist(), in_order.notes) == ([2, 9], ()), "the order of numbers is no matter"
 
 
 def test_comments_empty_lines_line_ends_and_stray_bytes_do_no_harm(log: Callable[..., Path]) -> None:
@@ -157,11 +161,11 @@ def test_comments_empty_lines_line_ends_and_stray_bytes_do_no_harm(log: Callable
         "; Partition: \xff\x80\n",
         "\n",
         "  ; indented\n",
-        line(1).replace("\n", "\r\n"),
+        line(1, time=60).replace("\n", "\r\n"),
         "   \t \n",
-        line(2).replace(" ", "\t"),
+        line(2, time=60).replace(" ", "\t"),
         "; between\n",
-        line(3).replace("\n", " ; said later"),
+        line(3, time=60).replace("\n", " ; said later"),
     )
     jobs = read_swf(path)
     assert jobs.label.tolist() == [1, 2, 3]
@@ -192,7 +196,7 @@ def test_a_broken_line_is_left_out_counted_and_shown(log: Callable[..., Path], b
     jobs = read_swf(log("; header\n", line(1), broken, line(2)))
     assert jobs.label.tolist() == [1, 2]
     assert dict(jobs.dropped) == {"broken line": 1}
-    [note] = jobs.notes
+    note, _ = jobs.notes
     assert note.startswith("broken lines left out: 1, first 3; ")
     assert f"log.swf:3: {says}" in note
 

@@ -1,0 +1,45 @@
+"""What is odd about a workload and left as it is, so that whoever simulates it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from headway.model.instant import SECOND, Duration
+from headway.model.job import Kind
+from headway.model.workload import Workload
+from headway.traces.transforms import runs_longer
+
+ABSURD: Final[Duration] = 365 * 86_400 * SECOND
+"""No job of a public log has run nearly as long as this; some users have asked for 70 years."""
+
+GAP: Final[Duration] = 7 * 86_400 * SECOND
+"""Of eleven public logs none has a gap as long as this between two submissions."""
+
+
+def oddities(workload: Workload) -> Iterator[str]:
+    """What is odd about the jobs of a workload, a sentence each: estimates below the run time or absurd, long gaps."""
+    longer = runs_longer(workload)
+    if longer.any():
+        zero = int((workload.estimate[longer] == 0).sum())
+        yield (
+            f"jobs that run longer than their estimate, and on: {int(longer.sum())}"
+            + (f", {zero} of them with an estimate of 0" if zero else "")
+            + "; --cut ends them there"
+        )
+    absurd = np.flatnonzero((workload.estimate > ABSURD) & (workload.kind != Kind.WORKFLOW))
+    if len(absurd):
+        yield (
+            f"jobs with an estimate of more than a year, kept as it is: {len(absurd)}, "
+            f"first job {workload.label[absurd[0]]}; what is promised behind them is as late"
+        )
+    gaps = np.diff(workload.release)
+    if (gaps > GAP).any():
+        longest = int(gaps.argmax())
+        yield (
+            f"gaps of more than 7 days between releases: {int((gaps > GAP).sum())}, "
+            f"the longest of {gaps[longest] / SECOND / 86_400:,.0f} days after job {workload.label[longest]}; "
+            "they count as time in which the slots are offered"
+        )
