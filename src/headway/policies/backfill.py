@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import merge
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import Kind
@@ -17,6 +17,11 @@ from headway.model.snapshot import JobView, Snapshot
 from headway.policies.order import ordered, require_order
 from headway.policies.place import ready_tasks, room_for
 from headway.policies.profile import Profile
+
+# Names of their own, for a member of an enumeration is slow to find.
+BAG: Final = Kind.BAG
+RIGID: Final = Kind.RIGID
+WORKFLOW: Final = Kind.WORKFLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,8 @@ class Easy:
         elif newcomers is not None and len(newcomers) < len(queue):
             # Nothing has happened but that jobs came: the head still waits, and what could not start before it cannot
             # now, because the shadow time is the same and has come nearer.
-            if view.free:
+            room = count(view.free)
+            if any(job.width <= room for job in newcomers):
                 head = queue[0]
                 self._backfill(view, plan, head, slots_needed(view, head), newcomers, 0, view.free, [])
             return plan
@@ -78,18 +84,19 @@ class Easy:
         """Promise the head its shadow time; start what fits beside it from `position` of the queue on."""
         room = count(free)
         shadow, extra = shadow_of(view, started, room, needed)
-        if shadow < NEVER:
-            plan.promise(head.id, shadow, needed)
-        plan.pass_over(head.id, Reason.NO_ROOM_NOW if shadow < NEVER else Reason.NEVER_FITS)
         limit, uniform, recording = shadow - view.now, view.uniform, plan.recording
-        if not room and not recording:
+        if shadow < NEVER and (shadow != head.promise or recording):
+            plan.promise(head.id, shadow, needed)
+        if recording:
+            plan.pass_over(head.id, Reason.NO_ROOM_NOW if shadow < NEVER else Reason.NEVER_FITS)
+        elif not room:
             return
         for job in queue[position:] if position else queue:
             width = job.width
             if width > room:
                 if recording:
                     plan.pass_over(job.id, Reason.NO_ROOM_NOW)
-            elif job.kind is not Kind.RIGID:
+            elif job.kind is not RIGID:
                 free, extra = self._backfill_tasks(view, plan, job, free, extra, limit)
                 room = count(free)
             else:
@@ -111,7 +118,7 @@ class Easy:
         self, view: Snapshot, plan: Plan, job: JobView, free: Slots, extra: int, limit: Duration
     ) -> tuple[Slots, int]:
         """Start ready tasks of a bag or workflow beside a promise; what stays free, and what stays extra."""
-        placed, alike = False, job.kind is Kind.BAG and not job.mean_size
+        placed, alike = False, job.kind is BAG and not job.mean_size
         for task in ready_tasks(job, count(free) if alike else job.ready):
             slots = room_for(view, job, task, free)
             late = slots and view.time_of(job, task, slots) > limit
@@ -194,7 +201,7 @@ class Conservative:
         if anew:
             profile = Profile.build(now, count(free), _future(view, []))
         for job in moving:
-            if job.kind is not Kind.RIGID:
+            if job.kind is not RIGID:
                 free = self._start_tasks(view, plan, job, free, profile)
                 continue
             duration = _length(view, job)
@@ -219,7 +226,7 @@ class Conservative:
 
     def _start_tasks(self, view: Snapshot, plan: Plan, job: JobView, free: Slots, profile: Profile) -> Slots:
         """Start the ready tasks of a bag or workflow that fit now beside every promise; they get no promises."""
-        placed, alike = False, job.kind is Kind.BAG and not job.mean_size
+        placed, alike = False, job.kind is BAG and not job.mean_size
         for task in ready_tasks(job, count(free) if alike else job.ready):
             slots = room_for(view, job, task, free)
             duration = max(1, view.time_of(job, task, slots)) if slots else 1
@@ -264,7 +271,7 @@ def start(
     Returns:
         What stays free, and how many slots the job still waits for; 0: none.
     """
-    if job.kind is Kind.RIGID:
+    if job.kind is RIGID:
         width = job.width
         if width > count(free):
             return free, width
@@ -272,7 +279,7 @@ def start(
         plan.hold(job.id, slots)
         started.append((view.now + view.time_of(job, 0, slots), width))
         return free ^ slots, 0
-    alike, needed = job.kind is Kind.BAG and not job.mean_size, 0
+    alike, needed = job.kind is BAG and not job.mean_size, 0
     for task in ready_tasks(job, count(free) + 1 if alike else job.ready):
         slots = room_for(view, job, task, free)
         if not slots:
@@ -288,7 +295,7 @@ def start(
 
 def slots_needed(view: Snapshot, job: JobView, task: int | None = None) -> int:
     """How many slots the head of a queue waits for: its width, or those of its next task where they are fewest."""
-    if job.kind is not Kind.WORKFLOW:
+    if job.kind is not WORKFLOW:
         return job.width
     cores = job.spec.plan[ready_tasks(job, 1)[0] if task is None else task].cores
     sizes = (node.spec.slots_for(cores) for node in view.nodes.values() if node.slots & view.up)
@@ -306,11 +313,19 @@ def shadow_of(view: Snapshot, started: list[tuple[Instant, int]], free: int, nee
         `(NEVER, 0)` if it takes slots that are not up.
     """
     shadow, up = NEVER, view.up
-    running = ((end, (attempt.slots & up).bit_count()) for end, _, _, attempt in view.running)
-    for end, slots in merge(running, sorted(started)) if started else running:
-        if end > shadow:
-            break
-        free += slots
-        if free >= needed and shadow == NEVER:
-            shadow = end
+    if started:
+        running = ((end, (attempt.slots & up).bit_count()) for end, _, _, attempt in view.running)
+        for end, slots in merge(running, sorted(started)):
+            if end > shadow:
+                break
+            free += slots
+            if free >= needed and shadow == NEVER:
+                shadow = end
+    else:  # the same, and most rounds: nothing to merge
+        for end, _, _, attempt in view.running:
+            if end > shadow:
+                break
+            free += (attempt.slots & up).bit_count()
+            if free >= needed and shadow == NEVER:
+                shadow = end
     return (shadow, free - needed) if shadow < NEVER else (NEVER, 0)
