@@ -80,8 +80,9 @@ def makes(*own: Command, processors: int) -> Callable[[Command], Command]:
 
     The command returns the workload, the processors it is for, and what is told of its parameters.
     """
+    of_preset = f"{JOBS}, or the preset's" if preset in own else JOBS
     common = [
-        click.option("--jobs", type=int, help=f"How many.  [default: {JOBS}, or the preset's]"),
+        click.option("--jobs", type=int, help=f"How many.  [default: {of_preset}]"),
         click.option("--seed", default=0, show_default=True, help="What fixes all chance."),
         click.option("--processors", type=int, help=f"Of the machine; no job is wider.  [default: {processors}]"),
         *own,
@@ -265,7 +266,11 @@ def _finish(made: Workload, held: int, told: Mapping[str, Any], out: str | None,
     """Write the workload where that is wanted, and print what it is like."""
     if out is not None:
         machine = [("Computer", f"model {told['model']}"), ("MaxNodes", held), ("MaxProcs", held), ("UnixStartTime", 0)]
-        write_workload(made, out, [*machine, *(("Note", f"{name} {value}") for name, value in told.items())])
+        write_workload(
+            made,
+            out,
+            [*machine, *(("Note", f"{name} {'none' if value is None else value}") for name, value in told.items())],
+        )
     like = statistics(made, held)
     if as_json:
         print_json({**told, **like, "notes": list(made.notes), "written": out})

@@ -14,6 +14,7 @@ from typing import Final, Unpack
 
 import numpy as np
 
+from headway.errors import InvalidInput
 from headway.model.workload import FloatArray, Workload
 from headway.workloads.distributions import draw_weighted
 from headway.workloads.generated import Extras, chances, check_number, check_size, check_whole, generated
@@ -65,11 +66,17 @@ class Feitelson96:
         check_number("arrival_load", self.arrival_load, 0, 1e6, above=True)
 
     def widths(self, processors: int) -> FloatArray:
-        """The probability of each width from 1 to `processors`."""
+        """The probability of each width from 1 to `processors`.
+
+        Raises:
+            InvalidInput: no width has a weight.
+        """
         width = np.arange(1, processors + 1)
         weight = width ** -float(self.order)
         weight[(width > 1) & (width & (width - 1) == 0)] = self.powers
         weight[width < self.small_below] *= self.small
+        if not weight.any():
+            raise InvalidInput("small", self.small, f"above 0 where widths up to {processors} are all narrow")
         probability: FloatArray = weight / weight.sum()
         return probability
 

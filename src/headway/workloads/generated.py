@@ -19,7 +19,7 @@ from headway.workloads.tsafrir05 import with_estimates
 CPU_LEAST: Final = 0.4
 """The least mean CPU use of a job of several processes (MEASY14 3.1)."""
 
-MOST_JOBS: Final = 50_000_000
+MOST_JOBS: Final = 10_000_000
 
 
 class Extras(TypedDict, total=False):

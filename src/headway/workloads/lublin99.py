@@ -27,7 +27,9 @@ DAY_START: Final = 11
 
 LONGEST_RUN: Final = 12
 LONGEST_GAP: Final = 13
-"""The most that the logarithm of a run time, of a gap may be."""
+"""The most that the logarithm of a run time, of a gap may be: what is more is drawn anew."""
+
+SELDOM: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,9 @@ class Stream:
         gap_shape, gap_scale: the Gamma distribution of the logarithm of gaps in the rush hours.
         gap_all_day: how many times greater the shape is for all the day.
         day_shape, day_scale: the Gamma curve of arrivals over the day, in half-hours.
+
+    Raises:
+        InvalidInput: one is out of its range, or nearly all draws of a distribution would be beyond what is allowed.
     """
 
     serial: float
@@ -75,6 +80,14 @@ class Stream:
                 check_number(field.name, value, 0, 31)
             else:
                 check_number(field.name, value, 0, 1e4, above=True)
+        for name, shape, scale, most in (
+            ("run", self.run_shape1, self.run_scale1, LONGEST_RUN),
+            ("run", self.run_shape2, self.run_scale2, LONGEST_RUN),
+            ("gap", self.gap_shape * self.gap_all_day, self.gap_scale, LONGEST_GAP),
+        ):
+            if gamma_cdf(shape, most / scale) < SELDOM:
+                allowed = f"a logarithm of at most {most} in one draw of a hundred or more often"
+                raise InvalidInput(f"{name}_shape, {name}_scale", (shape, scale), allowed)
 
     def widths(self, rng: np.random.Generator, processors: int, jobs: int) -> IntArray:
         """So many widths, none above `processors`."""
@@ -101,11 +114,18 @@ class Stream:
         return runtime
 
     def day(self) -> FloatArray:
-        """How often jobs arrive in each half-hour of a day, 1 on average."""
+        """How often jobs arrive in each half-hour of a day, 1 on average.
+
+        Raises:
+            InvalidInput: the curve is so narrow that in some they never do.
+        """
         weight = np.empty(BUCKETS)
         for bucket in range(DAY_START, DAY_START + BUCKETS):
             above, below = ((bucket + half) / self.day_scale for half in (0.5, -0.5))
             weight[(bucket - 1) % BUCKETS] = gamma_cdf(self.day_shape, above) - gamma_cdf(self.day_shape, below)
+        if weight.min() <= 0:
+            allowed = "a curve that leaves no half-hour of the day out"
+            raise InvalidInput("day_shape, day_scale", (self.day_shape, self.day_scale), allowed)
         relative: FloatArray = weight / weight.mean()
         return relative
 

@@ -136,6 +136,13 @@ def test_parameters_out_of_range_are_refused(change: dict[str, float], message: 
         Feitelson96(**change)  # type: ignore[arg-type]
 
 
+def test_widths_without_weight_and_gaps_without_end_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"small is 0.0; allowed: above 0 where widths up to 8 are all narrow"):
+        feitelson96(10, processors=8, model=Feitelson96(small=0.0))
+    with pytest.raises(InvalidInput, match=r"last release is .*; allowed: at most"):
+        feitelson96(1000, model=Feitelson96(arrival_load=1e-200))
+
+
 def test_the_defaults_are_probabilities() -> None:
     for processors in (1, 128, 320):
         short = PUBLISHED_STYLE.short_probability(processors)

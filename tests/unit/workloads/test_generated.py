@@ -129,7 +129,7 @@ def test_run_times_beyond_the_largest_estimate_are_cut() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"jobs": 0}, "jobs is 0; allowed: a whole number, from 1 to 50000000"),
+        ({"jobs": 0}, "jobs is 0; allowed: a whole number, from 1 to 10000000"),
         ({"jobs": 1.5}, "jobs is 1.5"),
         ({"jobs": 10**12}, "jobs is 1000000000000"),
         ({"jobs": 150}, "jobs is 150; allowed: 200 or more for estimates"),

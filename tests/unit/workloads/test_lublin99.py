@@ -169,3 +169,15 @@ def test_constants_can_be_changed() -> None:
         replace(TYPELESS, gap_scale=0)
     with pytest.raises(InvalidInput, match="streams is"):
         lublin99(10, streams=())
+
+
+@pytest.mark.parametrize("change", [{"gap_scale": 10.0}, {"run_scale1": 100.0}, {"run_shape2": 9999.0}])
+def test_distributions_that_are_hardly_ever_within_limits_are_refused(change: dict[str, float]) -> None:
+    """Drawing anew until they are would never end."""
+    with pytest.raises(InvalidInput, match=r"allowed: a logarithm of at most 1[23] in one draw of a hundred"):
+        replace(TYPELESS, **change)
+
+
+def test_a_day_without_arrivals_in_some_hours_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"day_shape, day_scale is .*; allowed: a curve that leaves no half-hour"):
+        lublin99(10, streams=(replace(TYPELESS, day_shape=9000.0, day_scale=0.01),), estimates=None)
