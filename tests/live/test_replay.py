@@ -163,7 +163,7 @@ def test_a_job_wider_than_the_cluster_is_refused_with_its_line(
     wide.write_text("job,width,runtime\na,2,1\nb,3,1\nc,9,1\n")
     status, out, err = run(capfd, "replay", wide, "--data", up.data)
     assert (status, out) == (2, "")
-    assert f"{wide}:3: width of job b is 3; allowed: at most 2, the slots of the server's cluster" in err
+    assert f"{wide}:3: width of job b is 3; allowed: at most 2, the slots of the cluster" in err
     assert "So is 1 other." in err
     log = tmp_path / "wide.swf"
     rest = " -1" * 13

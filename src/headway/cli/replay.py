@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
-import numpy as np
 
 from headway.cli.main import INTERRUPTED
 from headway.cli.progress import progress
@@ -18,7 +17,6 @@ from headway.errors import InvalidInput
 from headway.metrics import summarise, to_json
 from headway.metrics.collect import Metrics
 from headway.model.node import NodeSpec
-from headway.model.workload import Workload
 
 MEASURES: Final = (
     *("wait_mean", "response_mean", "response_p95", "bounded_slowdown_mean", "makespan"),
@@ -48,7 +46,6 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
         nodes = client.nodes()
         slots = sum(len(node.slots) for node in nodes)
         workload = scale_times(from_zero(trace.read(slots, drop_wider=False)), scale)
-        refuse_wider(workload, slots, trace.file)
         deciding, others = client.deciding(), client.statistics().jobs
         if not as_json:
             trace.tell(workload, slots)
@@ -93,29 +90,6 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
 def both(live: Metrics, simulated: Metrics) -> dict[str, Metrics]:
     """The two by their names."""
     return {"live": live, "simulated": simulated}
-
-
-def refuse_wider(workload: Workload, slots: int, file: str) -> None:
-    """See that every job fits on the cluster.
-
-    Raises:
-        InvalidInput: one does not; the line of the file that has it is named.
-    """
-    from headway.traces import line_of
-
-    wider = np.flatnonzero(workload.width > slots)
-    if len(wider):
-        label, width = workload.label[wider[0]], int(workload.width[wider[0]])
-        more = len(wider) - 1
-        others = f" So are {more} others." if more > 1 else " So is 1 other." if more else ""
-        raise InvalidInput(
-            f"width of job {label}",
-            width,
-            f"at most {slots}, the slots of the server's cluster",
-            source=file,
-            line=line_of(file, label),
-            hint=f"It is wider than the cluster.{others} --as bags makes its processors tasks of their own.",
-        )
 
 
 def print_differences(live: Mapping[str, float], simulated: Mapping[str, float], measures: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from headway.errors import InvalidInput
-from headway.model.instant import Instant, to_seconds
+from headway.model.instant import Duration, Instant, from_seconds, to_seconds
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; times in seconds since the epoch.")
 
@@ -181,6 +181,18 @@ def seconds_in(text: str, field: str) -> float:
     if match is None or (match[2] or "s") not in UNITS:
         raise InvalidInput(field, text, "a number with s, m, h or d, as 90s or 1.5h")
     return float(match[1]) * UNITS[match[2] or "s"]
+
+
+def duration_in(text: str, field: str) -> Duration:
+    """Microseconds of a span such as `90s`, or 0.
+
+    Raises:
+        InvalidInput: it is none, or longer than any.
+    """
+    try:
+        return from_seconds(seconds_in(text, field))
+    except ValueError:
+        raise InvalidInput(field, text, "a span below a hundred thousand years") from None
 
 
 def period_in(text: str | None) -> float | None:

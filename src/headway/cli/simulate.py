@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import click
 import numpy as np
 
-from headway.cli.show import print_table, span
+from headway.cli.show import duration_in, print_table, span
 from headway.cli.trace import Trace, names_trace
 from headway.errors import HeadwayError
 from headway.metrics import summarise, to_json, write_schedule
@@ -26,6 +26,8 @@ from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.node import NodeSpec
 from headway.model.schedule import NOT_YET, Schedule
+from headway.model.workload import Workload
+from headway.sim.world import CpuKnown, World
 
 COLUMNS: Final = {
     "wait": "wait_mean",
@@ -37,6 +39,8 @@ COLUMNS: Final = {
     "violation": "priority_violation_rate",
     "utilisation": "utilisation",
     "makespan": "makespan",
+    "kills": "kills",
+    "migrations": "migrations",
     "decision": "decision_ms_mean",
 }
 """What the table shows, by heading."""
@@ -54,6 +58,17 @@ PICTURE_ATTEMPTS_MAX: Final = 200_000
 @click.option("--slots", type=int, help="One node with so many slots of speed 1.")
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
 @names_trace
+@click.option(
+    "--cpu",
+    type=click.Choice(get_args(CpuKnown)),
+    default="drawn",
+    show_default=True,
+    help="What policies are told of the CPU use of processes: what the file says (given), also what is drawn for jobs "
+    "of which it says nothing, or nothing (unknown).",
+)
+@click.option("--migration-cost", default="20s", show_default=True, help="What a job loses that goes on elsewhere.")
+@click.option("--kill-cost", default="0s", show_default=True, help="What a job that was killed loses besides its work.")
+@click.option("--noise", default=0.0, show_default=True, help="Deviation of the logarithm of a factor on run times.")
 @click.option("--batches", type=int, help=f"Means with 95 % intervals from so many batches of jobs; default {BATCHES}.")
 @click.option(
     "--warm-up", type=float, help=f"Share of the jobs left out of such means at the start; default {WARM_UP}."
@@ -67,6 +82,10 @@ def simulate(
     decider: str | None,
     slots: int | None,
     cluster: str | None,
+    cpu: CpuKnown,
+    migration_cost: str,
+    kill_cost: str,
+    noise: float,
     batches: int | None,
     warm_up: float | None,
     schedule: str | None,
@@ -76,14 +95,22 @@ def simulate(
     """Run a log (.swf, .swf.gz) or a table of jobs (.csv) under one or more policies.
 
     Several policies see the same jobs on the same cluster. With several, --schedule writes a file for each, with the
-    policy's name before its end. With --batches or --warm-up, means of wait, response and slowdown are shown with the
-    half width of their confidence interval, without the jobs of the warm-up.
+    policy's name before its end. CPU use and the costs of migrations and kills matter to policies that put jobs in the
+    background (keasy, reasy, measy). With --batches or --warm-up, means of wait, response and slowdown are shown with
+    the half width of their confidence interval, without the jobs of the warm-up.
     """
     from headway.sim.experiment import run
 
     nodes = _nodes(slots, cluster)
     policies = _policies(texts)
     held = sum(node.slots for node in nodes)
+    world = World(
+        noise=noise,
+        seed=trace.seed,
+        cpu=cpu,
+        migration_cost=duration_in(migration_cost, "--migration-cost"),
+        kill_cost=duration_in(kill_cost, "--kill-cost"),
+    )
     workload = trace.read(held)
     if not as_json:
         trace.tell(workload, held)
@@ -100,7 +127,9 @@ def simulate(
     schedules = {}
     for text in policies:
         with RunProgress(text) as progress:
-            schedules[text] = run(workload, nodes, text, decider=decider or "", record=drawn, progress=progress)
+            schedules[text] = run(
+                workload, nodes, text, world=world, decider=decider or "", record=drawn, progress=progress
+            )
     metrics = {text: summarise(done) for text, done in schedules.items()}
     within = {text: intervals(done, batches, warm_up=warm_up) if asked else {} for text, done in schedules.items()}
     written = []
@@ -126,8 +155,24 @@ def simulate(
         )
     else:
         print_metrics(metrics, schedules, within)
+        if any(done.alone is not None for done in schedules.values()):
+            click.echo(_of_cpu_use(workload, world))
         for line in written:
             click.echo(line)
+
+
+def _of_cpu_use(workload: Workload, world: World) -> str:
+    """Whence the CPU use comes that says how fast processes go on two tiers, and whether policies are told."""
+    unsaid = int(np.isnan(workload.cpu).sum())
+    low, high = world.tiers.cpu
+    whence = (
+        f"{unsaid:,} of {len(workload):,} jobs do not say their CPU use: it is drawn from {low:.0%} to {high:.0%}, and "
+        f"that of one process is 100% (--seed {world.seed})."
+        if unsaid
+        else "All jobs say their CPU use."
+    )
+    told = {"given": "what the file says", "drawn": "all of it", "unknown": "nothing of it"}[world.cpu]
+    return f"{whence} Policies are told {told} (--cpu {world.cpu})."
 
 
 def _nodes(slots: int | None, cluster: str | None) -> tuple[NodeSpec, ...]:
@@ -168,6 +213,7 @@ def print_metrics(
     ranked = any(one["priority_violation_rate"] for one in told)
     hidden = set() if has_due else {"missed", "tardiness", "miss penalty"}
     hidden |= set() if ranked else {"violation"}
+    hidden |= {heading for heading in ("kills", "migrations") if not any(one[heading] for one in told)}
     headings = [heading for heading in COLUMNS if heading not in hidden]
 
     def cell(text: str, heading: str) -> str:
@@ -199,7 +245,8 @@ def _remarks(done: Schedule) -> Iterator[str]:
             yield f"{jobs:,} jobs {many}; their {missing}s are in no mean."
     if done.kills:
         attempts = "1 attempt was" if done.kills == 1 else f"{done.kills:,} attempts were"
-        yield f"{attempts} killed and redone; the utilisation has {span(to_seconds(done.lost))} of slot time lost so."
+        lost = f"; the utilisation has {span(to_seconds(done.lost))} of slot time lost so" if done.lost else ""
+        yield f"{attempts} killed and redone{lost}."
     if done.refusals:
         rules = ", ".join(f"{rule}: {count:,}" for rule, count in sorted(done.refused.items()))
         parts = "1 part of its plans was" if done.refusals == 1 else f"{done.refusals:,} parts of its plans were"
@@ -217,6 +264,8 @@ def _cell(heading: str, value: float) -> str:
         return "–"
     if heading in ("missed", "violation", "utilisation"):
         return f"{value:.1%}"
+    if heading in ("kills", "migrations"):
+        return f"{value:,.0f}"
     if heading == "decision":
         return f"{value:.3f} ms"
     if heading in ("slowdown", "miss penalty"):

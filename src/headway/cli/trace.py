@@ -28,6 +28,7 @@ class Trace:
         first: only so many jobs.
         load: the offered load that gaps are scaled to.
         seed: what fixes the chance in a recipe.
+        cut: whether jobs end at their estimate; None: those of a log do.
     """
 
     file: str
@@ -36,12 +37,14 @@ class Trace:
     first: int | None
     load: float | None
     seed: int
+    cut: bool | None = None
 
     def read(self, slots: int, *, drop_wider: bool = True) -> Workload:
         """The jobs to be run on so many slots: read, then recipe, then first, then load.
 
         Args:
-            drop_wider: leave jobs of a log out that want more slots at once, and count them.
+            drop_wider: leave jobs of a log out that want more slots at once, and count them; of a table, or else, such
+                a job is an error.
 
         Raises:
             InvalidInput: the file's content or an option is wrong, or there are no jobs.
@@ -50,7 +53,8 @@ class Trace:
         from headway.traces import read_workload, transforms
 
         machine = slots if drop_wider else None
-        workload = read_workload(self.file, machine=machine, as_kind=self.kind or ("bags" if self.recipe else None))
+        kind = self.kind or ("bags" if self.recipe else None)
+        workload = read_workload(self.file, machine=machine, cut_at_estimate=self.cut, as_kind=kind)
         if self.recipe is not None:
             workload = transforms.by_recipe(workload, self.recipe, seed=self.seed)
         if self.kind == "rigid" and self.recipe is not None:
@@ -61,10 +65,38 @@ class Trace:
             workload = transforms.with_load(workload, self.load, slots)
         if not len(workload):
             raise InvalidInput("jobs", 0, "at least one", source=self.file)
+        self._refuse_wider(workload, slots)
         return workload
 
+    def _refuse_wider(self, workload: Workload, slots: int) -> None:
+        """See that every job fits on the cluster.
+
+        Raises:
+            InvalidInput: one does not; the line of the file that has it is named.
+        """
+        from headway.traces import line_of
+
+        wider = (workload.width > slots).nonzero()[0]
+        if len(wider):
+            label, width = workload.label[wider[0]], int(workload.width[wider[0]])
+            more = len(wider) - 1
+            others = f" So are {more} others." if more > 1 else " So is 1 other." if more else ""
+            raise InvalidInput(
+                f"width of job {label}",
+                width,
+                f"at most {slots}, the slots of the cluster",
+                source=self.file,
+                line=line_of(self.file, label),
+                hint=f"It is wider than the cluster.{others} --as bags makes its processors tasks of their own.",
+            )
+
     def tell(self, workload: Workload, slots: int) -> None:
-        """Say what is run. Readers count what they leave out or cut over the whole log, also if only part is run."""
+        """Say what is run. Readers count what they leave out or cut over the whole log, also if only part is run.
+
+        What is odd is said of the part that is run.
+        """
+        from headway.traces.oddities import oddities
+
         whole = self.first is None
         left_out = ", ".join(f"{count} {reason}" for reason, count in workload.dropped.items() if count)
         length = to_seconds(int(workload.release[-1] - workload.release[0]))
@@ -74,6 +106,8 @@ class Trace:
         )
         for note in workload.notes:
             click.echo(note if whole else f"In the whole log: {note}")
+        for sentence in oddities(workload):
+            click.echo(sentence)
 
 
 def names_trace(command: Command) -> Command:
@@ -84,11 +118,21 @@ def names_trace(command: Command) -> Command:
     @click.option("--recipe", help="Turn the log into a workload as a paper did: lin14.")
     @click.option("--first", type=int, help="Only the first so many jobs (of what the recipe made).")
     @click.option("--load", type=float, help="Scale the gaps between releases so that the offered load is this.")
-    @click.option("--seed", default=0, show_default=True, help="What fixes the chance in a recipe.")
+    @click.option("--seed", default=0, show_default=True, help="What fixes the chance in a recipe and in a simulation.")
+    @click.option(
+        "--cut/--no-cut", default=None, help="Whether jobs end at their estimate; default: those of a log do."
+    )
     @functools.wraps(command)
     def with_options(
-        file: str, kind: Any, recipe: str | None, first: int | None, load: float | None, seed: int, **rest: Any
+        file: str,
+        kind: Any,
+        recipe: str | None,
+        first: int | None,
+        load: float | None,
+        seed: int,
+        cut: bool | None,
+        **rest: Any,
     ) -> Any:
-        return command(trace=Trace(file, kind, recipe, first, load, seed), **rest)
+        return command(trace=Trace(file, kind, recipe, first, load, seed, cut), **rest)
 
     return with_options

@@ -39,7 +39,8 @@ def summarise(schedule: Schedule) -> Metrics:
       end of the run is after its due date; one that was cancelled is not late.
     - `priority_violation_rate` over time and `priority_violation_rate_rounds` over planning rounds (Lin14).
     - `utilisation`; `work_lost`, slot-seconds of attempts that had to be redone, and how many of them were `kills`;
-      `makespan`; `decisions`, `decision_seconds_total`, `decision_ms_mean`; `refusals`, of parts of plans.
+      `migrations`, of attempts that went on elsewhere with what they had done; `makespan`; `decisions`,
+      `decision_seconds_total`, `decision_ms_mean`; `refusals`, of parts of plans.
     """
     succeeded = schedule.has(JobStatus.SUCCEEDED)
     failed, cancelled = schedule.has(JobStatus.FAILED), schedule.has(JobStatus.CANCELLED)
@@ -67,6 +68,7 @@ def summarise(schedule: Schedule) -> Metrics:
         "utilisation": measures.utilisation(schedule.busy, schedule.offered),
         "work_lost": schedule.lost / SECOND,
         "kills": schedule.kills,
+        "migrations": schedule.migrations,
         "makespan": measures.makespan(schedule.release, schedule.end[ended]) / SECOND,
         "decisions": schedule.decisions,
         "decision_seconds_total": schedule.decision_seconds,

@@ -33,7 +33,7 @@ def oddities(workload: Workload) -> Iterator[str]:
     if len(absurd):
         yield (
             f"jobs with an estimate of more than a year, kept as it is: {len(absurd)}, "
-            f"first job {workload.label[absurd[0]]}; what is promised behind them is as late"
+            f"first job {workload.label[absurd[0]]}; promises behind them are as late"
         )
     gaps = np.diff(workload.release)
     if (gaps > GAP).any():
@@ -41,5 +41,5 @@ def oddities(workload: Workload) -> Iterator[str]:
         yield (
             f"gaps of more than 7 days between releases: {int((gaps > GAP).sum())}, "
             f"the longest of {gaps[longest] / SECOND / 86_400:,.0f} days after job {workload.label[longest]}; "
-            "they count as time in which the slots are offered"
+            "slots count as offered then"
         )

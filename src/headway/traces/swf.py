@@ -243,7 +243,9 @@ def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsK
     if not jobs:
         raise _nothing_left(path, gathered)
     if gathered.unsaid:
-        notes.append(f"jobs without an estimate, or with one of 0, their run time standing in for it: {gathered.unsaid}")
+        notes.append(
+            f"jobs without an estimate, or with one of 0, their run time standing in for it: {gathered.unsaid}"
+        )
     if not _is_ordered(columns["release"], columns["label"]):
         release = columns["release"]
         if late := int((release < np.maximum.accumulate(release)).sum()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,131 @@ def test_as_first_and_load(headway: Any, table: Path, tmp_path: Path) -> None:
     assert releases[2] != 2
 
 
+# On three slots the head (c) waits for all of them; b ends at 40, so the one of d and e whose turn it is moves there.
+TIERS = """\
+job,release,width,runtime,estimate,cpu
+a,0,2,100,100,0.5
+b,0,1,40,40,0.5
+c,0,3,10,10,0.5
+d,0,1,90,90,0.5
+e,0,1,90,90,0.5
+"""
+
+
+def ends(headway: Any, table: Path, tmp_path: Path, *words: object) -> dict[str, float]:
+    """When each job ends."""
+    ran = headway("simulate", table, "--slots", 3, "--schedule", tmp_path / "out.csv", *words)
+    assert (ran.status, ran.err) == (0, "")
+    return {line["job"]: float(line["end"]) for line in schedule(tmp_path / "out.csv")}
+
+
+def test_kills_and_migrations_are_columns_where_there_are_any_and_always_in_json(headway: Any, table: Path) -> None:
+    table.write_text(TIERS)
+    words = ("simulate", table, "--slots", 3, "--policy", "easy")
+    plain = headway(*words).out
+    assert "kills" not in plain
+    assert "migrations" not in plain
+    assert "CPU use" not in plain, "nothing ran in the background"
+    words = (*words, "--policy", "keasy", "--policy", "measy")
+    both = headway(*words).out
+    assert both.count("kills  migrations") == 1
+    for policy, kills, migrations in (("easy", 0, 0), ("keasy", 1, 0), ("measy", 0, 1)):
+        assert re.search(rf"^{policy} .* {kills} +{migrations} +[0-9.]+ ms$", both, re.MULTILINE), policy
+    assert "keasy: 1 attempt was killed and redone.\n" in both
+    assert both.endswith("All jobs say their CPU use. Policies are told all of it (--cpu drawn).\n")
+    told = json.loads(headway(*words, "--json").out)
+    counted = [(one["metrics"]["kills"], one["metrics"]["migrations"]) for one in told]
+    assert counted == [(0, 0), (1, 0), (0, 1)]
+
+
+@pytest.mark.parametrize(("policy", "option"), [("measy", "--migration-cost"), ("keasy", "--kill-cost")])
+def test_a_move_costs_what_is_said(headway: Any, table: Path, tmp_path: Path, policy: str, option: str) -> None:
+    table.write_text(TIERS)
+    none = ends(headway, table, tmp_path, "--policy", policy, option, "0")
+    some = ends(headway, table, tmp_path, "--policy", policy, option, "0.5m")
+    assert some.pop("d") - none.pop("d") == pytest.approx(30)
+    assert some == none
+    moved = ends(headway, table, tmp_path, "--policy", "measy")["d"]
+    assert moved - ends(headway, table, tmp_path, "--policy", "measy", "--migration-cost", "0s")["d"] == pytest.approx(
+        20
+    )
+
+
+def test_cpu_use_that_nobody_says_is_drawn_by_the_seed_and_told_or_not(
+    headway: Any, table: Path, tmp_path: Path
+) -> None:
+    table.write_text(TIERS.replace("a,0,2,100,100,0.5", "a,0,2,100,100,"))
+    words = ("--policy", "reasy", "--cpu")
+    told = {
+        cpu: headway("simulate", table, "--slots", 3, *words, cpu).out.splitlines()[-1] for cpu in ("given", "unknown")
+    }
+    drawn = (
+        "1 of 5 jobs do not say their CPU use: it is drawn from 40% to 100%, and that of one process is 100% "
+        "(--seed 0)."
+    )
+    assert told == {
+        "given": f"{drawn} Policies are told what the file says (--cpu given).",
+        "unknown": f"{drawn} Policies are told nothing of it (--cpu unknown).",
+    }
+    table.write_text(TIERS.replace("0.5", "1").replace("40,40", "100,100"))
+    known = ends(headway, table, tmp_path, "--policy", "reasy:per_instant=true")
+    assert known == ends(headway, table, tmp_path, "--policy", "easy"), "behind a busy process nobody is put"
+    unknown = ends(headway, table, tmp_path, "--policy", "reasy:per_instant=true", "--cpu", "unknown")
+    assert unknown != known
+    table.write_text(TIERS.replace(",0.5", ","))
+    assert ends(headway, table, tmp_path, *words, "drawn") == ends(
+        headway, table, tmp_path, *words, "drawn", "--seed", 0
+    )
+    assert ends(headway, table, tmp_path, *words, "unknown") != ends(
+        headway, table, tmp_path, *words, "unknown", "--seed", 1
+    )
+
+
+def test_noise_is_a_factor_on_run_times_that_the_seed_fixes(headway: Any, table: Path, tmp_path: Path) -> None:
+    table.write_text(TIERS)
+    plain, noisy = ends(headway, table, tmp_path), ends(headway, table, tmp_path, "--noise", 0.2)
+    assert plain != noisy == ends(headway, table, tmp_path, "--noise", 0.2)
+    assert noisy != ends(headway, table, tmp_path, "--noise", 0.2, "--seed", 1)
+
+
+def test_jobs_end_at_their_estimate_or_not(headway: Any, tmp_path: Path) -> None:
+    log, table = tmp_path / "log.swf", tmp_path / "jobs.csv"
+    log.write_text("1 0 0 90 1 -1 -1 1 60 -1 1 1 1 -1 -1 -1 -1 -1\n")
+    table.write_text("job,width,runtime,estimate\n1,1,90,60\n2,1,5,0\n")
+    assert ends(headway, log, tmp_path) == ends(headway, log, tmp_path, "--cut") == {"1": 60}
+    assert ends(headway, log, tmp_path, "--no-cut") == {"1": 90}
+    assert ends(headway, table, tmp_path) == ends(headway, table, tmp_path, "--no-cut") == {"1": 90, "2": 5}
+    assert ends(headway, table, tmp_path, "--cut") == {"1": 60, "2": 0}
+    said = headway("simulate", table, "--slots", 3).out
+    assert "\njobs that run longer than their estimate, and on: 2, 1 of them with an estimate of 0; --cut ends" in said
+    assert "cut at their estimate" in headway("simulate", table, "--slots", 3, "--cut").out
+
+
+@pytest.mark.parametrize("policy", ["easy", "conservative", "keasy", "reasy", "measy"])
+def test_estimates_of_zero_below_the_run_time_or_absurd_gaps_and_disorder_stop_nothing(
+    headway: Any, table: Path, tmp_path: Path, policy: str
+) -> None:
+    table.write_text(
+        "job,release,width,runtime,estimate\n"
+        "late,3000000,3,50,50\n"
+        "zero,0,2,90,0\nlow,0,1,80,1\nabsurd,1,3,70,1000000000000\nsmall,2,1,60,60\nnone,3,3,5,none\n"
+    )
+    done = ends(headway, table, tmp_path, "--policy", policy)
+    assert done["late"] == 3000050
+    assert set(done) == {"late", "zero", "low", "absurd", "small", "none"}
+    assert 165 <= max(time for job, time in done.items() if job != "late") <= 350
+    said = headway("simulate", table, "--slots", 3).out
+    assert "more than a year, kept as it is: 1, first job absurd" in said
+    assert "gaps of more than 7 days between releases: 1, the longest of 35 days after job none" in said
+
+
+def test_a_job_of_a_table_that_is_too_wide_is_named_with_its_line(headway: Any, table: Path) -> None:
+    ran = headway("simulate", table, "--slots", 2)
+    assert ran.status == 2
+    assert f"{table}:3: width of job b is 3; allowed: at most 2, the slots of the cluster" in ran.err
+    assert headway("simulate", table, "--slots", 2, "--as", "bags").status == 0
+
+
 def test_counts_of_a_log_that_is_run_in_part_are_said_to_be_of_the_whole(headway: Any, tmp_path: Path) -> None:
     log = tmp_path / "log.swf"
     jobs = ((1, 50, 1, 60), (2, 90, 1, 60), (3, 50, 9, 60))  # the second runs past its estimate, the third is too wide
@@ -239,7 +365,7 @@ def test_progress_of_a_long_run_is_one_line_on_a_terminal(
         ((), "give either --slots or --cluster"),
         (("--slots", 3, "--cluster", "x.toml"), "not both"),
         (("--slots", 0), "slots is 0"),
-        (("--slots", 3, "--policy", "eazy"), "Did you mean easy?"),
+        (("--slots", 3, "--policy", "eazy"), "Did you mean easy"),
         (("--slots", 3, "--policy", "easy:ordr=due"), "Did you mean order?"),
         (("--slots", 2), "at most 2"),
         (("--slots", 3, "--recipe", "lin15"), "Did you mean lin14?"),
@@ -247,6 +373,10 @@ def test_progress_of_a_long_run_is_one_line_on_a_terminal(
         (("--slots", 3, "--first", 0), "first"),
         (("--slots", 3, "--load", "-1"), "load is -1"),
         (("--slots", 3, "--as", "bag"), "bags"),
+        (("--slots", 3, "--cpu", "guessed"), "'given', 'drawn', 'unknown'"),
+        (("--slots", 3, "--noise", "-1"), "noise is -1.0; allowed: 0 to 10"),
+        (("--slots", 3, "--migration-cost", "soon"), "--migration-cost is 'soon'; allowed: a number with s, m, h or d"),
+        (("--slots", 3, "--kill-cost", "1" + "0" * 20 + "d"), "--kill-cost is"),
         (("--slots", 3, "--schedule", "/nowhere/out.csv"), "cannot write"),
     ],
 )
