@@ -73,6 +73,7 @@ def lines(
     over: str,
     measure: str,
     log: bool = False,
+    level: float | None = None,
     title: str = "",
 ) -> None:
     """Draw a field for each panel, in it a line for each policy with a band as wide as its error.
@@ -81,6 +82,7 @@ def lines(
         panels: means by what they are drawn over, for each policy, by title of the panel.
         over, measure: names of the two scales.
         log: whether the scale of the measure is logarithmic.
+        level: that the lines are to be seen against, marked; the scale need not begin at 0 then.
         path: its end says the format (.png, .svg, .pdf).
 
     Raises:
@@ -93,7 +95,10 @@ def lines(
             values, errors = _columns(means.values())
             cell.plot(at, values, color=colour, marker=marker, markersize=4, linewidth=1.5, label=policy)
             cell.fill_between(at, values - errors, values + errors, color=colour, alpha=0.15, linewidth=0)
-        _scale(cell, log)
+        if level is None:
+            _scale(cell, log)
+        else:
+            cell.axhline(level, color=INK, linewidth=1, linestyle=":")
         cell.set_xlabel(over, color=INK, fontsize=9)
         cell.set_ylabel(measure, color=INK, fontsize=9)
         cell.set_title(name, loc="left", fontsize=10, color=INK)

@@ -14,32 +14,22 @@ Lines = dict[str, dict[float, Mean]]
 
 
 def draw(figure: Figure, runs: Runs, path: Path) -> None:
-    """Draw a figure: a field for each measure (for the logs, each log), a line with its interval for each policy."""
+    """Draw a figure: a field for each measure, in it a line with its interval for each policy (cost: each load).
+
+    The logs have a field for each log and load, in it a bar for each policy, as a share of what EASY has.
+    """
     title = f"{figure.label}: {figure.title}"
     if figure.name == "fig8":
-        lines = {
-            source: {
-                setting.load or 0.0: Mean(per_job(run), 0.0)
-                for setting, run in figure.points(runs, "measy")
-                if setting.source == source
-            }
-            for source in figure.sources
-        }
-        pictures.lines({title: lines}, path, over="offered load", measure="migrations a job under MEASY")
+        _migrations(figure, runs, path, title)
     elif figure.name == "logs":
-        panels = {
-            f"{source}, {load_text(load)}": {
-                policy.upper(): _mean(runs[Setting(source, load, policy)].mean("slowdown"))
-                for policy in figure.policies
-            }
-            for source in figure.sources
-            for load in figure.loads
-        }
-        pictures.bars(panels, path, measure=MEASURES["slowdown"], log=True, title=title)
+        _logs(figure, runs, path, title)
+    elif len(figure.costs) > 1:
+        fields = {words: _by_cost(figure, runs, measure) for measure, words in MEASURES.items()}
+        over, measure = "cost of a migration (s)", "less than KEASY by (%)"
+        pictures.lines(fields, path, over=over, measure=measure, level=0, title=title)
     else:
-        over, lines_of = ("offered load", _by_load) if len(figure.costs) == 1 else ("cost of a migration (s)", _by_cost)
-        fields = {words: lines_of(figure, runs, measure) for measure, words in MEASURES.items()}
-        pictures.lines(fields, path, over=over, measure="", log=True, title=title)
+        fields = {words: _by_load(figure, runs, measure) for measure, words in MEASURES.items()}
+        pictures.lines(fields, path, over="offered load", measure="", log=True, title=title)
 
 
 def _by_load(figure: Figure, runs: Runs, measure: Measure) -> Lines:
@@ -50,18 +40,39 @@ def _by_load(figure: Figure, runs: Runs, measure: Measure) -> Lines:
 
 
 def _by_cost(figure: Figure, runs: Runs, measure: Measure) -> Lines:
-    """MEASY at each load, and KEASY, to which the cost is no matter."""
     (source,) = figure.sources
+    killing = {load: runs[Setting(source, load, "keasy")] for load in figure.loads}
     return {
-        f"{policy.upper()}, load {load_text(load)}": {
-            cost: _mean(
-                runs[Setting(source, load, policy, cost=cost if policy == "measy" else figure.costs[0])].mean(measure)
-            )
+        f"MEASY, load {load_text(load)}": {
+            cost: _mean(runs[Setting(source, load, "measy", cost=cost)].gain(killing[load], measure).times(100))
             for cost in figure.costs
         }
         for load in figure.loads
-        for policy in ("measy", "keasy")
     }
+
+
+def _migrations(figure: Figure, runs: Runs, path: Path, title: str) -> None:
+    lines = {
+        source: {load or 0.0: Mean(per_job(runs[Setting(source, load, "measy")]), 0.0) for load in figure.loads}
+        for source in figure.sources
+    }
+    pictures.lines({title: lines}, path, over="offered load", measure="migrations a job under MEASY")
+
+
+def _logs(figure: Figure, runs: Runs, path: Path, title: str) -> None:
+    def ratio(source: str, load: float | None, policy: str) -> Mean:
+        gain = runs[Setting(source, load, policy)].gain(runs[Setting(source, load, "easy")], "slowdown")
+        return Mean(1 - gain.mean, gain.half_width)
+
+    loads = (figure.loads[0], figure.loads[-1])
+    panels = {
+        f"{source}, {load_text(load)}": {
+            policy.upper(): ratio(source, load, policy) for policy in figure.policies if policy != "easy"
+        }
+        for load in loads
+        for source in figure.sources
+    }
+    pictures.bars(panels, path, measure=f"{MEASURES['slowdown']}, EASY = 1", title=title)
 
 
 def _mean(found: Interval) -> Mean:
