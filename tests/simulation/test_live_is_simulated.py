@@ -1,13 +1,12 @@
 """One core: the live driver and the simulator, given the same jobs, decide the same under every policy.
 
 The live driver runs as it does in `headway up`, with its journal on disk; only its clock is set by hand and its engine
-ends each attempt when the workload says so.
+ends each attempt when the workload and the simulator's model of two tiers say so.
 """
 
 from __future__ import annotations
 
 import asyncio
-from heapq import heappop, heappush
 from pathlib import Path
 
 import msgspec
@@ -25,13 +24,23 @@ from headway.model.instant import NEVER, SECOND, from_seconds
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import PlanRecord
+from headway.model.slots import of_numbers
+from headway.model.tier import Tier
 from headway.model.workload import Workload, workload_of
 from headway.policies import registry
 from headway.sim.kernel import Simulation, specs
+from headway.sim.tiers import UNKNOWN, Places, Running
+from headway.sim.world import World
 from headway.testing import FakeEngine, ManualClock
 from headway.web.decider import decide
 
 CLUSTER = (NodeSpec("slow", 5), NodeSpec("fast", 3, speed=2.0))
+FIRST = {"slow": 0, "fast": 5}
+"""The number of each node's first slot."""
+
+MOVING = {"keasy": (True, False), "reasy": (False, False), "measy": (False, True)}
+"""Policies of two tiers, and whether they kill jobs to move them, or migrate them."""
+
 EVERY_POLICY = [offer.name for offer in registry.installed()]
 
 
@@ -44,34 +53,95 @@ def mixed_workload(seed: int, jobs: int = 60) -> Workload:
         runtime=(run := chance.integers(1, 20, jobs)) * 2 * SECOND,
         estimate=(run + chance.integers(0, 10, jobs)) * 2 * SECOND,
         tasks=np.where(rigid, 1, chance.integers(1, 9, jobs)),
-        width=np.where(rigid, chance.integers(1, 8, jobs), 1),
+        width=(width := np.where(rigid, chance.integers(1, 8, jobs), 1)),
         kind=np.where(rigid, Kind.RIGID, Kind.BAG),
         due=chance.integers(10, 300, jobs) * SECOND,
         priority=chance.integers(0, 5, jobs).astype(float),
+        cpu=np.where(chance.random(jobs) < 0.3, np.nan, chance.uniform(0.2, 1.0, jobs)),
+        uses={job: tuple(chance.uniform(0.2, 1.0, width[job]).tolist()) for job in range(0, jobs, 5) if rigid[job]},
     )
 
 
 class TimedEngine(FakeEngine):
-    """Ends each attempt as long after its launch as the workload says."""
+    """Ends each attempt when the workload says, as far as it comes on two tiers in the world of the simulator."""
 
     def __init__(self, workload: Workload, clock: ManualClock) -> None:
         super().__init__()
-        self.ends: list[tuple[int, base.AttemptKey]] = []
+        world, jobs = World(), len(workload)
+        cpu, losses = world.tiers.cpu_use(workload, world.seed).tolist(), world.tiers.losses(jobs, world.seed)
+        self._places = Places(cpu, losses, world.tiers.gains(workload.width, world.seed))
+        self._migration = world.migration_cost
         self._workload = workload
         self._clock = clock
+        self._timed: dict[base.AttemptKey, Running] = {}
+        self._kept: dict[tuple[int, int], tuple[int, int]] = {}
+        self._changes: dict[base.AttemptKey, Tier] = {}
+
+    def next_end(self) -> tuple[int, base.AttemptKey]:
+        """When the next attempt ends, and which."""
+        return min(((one.end, key) for key, one in self._timed.items() if one.end >= 0), default=(NEVER, (0, 0, 0)))
 
     def launch(self, assignment: base.Assignment) -> None:
-        """Note when it will end: as long as on the slowest of its nodes."""
+        """It lasts as long as on the slowest of its nodes, if it has its slots to itself."""
         super().launch(assignment)
+        self.settle()
+        job, task, attempt = assignment.key
+        seats = [FIRST[member.node] + slot for member in assignment.members for slot in member.slots]
         speed = min(node.speed for member in assignment.members for node in CLUSTER if node.name == member.node)
-        lasts = round(int(self._workload.runtime[assignment.job - 1]) / speed)
-        heappush(self.ends, (self._clock.now() + lasts, assignment.key))
+        lasts, now = round(int(self._workload.runtime[job - 1]) / speed), self._clock.now()
+        running = Running(job - 1, task, attempt, of_numbers(seats), assignment.tier, now, lasts)
+        if (job, task) in self._kept:
+            left, total = self._kept[job, task]
+            running.left = -(-left * running.total // total)
+            running.since += self._migration
+        if job - 1 in self._workload.uses:
+            running.uses = dict(zip(seats, self._workload.uses[job - 1], strict=True))
+        running.rate = UNKNOWN
+        self._timed[assignment.key] = running
+        self._places.enter(running)
+        self.settle()
+
+    def change(self, job: int, task: int, attempt: int, tier: Tier) -> None:
+        """All that change their places at one instant leave them before any comes."""
+        super().change(job, task, attempt, tier)
+        self._changes[job, task, attempt] = tier
+
+    def suspend(self, job: int, task: int, attempt: int) -> None:
+        """It saves and ends at once."""
+        super().suspend(job, task, attempt)
+        running = self._over(job, task, attempt)
+        running.go_on(self._clock.now(), running.rate)
+        self._kept[job, task] = running.left, running.total
+        asyncio.get_running_loop().call_soon(self.report, base.Saved(job, task, attempt))
+        asyncio.get_running_loop().call_soon(self.end, job, task, attempt, Outcome.KILLED)
 
     def kill(self, job: int, task: int, attempt: int) -> None:
-        """End it at once."""
+        """It ends at once."""
         super().kill(job, task, attempt)
-        self.ends = sorted(end for end in self.ends if end[1] != (job, task, attempt))
+        self._over(job, task, attempt)
         asyncio.get_running_loop().call_soon(self.end, job, task, attempt, Outcome.KILLED)
+
+    def succeed(self, key: base.AttemptKey) -> None:
+        """It has come to its end."""
+        self._over(*key)
+        self.end(*key)
+
+    def _over(self, job: int, task: int, attempt: int) -> Running:
+        self.settle()
+        running = self._timed.pop((job, task, attempt))
+        self._places.leave(running)
+        self.settle()
+        return running
+
+    def settle(self) -> None:
+        """Let everything go on as fast as it goes from now on."""
+        changes, self._changes = self._changes, {}
+        for key in changes:
+            self._places.leave(self._timed[key])
+        for key, tier in changes.items():
+            self._timed[key].tier = tier
+            self._places.enter(self._timed[key])
+        self._places.changed(self._clock.now())
 
 
 async def settle(driver: Driver) -> None:
@@ -95,12 +165,12 @@ async def run_live(workload: Workload, policy: str, folder: Path, *, decider: st
     engine = TimedEngine(workload, clock)
     driver = Driver(Journal(folder), engine, clock, registry.find, policy=policy, decider=decider, asking=asked)
     await driver.start(CLUSTER)
-    jobs = list(specs(workload))
-    while jobs or engine.ends:
+    jobs = list(specs(workload, movable=True))
+    while jobs or engine.running:
         wakes = (from_seconds(seconds) for seconds in clock.alarms)
         at = min(
             jobs[0].release if jobs else NEVER,
-            engine.ends[0][0] if engine.ends else NEVER,
+            engine.next_end()[0],
             min((wake for wake in wakes if wake > clock.now()), default=NEVER),
         )
         clock.advance((at - clock.now()) / SECOND)
@@ -115,12 +185,15 @@ async def run_live(workload: Workload, policy: str, folder: Path, *, decider: st
                 estimate=spec.estimate,
                 due=spec.due,
                 priority=spec.priority,
+                cpu=spec.cpu,
+                movable=spec.movable,
             )
             submissions.append(asyncio.create_task(driver.submit("me", wire.Submission((new,)))))
         await asyncio.sleep(0)  # all that belongs to this instant has arrived when the driver takes its turn
-        while engine.ends and engine.ends[0][0] == at:
-            engine.end(*heappop(engine.ends)[1])
+        while engine.next_end()[0] == at:
+            engine.succeed(engine.next_end()[1])
         await settle(driver)
+        engine.settle()
         for submission in submissions:
             await submission
         driver.core.check()
@@ -147,10 +220,12 @@ def told(events: list[Event], first: int) -> list[tuple[object, ...]]:
 def test_every_policy_decides_live_as_it_does_in_the_simulator(policy: str, tmp_path: Path) -> None:
     workload = mixed_workload(seed=7)
     simulated: list[Event] = []
-    Simulation(workload, CLUSTER, registry.find, policy, journal=simulated).run()
+    schedule = Simulation(workload, CLUSTER, registry.find, policy, journal=simulated).run()
     live = asyncio.run(run_live(workload, policy, tmp_path))
     assert told(live, first=1) == told(simulated, first=0)
     assert len(told(live, first=1)) >= 2 * len(workload)
+    if policy in MOVING:
+        assert MOVING[policy] == (schedule.kills > 0, schedule.migrations > 0)
 
 
 @pytest.mark.parametrize("offer", registry.installed(), ids=lambda offer: offer.name)

@@ -379,9 +379,7 @@ class Simulation:
             self._killed.discard(place)
             running.since += self.world.kill_cost
         running.end = running.since - -running.left // FULL
-        uses = self.workload.uses.get(running.job)
-        if uses is not None:
-            running.uses = dict(zip(seats or numbers(running.slots), uses, strict=True))
+        self._seat(running, seats)
         if self._places is None and running.tier is BACKGROUND:
             self._open_background(running)
         if self._places is not None:
@@ -389,6 +387,12 @@ class Simulation:
             self._places.enter(running)
         else:
             heappush(self._heap, (running.end, END, running.job, running.task, running.number, None))
+
+    def _seat(self, running: Running, seats: tuple[int, ...]) -> None:
+        """Note what each of its processes uses of its slot, where they differ."""
+        uses = self.workload.uses.get(running.job)
+        if uses is not None:
+            running.uses = dict(zip(seats or numbers(running.slots), uses, strict=True))
 
     def _open_background(self, first: Running | None = None) -> Places:
         """Make the places, with all that runs already."""
@@ -399,8 +403,9 @@ class Simulation:
             world.tiers.gains(workload.width, world.seed),
             alone=world.tiers.alone,
         )
-        for running in self._running.values():
+        for (job, task), running in self._running.items():
             if running is not first:
+                self._seat(running, self.scheduler.state.jobs[job].attempts[task].seats)
                 self._places.enter(running)
         return self._places
 
