@@ -35,6 +35,9 @@ def check(state: State) -> None:
             assert job.tries[task] == attempt.number, f"tries of job {job.id} task {task}"
             goal = attempt.goal
             assert goal is None or attempt.ending, f"job {job.id} is not asked to end and has a goal"
+            if goal is not None:
+                assert not goal.slots & ~state.up, f"job {job.id} moves to slots that are not up"
+                assert goal.tier is Tier.BACKGROUND or not goal.slots & ~job.held, f"goal of job {job.id} is not kept"
             if goal is not None and goal.tier is Tier.BACKGROUND:
                 goals.append((attempt, goal.slots))
         assert not allocated & job.held, f"slots allocated twice: {allocated & job.held:b}"

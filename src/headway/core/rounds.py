@@ -69,7 +69,7 @@ def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) 
         if job is None or not job.held or wanted.task is not None:
             continue
         if job.held != wanted.slots or wanted.tier is BACKGROUND:
-            state.let_go(job, job.held if job.kind is RIGID else job.held & ~wanted.slots)
+            state.give_up(job, job.held if job.kind is RIGID else job.held & ~wanted.slots)
     for wanted in allocations:
         job = state.jobs.get(wanted.job)
         rule = "job_unknown" if job is None else take(state, job, wanted, refusals)

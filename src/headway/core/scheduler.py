@@ -354,7 +354,7 @@ class Scheduler:
         state.orders.clear()
         for job in state.jobs.values():
             job.promise = None
-            state.let_go(job, job.held)  # what runs, runs on; who gets its slots is the new policy's to say
+            state.give_up(job, job.held)  # what runs, runs on; who gets its slots is the new policy's to say
         state.look_at_everything()
 
     def _round(self) -> None:

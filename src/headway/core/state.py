@@ -175,8 +175,7 @@ class State(Snapshot):
             job.fresh, job.again = job.tasks, []
             if job.release <= self.now:
                 self._wait_no_more(job)
-        for slot in numbers(job.held):
-            self.disown(job, slot)
+        self.give_up(job, job.held)
 
     def take_task(self, job: JobView, task: int | None = None) -> int:
         """Take a ready task of the job, the one named or the lowest numbered; return its number."""
@@ -312,9 +311,12 @@ class State(Snapshot):
             if not attempt.queued:
                 self._lose_work(attempt, outcome)
             self.give_back(job, task)
-        goal = attempt.goal
+        goal, goes_on = attempt.goal, False
         if goal is not None:
             self._leave_goal(attempt, goal)
+            goes_on = self.is_ready(job, task)
+            if goes_on:
+                self.take_task(job, task)  # before its slots go to whoever waits for them, maybe its own job
         if attempt.tier is BACKGROUND:
             self.behind &= ~attempt.slots
             self.opened |= attempt.slots
@@ -323,8 +325,8 @@ class State(Snapshot):
             self._vacate(attempt.slots)
         if self.task_rounds or not succeeded or not (attempt.fed or attempt.tier is BACKGROUND):
             self.look_at_everything()
-        if goal is not None:
-            self._go_on(attempt, goal)
+        if goal is not None and goes_on:
+            self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats)
         if not job.attempts:
             self.conclude_if_done(job)
 
@@ -336,14 +338,6 @@ class State(Snapshot):
         elif goal.slots & attempt.job.held:
             self.let_go(attempt.job, goal.slots & attempt.job.held)
         self.look_at_everything()
-
-    def _go_on(self, attempt: AttemptView, goal: Goal) -> None:
-        """An attempt that was moved has ended: its task starts at the goal, unless it is done or the goal has gone."""
-        job = attempt.job
-        there = self.free if goal.tier is FOREGROUND else self.up & ~self.behind
-        if self.is_ready(job, attempt.task) and not goal.slots & ~there:
-            task = self.take_task(job, attempt.task)
-            self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats)
 
     def _settle(self, job: JobView, attempt: AttemptView, outcome: Outcome) -> None:
         job.unfinished -= 1
@@ -366,6 +360,7 @@ class State(Snapshot):
                 job.missing[follower] -= 1
                 if not job.missing[follower]:
                     self.give_back(job, follower)
+                    self.look_at_everything()
 
     def _observe(self, job: JobView, attempt: AttemptView) -> None:
         """Correct what is believed of a bag's tasks by how long this one took."""
@@ -528,6 +523,15 @@ class State(Snapshot):
     def disown(self, job: JobView, slot: int) -> None:
         """End the job's allocation of one slot."""
         self.let_go(job, 1 << slot)
+
+    def give_up(self, job: JobView, slots: Slots) -> None:
+        """End the job's allocation of these slots that it holds; what was to move to some of them does not go there."""
+        for attempt in job.attempts.values():
+            goal = attempt.goal
+            if goal is not None and goal.tier is FOREGROUND and goal.slots & slots:
+                self._leave_goal(attempt, goal)
+        if slots & job.held:
+            self.let_go(job, slots & job.held)
 
     # Nodes
 

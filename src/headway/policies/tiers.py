@@ -65,7 +65,11 @@ class TwoTiers:
 
     def __call__(self, view: Snapshot) -> Plan:
         deployment = Deployment(view, self.moves, self.threshold)
-        background = [attempt for attempt in view.background if not attempt.ending]
+        background = [
+            attempt
+            for attempt in view.background
+            if not attempt.ending and (not attempt.pinned or how_it_moves(attempt, self.moves) is not None)
+        ]
         newcomers = view.arrived
         if newcomers is not None and self.order == "release":
             head = _oldest(view.waiting, background)
@@ -171,7 +175,7 @@ class Deployment:
         """Step 2: promise the head its shadow time; bring to the foreground what does not delay it."""
         view, plan, recording = self.view, self.plan, self.plan.recording
         job, attempt = head
-        kept = attempt.slots if attempt is not None and self.moves == "wait" else NO_SLOTS
+        kept = attempt.slots if attempt is not None and how_it_moves(attempt, self.moves) is None else NO_SLOTS
         if kept:  # only the foreground of its own slots is any use to it
             shadow, extra = self._end_on(kept), count(self.free & ~kept)
         else:
@@ -222,11 +226,10 @@ class Deployment:
             claim = Claim.FREE
             slots, seats = self._idlest(job, width, free, kept, NO_SLOTS)
         else:
-            if self.moves == "wait":
+            moves = how_it_moves(attempt, self.moves)
+            if moves is None:
                 return False
-            claim = Claim.MIGRATE if self.moves == "migrate" and attempt.movable else Claim.KILL
-            if claim is Claim.KILL and not job.spec.preemptible:
-                return False
+            claim = moves
             if job.kind is Kind.RIGID:
                 slots, seats = self._idlest(job, width, free, kept, attempt.slots)
             else:
@@ -287,7 +290,9 @@ class Deployment:
     def _backfill_tasks(self, job: JobView, limit: Instant, extra: int, kept: Slots) -> int:
         """Start ready tasks of a bag or workflow beside a promise; how many slots stay extra."""
         alike, placed = job.kind is Kind.BAG and not job.mean_size, False
-        for task in ready_tasks(job, count(self.free) if alike else job.ready):
+        for task in ready_tasks(job, count(self.free) + len(self._placed) if alike else job.ready):
+            if (job.id, task) in self._placed:
+                continue
             slots = room_for(self.view, job, task, self.free)
             late = bool(slots) and self.view.time_of(job, task, slots) > limit
             if late:
@@ -311,7 +316,7 @@ class Deployment:
         left = view.up & ~view.behind
         for job, wanted in self._came:
             attempt = job.attempts.get(wanted.task or 0)
-            if attempt is not None and attempt.slots == wanted.slots:
+            if attempt is not None and attempt.slots == wanted.slots and wanted.claim is Claim.FREE:
                 left |= attempt.slots  # it has swapped its tier
         left &= view.up
         room = count(left)
@@ -368,6 +373,13 @@ def _uses(job: JobView, wanted: Allocation) -> Iterable[tuple[float, Slots]]:
     """The slots of an allocation by the CPU use of the job's processes there."""
     attempt = AttemptView(job, wanted.task or 0, 0, wanted.slots, 0, 0, False, wanted.tier, wanted.seats)
     return attempt.uses()
+
+
+def how_it_moves(attempt: AttemptView, moves: str) -> Claim | None:
+    """How an attempt comes from the background to other slots; None: it waits for the foreground of its own."""
+    if moves == "migrate" and attempt.movable:
+        return Claim.MIGRATE
+    return None if moves == "wait" or not attempt.job.spec.preemptible else Claim.KILL
 
 
 def seated(job: JobView, width: int, groups: list[tuple[float, Slots]]) -> tuple[Slots, tuple[int, ...]]:
