@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ def run(*rows: tuple[int, int, int, int, bool], jobs: int, capacity: int, **term
         end[job] = ends * SECOND
         width[job] = slots.bit_count()
     workload = workload_of(release=[0] * jobs, runtime=[SECOND] * jobs, width=width, kind=1, **terms)
-    ran = attempts_of((job, slots, begins * SECOND, ends * SECOND, wasted, False) for job, slots, begins, ends, wasted in rows)
+    ran = attempts_of(
+        (job, slots, begins * SECOND, ends * SECOND, wasted, False) for job, slots, begins, ends, wasted in rows
+    )
     return schedule_of(workload, start=start, end=end, slots=width, capacity=capacity, attempts=ran)
 
 
@@ -79,6 +82,52 @@ def test_a_chart_of_ten_thousand_jobs_is_a_grid_of_pixels(tmp_path: Path) -> Non
     wasted = run(*[(job, 1, job, job + 1, job % 2 == 1) for job in range(3000)], jobs=3000, capacity=1)
     gantt(wasted, tmp_path / "wasted.png")
     assert pixels(tmp_path / "wasted.png", "#000000") > 1000
+
+
+def light(colour: str) -> str:
+    """Halfway to white."""
+    parts = [(int(colour[place : place + 2], 16) & 0xFE) // 2 + 0x7F for place in (1, 3, 5)]
+    return "#" + "".join(f"{part:02x}" for part in parts)
+
+
+def in_background(schedule: Schedule, *jobs: int) -> Schedule:
+    """The same with these jobs in the background of their slots."""
+    assert schedule.attempts is not None
+    return replace(schedule, attempts=replace(schedule.attempts, behind=np.isin(schedule.attempts.job, jobs)))
+
+
+def test_both_places_of_a_slot_are_seen(tmp_path: Path) -> None:
+    """One job on both slots, behind it one on the first, for half the time, and one on both later, alone."""
+    rows = (0, 0b11, 0, 20, False), (1, 0b01, 0, 10, False), (2, 0b11, 20, 40, False)
+    gantt(in_background(run(*rows, jobs=3, capacity=2), 1, 2), tmp_path / "gantt.png")
+    front, short, alone = (
+        pixels(tmp_path / "gantt.png", colour) for colour in (COLOURS[0], light(COLOURS[1]), light(COLOURS[2]))
+    )
+    assert short > 5_000
+    assert alone == pytest.approx(4 * short, rel=0.1), "two slots, twice as long"
+    assert front == pytest.approx(4 * short / 0.3 - short, rel=0.1), "all of its slots but for what is before it"
+    assert pixels(tmp_path / "gantt.png", COLOURS[1]) == pixels(tmp_path / "gantt.png", COLOURS[2]) == 0
+    assert pixels(tmp_path / "gantt.png", FAINT) > 200, "the legend"
+    plain = run(*rows[:1], jobs=1, capacity=2)
+    gantt(plain, tmp_path / "plain.png")
+    assert pixels(tmp_path / "plain.png", light(COLOURS[0])) == 0
+
+
+def test_many_jobs_in_the_background_are_rows_of_pixels_below_the_foreground(tmp_path: Path) -> None:
+    """In turn on two slots, and one job behind the first all the time."""
+    schedule = many(3_000)
+    both = run(
+        *[(job, 0b11, job, job + 1, False) for job in range(3_000)], (3_000, 1, 0, 3_000, False), jobs=3_001, capacity=2
+    )
+    gantt(schedule, tmp_path / "one.png")
+    gantt(in_background(both, 3_000), tmp_path / "two.png")
+    behind = pixels(tmp_path / "two.png", light(COLOURS[3_000 % len(COLOURS)]))
+    before = sum(pixels(tmp_path / "two.png", colour) for colour in COLOURS)
+    assert behind > 20_000
+    assert before > behind
+    wide = run(*[(job, (1 << 400) - 1, job, job + 1, False) for job in range(2_001)], jobs=2_001, capacity=400)
+    gantt(in_background(wide, *range(1_000)), tmp_path / "wide.png")
+    assert sum(pixels(tmp_path / "wide.png", light(colour)) for colour in COLOURS) > 100_000
 
 
 def test_slots_above_the_highest_used_are_shown_when_asked(tmp_path: Path) -> None:
@@ -215,6 +264,17 @@ def test_lines_have_bands_as_wide_as_their_errors(tmp_path: Path) -> None:
     assert narrow - none > 5_000
     assert wide - none == pytest.approx(2 * (narrow - none), rel=0.1)
     assert pixels(tmp_path / "lines.png", COLOURS[1]) > 0
+
+
+def test_lines_about_a_level_are_seen_on_both_sides_of_it(tmp_path: Path) -> None:
+    def drawn(level: float | None) -> int:
+        """Pixels of the line that is below 0 throughout."""
+        below = {0.0: Mean(-2, 0), 1.0: Mean(-1, 0)}
+        panels = {"panel": {"above": {0.0: Mean(3, 0), 1.0: Mean(4, 0)}, "below": below}}
+        lines(panels, tmp_path / "lines.png", over="cost", measure="gain", level=level)
+        return pixels(tmp_path / "lines.png", COLOURS[1])
+
+    assert drawn(0.0) > 2 * drawn(None) > 0  # without a level it is in the legend only
 
 
 def test_a_plane_has_a_point_a_policy(tmp_path: Path) -> None:
