@@ -113,16 +113,16 @@ def _bars(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, clock:
         )
     for slot in range(1, slots if slots <= 60 else 0):
         axes.axhline(slot, color=FAINT, linewidth=0.5, zorder=0)
-    # Strips may lie over all but the upper part of the highest slot. A letter is about 0.6 % of the picture wide and 3 %
-    # of the highest picture high.
+    # Strips may lie over all but the upper part of the highest slot. A letter is about 0.6 % of the picture wide and
+    # 3 % of the highest picture high.
     bottom = np.where(two_tiers & ~behind, attempts.first + attempts.count - 1 + _STRIP, low)
     labels = schedule.label[attempts.job]
-    for label, is_behind, left, right, low, high in zip(
+    for label, is_behind, x0, x1, y0, y1 in zip(
         *(column.tolist() for column in (labels, behind, left, right, bottom, high)), strict=True
     ):
-        if (right - left) * clock.length / span > 0.006 * (len(str(label)) + 1) and (high - low) / slots > 0.03:
+        if (x1 - x0) * clock.length / span > 0.006 * (len(str(label)) + 1) and (y1 - y0) / slots > 0.03:
             size, ink = (6, INK) if is_behind else (7.5, "white")
-            middle = (left + right) / 2, (low + high) / 2
+            middle = (x0 + x1) / 2, (y0 + y1) / 2
             axes.text(*middle, label, ha="center", va="center", fontsize=size, color=ink, clip_on=True)
 
 
