@@ -17,13 +17,14 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live.journal import FILE, event_of
-from headway.model.actions import Action, Conclude, Launch
+from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Suspend
 from headway.model.events import Event, JobChanged, JobSubmitted, NodesHeard, Outcome, TaskEnded
-from headway.model.instant import NEVER, Instant
+from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, schedule_of
 from headway.model.slots import count
 from headway.model.snapshot import PolicySource
+from headway.model.tier import Tier
 from headway.model.workload import workload_of
 
 
@@ -31,7 +32,8 @@ def history(folder: Path, policies: PolicySource) -> Schedule:
     """What became of every job that a server was given, in order of release; microseconds since the Unix epoch.
 
     The server may run meanwhile: then it is what became of them until now. A job's label is its id, its `runtime` the
-    mean run time of its tasks that succeeded.
+    mean run time of the last attempts at its tasks that succeeded. How long its work takes with its slots to itself
+    nobody has measured where it ran in the background (`Schedule.alone`): its slowdown is against the time it took.
 
     Args:
         folder: the data directory.
@@ -58,10 +60,20 @@ def history(folder: Path, policies: PolicySource) -> Schedule:
 
 
 class _Run:
-    """An attempt under way."""
+    """An attempt under way; since when it is in its tier, and for how long it was in the foreground before."""
 
-    def __init__(self, number: int, start: Instant, slots: int) -> None:
+    def __init__(self, number: int, start: Instant, slots: int, tier: Tier) -> None:
         self.number, self.start, self.slots = number, start, slots
+        self.tier, self.since, self.spent = tier, start, 0
+
+    def come_to(self, tier: Tier, now: Instant) -> None:
+        """From now on it is in this tier."""
+        self.spent = self.in_foreground(now)
+        self.tier, self.since = tier, now
+
+    def in_foreground(self, now: Instant) -> Duration:
+        """For how long it was in the foreground."""
+        return self.spent + (now - self.since if self.tier is Tier.FOREGROUND else 0)
 
 
 class _History:
@@ -81,7 +93,8 @@ class _History:
         self.most: dict[JobId, int] = {}
         self.holdings: tuple[list[int], list[JobId], list[int]] = ([], [], [])
         self.rounds: list[Instant] = []
-        self.busy = self.offered = self.lost = self.kills = 0
+        self.busy = self.offered = self.lost = self.kills = self.migrations = 0
+        self.saving: set[tuple[JobId, int]] = set()
         # Slot time after the last end of a job belongs to no job's story.
         self.told = (0, 0)
 
@@ -125,12 +138,15 @@ class _History:
             if run is None or (now is not None and now.number == run.number):
                 continue
             del self.runs[key]
-            lasted = state.now - run.start
+            moves = key in self.saving
+            self.saving.discard(key)
             if ended is not None and ended.outcome is Outcome.SUCCEEDED:
                 tasks, spent = self.spent.get(key[0], (0, 0))
-                self.spent[key[0]] = (tasks + 1, spent + lasted)
+                self.spent[key[0]] = (tasks + 1, spent + state.now - run.start)
+            elif ended is not None and ended.outcome is Outcome.KILLED and moves:
+                self.migrations += 1
             else:
-                self.lost += lasted * count(run.slots)
+                self.lost += run.in_foreground(state.now) * count(run.slots)
                 self.kills += ended is not None and ended.outcome is Outcome.KILLED
 
     def _asked(self, actions: list[Action]) -> None:
@@ -138,7 +154,13 @@ class _History:
         for action in actions:
             if isinstance(action, Launch):
                 self.start.setdefault(action.job, now)
-                self.runs[action.job, action.task] = _Run(action.attempt, now, action.slots)
+                self.runs[action.job, action.task] = _Run(action.attempt, now, action.slots, action.tier)
+            elif isinstance(action, ChangeTier):
+                self.runs[action.job, action.task].come_to(action.tier, now)
+            elif isinstance(action, Suspend):
+                self.saving.add((action.job, action.task))
+            elif isinstance(action, Kill):
+                self.saving.discard((action.job, action.task))
             elif isinstance(action, Conclude):
                 self.end[action.job] = now
                 self.status[action.job] = STATUSES.index(action.status)
@@ -197,6 +219,7 @@ class _History:
             offered=offered,
             lost=self.lost,
             kills=self.kills,
+            migrations=self.migrations,
             decisions=self.core.rounds,
             refused=self.core.refusals,
         )
