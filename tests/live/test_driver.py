@@ -32,10 +32,12 @@ from headway.model.events import (
     PolicyChosen,
     TaskEnded,
     TaskSaved,
+    TierRefused,
     Woke,
 )
 from headway.model.instant import SECOND, to_seconds
 from headway.model.snapshot import Plan, Policy, Snapshot
+from headway.model.tier import Tier
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
 
@@ -691,6 +693,145 @@ def test_a_policy_that_raises_stops_nothing(tmp_path: Path, caplog: pytest.LogCa
             assert live.running == [(1, 1, 1)]
             await live.end(1, 1)
             assert live.running == [(2, 0, 1)]
+
+    run(scenario)
+
+
+# Tiers and moves
+
+
+def crash(live: Rig) -> base.Found:
+    """The driver dies here; what the engine has for the next one."""
+    live.driver.broken.set_exception(RuntimeError("crash"))
+    live.driver.broken.exception()
+    return live.engine.found()
+
+
+def rigid(**terms: Any) -> wire.NewJob:
+    return new_job(kind="rigid", estimate=terms.pop("estimate", 100), **terms)
+
+
+def test_what_waits_runs_behind_and_comes_to_the_foreground_when_it_is_free(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, policy="measy") as live:
+            await live.submit(rigid(cpu=(0.5,)), rigid())
+            assert [(one.key, one.tier) for one in live.engine.launched] == [
+                ((1, 0, 1), Tier.FOREGROUND),
+                ((2, 0, 1), Tier.BACKGROUND),
+            ]
+            (told,) = reports.node_list(live.driver).nodes
+            assert [(one.job, one.tier) for one in told.attempts] == [(1, "foreground"), (2, "background")]
+            assert reports.statistics(live.driver).background == 1
+            await live.end(1)
+            assert live.engine.changed == [(2, 0, 1, Tier.FOREGROUND)]
+            assert [one.tier for one in reports.job_detail(live.driver, 2).attempts] == ["foreground"]
+
+    run(scenario)
+
+
+def test_a_tier_that_the_system_refuses_is_an_incident_and_the_core_puts_it_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, policy="measy") as live:
+            await live.submit(rigid(cpu=(0.5,)), rigid())
+            await live.end(1)
+            live.engine.report(base.Refused(2, 0, 1, Tier.FOREGROUND, "node 'a': process 7: Operation not permitted"))
+            await live.settle()
+            refused, incident = live.events(TierRefused, Incident)
+            assert refused == TierRefused(0, 2, 0, 1, Tier.FOREGROUND)
+            assert isinstance(incident, Incident)
+            assert (incident.kind, incident.subject) == ("tier_refused", "job 2, task 0")
+            assert "not let into the foreground: node 'a': process 7" in incident.detail
+            assert live.engine.changed == [(2, 0, 1, Tier.FOREGROUND), (2, 0, 1, Tier.BACKGROUND)]
+            assert [one.tier for one in reports.job_detail(live.driver, 2).attempts] == ["background"]
+            assert live.running == [(2, 0, 1)], "it is not restarted"
+
+    run(scenario)
+
+
+def test_a_refusal_is_for_nothing_when_the_place_is_taken_then_it_is_redone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, policy="keasy") as live:
+            await live.submit(rigid(cpu=(0.5,)), rigid(cpu=(0.5,)), rigid())
+            await live.end(1)
+            assert [(one.key, one.tier) for one in live.engine.launched][2:] == [((3, 0, 1), Tier.BACKGROUND)]
+            live.engine.report(base.Refused(2, 0, 1, Tier.FOREGROUND))
+            await live.settle()
+            assert live.engine.killed == [(2, 0, 1)]
+            await live.end(2, 0, 1, Outcome.KILLED)
+            assert (2, 0, 2) in live.running
+
+    run(scenario)
+
+
+async def moving(live: Rig) -> None:
+    """Job 3 runs behind job 1 on slot 0 and is to go on on slot 1, which job 2 has left."""
+    await live.submit(rigid(cpu=(0.3,)), rigid(cpu=(0.5,), estimate=10), rigid(movable=True, estimate=20))
+    assert (live.engine.launched[2].members[0].slots, live.engine.launched[2].tier) == ((0,), Tier.BACKGROUND)
+    await live.end(2)
+    assert live.engine.suspended == [(3, 0, 1)]
+    (told,) = reports.job_detail(live.driver, 3).attempts
+    assert (told.slots, told.goal) == (("a/0",), ("a/1",))
+    assert live.engine.killed == []
+
+
+def test_what_moves_saves_ends_and_is_launched_where_it_goes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, policy="measy") as live:
+            await moving(live)
+            await live.advance(2)
+            live.engine.report(base.Saved(3, 0, 1))
+            await live.end(3, 0, 1, Outcome.KILLED)
+            again = live.engine.launched[-1]
+            assert (again.key, again.members[0].slots, again.tier) == ((3, 0, 2), (1,), Tier.FOREGROUND)
+            detail = reports.job_detail(live.driver, 3)
+            assert (detail.moves, detail.lost, detail.kills) == (1, 0, 0)
+            await live.end(3, 0, 2, result=b"done")
+            assert live.status(3) is JobStatus.SUCCEEDED
+
+    run(scenario)
+
+
+def test_what_ends_by_itself_while_it_is_to_move_has_ended(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, policy="measy") as live:
+            await moving(live)
+            await live.end(3, result=b"done")
+            assert live.status(3) is JobStatus.SUCCEEDED
+            assert live.running == [(1, 0, 1)]
+
+    run(scenario)
+
+
+def test_after_a_crash_the_engine_is_told_again_what_it_may_not_have_done(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, policy="measy") as live:
+            await moving(live)
+            await live.submit(rigid())
+            found = crash(live)
+        assert found.background == {(3, 0, 1), (4, 0, 1)}
+        found = msgspec.structs.replace(found, background=frozenset({(1, 0, 1)}))
+        async with rig(tmp_path, engine=FakeEngine(found)) as live:
+            assert live.engine.suspended == [(3, 0, 1)]
+            assert live.engine.changed == [(1, 0, 1, Tier.FOREGROUND), (4, 0, 1, Tier.BACKGROUND)]
+            assert live.engine.killed == []
+            tiers = {view.job.id: view.tier for view in live.driver.core.state.attempts()}
+            assert tiers == {1: Tier.FOREGROUND, 3: Tier.BACKGROUND, 4: Tier.BACKGROUND}
+            await live.end(3, 0, 1, Outcome.KILLED)
+            assert (3, 0, 2) in live.running
+
+    run(scenario)
+
+
+def test_the_processes_of_a_gang_sit_where_the_plan_says(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cluster = (node("a", slots=2), node("b", slots=1))
+        async with rig(tmp_path, cluster, policy="measy") as live:
+            await live.submit(*(rigid(cpu=(use,)) for use in (0.1, 0.9, 0.5)), rigid(width=3, cpu=(0.2, 0.9, 0.5)))
+            (gang,) = (one for one in live.engine.launched if one.job == 4)
+            assert [(m.node, *m.slots) for m in gang.members] == [("a", 1), ("a", 0), ("b", 0)]
+            assert gang.tier is Tier.BACKGROUND
+            (told,) = reports.job_detail(live.driver, 4).attempts
+            assert told.slots == ("a/1", "a/0", "b/0")
 
     run(scenario)
 
