@@ -36,6 +36,7 @@ ReasonName = Literal[
     "TASKS_DEPEND",
     "STARTS_NOW",
     "RUNS",
+    "RUNS_BEHIND",
 ]
 """The names of `headway.model.plan.Reason`."""
 

@@ -12,6 +12,9 @@ from headway.wire import AttemptReport, JobReport, NodeReport
 
 STATUSES = ["open", *(status.value for status in JobStatus)]
 
+FULLY_SERVED = ("RUNS", "RUNS_BEHIND", "TASKS_DEPEND", "STARTS_NOW")
+"""Reasons of a job that runs of which no part waits for a decision."""
+
 MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
 """How the status of a slot is drawn."""
 
@@ -162,7 +165,7 @@ def explain(reach: Reach, number: int, as_json: bool) -> None:
         return
     if found.status.is_final:
         click.echo(f"Job {found.job} {found.text.removeprefix('it ')}.")
-    elif found.status is JobStatus.RUNNING and found.reason not in ("RUNS", "TASKS_DEPEND", "STARTS_NOW"):
+    elif found.status is JobStatus.RUNNING and found.reason not in FULLY_SERVED:
         click.echo(f"Job {found.job} is running. Why not more of it: {found.text}.")
     else:
         click.echo(f"Job {found.job} is {found.status.value}: {found.text}.")

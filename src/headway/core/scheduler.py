@@ -41,6 +41,7 @@ from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.plan import Plan, Reason, Waiting
 from headway.model.slots import NO_SLOTS, numbers
 from headway.model.snapshot import PolicySource
+from headway.model.tier import Tier
 
 _RareEvent = (
     Woke
@@ -216,7 +217,10 @@ class Scheduler:
         if view.release > self.state.now:
             return Waiting(job, Reason.NOT_RELEASED, view.release)
         if not view.ready:
-            return Waiting(job, Reason.TASKS_DEPEND if any(view.missing) else Reason.RUNS)
+            if any(view.missing):
+                return Waiting(job, Reason.TASKS_DEPEND)
+            tiers = {attempt.tier for attempt in view.attempts.values()}
+            return Waiting(job, Reason.RUNS_BEHIND if tiers == {Tier.BACKGROUND} else Reason.RUNS)
         if self.misfit(view.spec) is not None:  # a node it needs has left since it was accepted
             return Waiting(job, Reason.NEVER_FITS)
         return None

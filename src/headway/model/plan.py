@@ -90,6 +90,7 @@ class Reason(Enum):
     TASKS_DEPEND = "its next tasks wait for tasks that are still running"
     STARTS_NOW = "it starts in the round that is due now"
     RUNS = "it holds slots"
+    RUNS_BEHIND = "it runs in the background of its slots, on what others leave of them"
 
 
 @value

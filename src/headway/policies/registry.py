@@ -115,7 +115,10 @@ def installed() -> list[Offer]:
             offers.append(Offer(name, str(failure.args[0]).removeprefix(f"policy {name} "), ()))
             continue
         made = factory.func if isinstance(factory, partial) else factory
-        fixed = f" Order: {factory.args[0]}." if isinstance(factory, partial) else ""
+        fixed = ""
+        if isinstance(factory, partial):
+            (name_fixed, *_) = inspect.signature(made).parameters
+            fixed = f" {name_fixed.capitalize()}: {factory.args[0]}."
         summary = (inspect.getdoc(made) or "").partition("\n")[0]
         offers.append(Offer(name, summary + fixed, parameters_of(factory)))
     return offers

@@ -9,6 +9,7 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.model.events import JobSubmitted, NodeJoined, Woke
+from headway.model.instant import SECOND
 from headway.model.plan import Plan, Reason
 from headway.model.snapshot import Policy, Snapshot
 from headway.policies.registry import find
@@ -61,3 +62,18 @@ def test_a_start_that_is_refused_every_round_is_not_said_to_come() -> None:
     scheduler.handle(JobSubmitted(0, job(1)))
     assert scheduler.explain(1).reason is Reason.REFUSED
     assert scheduler.refusals == {"slot_down": 1}
+
+
+@pytest.mark.parametrize("policy", ["keasy", "reasy", "measy"])
+def test_in_the_background_or_behind_a_busy_process(policy: str) -> None:
+    """Both slots are taken until 9; behind half idle processes a job runs at once, behind busy ones it waits."""
+    half, full = cluster(policy), cluster(policy)
+    for scheduler, cpu in ((half, 0.5), (full, 1.0)):
+        scheduler.handle(JobSubmitted(0, job(1, width=2, estimate=9, cpu=(cpu,))))
+        for number in (2, 3):
+            scheduler.handle(JobSubmitted(0, job(number, width=2, estimate=5)))
+    assert half.explain(1).reason is full.explain(1).reason is Reason.RUNS
+    assert half.explain(2).reason is Reason.RUNS_BEHIND
+    assert half.explain(3).reason is Reason.NO_ROOM_NOW
+    assert (full.explain(2).reason, full.explain(2).start) == (Reason.NO_ROOM_NOW, 9 * SECOND)
+    assert full.explain(3).reason is Reason.NO_ROOM_NOW

@@ -15,10 +15,12 @@ from headway.policies import registry
 from headway.policies.backfill import Conservative, Easy, Strict
 from headway.policies.heft import Heft
 from headway.policies.lin14 import Deadline, Fill, Priority, Proportion, Workload
+from headway.policies.tiers import TwoTiers
 from headway.testing import job, node
 
 NAMES = [
-    *("conservative", "deadline", "easy", "edf", "fcfs", "heft", "priority", "proportion", "sjf", "tempo", "workload"),
+    *("conservative", "deadline", "easy", "edf", "fcfs", "heft", "keasy", "measy", "priority", "proportion", "reasy"),
+    *("sjf", "tempo", "workload"),
 ]
 
 
@@ -32,6 +34,9 @@ NAMES = [
         (" easy : order = widest , per_instant=True ", None),
         ("easy:order=widest,per_instant=True", Easy("widest", per_instant=True)),
         ("easy:", Easy()),
+        ("keasy", TwoTiers("kill")),
+        ("reasy:threshold=1", TwoTiers("wait", threshold=1.0)),
+        ("measy:order=due", TwoTiers("migrate", "due")),
         ("conservative", Conservative()),
         ("edf", Fill("due")),
         ("priority:reserve=0.25,spare=due", Priority(0.25, "due")),
@@ -52,8 +57,10 @@ def test_found_by_text(text: str, policy: Policy | None) -> None:
 @pytest.mark.parametrize(
     ("text", "words", "hint"),
     [
-        ("esay", "policy is 'esay'; allowed: conservative, deadline, ", "Did you mean easy?"),
-        ("EASY", "policy is 'EASY'", "Did you mean easy?"),
+        ("esay", "policy is 'esay'; allowed: conservative, deadline, ", "Did you mean easy or reasy or measy?"),
+        ("EASY", "policy is 'EASY'", "Did you mean easy or reasy or measy?"),
+        ("measy:threshold=1.5", "threshold is 1.5; allowed: 0 to 1", ""),
+        ("keasy:moves=wait", "parameter of policy keasy is 'moves'; allowed: order, threshold, per_instant", ""),
         ("", "policy is ''", ""),
         ("zzz", "policy is 'zzz'", ""),
         ("easy:ordre=due", "parameter of policy easy is 'ordre'; allowed: order, per_instant", "Did you mean order?"),
@@ -84,14 +91,21 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
         "edf": [("per_instant", True)],
         "fcfs": [("per_instant", False)],
         "heft": [("per_instant", True)],
+        "keasy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],
+        "measy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],
         "priority": [("reserve", 0.0), ("spare", "none"), ("emergency", math.inf), ("per_instant", True)],
         "proportion": [("spare", "none"), ("per_instant", True)],
+        "reasy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],
         "sjf": [("per_instant", False)],
         "tempo": [("floor", True), ("kill", True), ("lookahead", 0.2), ("per_instant", True)],
         "workload": [("period", 60.0), ("spare", "priority"), ("emergency", math.inf), ("per_instant", True)],
     }
     assert all(offers[name].summary.endswith(".") for name in NAMES)
     assert offers["sjf"].summary.endswith("Order: shortest.")
+    assert (
+        offers["measy"].summary
+        == "EASY backfilling whose waiting jobs run in the background meanwhile. Moves: migrate."
+    )
 
 
 MODULE = '''
