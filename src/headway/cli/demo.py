@@ -35,7 +35,7 @@ JOBS: Final = 2000
 SLOTS_SIMULATED: Final = 64
 LOAD: Final = 0.8
 BAG_POLICIES: Final = ("priority", "proportion", "workload", "deadline", "edf")
-RIGID_POLICIES: Final = ("fcfs", "easy", "conservative")
+RIGID_POLICIES: Final = ("fcfs", "easy", "conservative", "measy")
 
 
 @click.command()
@@ -197,16 +197,17 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
     Raises:
         HeadwayError: a file cannot be written, or a job did not end.
     """
-    from headway.cli.simulate import RunProgress, make_folder, print_metrics, write_out
+    from headway.cli.simulate import RunProgress, make_folder, of_cpu_use, print_metrics, write_out
     from headway.config import uniform_cluster
     from headway.metrics import summarise
     from headway.sim.experiment import run
+    from headway.sim.world import World
     from headway.traces import transforms, write_workload
 
     make_folder(out)
     log = transforms.with_load(synthetic_log(seed), LOAD, SLOTS_SIMULATED)
     bags = transforms.due_dates(transforms.priorities_by_user(transforms.as_bags(log)), factor=4.0)
-    nodes = uniform_cluster(SLOTS_SIMULATED)
+    nodes, world = uniform_cluster(SLOTS_SIMULATED), World(cpu="drawn")
     for file, workload, policies, kind in (
         ("bags.csv", bags, BAG_POLICIES, "bags of tasks with due dates and priorities"),
         ("rigid.swf", log, RIGID_POLICIES, "rigid jobs, which need all their slots at once"),
@@ -217,13 +218,15 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
         schedules = {}
         for policy in policies:
             with RunProgress(policy) as progress:
-                schedules[policy] = run(workload, nodes, policy, record=True, progress=progress)
+                schedules[policy] = run(workload, nodes, policy, world=world, record=True, progress=progress)
         spent = time.perf_counter() - begin
         metrics = {policy: summarise(schedule) for policy, schedule in schedules.items()}
         for policy, measured in metrics.items():
             if measured["jobs_succeeded"] != len(workload):
                 raise HeadwayError(f"under {policy} only {measured['jobs_succeeded']} of {len(workload)} jobs ended")
         print_metrics(metrics, schedules)
+        if any(schedule.alone is not None for schedule in schedules.values()):
+            tell(of_cpu_use(workload, world))
         write_out(out / Path(file).stem, schedules, metrics, SLOTS_SIMULATED)
         chosen = " ".join(f"--policy {policy}" for policy in policies)
         tell(

@@ -156,12 +156,12 @@ def simulate(
     else:
         print_metrics(metrics, schedules, within)
         if any(done.alone is not None for done in schedules.values()):
-            click.echo(_of_cpu_use(workload, world))
+            click.echo(of_cpu_use(workload, world))
         for line in written:
             click.echo(line)
 
 
-def _of_cpu_use(workload: Workload, world: World) -> str:
+def of_cpu_use(workload: Workload, world: World) -> str:
     """Whence the CPU use comes that says how fast processes go on two tiers, and whether policies are told."""
     unsaid = int(np.isnan(workload.cpu).sum())
     low, high = world.tiers.cpu
