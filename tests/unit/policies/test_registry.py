@@ -12,7 +12,7 @@ from headway.errors import HeadwayError, InvalidInput
 from headway.model.events import JobSubmitted, NodeJoined
 from headway.model.snapshot import Policy
 from headway.policies import registry
-from headway.policies.backfill import Conservative, Easy, Strict
+from headway.policies.backfill import Easy, Strict
 from headway.policies.heft import Heft
 from headway.policies.lin14 import Deadline, Fill, Priority, Proportion, Workload
 from headway.policies.tiers import TwoTiers
@@ -37,7 +37,7 @@ NAMES = [
         ("keasy", TwoTiers("kill")),
         ("reasy:threshold=1", TwoTiers("wait", threshold=1.0)),
         ("measy:order=due", TwoTiers("migrate", "due")),
-        ("conservative", Conservative()),
+        ("conservative", Easy(depth=math.inf)),
         ("edf", Fill("due")),
         ("priority:reserve=0.25,spare=due", Priority(0.25, "due")),
         ("proportion:spare=priority", Proportion("priority")),
