@@ -76,7 +76,7 @@ class Profile:
         """How many slots, up to `most`, are free from now on for how long: fewer for longer.
 
         >>> Profile([0, 10, 20, 30], [4, 2, 3, 1]).steps(3)
-        [(3, 10), (2, 30), (1, 9223372036854775807)]
+        [(3, 10), (2, 30), (1, 4611686018427387904)]
         """
         found, level = [], most
         for at, free in zip(self.times, self.free, strict=True):
