@@ -7,7 +7,8 @@ submissions, by id; after each event (or after all of an instant) it makes one w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -35,6 +36,7 @@ class Job:
     estimate: int
     due: int
     priority: int
+    rate: float = 1.0
 
 
 @dataclass
@@ -137,45 +139,65 @@ def easy(key: Callable[[Job], object]) -> Pass:
     return decide
 
 
-def conservative(twin: Twin) -> None:
-    """Every job has a promise; when a job has ended each, in order, may move to an earlier one that delays nobody.
+def promising(depth: float, key: Callable[[Job], object]) -> Pass:
+    """The first `depth` that cannot start have a promise; what starts behind them delays none.
+
+    When a job has ended each of them, in order, may move to an earlier start that delays no other. When only jobs came,
+    those alone are looked at, unless they stand among the first and so end the promises of others.
 
     Readings: what has outlasted its estimate is believed to end now, and who is promised its slots waits for it; an
     estimate of nothing counts as one unit; a promise whose time has passed is meant for now; when promises cannot all
     be kept, all are made anew in order.
     """
-    now = twin.now
 
     def length(job: Job) -> int:
         return max(1, job.estimate)
 
-    def taken() -> list[tuple[int, int, int]]:
+    def taken(twin: Twin) -> list[tuple[int, int, int]]:
         """From when until when how many slots are taken."""
+        now = twin.now
         by_running = [(now, twin.start[job.id] + length(job), job.width) for job in twin.running]
         promised = [(max(now, twin.promise[job.id]), job) for job in twin.queue if job.id in twin.promise]
         return by_running + [(begin, begin + length(job), job.width) for begin, job in promised]
 
-    def can_all_be_kept() -> bool:
-        holds = [hold for hold in taken() if hold[1] > now]
+    def can_all_be_kept(twin: Twin) -> bool:
+        holds = [hold for hold in taken(twin) if hold[1] > twin.now]
         return all(sum(w for begin, until, w in holds if begin <= at < until) <= twin.slots for at, _, _ in holds)
 
-    def fits(job: Job, begin: int, others: list[tuple[int, int, int]]) -> bool:
-        end = begin + length(job)
+    def fits(twin: Twin, job: Job, begin: int) -> bool:
+        others, end = taken(twin), begin + length(job)
         for at in [begin, *(start for start, _, _ in others if begin < start < end)]:
             if job.width > twin.slots - sum(width for start, until, width in others if start <= at < until):
                 return False
         return True
 
-    if twin.came is None and not can_all_be_kept():
-        twin.promise.clear()
-    for job in twin.in_order(lambda job: 0) if twin.came is None else twin.came:
-        twin.promise.pop(job.id, None)
-        others = taken()
-        begin = min(at for at in [now, *(until for _, until, _ in others)] if at >= now and fits(job, at, others))
-        if begin == now and job.width <= twin.free:
-            twin.begin(job)
-        else:
-            twin.promise[job.id] = begin
+    def decide(twin: Twin) -> None:
+        now, queue, came = twin.now, twin.in_order(key), twin.came
+        first = [job for place, job in enumerate(queue) if place < depth]
+        if came is not None and len(queue) > depth and any(job in first for job in came):
+            came = None
+        for job in queue:
+            if job not in first:
+                twin.promise.pop(job.id, None)
+        if came is None and not can_all_be_kept(twin):
+            twin.promise.clear()
+        waiting = 0 if came is None else len(set(twin.promise) & {job.id for job in queue})
+        for job in queue:
+            if came is not None and job not in came:
+                continue
+            if waiting >= depth:
+                begin = now if fits(twin, job, now) else FOREVER
+            else:
+                twin.promise.pop(job.id, None)
+                ends = (until for _, until, _ in taken(twin))
+                begin = min(at for at in [now, *ends] if at >= now and fits(twin, job, at))
+            if begin == now and job.width <= twin.free:
+                twin.begin(job)
+            elif waiting < depth:
+                twin.promise[job.id] = begin
+                waiting += 1
+
+    return decide
 
 
 def release(job: Job) -> int:
@@ -196,6 +218,10 @@ def due(job: Job) -> int:
 
 def priority(job: Job) -> int:
     return -job.priority
+
+
+def weighted(job: Job) -> float:
+    return -job.rate / (max(1, job.estimate) * job.width)
 
 
 def draw(seed: int, *, overruns: bool) -> tuple[list[Job], int]:
@@ -220,6 +246,7 @@ def draw(seed: int, *, overruns: bool) -> tuple[list[Job], int]:
                 estimate=estimate,
                 due=at + chance.randint(-1, 3),
                 priority=chance.randint(0, 2),
+                rate=chance.choice([0.0, 1.0, 1.0, 5.0]),
             )
         )
     return jobs, slots
@@ -230,7 +257,7 @@ def columns(jobs: list[Job]) -> Workload:
         kind=[Kind.RIGID] * len(jobs),
         **{
             name: [getattr(job, name) for job in jobs]
-            for name in ("release", "width", "runtime", "estimate", "due", "priority")
+            for name in ("release", "width", "runtime", "estimate", "due", "priority", "rate")
         },
     )
 
@@ -261,10 +288,17 @@ CASES = [
     ("easy:order=widest", easy(widest)),
     ("easy:order=due", easy(due)),
     ("easy:order=priority", easy(priority)),
-    ("conservative", conservative),
+    ("easy:order=weighted", easy(weighted)),
+    ("easy:depth=2", promising(2, release)),
+    ("conservative", promising(inf, release)),
+    ("fcfs:order=widest", strict(widest)),
+    ("easy:depth=0,order=due", promising(0, due)),
+    ("easy:depth=2,order=shortest", promising(2, shortest)),
+    ("easy:depth=3,order=weighted", promising(3, weighted)),
+    ("easy:depth=inf,order=priority", promising(inf, priority)),
 ]
-ONCE = [(f"{name}{',' if ':' in name else ':'}per_instant=true", decide) for name, decide in (*CASES[:4], CASES[-1])]
-OFTEN = {"easy", "conservative", "fcfs", "easy:per_instant=true"}
+ONCE = [(f"{name}{',' if ':' in name else ':'}per_instant=true", decide) for name, decide in CASES]
+OFTEN = {"easy", "conservative", "fcfs", "easy:depth=2", "easy:per_instant=true"}
 
 
 @pytest.mark.parametrize("overruns", [False, True], ids=["cut", "overruns"])
@@ -300,7 +334,8 @@ def test_real_jobs_start_when_the_twin_starts_them(
     for policy, decide, many in (
         ("easy", easy(release), 600),
         ("fcfs", strict(release), 600),
-        ("conservative", conservative, 150),
+        ("conservative", promising(inf, release), 150),
+        ("easy:depth=4", promising(4, release), 150),
     ):
         piece = log.take(slice(begin, begin + many))
         columns = zip(piece.release, piece.width, piece.runtime, piece.estimate, strict=True)
@@ -310,6 +345,50 @@ def test_real_jobs_start_when_the_twin_starts_them(
         ours.run()
         assert ours.start == [twin.start[job.id] for job in jobs], policy
         assert any(twin.start[job.id] > job.release for job in jobs), f"{policy}: nobody waits in this piece"
+
+
+def test_with_one_promise_it_is_easy() -> None:
+    """One twin beside the other, while estimates hold and none is of nothing."""
+    for seed in range(300):
+        jobs, slots = draw(seed, overruns=False)
+        jobs = [replace(job, runtime=job.runtime + 1, estimate=job.estimate + 1) for job in jobs]
+        one, other = run(jobs, slots, promising(1, release)), run(jobs, slots, easy(release))
+        assert one.start == other.start, f"seed {seed}"
+
+
+@pytest.mark.parametrize("policy", ["easy:depth=2", "easy:depth=3", "conservative:order=shortest"])
+def test_a_promise_is_never_put_off(policy: str) -> None:
+    """While estimates hold, and as long as nobody comes before those who have one."""
+    promised = 0
+    for seed in range(200):
+        jobs, slots = draw(seed, overruns=False)
+        promises: dict[int, int] = {}
+
+        def audit(scheduler: Scheduler, promises: dict[int, int] = promises, seed: int = seed) -> None:
+            for job in scheduler.state.promised.values():
+                at = job.promise
+                assert at is not None
+                assert at <= promises.get(job.id, FOREVER), f"seed {seed}: job {job.id} is promised a later start"
+                promises[job.id] = at
+
+        ours = headway(jobs, slots, policy, audit)
+        assert all(ours.start[job] <= at for job, at in promises.items()), f"seed {seed}: a promise was broken"
+        promised += len(promises)
+    assert promised > 200
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_so_many_are_promised_a_start_and_no_more(depth: int) -> None:
+    """Also where newcomers stand before those who had a promise: these have it no more."""
+    for seed in range(100):
+        jobs, slots = draw(seed, overruns=True)
+
+        def audit(scheduler: Scheduler, seed: int = seed) -> None:
+            state = scheduler.state
+            first = sorted(state.waiting, key=lambda job: (job.estimate, job.order))[:depth]
+            assert sorted(state.promised) == sorted(job.id for job in first), f"seed {seed}"
+
+        headway(jobs, slots, f"easy:depth={depth},order=shortest", audit)
 
 
 def test_conservative_promises_everybody_and_never_later() -> None:

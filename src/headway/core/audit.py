@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headway.core import lifecycle
-from headway.core.state import State, by_order
+from headway.core.state import State
 from headway.model.job import Kind
+from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
 from headway.model.snapshot import AttemptView
 from headway.model.tier import Tier
@@ -71,7 +72,12 @@ def check(state: State) -> None:
     held_back = {job.id for job in state.jobs.values() if job.release > state.now}
     assert held_back <= {job_id for _, job_id in state.release_queue}, "release queue"
     waiting = [job for job in state.jobs.values() if job.ready and job.id not in held_back]
-    assert sorted(waiting, key=by_order) == state.waiting, "waiting"
+    assert state.waiting is state.queues[by_order], "waiting is a queue of its own"
+    for key, queue in state.queues.items():
+        assert sorted(waiting, key=key) == queue, f"waiting by {key}"
+        queue.check()
+    promised = {job.id: job for job in state.jobs.values() if job.promise is not None}
+    assert promised == state.promised, "promised"
     up = exists = NO_SLOTS
     for node in state.nodes.values():
         assert not exists & node.slots, f"slots of node {node.spec.name}"

@@ -53,15 +53,15 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
     job = state.jobs.get(event.job)
     if job is None:
         return False
-    present = job.release <= state.now and not job.cancelled
-    if present:
-        state.unrank(job)
+    indexes = state.indexes_of(job)
+    for index in indexes:
+        index.discard(job)
     if event.priority is not None:
         job.priority = event.priority
     if event.due is not None:
         job.due = event.due
-    if present:
-        state.rank(job)
+    for index in indexes:
+        index.add(job)
     state.look_at_everything()
     return True
 

@@ -285,7 +285,8 @@ def restore_job(state: State, record: JobRecord) -> None:
     job.ready = 0 if record.cancelled else job.tasks - job.fresh + len(job.again)
     if record.unfinished is None:
         job.unfinished = job.ready + len(attempted) + sum(1 for missing in job.missing if missing)
-    job.promise, job.ended, job.spent = record.promise, record.ended, record.spent
+    state.promise(job, record.promise)
+    job.ended, job.spent = record.ended, record.spent
     job.failed, job.cancelled = record.failed, record.cancelled
     job.tries, job.failures, job.losses = dict(record.tries), dict(record.failures), dict(record.losses)
     job.kept, job.lost, job.kills, job.moves = dict(record.kept), record.lost, record.kills, record.moves

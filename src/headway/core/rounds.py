@@ -59,7 +59,7 @@ def carry_out(state: State, plan: Plan, refusals: Counter[str]) -> None:
     for promised_to, start in promised.items():
         job = state.jobs.get(promised_to)
         if job is not None and not job.attempts:
-            job.promise = start if start < NEVER else None
+            state.promise(job, start if start < NEVER else None)
 
 
 def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) -> None:

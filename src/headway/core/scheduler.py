@@ -355,9 +355,9 @@ class Scheduler:
         self._per_instant = self._policy.per_instant
         state = self.state
         state.task_rounds = self._policy.task_rounds
-        state.orders.clear()
+        state.forget_orders()
         for job in state.jobs.values():
-            job.promise = None
+            state.promise(job, None)
             state.give_up(job, job.held)  # what runs, runs on; who gets its slots is the new policy's to say
         state.look_at_everything()
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from headway.core import lifecycle
 from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Settle, Suspend
@@ -14,11 +13,11 @@ from headway.model.events import Outcome
 from headway.model.instant import LONGEST, NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import SlotStatus
+from headway.model.queue import Queue, by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
 from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes, Snapshot
 from headway.model.tier import Tier
 
-by_order = attrgetter("order")
 _by_task = attrgetter("task")
 
 # Names of their own, for a member of an enumeration is slow to find.
@@ -119,15 +118,20 @@ class State(Snapshot):
 
     def rank(self, job: JobView) -> None:
         """Put a job in its place in every order that was asked for."""
-        for key, ranked in self.orders.items():
-            insort(ranked, job, key=key)
+        for ranked in self.orders.values():
+            ranked.add(job)
 
     def unrank(self, job: JobView) -> None:
-        """Take a job out of every order, before a term changes or when it is cancelled or done."""
-        for key, ranked in self.orders.items():
-            place = bisect_left(ranked, key(job), key=key)
-            if place < len(ranked) and ranked[place] is job:
-                del ranked[place]
+        """Take a job out of every order when it is cancelled or done."""
+        for ranked in self.orders.values():
+            ranked.discard(job)
+
+    def indexes_of(self, job: JobView) -> list[Queue]:
+        """Every order and queue in which a job stands: it leaves them before a term changes and then returns."""
+        if job.release > self.now:
+            return []
+        orders = [] if job.cancelled else self.orders.values()
+        return [*orders, *(self.queues.values() if job.ready else ())]
 
     def release_due_jobs(self) -> None:
         """Let every job wait whose release date has come."""
@@ -155,18 +159,25 @@ class State(Snapshot):
 
     def wait(self, job: JobView) -> None:
         """Put a job with ready tasks in its place among those that wait."""
-        waiting = self.waiting
-        if not waiting or waiting[-1].order < job.order:
-            waiting.append(job)
-        else:
-            insort(waiting, job, key=by_order)
+        for queue in self.queues.values():
+            queue.add(job)
 
     def _wait_no_more(self, job: JobView) -> None:
-        waiting = self.waiting
-        if waiting[0] is job:
-            del waiting[0]
+        for queue in self.queues.values():
+            queue.discard(job)
+
+    def forget_orders(self) -> None:
+        """Nobody asks any more for the orders and queues that are kept up to date."""
+        self.orders.clear()
+        self.queues = {by_order: self.waiting}
+
+    def promise(self, job: JobView, start: Instant | None) -> None:
+        """A job is promised this start, or none any more."""
+        job.promise = start
+        if start is None:
+            self.promised.pop(job.id, None)
         else:
-            del waiting[bisect_left(waiting, job.order, key=by_order)]
+            self.promised[job.id] = job
 
     def drop_ready_tasks(self, job: JobView) -> None:
         """Nothing more of the job shall start (it was cancelled); slots it holds and does not use return."""
@@ -227,7 +238,8 @@ class State(Snapshot):
         expected_end = self.now + job.estimate if plain else self._expected_end(job, task, slots)
         attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed, tier, seats)
         job.attempts[task] = attempt
-        job.promise = None
+        if job.promise is not None:
+            self.promise(job, None)
         if tier is FOREGROUND:
             insort(self.running, (expected_end, job.id, task, attempt))
             self.busy |= slots
@@ -376,16 +388,16 @@ class State(Snapshot):
         job.observed.add(took if node.speed == 1.0 else min(round(took * node.speed), LONGEST))
         if job.observed.mean == job.estimate:
             return
-        before = [] if job.cancelled else [(key, key(job)) for key in self.orders]
-        job.estimate = job.observed.mean
-        for key, was in before:
-            if key(job) != was:
-                self._move(self.orders[key], job, key, was)
-
-    def _move(self, ranked: list[JobView], job: JobView, key: Callable[[JobView], Any], was: Any) -> None:
-        """Bring a job to its new place in an order in which it still stands by the key it had."""
-        del ranked[bisect_left(ranked, was, key=lambda other: was if other is job else key(other))]
-        insort(ranked, job, key=key)
+        before = [(index, index.key(job)) for index in self.indexes_of(job)]
+        was, job.estimate = job.estimate, job.observed.mean
+        moving = [index for index, key in before if index.key(job) != key]
+        if moving:
+            job.estimate = was
+            for index in moving:
+                index.discard(job)
+            job.estimate = job.observed.mean
+            for index in moving:
+                index.add(job)
 
     def _lose_work(self, attempt: AttemptView, outcome: Outcome) -> None:
         """Count the work of an attempt that is to be redone, and keep what is in its last checkpoint."""
@@ -474,6 +486,8 @@ class State(Snapshot):
             del self.jobs[job.id]
             if self.orders and not job.cancelled:
                 self.unrank(job)
+            if job.promise is not None:
+                self.promise(job, None)
             self.actions.append(Conclude(job.id, final))
             self.look_at_everything()
 

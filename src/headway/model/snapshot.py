@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
+from headway.model.queue import Key, Queue, by_order
 from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
 from headway.model.tier import Tier
 
@@ -342,6 +343,7 @@ class Snapshot:
         jobs: every unfinished job in the system whose release date has come, or not, by id, in order of submission.
         waiting: released jobs with ready tasks, in order of `(release, id)`. A bag that runs in part is among them as
             long as it has ready tasks.
+        promised: the waiting jobs that are promised a start, by id.
         running: what runs in the foreground, as `(expected end, job id, task, attempt)`, soonest end first.
         background: what runs in the background, in order of jobs, then tasks.
         behind: slots whose background place is taken.
@@ -359,6 +361,7 @@ class Snapshot:
             cannot, except in the background on `opened`.
         opened: background places that have become free since this policy's last round, where `arrived` is not None.
         orders: the lists of `in_order` that were asked for, kept up to date by the core.
+        queues: the same of `waiting_by`; `waiting` is one of them.
         recording: whether somebody asked why jobs wait.
     """
 
@@ -375,6 +378,8 @@ class Snapshot:
         "opened",
         "orders",
         "owners",
+        "promised",
+        "queues",
         "recording",
         "running",
         "slot_nodes",
@@ -387,7 +392,8 @@ class Snapshot:
     def __init__(self) -> None:
         self.now: Instant = 0
         self.jobs: dict[JobId, JobView] = {}
-        self.waiting: list[JobView] = []
+        self.waiting = Queue(by_order)
+        self.promised: dict[JobId, JobView] = {}
         self.running: list[tuple[Instant, JobId, int, AttemptView]] = []
         self.background: list[AttemptView] = []
         self.behind: Slots = NO_SLOTS
@@ -402,10 +408,11 @@ class Snapshot:
         self.slot_nodes: list[NodeView] = []
         self.uniform = True
         self.arrived: list[JobView] | None = None
-        self.orders: dict[Callable[[JobView], Any], list[JobView]] = {}
+        self.orders: dict[Key, Queue] = {}
+        self.queues: dict[Key, Queue] = {by_order: self.waiting}
         self.recording = False
 
-    def in_order(self, key: Callable[[JobView], Any]) -> list[JobView]:
+    def in_order(self, key: Key) -> Queue:
         """The jobs whose release date has come and that are not cancelled, by a key; to be read only.
 
         Sorted when it is first asked for, and from then on an index like the others, so that a round does not pay for
@@ -415,8 +422,15 @@ class Snapshot:
         ranked = self.orders.get(key)
         if ranked is None:
             present = (job for job in self.jobs.values() if job.release <= self.now and not job.cancelled)
-            ranked = self.orders[key] = sorted(present, key=key)
+            ranked = self.orders[key] = Queue(key, present)
         return ranked
+
+    def waiting_by(self, key: Key) -> Queue:
+        """The jobs of `waiting` by another key; as in `in_order`, an index from when it is first asked for."""
+        queue = self.queues.get(key)
+        if queue is None:
+            queue = self.queues[key] = Queue(key, self.waiting)
+        return queue
 
     def attempts(self) -> Iterator[AttemptView]:
         """Every attempt that was launched and has not ended, also those queued behind another."""

@@ -1,20 +1,24 @@
-"""Queues of rigid jobs: strict order, EASY backfilling, conservative backfilling.
+"""Queues of rigid jobs: strict order, and backfilling beside as many promises as wanted.
 
 Bags and workflows may stand in the same queues: each of their ready tasks counts as a small job of its own.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import merge
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
+from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
+from headway.model.queue import SHORT, Queue
 from headway.model.slots import Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
-from headway.policies.order import ordered, require_order
+from headway.policies.order import ORDERS, require_order
 from headway.policies.place import ready_tasks, room_for
 from headway.policies.profile import Profile
 
@@ -26,114 +30,115 @@ WORKFLOW: Final = Kind.WORKFLOW
 
 @dataclass(frozen=True, slots=True)
 class Easy:
-    """EASY backfilling: a later job may start early if that does not delay the first one that waits.
+    """EASY backfilling: a later job may start early if that does not delay the first ones that wait.
 
-    After each event: start jobs from the head of the queue while they fit. The shadow time is the earliest time by
-    estimates at which the head then fits; extra slots are those free then minus the head's. Of the rest, in order, what
-    fits now starts if it ends by the shadow time by its estimate, or needs no more than the extra slots, which it then
-    uses up.
+    After each event jobs start from the head of the queue while they fit. The first `depth` that cannot start are
+    promised a start, as early as what runs and the other promises leave by estimates. Of the rest, in order, what fits
+    now starts if it delays no promise.
+
+    A promise lasts as long as the job is among the first `depth` of the queue, and while estimates hold it is never put
+    off: when slots become free before their time each job in order moves to the earliest start that the promises of all
+    others leave (compression). When promises cannot all be kept, because jobs outlast their estimates or slots went
+    down, all are made anew, in order.
+
+    With one promise there is nothing to weigh: it is the shadow time, the earliest at which the head fits, and what
+    starts beside it ends by then, or takes no more than the slots that are extra then, which it uses up.
 
     Args:
-        order: release, shortest, widest, due or priority.
+        order: release, shortest, widest, weighted, due or priority.
+        depth: how many jobs are promised a start. 0: none (greedy), 1: EASY, inf: all (conservative).
         per_instant: one pass for all events of an instant, instead of one after each event.
 
-    Source: Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; the wording of MEASY14.
+    Raises:
+        InvalidInput: the depth is negative or no whole number, or there is no such order.
+
+    Source: Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995, in the wording of MEASY14; many promises: Mu'alem and
+    Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
+    backfilling", IEEE TPDS 12(6), 2001.
     """
 
     order: str = "release"
+    depth: float = 1.0
     per_instant: bool = False
     task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        if not (self.depth >= 0 and (self.depth == math.inf or self.depth == int(self.depth))):
+            raise InvalidInput("depth", self.depth, "0, 1, 2, ... or inf", hint="1 is EASY, inf is conservative.")
         require_order(self.order)
 
     def __call__(self, view: Snapshot) -> Plan:
-        plan = view.plan()
-        queue = view.waiting
-        newcomers = view.arrived
-        if self.order != "release":
-            queue = ordered(queue, self.order)
-        elif newcomers is not None and len(newcomers) < len(queue):
+        plan, queue = view.plan(), queue_of(view, self.order)
+        if self.depth != 1:
+            return self._promise_many(view, plan, queue)
+        free, newcomers = view.free, view.arrived
+        if newcomers is not None and queue and queue[0] not in newcomers:
             # Nothing has happened but that jobs came: the head still waits, and what could not start before it cannot
             # now, because the shadow time is the same and has come nearer.
-            room = count(view.free)
-            if any(job.width <= room for job in newcomers):
-                head = queue[0]
-                self._backfill(view, plan, head, slots_needed(view, head), newcomers, 0, view.free, [])
+            room = free.bit_count()
+            for job in newcomers:
+                if job.width <= room:
+                    gap = _shadow(view, plan, queue[0], slots_needed(view, queue[0]), free, [])
+                    backfill(view, plan, queue, newcomers, free, gap)
+                    break
             return plan
-        free = view.free
-        started: list[tuple[Instant, int]] = []
+        started: list[Started] = []
         for position, job in enumerate(queue):
             free, needed = start(view, plan, job, free, started)
             if needed:
-                self._backfill(view, plan, job, needed, queue, position + 1, free, started)
+                if len(view.promised) > (job.promise is not None):
+                    _withdraw(view, plan, queue[: position + 1])
+                gap = _shadow(view, plan, job, needed, free, started)
+                backfill(view, plan, queue, position + 1, free, gap)
                 break
         return plan
 
-    def _backfill(
-        self,
-        view: Snapshot,
-        plan: Plan,
-        head: JobView,
-        needed: int,
-        queue: list[JobView],
-        position: int,
-        free: Slots,
-        started: list[tuple[Instant, int]],
-    ) -> None:
-        """Promise the head its shadow time; start what fits beside it from `position` of the queue on."""
-        room = count(free)
-        shadow, extra = shadow_of(view, started, room, needed)
-        limit, uniform, recording = shadow - view.now, view.uniform, plan.recording
-        if shadow < NEVER and (shadow != head.promise or recording):
-            plan.promise(head.id, shadow, needed)
-        if recording:
-            plan.pass_over(head.id, Reason.NO_ROOM_NOW if shadow < NEVER else Reason.NEVER_FITS)
-        elif not room:
-            return
-        for job in queue[position:] if position else queue:
-            width = job.width
-            if width > room:
-                if recording:
-                    plan.pass_over(job.id, Reason.NO_ROOM_NOW)
-            elif job.kind is not RIGID:
-                free, extra = self._backfill_tasks(view, plan, job, free, extra, limit)
-                room = count(free)
-            else:
-                estimate = job.estimate if uniform else view.time_of(job, 0, lowest(free, width))
-                if estimate > limit:
-                    if width > extra:
-                        if recording:
-                            plan.pass_over(job.id, Reason.WOULD_DELAY)
-                        continue
-                    extra -= width
-                slots = lowest(free, width)
+    def _promise_many(self, view: Snapshot, plan: Plan, queue: Queue) -> Plan:
+        """The same beside any number of promises."""
+        now, free = view.now, view.free
+        front = queue if self.depth >= len(queue) else queue[: int(self.depth)]
+        kept = [job for job in front if job.promise is not None]
+        newcomers = view.arrived
+        if newcomers is not None and len(front) < len(queue) and not set(newcomers).isdisjoint(front):
+            newcomers = None  # they have taken the place of jobs whose promises end
+        profile = Profile.build(now, count(free), _future(view, kept))
+        anew = newcomers is None and min(profile.free) < 0
+        if anew:
+            profile = Profile.build(now, count(free), _future(view, []))
+        blocked = [] if newcomers is None else list(kept)
+        looked = 0
+        for job in queue if newcomers is None else [job for job in front if job.promise is None]:
+            if len(blocked) >= self.depth:
+                break
+            looked += 1
+            wanted, length = _claim(view, job)
+            if job.promise is not None and looked <= self.depth and not anew:
+                profile.take(max(now, job.promise), length, -wanted)
+            if job.kind is not RIGID:
+                free, task = start_tasks(view, plan, job, free, profile)
+                if task is None:
+                    continue
+                wanted, length = _claim(view, job, task)
+            begin = profile.earliest(wanted, length, now)
+            if begin < NEVER:
+                profile.take(begin, length, wanted)
+            if begin == now and job.kind is RIGID and wanted <= count(free):
+                slots = lowest(free, wanted)
                 plan.hold(job.id, slots)
                 free ^= slots
-                room -= width
-                if not room and not recording:
-                    return
-
-    def _backfill_tasks(
-        self, view: Snapshot, plan: Plan, job: JobView, free: Slots, extra: int, limit: Duration
-    ) -> tuple[Slots, int]:
-        """Start ready tasks of a bag or workflow beside a promise; what stays free, and what stays extra."""
-        placed, alike = False, job.kind is BAG and not job.mean_size
-        for task in ready_tasks(job, count(free) if alike else job.ready):
-            slots = room_for(view, job, task, free)
-            late = slots and view.time_of(job, task, slots) > limit
-            if not slots or (late and count(slots) > extra):
-                if alike:
-                    break
                 continue
-            if late:
-                extra -= count(slots)
-            plan.place(job.id, task, slots)
-            free &= ~slots
-            placed = True
-        if not placed:
-            plan.pass_over(job.id, Reason.WOULD_DELAY)
-        return free, extra
+            blocked.append(job)
+            _promise(plan, job, begin, wanted, Reason.NO_ROOM_NOW if wanted > count(free) else Reason.WOULD_DELAY)
+        if len(view.promised) > len(kept):
+            _withdraw(view, plan, [*front, *blocked])
+        if newcomers is None or len(front) < len(queue):
+            backfill(view, plan, queue, looked if newcomers is None else newcomers, free, profile)
+        return plan
+
+
+def conservative(order: str = "release", per_instant: bool = False) -> Easy:
+    """Conservative backfilling: every waiting job is promised a start, while estimates hold never a later one."""
+    return Easy(order, math.inf, per_instant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +146,7 @@ class Strict:
     """A queue without backfilling: jobs start in order, and the first that does not fit holds up the rest.
 
     Args:
-        order: release, shortest, widest, due or priority.
+        order: release, shortest, widest, weighted, due or priority.
         per_instant: one pass for all events of an instant, instead of one after each event.
     """
 
@@ -153,13 +158,10 @@ class Strict:
         require_order(self.order)
 
     def __call__(self, view: Snapshot) -> Plan:
-        plan = view.plan()
-        queue = view.waiting
-        if self.order != "release":
-            queue = ordered(queue, self.order)
-        elif view.arrived is not None and len(view.arrived) < len(queue):
+        plan, queue = view.plan(), queue_of(view, self.order)
+        if view.arrived is not None and queue and queue[0] not in view.arrived:
             return plan  # the head still waits
-        free, started = view.free, list[tuple[Instant, int]]()
+        free, started = view.free, list[Started]()
         for position, job in enumerate(queue):
             free, needed = start(view, plan, job, free, started)
             if needed:
@@ -171,101 +173,91 @@ class Strict:
         return plan
 
 
-@dataclass(frozen=True, slots=True)
-class Conservative:
-    """Conservative backfilling: every waiting job is promised a start, while estimates hold never a later one.
+def queue_of(view: Snapshot, order: str) -> Queue:
+    """The waiting jobs in the named order."""
+    return view.waiting if order == "release" else view.waiting_by(ORDERS[order])
 
-    A new job gets the earliest start that delays nobody. When slots become free before their time, each job in order is
-    moved to the earliest start that the promises of all others leave (compression). When promises cannot all be kept,
-    because jobs outlast their estimates or slots went down, all are made anew, in order.
+
+class Gap(Protocol):
+    """What may start now beside what is promised."""
+
+    def admit(self, width: int, duration: Duration) -> bool:
+        """Whether so many slots may be taken now for so long; if they may, they are taken."""
+        ...
+
+    def steps(self, room: int) -> list[tuple[int, Duration]]:
+        """Up to which width, at most `room`, a job may start that takes how long; see `Queue.fitting`."""
+        ...
+
+
+@dataclass(slots=True)
+class Shadow:
+    """Beside one promise: whatever ends within `limit`, or takes no more than the slots that are `extra` after it."""
+
+    limit: Duration
+    extra: int
+
+    def admit(self, width: int, duration: Duration) -> bool:
+        """As of `Gap`."""
+        if duration > self.limit:
+            if width > self.extra:
+                return False
+            self.extra -= width
+        return True
+
+    def steps(self, room: int) -> list[tuple[int, Duration]]:
+        """As of `Gap`."""
+        return [(room, self.limit), (min(room, self.extra), NEVER)]
+
+
+def backfill(view: Snapshot, plan: Plan, queue: Queue, begin: int | list[JobView], free: Slots, gap: Gap) -> None:
+    """Start what fits in the gap.
 
     Args:
-        per_instant: one pass for all events of an instant, instead of one after each event.
-
-    Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the
-    IBM SP2 with backfilling", IEEE TPDS 12(6), 2001.
+        begin: the place in the queue from which on jobs are looked at; or the jobs themselves.
     """
-
-    per_instant: bool = False
-    task_rounds: ClassVar[bool] = False
-
-    def __call__(self, view: Snapshot) -> Plan:
-        plan, now = view.plan(), view.now
-        free = view.free
-        promised = [job for job in view.waiting if job.promise is not None]
-        moving = view.waiting if view.arrived is None else view.arrived
-        if not moving:
-            return plan
-        profile = Profile.build(now, count(free), _future(view, promised))
-        anew = view.arrived is None and min(profile.free) < 0
-        if anew:
-            profile = Profile.build(now, count(free), _future(view, []))
-        for job in moving:
-            if job.kind is not RIGID:
-                free = self._start_tasks(view, plan, job, free, profile)
-                continue
-            duration = _length(view, job)
-            if job.promise is not None and not anew:
-                profile.take(max(now, job.promise), duration, -job.width)
-            begin = profile.earliest(job.width, duration, now)
-            if begin < NEVER:
-                profile.take(begin, duration, job.width)
-                if begin == now and job.width <= count(free):
-                    slots = lowest(free, job.width)
-                    plan.hold(job.id, slots)
-                    free ^= slots
-                    continue
-                if begin != job.promise:
-                    plan.promise(job.id, begin, job.width)
-                plan.pass_over(job.id, Reason.NO_ROOM_NOW if job.width > count(free) else Reason.WOULD_DELAY, begin)
-            else:
-                if job.promise is not None:  # slots went down
-                    plan.promise(job.id, NEVER, job.width)
-                plan.pass_over(job.id, Reason.NEVER_FITS)
-        return plan
-
-    def _start_tasks(self, view: Snapshot, plan: Plan, job: JobView, free: Slots, profile: Profile) -> Slots:
-        """Start the ready tasks of a bag or workflow that fit now beside every promise; they get no promises."""
-        placed, alike = False, job.kind is BAG and not job.mean_size
-        for task in ready_tasks(job, count(free) if alike else job.ready):
-            slots = room_for(view, job, task, free)
-            duration = max(1, view.time_of(job, task, slots)) if slots else 1
-            if not slots or profile.earliest(count(slots), duration, view.now) != view.now:
-                if alike:
-                    break
-                continue
-            plan.place(job.id, task, slots)
-            profile.take(view.now, duration, count(slots))
-            free &= ~slots
-            placed = True
-        if not placed:
-            plan.pass_over(job.id, Reason.NO_ROOM_NOW if not free else Reason.WOULD_DELAY)
-        return free
+    room, recording, uniform = free.bit_count(), plan.recording, view.uniform
+    steps: list[tuple[int, Duration]] = []
+    if isinstance(begin, list):
+        candidates: Iterable[JobView] = sorted(begin, key=queue.key) if len(begin) > 1 else begin
+    elif recording:
+        candidates = queue[begin:]
+    elif not room:
+        return
+    else:
+        if len(queue) > SHORT:
+            steps = gap.steps(room) if uniform else [(room, NEVER)]
+        candidates = queue.fitting(steps, begin)
+    for job in candidates:
+        width = job.width
+        if width > room:
+            if recording:
+                plan.pass_over(job.id, Reason.NO_ROOM_NOW)
+            continue
+        if job.kind is not RIGID:
+            free, _ = start_tasks(view, plan, job, free, gap)
+            if room == count(free):
+                plan.pass_over(job.id, Reason.WOULD_DELAY)
+        elif gap.admit(width, job.estimate if uniform else view.time_of(job, 0, lowest(free, width))):
+            slots = lowest(free, width)
+            plan.hold(job.id, slots)
+            free ^= slots
+        else:
+            if recording:
+                plan.pass_over(job.id, Reason.WOULD_DELAY)
+            continue
+        room = free.bit_count()
+        if not room and not recording:
+            return
+        if steps:
+            steps[:] = gap.steps(room) if uniform else [(room, NEVER)]
 
 
-def _future(view: Snapshot, promised: list[JobView]) -> list[tuple[Instant, int]]:
-    """When slots become free by estimates, and when promises take and return them.
-
-    What should have ended by now counts as free: whoever is promised its slots waits for it, and keeps the promise.
-    An estimate of nothing counts as a microsecond.
-    """
-    now = view.now
-    changes = [(max(end, attempt.start + 1), count(attempt.slots & view.up)) for end, _, _, attempt in view.running]
-    for job in promised:
-        begin = max(now, job.promise or now)
-        changes.append((begin, -job.width))
-        changes.append((begin + _length(view, job), job.width))
-    return changes
+Started = tuple[Instant, int]
+"""What starts in this round: when it is expected to end, and how many slots it takes."""
 
 
-def _length(view: Snapshot, job: JobView) -> Duration:
-    """How long a promise to a rigid job keeps its slots: its estimate where it runs slowest."""
-    return max(1, job.estimate if view.uniform or not view.up else view.time_of(job, 0, view.up))
-
-
-def start(
-    view: Snapshot, plan: Plan, job: JobView, free: Slots, started: list[tuple[Instant, int]]
-) -> tuple[Slots, int]:
+def start(view: Snapshot, plan: Plan, job: JobView, free: Slots, started: list[Started]) -> tuple[Slots, int]:
     """Start the head of a queue, or those of its ready tasks that fit.
 
     Returns:
@@ -273,24 +265,43 @@ def start(
     """
     if job.kind is RIGID:
         width = job.width
-        if width > count(free):
+        if width > free.bit_count():
             return free, width
         slots = lowest(free, width)
         plan.hold(job.id, slots)
         started.append((view.now + view.time_of(job, 0, slots), width))
         return free ^ slots, 0
-    alike, needed = job.kind is BAG and not job.mean_size, 0
+    free, task = start_tasks(view, plan, job, free, None, started)
+    return free, 0 if task is None else slots_needed(view, job, task)
+
+
+def start_tasks(
+    view: Snapshot,
+    plan: Plan,
+    job: JobView,
+    free: Slots,
+    gap: Gap | None,
+    started: list[Started] | None = None,
+) -> tuple[Slots, int | None]:
+    """Start those ready tasks of a bag or workflow that fit in the gap, if there is one.
+
+    Returns:
+        What stays free, and the first of the tasks that cannot start; None: all start.
+    """
+    blocked, alike = None, job.kind is BAG and not job.mean_size
     for task in ready_tasks(job, count(free) + 1 if alike else job.ready):
         slots = room_for(view, job, task, free)
-        if not slots:
-            needed = needed or slots_needed(view, job, task)
+        duration = view.time_of(job, task, slots) if slots else 0
+        if not slots or (gap is not None and not gap.admit(count(slots), duration)):
+            blocked = task if blocked is None else blocked
             if alike:
                 break
             continue
         plan.place(job.id, task, slots)
-        started.append((view.now + view.time_of(job, task, slots), count(slots)))
+        if started is not None:
+            started.append((view.now + duration, count(slots)))
         free &= ~slots
-    return free, needed
+    return free, blocked
 
 
 def slots_needed(view: Snapshot, job: JobView, task: int | None = None) -> int:
@@ -302,11 +313,11 @@ def slots_needed(view: Snapshot, job: JobView, task: int | None = None) -> int:
     return min(sizes, default=cores)
 
 
-def shadow_of(view: Snapshot, started: list[tuple[Instant, int]], free: int, needed: int) -> tuple[Instant, int]:
+def shadow_of(view: Snapshot, started: list[Started], free: int, needed: int) -> tuple[Instant, int]:
     """The earliest time by estimates at which `needed` slots are free, and how many more are free then.
 
     Args:
-        started: `(expected end, slots)` of what starts in this round, besides what runs.
+        started: what starts in this round, besides what runs.
         free: slots that stay free now.
 
     Returns:
@@ -329,3 +340,50 @@ def shadow_of(view: Snapshot, started: list[tuple[Instant, int]], free: int, nee
             if free >= needed and shadow == NEVER:
                 shadow = end
     return (shadow, free - needed) if shadow < NEVER else (NEVER, 0)
+
+
+def _shadow(view: Snapshot, plan: Plan, head: JobView, needed: int, free: Slots, started: list[Started]) -> Shadow:
+    """Promise the head of the queue its shadow time."""
+    at, extra = shadow_of(view, started, free.bit_count(), needed)
+    if at != head.promise or plan.recording:
+        _promise(plan, head, at, needed, Reason.NO_ROOM_NOW)
+    return Shadow(at - view.now, extra)
+
+
+def _promise(plan: Plan, job: JobView, begin: Instant, slots: int, reason: Reason) -> None:
+    """Promise a job a start, if that is news, and say why it waits."""
+    if begin != (NEVER if job.promise is None else job.promise):
+        plan.promise(job.id, begin, slots)
+    if begin < NEVER:
+        plan.pass_over(job.id, reason, begin)
+    else:
+        plan.pass_over(job.id, Reason.NEVER_FITS)
+
+
+def _withdraw(view: Snapshot, plan: Plan, others: Iterable[JobView]) -> None:
+    """Take back the promises of all but these: jobs have come before those who had them."""
+    for job in sorted(view.promised.keys() - {job.id for job in others}):
+        plan.promise(job, NEVER, 0)
+
+
+def _future(view: Snapshot, promised: Iterable[JobView]) -> list[tuple[Instant, int]]:
+    """When slots become free by estimates, and when promises take and return them.
+
+    What should have ended by now counts as free: whoever is promised its slots waits for it, and keeps the promise.
+    An estimate of nothing counts as a microsecond.
+    """
+    now = view.now
+    changes = [(max(end, attempt.start + 1), count(attempt.slots & view.up)) for end, _, _, attempt in view.running]
+    for job in promised:
+        begin, (wanted, length) = max(now, job.promise or now), _claim(view, job)
+        changes += (begin, -wanted), (begin + length, wanted)
+    return changes
+
+
+def _claim(view: Snapshot, job: JobView, task: int | None = None) -> tuple[int, Duration]:
+    """How many slots a promise keeps, and for how long: where the job, or its next task, runs slowest."""
+    if job.kind is RIGID and view.uniform:
+        return job.width, max(1, job.estimate)
+    next_task = ready_tasks(job, 1)[0] if task is None else task
+    length = view.time_of(job, next_task, view.up) if view.up else job.estimate_of(next_task)
+    return slots_needed(view, job, next_task), max(1, length)

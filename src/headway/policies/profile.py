@@ -64,6 +64,27 @@ class Profile:
         for step in range(first, last):
             self.free[step] -= slots
 
+    def admit(self, slots: int, duration: Duration) -> bool:
+        """Whether so many slots are free from now on for so long; if they are, they are taken."""
+        now = self.times[0]
+        if self.earliest(slots, max(1, duration), now) != now:
+            return False
+        self.take(now, max(1, duration), slots)
+        return True
+
+    def steps(self, most: int) -> list[tuple[int, Duration]]:
+        """How many slots, up to `most`, are free from now on for how long: fewer for longer.
+
+        >>> Profile([0, 10, 20, 30], [4, 2, 3, 1]).steps(3)
+        [(3, 10), (2, 30), (1, 4611686018427387904)]
+        """
+        found, level = [], most
+        for at, free in zip(self.times, self.free, strict=True):
+            if free < level:
+                found.append((level, at - self.times[0]))
+                level = free
+        return [*found, (level, NEVER)]
+
     def _step(self, at: Instant) -> int:
         step = bisect_left(self.times, at)
         if step == len(self.times) or self.times[step] != at:

@@ -20,10 +20,10 @@ GROUP: Final = "headway.policies"
 """Entry point under which a package offers policies: name = a callable that makes one from its parameters."""
 
 BUILT_IN: Final[dict[str, PolicyFactory]] = {
-    "fcfs": partial(backfill.Strict, "release"),
+    "fcfs": backfill.Strict,
     "sjf": partial(backfill.Strict, "shortest"),
     "easy": backfill.Easy,
-    "conservative": backfill.Conservative,
+    "conservative": backfill.conservative,
     "keasy": partial(tiers.TwoTiers, "kill"),
     "reasy": partial(tiers.TwoTiers, "wait"),
     "measy": partial(tiers.TwoTiers, "migrate"),

@@ -12,7 +12,7 @@ from headway.errors import HeadwayError, InvalidInput
 from headway.model.events import JobSubmitted, NodeJoined
 from headway.model.snapshot import Policy
 from headway.policies import registry
-from headway.policies.backfill import Conservative, Easy, Strict
+from headway.policies.backfill import Easy, Strict
 from headway.policies.heft import Heft
 from headway.policies.lin14 import Deadline, Fill, Priority, Proportion, Workload
 from headway.policies.tiers import TwoTiers
@@ -29,6 +29,9 @@ NAMES = [
     [
         ("fcfs", Strict("release")),
         ("sjf", Strict("shortest")),
+        ("fcfs:order=weighted", Strict("weighted")),
+        ("easy:depth=3,order=due", Easy("due", 3)),
+        ("easy:depth=inf", Easy(depth=math.inf)),
         ("fcfs:per_instant=true", Strict("release", per_instant=True)),
         ("easy", Easy()),
         (" easy : order = widest , per_instant=True ", None),
@@ -37,7 +40,7 @@ NAMES = [
         ("keasy", TwoTiers("kill")),
         ("reasy:threshold=1", TwoTiers("wait", threshold=1.0)),
         ("measy:order=due", TwoTiers("migrate", "due")),
-        ("conservative", Conservative()),
+        ("conservative", Easy(depth=math.inf)),
         ("edf", Fill("due")),
         ("priority:reserve=0.25,spare=due", Priority(0.25, "due")),
         ("proportion:spare=priority", Proportion("priority")),
@@ -63,11 +66,22 @@ def test_found_by_text(text: str, policy: Policy | None) -> None:
         ("keasy:moves=wait", "parameter of policy keasy is 'moves'; allowed: order, threshold, per_instant", ""),
         ("", "policy is ''", ""),
         ("zzz", "policy is 'zzz'", ""),
-        ("easy:ordre=due", "parameter of policy easy is 'ordre'; allowed: order, per_instant", "Did you mean order?"),
-        ("fcfs:order=due", "parameter of policy fcfs is 'order'; allowed: per_instant", ""),
+        (
+            "easy:ordre=due",
+            "parameter of policy easy is 'ordre'; allowed: order, depth, per_instant",
+            "Did you mean order?",
+        ),
+        ("sjf:order=due", "parameter of policy sjf is 'order'; allowed: per_instant", ""),
         ("easy:order", "parameter of policy easy is 'order'; allowed: order=VALUE", ""),
         ("easy:order=due,order=due", "parameter of policy easy is 'order=due'; allowed: order once", ""),
-        ("easy:order=duee", "order is 'duee'; allowed: release, shortest, widest, due, priority", ""),
+        (
+            "easy:order=duee",
+            "order is 'duee'; allowed: release, shortest, widest, weighted, due, priority",
+            "Did you mean due?",
+        ),
+        ("easy:depth=-1", "depth is -1.0; allowed: 0, 1, 2, ... or inf", "1 is EASY, inf is conservative."),
+        ("easy:depth=1.5", "depth is 1.5; allowed: 0, 1, 2, ... or inf", "1 is EASY, inf is conservative."),
+        ("easy:depth=deep", "depth of policy easy is 'deep'; allowed: a number", ""),
         ("easy:per_instant=1", "per_instant of policy easy is '1'; allowed: true or false", ""),
         ("workload:period=soon", "period of policy workload is 'soon'; allowed: a number", ""),
         ("priority:emergency=nan", "emergency of policy priority is 'nan'; allowed: a number", ""),
@@ -85,11 +99,11 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
     offers = {offer.name: offer for offer in registry.installed()}
     assert [name for name in offers if name in NAMES] == NAMES == sorted(registry.BUILT_IN)
     assert {name: [(known.name, known.default) for known in offers[name].parameters] for name in NAMES} == {
-        "conservative": [("per_instant", False)],
+        "conservative": [("order", "release"), ("per_instant", False)],
         "deadline": [("spare", "due"), ("caution", 0.0), ("emergency", math.inf), ("per_instant", True)],
-        "easy": [("order", "release"), ("per_instant", False)],
+        "easy": [("order", "release"), ("depth", 1.0), ("per_instant", False)],
         "edf": [("per_instant", True)],
-        "fcfs": [("per_instant", False)],
+        "fcfs": [("order", "release"), ("per_instant", False)],
         "heft": [("per_instant", True)],
         "keasy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],
         "measy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],

@@ -1,0 +1,167 @@
+"""Jobs in an order of choice, so that those that could start are found without a look at each."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from headway.model.instant import Duration
+from headway.model.job import Kind
+
+if TYPE_CHECKING:
+    from headway.model.snapshot import JobView
+
+Key: TypeAlias = "Callable[[JobView], Any]"
+"""By what jobs are sorted. It ends in `JobView.order`, so that no two jobs have the same."""
+
+Steps: TypeAlias = Sequence[tuple[int, Duration]]
+"""What may start now: a job no wider than one of these widths and no longer than the time that goes with it."""
+
+by_order: Final = attrgetter("order")
+"""First come, first served."""
+
+BLOCK: Final = 128
+"""Jobs of a block when it is cut."""
+
+SHORT: Final = 2 * BLOCK
+"""So many jobs are looked through as fast as they are sifted."""
+
+
+class Queue(list["JobView"]):
+    """Jobs sorted by a key: a list to read, changed by `add` and `discard` alone.
+
+    Once it is sifted, a long queue is also kept in blocks of some `BLOCK` jobs. Of each block its *stairs* are known:
+    widths, rising, and how short the shortest job is that is no wider. So a block with no job that fits is seen to have
+    none, whatever else it holds, and finding the few that could start among 10,000 takes a hundred such looks.
+
+    Args:
+        key: what it is sorted by; a job's key may change only while the job is not in the queue.
+        jobs: in any order.
+    """
+
+    __slots__ = ("_blocks", "_stairs", "key")
+
+    def __init__(self, key: Key, jobs: Iterable[JobView] = ()) -> None:
+        super().__init__(sorted(jobs, key=key))
+        self.key = key
+        self._blocks: list[list[JobView]] = []
+        self._stairs: list[tuple[list[int], list[Duration]] | None] = []  # None: to be worked out when it is read
+
+    def add(self, job: JobView) -> None:
+        """Put a job that is not there in its place."""
+        key = self.key
+        if not self or key(self[-1]) < key(job):
+            self.append(job)
+        else:
+            insort(self, job, key=key)
+        if self._blocks:
+            self._add_to_block(job)
+
+    def discard(self, job: JobView) -> None:
+        """Take a job out, if it is there."""
+        place = 0 if self and self[0] is job else bisect_left(self, self.key(job), key=self.key)
+        if place == len(self) or self[place] is not job:
+            return
+        del self[place]
+        if self._blocks:
+            self._drop_from_block(job)
+
+    def fitting(self, steps: Steps, begin: int = 0) -> Iterable[JobView]:
+        """The jobs that could start, in order: every one that fits the steps, and others, so look at each.
+
+        Args:
+            steps: the list may be changed for the worse while the jobs are read; those to come are held to what it
+                says then.
+            begin: the place of the first job that counts.
+        """
+        if len(self) <= SHORT:
+            return self[begin:] if begin else self
+        return self._sift(steps, begin)
+
+    def check(self) -> None:
+        """Derive the blocks anew and compare.
+
+        Raises:
+            AssertionError: they disagree with the list.
+        """
+        assert not self._blocks or [job for block in self._blocks for job in block] == self, "blocks of a queue"
+        for block, stairs in zip(self._blocks, self._stairs, strict=True):
+            assert stairs is None or stairs == _stairs(block), "stairs of a block"
+
+    def _sift(self, steps: Steps, begin: int) -> Iterator[JobView]:
+        if not self._blocks:
+            self._blocks = [self[first : first + BLOCK] for first in range(0, len(self), BLOCK)]
+            self._stairs = [None] * len(self._blocks)
+        for number, block in enumerate(self._blocks):
+            if begin >= len(block):
+                begin -= len(block)
+                continue
+            stairs = self._stairs[number]
+            if stairs is None:
+                stairs = self._stairs[number] = _stairs(block)
+            widths, lengths = stairs
+            for width, duration in steps:
+                step = bisect_right(widths, width)
+                if step and lengths[step - 1] <= duration:
+                    yield from block[begin:] if begin else block
+                    break
+            begin = 0
+
+    def _block_of(self, job: JobView) -> int:
+        """Which block holds a job, or is to hold it."""
+        key = self.key
+        return min(bisect_left(self._blocks, key(job), key=lambda block: key(block[-1])), len(self._blocks) - 1)
+
+    def _add_to_block(self, job: JobView) -> None:
+        number = self._block_of(job)
+        block, stairs = self._blocks[number], self._stairs[number]
+        insort(block, job, key=self.key)
+        if len(block) > SHORT:
+            self._blocks[number : number + 1] = block[:BLOCK], block[BLOCK:]
+            self._stairs[number : number + 1] = None, None
+        elif stairs is not None:
+            widths, lengths = stairs
+            step = bisect_right(widths, job.width)
+            if not step or lengths[step - 1] > _length(job):
+                self._stairs[number] = None
+
+    def _drop_from_block(self, job: JobView) -> None:
+        if len(self) < BLOCK:
+            self._blocks, self._stairs = [], []
+            return
+        number = self._block_of(job)
+        block, stairs = self._blocks[number], self._stairs[number]
+        del block[bisect_left(block, self.key(job), key=self.key)]
+        if stairs is not None:
+            widths, lengths = stairs
+            step = bisect_left(widths, job.width)
+            if step < len(widths) and (widths[step], lengths[step]) == (job.width, _length(job)):
+                self._stairs[number] = None
+        for left in (number, number - 1):  # many small blocks are as dear to look at as many large ones
+            pair = self._blocks[left : left + 2] if left >= 0 else []
+            if len(pair) == 2 and (not block or len(pair[0]) + len(pair[1]) <= BLOCK):
+                self._blocks[left : left + 2] = [pair[0] + pair[1]]
+                self._stairs[left : left + 2] = [None]
+                return
+
+
+def _length(job: JobView) -> Duration:
+    """How short a job is at least: tasks of bags and workflows are of many lengths, and what is believed changes."""
+    return job.estimate if job.kind is Kind.RIGID else 0
+
+
+def _stairs(block: list[JobView]) -> tuple[list[int], list[Duration]]:
+    shortest: dict[int, Duration] = {}
+    for job in block:
+        length = _length(job)
+        if length < shortest.get(job.width, length + 1):
+            shortest[job.width] = length
+    widths: list[int] = []
+    lengths: list[Duration] = []
+    for width in sorted(shortest):
+        if not lengths or shortest[width] < lengths[-1]:
+            widths.append(width)
+            lengths.append(shortest[width])
+    return widths, lengths
