@@ -127,6 +127,8 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
             return None
         if rule := tiers.push_back(state, gained):
             return rule
+        if wanted.task is not None and not state.is_ready(job, wanted.task):
+            return "task_not_ready"  # it has just started on another slot that was waited for
     if wanted.task is not None:
         state.launch(job, state.take_task(job, wanted.task), slots, fed=False)
     elif job.kind is RIGID and not job.held:

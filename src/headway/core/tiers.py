@@ -35,6 +35,8 @@ def move(state: State, attempt: AttemptView, wanted: Allocation) -> str | None:
     if rule := taken(state, wanted.slots & ~here, wanted.tier):
         return rule
     if wanted.tier is Tier.FOREGROUND:
+        if wanted.slots & state.allocated:  # some of its own slots, too, may be another's when it ends
+            return "slot_allocated"
         state.own(attempt.job, wanted.slots)
     else:
         state.behind |= wanted.slots
