@@ -87,7 +87,7 @@ class Easy:
             free, needed = start(view, plan, job, free, started)
             if needed:
                 if len(view.promised) > (job.promise is not None):
-                    _withdraw(view, plan, queue[: position + 1])
+                    withdraw(view, plan, queue[: position + 1])
                 gap = _shadow(view, plan, job, needed, free, started)
                 backfill(view, plan, queue, position + 1, free, gap)
                 break
@@ -128,9 +128,9 @@ class Easy:
                 free ^= slots
                 continue
             blocked.append(job)
-            _promise(plan, job, begin, wanted, Reason.NO_ROOM_NOW if wanted > count(free) else Reason.WOULD_DELAY)
+            promise(plan, job, begin, wanted, Reason.NO_ROOM_NOW if wanted > count(free) else Reason.WOULD_DELAY)
         if len(view.promised) > len(kept):
-            _withdraw(view, plan, [*front, *blocked])
+            withdraw(view, plan, [*front, *blocked])
         if newcomers is None or len(front) < len(queue):
             backfill(view, plan, queue, looked if newcomers is None else newcomers, free, profile)
         return plan
@@ -346,11 +346,11 @@ def _shadow(view: Snapshot, plan: Plan, head: JobView, needed: int, free: Slots,
     """Promise the head of the queue its shadow time."""
     at, extra = shadow_of(view, started, free.bit_count(), needed)
     if at != head.promise or plan.recording:
-        _promise(plan, head, at, needed, Reason.NO_ROOM_NOW)
+        promise(plan, head, at, needed, Reason.NO_ROOM_NOW)
     return Shadow(at - view.now, extra)
 
 
-def _promise(plan: Plan, job: JobView, begin: Instant, slots: int, reason: Reason) -> None:
+def promise(plan: Plan, job: JobView, begin: Instant, slots: int, reason: Reason) -> None:
     """Promise a job a start, if that is news, and say why it waits."""
     if begin != (NEVER if job.promise is None else job.promise):
         plan.promise(job.id, begin, slots)
@@ -360,7 +360,7 @@ def _promise(plan: Plan, job: JobView, begin: Instant, slots: int, reason: Reaso
         plan.pass_over(job.id, Reason.NEVER_FITS)
 
 
-def _withdraw(view: Snapshot, plan: Plan, others: Iterable[JobView]) -> None:
+def withdraw(view: Snapshot, plan: Plan, others: Iterable[JobView]) -> None:
     """Take back the promises of all but these: jobs have come before those who had them."""
     for job in sorted(view.promised.keys() - {job.id for job in others}):
         plan.promise(job, NEVER, 0)

@@ -9,20 +9,20 @@ Source: MEASY14, algorithms 1 to 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, Final
 
 from headway.errors import InvalidInput
-from headway.model.instant import NEVER, Instant
-from headway.model.job import Kind
+from headway.model.instant import NEVER, Duration, Instant
 from headway.model.plan import Allocation, Claim, Plan, Reason
+from headway.model.queue import Key, Queue
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView, Snapshot
 from headway.model.tier import Tier
-from headway.policies.backfill import shadow_of, slots_needed
-from headway.policies.order import ORDERS, by_estimate, require_order
+from headway.policies.backfill import BAG, RIGID, promise, queue_of, shadow_of, slots_needed, withdraw
+from headway.policies.order import by_estimate, require_order
 from headway.policies.place import ready_tasks, room_for
 
 MOVES: Final = ("kill", "wait", "migrate")
@@ -70,53 +70,43 @@ class TwoTiers:
             for attempt in view.background
             if not attempt.ending and (not attempt.pinned or how_it_moves(attempt, self.moves) is not None)
         ]
+        queue = queue_of(view, self.order)
+        if self.order != "release":
+            background.sort(key=lambda attempt: queue.key(attempt.job))
         newcomers = view.arrived
-        if newcomers is not None and self.order == "release":
-            head = _oldest(view.waiting, background)
+        if newcomers is not None:
+            head = next(_merged(queue, background, queue.key), None)
             if head is None:
                 return deployment.plan
-            if not newcomers or head[0] is not newcomers[0]:
+            if head[1] is not None or head[0] not in newcomers:
                 # Nothing has changed in the foreground: the head still waits, and so do all that waited beside it.
+                newcomers = sorted(newcomers, key=queue.key) if len(newcomers) > 1 else newcomers
                 if newcomers and (view.free or view.recording):
                     deployment.backfill(head, ((job, None) for job in newcomers), deployment.needed(head))
-                deployment.fill_background(view.waiting if view.opened else newcomers)
+                deployment.fill_background(None if view.opened else newcomers)
                 return deployment.plan
-        candidates = self._candidates(view, background)
-        passed, needed = deployment.start_in_order(candidates)
+        passed, needed, position, behind = deployment.start_in_order(queue, background)
         if passed:
-            deployment.backfill(passed[0], chain(passed[1:], candidates), needed)
+            fitting = queue[position:] if view.recording else queue.fitting(deployment.steps, position)
+            rest = _merged(fitting, background[behind:], queue.key)
+            deployment.backfill(passed[0], chain(passed[1:], rest), needed)
         if view.waiting:
-            deployment.fill_background(view.waiting)
+            deployment.fill_background(None)
         return deployment.plan
 
-    def _candidates(self, view: Snapshot, background: list[AttemptView]) -> Iterator[Candidate]:
-        if self.order == "release":
-            return _merged(view.waiting, background)
-        key = ORDERS[self.order]
-        both: list[Candidate] = [(attempt.job, attempt) for attempt in background]
-        both += [(job, None) for job in view.waiting]
-        return iter(sorted(both, key=lambda candidate: key(candidate[0])))
 
-
-def _oldest(waiting: list[JobView], background: list[AttemptView]) -> Candidate | None:
-    if background and (not waiting or background[0].job.order <= waiting[0].order):
-        return background[0].job, background[0]
-    return (waiting[0], None) if waiting else None
-
-
-def _merged(waiting: list[JobView], background: list[AttemptView]) -> Iterator[Candidate]:
-    """Both in order of release; of one job first what runs."""
+def _merged(waiting: Iterable[JobView], background: list[AttemptView], key: Key) -> Iterator[Candidate]:
+    """Both in order; of one job first what runs."""
     behind = iter(background)
     attempt = next(behind, None)
     for job in waiting:
-        while attempt is not None and attempt.job.order <= job.order:
+        while attempt is not None and key(attempt.job) <= key(job):
             yield attempt.job, attempt
             attempt = next(behind, None)
         yield job, None
-    if attempt is not None:
+    while attempt is not None:
         yield attempt.job, attempt
-        for attempt in behind:
-            yield attempt.job, attempt
+        attempt = next(behind, None)
 
 
 class Deployment:
@@ -125,6 +115,7 @@ class Deployment:
     Attributes:
         plan: what is given so far.
         free: foreground places that are left.
+        steps: what may still come to the foreground, as of `Queue.fitting`.
         started: `(expected end, slots)` of what comes to the foreground in this round.
     """
 
@@ -138,6 +129,7 @@ class Deployment:
         self.started: list[tuple[Instant, int]] = [
             (view.now + attempt.job.estimate, count(attempt.slots)) for attempt in view.background if attempt.ending
         ]
+        self.steps: list[tuple[int, Duration]] = [(count(self.free), NEVER)]
         self._came: list[tuple[JobView, Allocation]] = []
         self._placed: set[tuple[int, int]] = set()
 
@@ -148,28 +140,35 @@ class Deployment:
         job, attempt = candidate
         if attempt is not None:
             return count(attempt.slots)
-        return job.width if job.kind is Kind.RIGID else slots_needed(self.view, job)
+        return job.width if job.kind is RIGID else slots_needed(self.view, job)
 
-    def start_in_order(self, candidates: Iterator[Candidate]) -> tuple[list[Candidate], int]:
+    def start_in_order(self, queue: Queue, background: list[AttemptView]) -> tuple[list[Candidate], int, int, int]:
         """Step 1: bring candidates to the foreground while they fit.
 
         Returns:
-            Those passed over, the last of which does not fit, and how many slots the first of them waits for.
+            Those passed over, the last of which does not fit; how many slots the first of them waits for; and how many
+            of the queue and of the background were looked at.
         """
         passed: list[Candidate] = []
-        for candidate in candidates:
-            job, attempt = candidate
-            if attempt is None and job.kind is not Kind.RIGID:
-                needed = self._start_tasks(job)
-                fits = not needed
+        position = behind = 0
+        while position < len(queue) or behind < len(background):
+            attempt = background[behind] if behind < len(background) else None
+            if attempt is not None and (position == len(queue) or queue.key(attempt.job) <= queue.key(queue[position])):
+                behind += 1
+                job, needed = attempt.job, count(attempt.slots)
             else:
-                needed = self.needed(candidate)
-                fits = needed <= count(self.free)
-                if fits and not self._deploy(job, attempt, needed):
-                    passed.append(candidate)  # the foreground of its own slots is taken (REASY)
+                attempt, job = None, queue[position]
+                position += 1
+                needed = job.width if job.kind is RIGID else self._start_tasks(job)
+            fits = needed <= count(self.free)
+            if attempt is None and job.kind is not RIGID:
+                fits = not needed
+            elif fits and not self._deploy(job, attempt, needed):
+                passed.append((job, attempt))  # the foreground of its own slots is taken (REASY)
             if not fits:
-                return [*passed, candidate], self.needed(passed[0]) if passed else needed
-        return passed, self.needed(passed[0]) if passed else 0
+                passed.append((job, attempt))
+                break
+        return passed, needed if len(passed) == 1 else self.needed(passed[0]) if passed else 0, position, behind
 
     def backfill(self, head: Candidate, rest: Iterable[Candidate], needed: int) -> None:
         """Step 2: promise the head its shadow time; bring to the foreground what does not delay it."""
@@ -180,17 +179,21 @@ class Deployment:
             shadow, extra = self._end_on(kept), count(self.free & ~kept)
         else:
             shadow, extra = shadow_of(view, self.started, count(self.free), needed)
-        if shadow < NEVER:
-            plan.promise(job.id, shadow, needed)
-        if recording and attempt is None:
-            plan.pass_over(job.id, Reason.NO_ROOM_NOW if shadow < NEVER else Reason.NEVER_FITS)
+        if attempt is None:
+            promise(plan, job, shadow, needed, Reason.NO_ROOM_NOW)
+        if len(view.promised) > (attempt is None and job.promise is not None):
+            withdraw(view, plan, [job])
+        if not self.free and not recording:
+            return
         limit, uniform, room = shadow - view.now, view.uniform, count(self.free)
+        steps = self.steps
+        steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
         for job, attempt in rest:
-            if not room and not recording:
-                return
-            if attempt is None and job.kind is not Kind.RIGID:
+            if attempt is None and job.kind is not RIGID:
                 extra = self._backfill_tasks(job, limit, extra, kept)
                 room = count(self.free)
+                if not room and not recording:
+                    return
                 continue
             width = job.width if attempt is None else count(attempt.slots)
             reason = Reason.NO_ROOM_NOW
@@ -199,7 +202,10 @@ class Deployment:
                 late, reason = estimate > limit, Reason.WOULD_DELAY
                 if (not late or width <= extra) and self._deploy(job, attempt, width, kept, late=late):
                     room -= width
+                    if not room and not recording:
+                        return
                     extra = min(extra - width if late else extra, count(self.free & ~kept))
+                    steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
                     continue
             if recording and attempt is None:
                 plan.pass_over(job.id, reason)
@@ -230,13 +236,13 @@ class Deployment:
             if moves is None:
                 return False
             claim = moves
-            if job.kind is Kind.RIGID:
+            if job.kind is RIGID:
                 slots, seats = self._idlest(job, width, free, kept, attempt.slots)
             else:
                 slots, seats = room_for(self.view, job, attempt.task, free), ()
                 if not slots:
                     return False
-        task = None if job.kind is Kind.RIGID else attempt.task if attempt is not None else None
+        task = None if job.kind is RIGID else attempt.task if attempt is not None else None
         self._give(Allocation(job.id, slots, task, claim, Tier.FOREGROUND, seats), job)
         return True
 
@@ -276,7 +282,7 @@ class Deployment:
 
     def _start_tasks(self, job: JobView) -> int:
         """Start the ready tasks of a bag or workflow that fit; how many slots the first that does not waits for."""
-        alike, needed = job.kind is Kind.BAG and not job.mean_size, 0
+        alike, needed = job.kind is BAG and not job.mean_size, 0
         for task in ready_tasks(job, count(self.free) + 1 if alike else job.ready):
             slots = room_for(self.view, job, task, self.free)
             if slots:
@@ -289,7 +295,7 @@ class Deployment:
 
     def _backfill_tasks(self, job: JobView, limit: Instant, extra: int, kept: Slots) -> int:
         """Start ready tasks of a bag or workflow beside a promise; how many slots stay extra."""
-        alike, placed = job.kind is Kind.BAG and not job.mean_size, False
+        alike, placed = job.kind is BAG and not job.mean_size, False
         for task in ready_tasks(job, count(self.free) + len(self._placed) if alike else job.ready):
             if (job.id, task) in self._placed:
                 continue
@@ -310,8 +316,12 @@ class Deployment:
 
     # The background
 
-    def fill_background(self, waiting: Sequence[JobView]) -> None:
-        """Step 3: what still waits goes behind others where it fits, shortest first, busy behind idle."""
+    def fill_background(self, waiting: list[JobView] | None) -> None:
+        """Step 3: what still waits goes behind others where it fits, shortest first, busy behind idle.
+
+        Args:
+            waiting: the jobs that are new; None: all that wait are looked at.
+        """
         view = self.view
         left = view.up & ~view.behind
         for job, wanted in self._came:
@@ -320,8 +330,7 @@ class Deployment:
                 left |= attempt.slots  # it has swapped its tier
         left &= view.up
         room = count(left)
-        fitting = [job for job in waiting if job.width <= room]
-        if not fitting:
+        if not room or (waiting is not None and all(job.width > room for job in waiting)):
             return
         fronts = [front for _, _, _, attempt in view.running if attempt.slots & left for front in attempt.uses()]
         fronts += [front for job, wanted in self._came for front in _uses(job, wanted)]
@@ -333,10 +342,14 @@ class Deployment:
         if left & ~fronted:
             groups.insert(0, (0.0, left & ~fronted))
         room = sum(count(slots) for _, slots in groups)
-        for job in sorted((job for job in fitting if job.width <= room), key=by_estimate):
+        steps: list[tuple[int, Duration]] = [(room, NEVER)]
+        shortest = view.waiting_by(by_estimate).fitting(steps) if waiting is None else sorted(waiting, key=by_estimate)
+        for job in shortest:
+            if not room:
+                return
             if job.width > room:
                 continue
-            if job.kind is not Kind.RIGID:
+            if job.kind is not RIGID:
                 groups = self._tasks_behind(job, groups)
                 room = sum(count(slots) for _, slots in groups)
             elif (job.id, 0) not in self._placed:
@@ -344,17 +357,16 @@ class Deployment:
                 self.plan.hold(job.id, slots, Claim.FREE, Tier.BACKGROUND, seats)
                 groups = [(use, places & ~slots) for use, places in groups if places & ~slots]
                 room -= job.width
-            if not room:
-                return
+            steps[0] = (room, NEVER)
 
     def _tasks_behind(self, job: JobView, groups: list[tuple[float, Slots]]) -> list[tuple[float, Slots]]:
         """Put ready tasks of a bag or workflow behind others; the places that are left."""
         room = sum(count(slots) for _, slots in groups)
-        for task in ready_tasks(job, room + len(self._placed) if job.kind is Kind.BAG else job.ready):
+        for task in ready_tasks(job, room + len(self._placed) if job.kind is BAG else job.ready):
             if (job.id, task) in self._placed:
                 continue
             found = NO_SLOTS
-            if job.kind is Kind.BAG:
+            if job.kind is BAG:
                 found = next((slots & -slots for _, slots in groups if slots), NO_SLOTS)
             else:
                 found = room_for(self.view, job, task, sum(slots for _, slots in groups))
