@@ -20,7 +20,20 @@ import measure
 
 BENCH = Path(__file__).resolve().parent
 REPORT = BENCH.parent / "docs" / "benchmarks.md"
-SECTIONS = ("easy", "peers", "shares", "decision", "decider", "lin14", "startup", "live", "idle", "longpoll", "notice")
+SECTIONS = (
+    "easy",
+    "peers",
+    "shares",
+    "decision",
+    "decider",
+    "lin14",
+    "startup",
+    "live",
+    "tiers",
+    "idle",
+    "longpoll",
+    "notice",
+)
 
 
 def main(names: list[str]) -> None:
