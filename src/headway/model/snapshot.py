@@ -145,8 +145,10 @@ class AttemptView:
         ((0.5, 2), (0.9, 5))
         """
         cpu = self.job.spec.cpu
-        if len(cpu) <= 1:
-            return ((cpu[0] if cpu else USE_UNKNOWN, self.slots),)
+        if not cpu:
+            return ((USE_UNKNOWN, self.slots),)
+        if len(cpu) == 1:
+            return ((cpu[0], self.slots),)
         by_use: dict[float, Slots] = {}
         for use, slot in zip(cpu, self.seats or numbers(self.slots), strict=False):  # slots may be lost with a node
             by_use[use] = by_use.get(use, NO_SLOTS) | 1 << slot

@@ -332,19 +332,15 @@ class Deployment:
         room = count(left)
         if not room or (waiting is not None and all(job.width > room for job in waiting)):
             return
-        fronts = [front for _, _, _, attempt in view.running if attempt.slots & left for front in attempt.uses()]
-        fronts += [front for job, wanted in self._came for front in _uses(job, wanted)]
-        groups, fronted = [], NO_SLOTS
-        for use, slots in sorted(fronts):
-            fronted |= slots
-            if use <= self.threshold and slots & left:
-                groups.append((use, slots & left))
-        if left & ~fronted:
-            groups.insert(0, (0.0, left & ~fronted))
-        room = sum(count(slots) for _, slots in groups)
         steps: list[tuple[int, Duration]] = [(room, NEVER)]
-        shortest = view.waiting_by(by_estimate).fitting(steps) if waiting is None else sorted(waiting, key=by_estimate)
-        for job in shortest:
+        looked_at = sorted(waiting, key=by_estimate) if waiting is not None else []
+        shortest = iter(looked_at or view.waiting_by(by_estimate).fitting(steps))
+        first = next((job for job in shortest if job.width <= room), None)
+        if first is None:
+            return
+        groups = self._behind_whom(left)
+        room = sum(count(slots) for _, slots in groups)
+        for job in chain((first,), shortest):
             if not room:
                 return
             if job.width > room:
@@ -358,6 +354,24 @@ class Deployment:
                 groups = [(use, places & ~slots) for use, places in groups if places & ~slots]
                 room -= job.width
             steps[0] = (room, NEVER)
+
+    def _behind_whom(self, left: Slots) -> list[tuple[float, Slots]]:
+        """Those of these background places that anybody may have, by the CPU use in their foreground, least first."""
+        threshold, groups, fronted = self.threshold, [], NO_SLOTS
+        for _, _, _, attempt in self.view.running:
+            if not attempt.slots & left:
+                continue
+            fronted |= attempt.slots
+            for use, slots in attempt.uses():
+                if use <= threshold and slots & left:
+                    groups.append((use, slots & left))
+        for job, wanted in self._came:
+            fronted |= wanted.slots
+            groups += [(use, slots & left) for use, slots in _uses(job, wanted) if use <= threshold and slots & left]
+        groups.sort()
+        if left & ~fronted:
+            groups.insert(0, (0.0, left & ~fronted))
+        return groups
 
     def _tasks_behind(self, job: JobView, groups: list[tuple[float, Slots]]) -> list[tuple[float, Slots]]:
         """Put ready tasks of a bag or workflow behind others; the places that are left."""
