@@ -304,16 +304,16 @@ async def main(window: float, rounds: int) -> None:
         f"""Jobs in both places of two slots, each pinned to a processor (`headway up --pin`). Every step of a job
         computes {PIECE_SECONDS * 1e3:g} ms; a half idle one then sleeps as long; of two that exchange messages each
         waits for the other's, which takes {TWO.pause * 1e3:g} ms on its way. Progress counts steps; medians of {rounds}
-        runs of {window:g} s. The use of what was left is the background's progress, as a share of what it makes alone, over what
-        the foreground leaves of the processor (at most what the background wants). MEASY14 measured a loss of 0.5 to
-        4 % in the foreground, and a use of 80 to 92 % by one process in the background, of 19.8 to 76.6 % by several;
-        it puts nobody behind a use above {FULL:.0%}.""",
+        runs of {window:g} s. The use of what was left is the background's progress, as a share of what it makes alone,
+        over what the foreground leaves of the processor (at most what the background wants). MEASY14 measured a loss of
+        0.5 to 4 % in the foreground, and a use of 80 to 92 % by one process in the background, of 19.8 to 76.6 % by
+        several; it puts nobody behind a use above {FULL:.0%}.""",
         measure.table(
             ("in the foreground", "in the background", "use alone", "loss", "progress behind", "use of what was left"),
             rows,
         ),
-        "Milliseconds from the wish until it is so: every thread has the other scheduling policy; a function that saves\n"
-        "at each of its steps has saved, ended and gone on with its state on the other slot.",
+        "Milliseconds from the wish until it is so: every thread has the other scheduling policy; a function that\n"
+        "saves at each of its steps has saved, ended and gone on with its state on the other slot.",
         measure.table(("", "median", "longest"), times),
     )
 
