@@ -22,7 +22,9 @@ def move(state: State, attempt: AttemptView, wanted: Allocation) -> str | None:
     if wanted.slots == attempt.slots and (wanted.tier is attempt.tier or not restarts):
         return None if wanted.tier is attempt.tier else change(state, attempt, wanted.claim)
     if attempt.ending:
-        return "ends_already"
+        goal = attempt.goal
+        under_way = goal is not None and (goal.slots, goal.tier) == (wanted.slots, wanted.tier)
+        return None if under_way else "ends_already"
     if rule := misfit(state, attempt.job, attempt.task, wanted.slots):
         return rule
     if wanted.claim is Claim.MIGRATE and not attempt.movable:
