@@ -4,7 +4,8 @@
     policy NAME[:key=value,...]     the policy, or `scripted`: then the plan of each round is written under its event
     10 submit 1 tasks=2             at 10 s this happens (see `Play.event`); times of terms are seconds as well
        <- hold 1 on a:0 kill        scripted policies only: what the policy wants in the round that follows; under
-                                    `advised 3`: what the decider wants, in answer to question 3
+                                    `advised 3`: what the decider wants, in answer to question 3; a wish ends in the
+                                    claim, `background` and `seats=a:1,a:0` where they are not those usual
        -> launch 1.0#1 on a:0       what the core asks for: job 1, task 0, attempt 1, slot 0 of node a
     ? job 1 = running               how things stand (see `Play.answer`)
 
@@ -23,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from headway.core.scheduler import Scheduler
-from headway.model.actions import Action, Conclude, Consult, Kill, Launch, Settle, Wake
+from headway.model.actions import Action, ChangeTier, Conclude, Consult, Kill, Launch, Settle, Suspend, Wake
 from headway.model.events import (
     Advised,
     DeciderBack,
@@ -42,7 +43,9 @@ from headway.model.events import (
     Outcome,
     PolicyChosen,
     TaskEnded,
+    TaskSaved,
     TaskStarted,
+    TierRefused,
     Woke,
 )
 from headway.model.instant import Instant, from_seconds, seconds_text
@@ -50,6 +53,7 @@ from headway.model.job import JobSpec, TaskSpec
 from headway.model.plan import Claim, Plan, PlanRecord
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import Policy, Snapshot
+from headway.model.tier import Tier
 from headway.policies import registry
 from headway.testing import job, node
 
@@ -69,14 +73,21 @@ class Scripted:
     def __call__(self, view: Snapshot) -> Plan:
         plan = view.plan()
         for line in self.script:
-            verb, of, _, slots, *claim = f"{line} free".split()
+            verb, of, _, slots, *how = line.split()
             number, _, task = of.partition(".")
             chosen = sum(1 << self.slot(view, name) for name in slots.split(",") if name != "nothing")
-            how = Claim[claim[0].upper()]
+            claim, tier, seats = Claim.FREE, Tier.FOREGROUND, ()
+            for word in how:
+                if word == "background":
+                    tier = Tier.BACKGROUND
+                elif word.startswith("seats="):
+                    seats = tuple(self.slot(view, name) for name in word[6:].split(","))
+                else:
+                    claim = Claim[word.upper()]
             if verb == "hold":
-                plan.hold(int(number), chosen, how)
+                plan.hold(int(number), chosen, claim, tier, seats)
             elif verb == "place":
-                plan.place(int(number), int(task), chosen, how)
+                plan.place(int(number), int(task), chosen, claim, tier)
             else:
                 raise ValueError(f"no such wish: {line}")
         self.script.clear()
@@ -112,6 +123,10 @@ class Play:
                 return JobChanged(at, int(first), float(terms["priority"]) if "priority" in terms else None, due)
             case "started":
                 return TaskStarted(at, *attempt(first))
+            case "saved":
+                return TaskSaved(at, *attempt(first))
+            case "tier_refused":
+                return TierRefused(at, *attempt(first), Tier[words[1].upper()])
             case "end":
                 return TaskEnded(at, *attempt(first), Outcome(" ".join(words[1:]) or "succeeded"))
             case "join":
@@ -143,10 +158,16 @@ class Play:
     def said(self, action: Action) -> str:
         """An action as text."""
         match action:
-            case Launch(job=of, task=task, attempt=number, slots=slots):
-                return f"launch {of}.{task}#{number} on {self.slots(slots)}"
+            case Launch(job=of, task=task, attempt=number, slots=slots, tier=tier, seats=seats):
+                behind = " in the background" if tier is Tier.BACKGROUND else ""
+                order = f" seats={','.join(self.slots(1 << seat) for seat in seats)}" if seats else ""
+                return f"launch {of}.{task}#{number} on {self.slots(slots)}{behind}{order}"
             case Kill(job=of, task=task, attempt=number):
                 return f"kill {of}.{task}#{number}"
+            case Suspend(job=of, task=task, attempt=number):
+                return f"suspend {of}.{task}#{number}"
+            case ChangeTier(job=of, task=task, attempt=number, tier=tier):
+                return f"change {of}.{task}#{number} to the {tier.name.lower()}"
             case Settle(job=of, task=task, attempt=number, outcome=outcome):
                 return f"settle {of}.{task}#{number} {outcome.value}"
             case Conclude(job=of, status=status):
@@ -157,7 +178,10 @@ class Play:
                 return f"consult {question}"
 
     def answer(self, question: str) -> str:
-        """How things stand: a job, why it waits, what it holds; a slot; what was asked, ignored, and refused anew."""
+        """How things stand: a job, why it waits, what it holds; a slot; what was asked, ignored, and refused anew.
+
+        `front` and `behind`: what runs in the two places of the slots; `moves` and `kills` of a job.
+        """
         verb, _, of = question.partition(" ")
         state = self.scheduler.state
         match verb:
@@ -169,6 +193,16 @@ class Play:
                 waiting = self.scheduler.explain(int(of))
                 at = "" if waiting.start is None else f", from {seconds_text(waiting.start)}"
                 return waiting.reason.value + at
+            case "front" | "behind":
+                tier = Tier(verb == "behind")
+                here = sorted(
+                    (one.slots, f"{one.job.id} on {self.slots(one.slots)}")
+                    for one in state.attempts()
+                    if one.tier is tier
+                )
+                return "; ".join(text for _, text in here) or "nothing"
+            case "moves" | "kills":
+                return str(getattr(state.jobs[int(of)], verb))
             case "slot":
                 return state.slot_statuses()[self.script.slot(state, of)].value
             case "question":
@@ -200,6 +234,10 @@ def submitted(number: int, terms: list[str]) -> JobSpec:
         name, _, value = term.partition("=")
         if name == "plan":
             given[name] = tuple(task(text) for text in value.split(";"))
+        elif name == "cpu":
+            given[name] = tuple(map(float, value.split(",")))
+        elif name in ("movable", "preemptible"):
+            given[name] = value == "yes"
         else:
             given[name] = float(value) if name in ("estimate", "due", "priority", "release") else int(value)
     return job(number, **given)
