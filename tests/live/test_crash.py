@@ -30,6 +30,7 @@ from headway.live.journal import FILE, Batch, Journal
 from headway.live.nodes import Nodes, NoSuchNode
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
+from headway.model.tier import Tier
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
 
@@ -90,6 +91,7 @@ class Run:
 
     def __init__(self, folder: Path, policy: str, seed: int, *, changing: bool) -> None:
         self.policy = policy
+        self.tiers = policy == "measy"
         self.changing = changing
         self.sizes: dict[str, int] = {}
         self.ahead = False
@@ -103,13 +105,18 @@ class Run:
 
     def offer(self) -> wire.Submission:
         jobs = [
-            new_job(kind="rigid", width=self.random.randint(1, 2 if self.changing else 3))
-            if self.random.random() < 0.3
-            else new_job(tasks=self.random.randint(4, 30), retries=self.random.randint(0, 1))
+            new_job(kind="rigid", width=self.random.randint(1, 2 if self.changing else 3), **self.terms())
+            if self.random.random() < (0.7 if self.tiers else 0.3)
+            else new_job(tasks=self.random.randint(4, 30), retries=self.random.randint(0, 1), **self.terms())
             for _ in range(self.random.randint(1, 2))
         ]
         self.offered.append(submission(*jobs, key=f"key {len(self.offered)}", client="c"))
         return self.offered[-1]
+
+    def terms(self) -> dict[str, Any]:
+        if not self.tiers:
+            return {}
+        return {"cpu": (self.random.choice([0.2, 0.5, 0.9]),), "movable": self.random.random() < 0.7}
 
     async def go(self) -> None:
         run = self
@@ -136,6 +143,15 @@ class Run:
 
             def kill(self, *key: int) -> None:
                 super().kill(*key)
+                run.crash_point()
+
+            def change(self, job: int, task: int, attempt: int, tier: Tier) -> None:
+                run.crash_point()
+                super().change(job, task, attempt, tier)
+                run.crash_point()
+
+            def suspend(self, *key: int) -> None:
+                super().suspend(*key)
                 run.crash_point()
 
             def acknowledge(self, *key: int) -> None:
@@ -185,6 +201,8 @@ class Run:
             self.engine.report(base.NodeBack(lost))
         elif chance < 0.25:
             self.engine.report(base.Saved(*self.random.choice(running)))
+        elif self.tiers and chance < 0.3:
+            self.engine.report(base.Refused(*self.random.choice(running), self.random.choice(list(Tier))))
         elif self.changing and chance < 0.45:
             await self.change_nodes(driver.nodes)
         else:
@@ -213,7 +231,8 @@ class Run:
                 self.sizes[name] = before
 
     def crash_point(self) -> None:
-        places = Counter(m.node for assignment in self.engine.running.values() for m in assignment.members)
+        front = [assignment for assignment in self.engine.running.values() if assignment.tier is Tier.FOREGROUND]
+        places = Counter(member.node for assignment in front for member in assignment.members)
         self.ahead |= any(places[node.name] > node.slots for node in self.engine.nodes)
         point = CrashPoint(
             *(self.journal.copies, self.engine.found(), tuple(self.heard), self.cursor, frozenset(self.answered)),
@@ -241,6 +260,10 @@ class Run:
                 assert slots == (views[name].spec.slots if name in views else 0), f"node {name} is not as was answered"
             current = {(attempt.job.id, attempt.task, attempt.number) for attempt in driver.core.state.attempts()}
             assert point.found.running <= current | {*engine.killed}
+            for attempt in driver.core.state.attempts():
+                key = (attempt.job.id, attempt.task, attempt.number)
+                assert engine.running[key].tier is attempt.tier or attempt.ending, "the engine and the core disagree"
+                assert key in {*engine.suspended} or not attempt.saving
             heard, cursor = list(point.heard), point.cursor
             # The client sends again what it was not answered; what it was answered is known.
             jobs: Counter[int] = Counter()
@@ -251,7 +274,7 @@ class Run:
                     assert set(answer.jobs) <= before
                 jobs.update(answer.jobs)
             for _ in range(200):
-                for key in engine.killed:
+                for key in (*engine.killed, *engine.suspended):
                     if key in engine.running:
                         engine.end(*key, Outcome.KILLED)
                 for key in list(engine.running):
@@ -287,7 +310,8 @@ class Run:
 
 
 @pytest.mark.parametrize(
-    ("policy", "seed", "changing"), [("easy", 1, False), ("priority", 2, False), ("priority", 3, True)]
+    ("policy", "seed", "changing"),
+    [("easy", 1, False), ("priority", 2, False), ("priority", 3, True), ("measy", 4, False)],
 )
 def test_a_crash_at_any_instant_loses_and_repeats_nothing(
     tmp_path: Path, policy: str, seed: int, changing: bool
@@ -300,6 +324,9 @@ def test_a_crash_at_any_instant_loses_and_repeats_nothing(
         answered = {size for point in run.points for size in point.sizes}
         assert len({name for name, _ in answered}) == 3
         assert {slots for _, slots in answered} >= {0, 1, 2}
+    if run.tiers:
+        assert run.engine.changed
+        assert run.engine.suspended
     for number, point in enumerate(run.points):
         try:
             asyncio.run(run.resume(point))
