@@ -151,7 +151,7 @@ class AttemptView:
             return ((cpu[0], self.slots),)
         by_use: dict[float, Slots] = {}
         for use, slot in zip(cpu, self.seats or numbers(self.slots), strict=False):  # slots may be lost with a node
-            by_use[use] = by_use.get(use, NO_SLOTS) | 1 << slot
+            by_use[use] = by_use.get(use, NO_SLOTS) | (1 << slot & self.slots)
         return tuple(sorted(by_use.items()))
 
 

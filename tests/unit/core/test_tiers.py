@@ -543,6 +543,16 @@ class TestNodes:
         assert core.state.behind == 0b001
         assert core.end(1, outcome=Outcome.KILLED) == []
 
+    def test_what_is_left_of_it_uses_no_slot_that_is_lost(self) -> None:
+        core = Core(1)
+        core.feed(NodeJoined(0, node("b", slots=2)))
+        core.submit(job(1, width=3, cpu=(0.2, 0.5, 0.5)))
+        core.want(hold(1, 0b111, tier=BACK, seats=(2, 0, 1)))
+        (attempt,) = core.state.background
+        assert attempt.uses() == ((0.2, 0b100), (0.5, 0b011))
+        core.feed(NodeDown(0, "b"))
+        assert sum(slots for _, slots in attempt.uses()) == attempt.slots == 0b001
+
     def test_a_lost_attempt_goes_on_at_its_goal(self) -> None:
         core = running(slots=1)
         core.feed(NodeJoined(0, node("b", slots=1)))
