@@ -64,12 +64,11 @@ def _logs(figure: Figure, runs: Runs, path: Path, title: str) -> None:
         gain = runs[Setting(source, load, policy)].gain(runs[Setting(source, load, "easy")], "slowdown")
         return Mean(1 - gain.mean, gain.half_width)
 
-    loads = (figure.loads[0], figure.loads[-1])
     panels = {
         f"{source}, {load_text(load)}": {
             policy.upper(): ratio(source, load, policy) for policy in figure.policies if policy != "easy"
         }
-        for load in loads
+        for load in figure.loads
         for source in figure.sources
     }
     pictures.bars(panels, path, measure=f"{MEASURES['slowdown']}, EASY = 1", title=title)

@@ -21,8 +21,8 @@ COST_LOADS: Final = (0.5, 0.7, 0.9)
 """Loads of figures 13 and 14. reading: the text says for which costs migration pays "always", so it must be seen where
 it is seldom needed, where it is often needed, and between; the paper's own loads are lost with the picture."""
 
-LOG_LOADS: Final = (None, 0.7, 0.9)
-"""Loads of the logs: as they are, then as busy as the models."""
+LOG_LOADS: Final = (None, 0.9)
+"""Loads of the logs: as they are (which is 0.6 to 0.85), then as busy as the models at most."""
 
 
 @dataclass(frozen=True, slots=True)
