@@ -12,7 +12,7 @@ the attempt           the task
 ====================  =============================================================================
 succeeded             is settled
 failed by itself      is ready again while the job's `retries` last, then settled as failed
-killed by the core    is ready again; a task of a cancelled job is settled
+killed by the core    is ready again, and starts at its goal if it moves; a task of a cancelled job is settled
 lost with its node    is ready again, `LOSSES_MAX` times, then settled as lost: it may be what kills the nodes
 ====================  =============================================================================
 
@@ -32,6 +32,25 @@ When an attempt ends, each of its slots goes to its owner, if it has one: a bag 
 job starts with the last of its slots, and a bag with nothing ready gives the slot back. So a plan is carried out
 without asking the policy again. Rigid jobs that have started and tasks placed one by one have no allocation any more:
 they hold their slots by running there.
+
+**Two places.** Every slot has a foreground and a background place, each for one attempt; an attempt has the same place,
+its *tier*, on all its slots (MEASY14). All that is said of slots above speaks of the foreground: what runs in the
+background keeps nobody from it, is held by no allocation of a whole job, and is seen in `behind` and `background`. Two
+things change where an attempt is:
+
+- *Its tier* (`ChangeTier`), on the slots it has: where the other place is vacant, or by a *swap*, for which those who
+  have that place go where it leaves, all or none. Nothing is restarted. If the engine cannot do it (`TierRefused`) the
+  attempt is put back, or ends and is redone where that place has been taken; it does not change again.
+- *A move* to other slots, which is an end and a start: the attempt is asked to end, killed (`Kill`) or with what it has
+  done (`Suspend`), and the places where it is to go are its *goal*: vacant now and kept for it until it has ended, a
+  foreground as slots that its job holds. Then the next attempt starts there, before any other use of its slots; if
+  the task is done with by then, they are vacant again. A goal is given up when one of its slots closes and, in the
+  foreground, when its job is cancelled, a plan gives the job other slots, or another policy comes; the task then waits
+  as any other. Who saves nothing (`AttemptView.movable`) is never suspended, who is not `preemptible` not killed to
+  move.
+
+Nobody knows how far an attempt comes in the background. So time there counts neither as done nor as lost, no run time
+is observed of it, and from a change of the tier on it is expected to run as if it started anew.
 
 **Reading ahead.** Between the end of a task and the launch of the next lies a trip to the driver and to its disk. On
 nodes that allow it (`read_ahead`), short tasks of a bag are launched behind the one that runs on the same slot. Such an
