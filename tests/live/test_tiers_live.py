@@ -173,3 +173,30 @@ def test_what_the_shell_says_of_a_job_reaches_the_scheduler(client: Client, up: 
     assert "it saves when it is asked to move" in shown(up, "job", str(number))
     assert "a number from 0 to 1" in shown(up, "submit", "--cpu", "half", "--", "true", status=2)
     client.cancel(number)
+
+
+def fails_once(log: str) -> str | None:
+    """The second process of a job fails in the first attempt; all of them note that they began."""
+    import os
+
+    rank = os.environ["HEADWAY_RANK"]
+    with open(log, "a") as file:
+        file.write(rank)
+    while len(begun := open(log).read()) % 2:  # noqa: SIM115
+        pass
+    if rank == "1" and len(begun) == 2:
+        raise ValueError("no")
+    return os.environ.get("HEADWAY_WIDTH")
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_process_that_fails_ends_or_retries_the_whole_job(client: Client, tmp_path: Path, retries: int) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    waiter = client.submit(Job("gang", [Task(fails_once, str(log))], width=2, retries=retries, cpu=0.5))
+    if retries:
+        assert waiter.result(PATIENCE) == ["2", "2"]
+    else:
+        with pytest.raises(ValueError, match="no"):
+            waiter.result(PATIENCE)
+    assert sorted(log.read_text()) == sorted("01" * (retries + 1)), "both began, each time"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -96,6 +97,7 @@ def job_of(workload: Workload, position: int) -> Job:
         rate=float(workload.rate[position]),
         shape=workload.shape,
         estimate=None if estimate < 0 else to_seconds(estimate),
+        cpu=workload.uses.get(position, None if math.isnan(cpu := float(workload.cpu[position])) else cpu),
         user=str(workload.user[position]),
     )
     if workload.kind[position] == Kind.RIGID:

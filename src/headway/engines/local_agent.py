@@ -620,6 +620,8 @@ class _Agent:
         """Kill a slot's process with all that is below it; a new one follows when it is buried."""
         place.dying = True
         if place.pid:
+            if place.priority is Tier.BACKGROUND:
+                tiers.move((place.pid,), Tier.FOREGROUND)  # else it may take seconds to die; if refused, it does
             kill_trees([place.pid])
 
     def on_signal(self, _: int) -> None:
