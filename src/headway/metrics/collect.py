@@ -200,6 +200,7 @@ def _plain(value: Any) -> Any:
 def frame(schedule: Schedule) -> pd.DataFrame:
     """The schedule as a data frame, a row a job: its terms and what became of it, times in seconds.
 
+    `alone` is how long its work takes with its slots to itself: from its start to its end, unless it ran on two tiers.
     What did not happen, and a due date that is not there, is not a number.
 
     Raises:
@@ -213,12 +214,15 @@ def frame(schedule: Schedule) -> pd.DataFrame:
     def seconds(instants: IntArray) -> FloatArray:
         return np.where((instants == NOT_YET) | (instants >= NEVER), np.nan, instants / SECOND)
 
+    is_over = (schedule.start != NOT_YET) & (schedule.end != NOT_YET)
+    alone = measures.wait(schedule.start, schedule.end) if schedule.alone is None else schedule.alone
     return pandas.DataFrame(
         {
             "job": schedule.label,
             "release": seconds(schedule.release),
             "start": seconds(schedule.start),
             "end": seconds(schedule.end),
+            "alone": seconds(np.where(is_over, alone, NOT_YET)),
             "slots": schedule.slots,
             "tasks": schedule.tasks,
             "width": schedule.width,

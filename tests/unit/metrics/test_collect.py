@@ -191,7 +191,22 @@ def test_a_data_frame_has_a_row_a_job() -> None:
     assert np.isnan(table["start"].iloc[1])
     assert np.isnan(table["due"].iloc[1])
     assert table["status"].tolist() == ["succeeded", "waiting"]
+    assert table["alone"].tolist()[0] == 10
+    assert np.isnan(table["alone"].iloc[1])
     assert len(table) == 2
+    assert frame(finished([0], [0], [90], run={"alone": [30 * S]}))["alone"].tolist() == [30]
+
+
+def test_the_slowdown_of_a_job_that_ran_behind_others_is_against_its_run_time_alone() -> None:
+    """MEASY14 3.3: response / max(run time, 10 s), where it crawled from 5 to 95 what takes 30 s, 2 s, or 95 s."""
+    crawled = [
+        finished([0], [5], [95], run={"alone": [alone * S], "migrations": 3, "kills": 2}) for alone in (30, 2, 95)
+    ]
+    told = [summarise(done) for done in crawled]
+    assert [one["bounded_slowdown_mean"] for one in told] == pytest.approx([95 / 30, 9.5, 1])
+    assert [one["response_mean"] for one in told] == [95] * 3
+    assert (told[0]["migrations"], told[0]["kills"]) == (3, 2)
+    assert summarise(finished([0], [5], [95]))["bounded_slowdown_mean"] == pytest.approx(95 / 90)
 
 
 def test_without_pandas_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
