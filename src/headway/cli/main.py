@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 from typing import Final, NoReturn
 
 import click
@@ -41,6 +43,12 @@ INTERRUPTED: Final = 130
 """Exit status after ctrl-c, as shells have it."""
 
 
+def is_compiled() -> bool:
+    """Whether the core is compiled here; it decides alike where it is not, only slower."""
+    core = Path(__file__).parents[1] / "core"
+    return any((core / f"scheduler{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+
+
 class Commands(click.Group):
     """The commands by name; a command's module is loaded when it is used."""
 
@@ -70,7 +78,7 @@ class Commands(click.Group):
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="headway")
+@click.version_option(f"{__version__}{', compiled' if is_compiled() else ''}", prog_name="headway")
 def headway() -> None:
     """Decides which job gets which machines, now and next, so that due dates are met.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
@@ -458,7 +458,6 @@ class Snapshot:
         return estimate if slowest == 1.0 else min(-int(-estimate // slowest), LONGEST)
 
 
-@runtime_checkable
 class Policy(Protocol):
     """A pure function from snapshot to plan. Its parameters are its fields; it keeps nothing between calls.
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import merge
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, Instant
@@ -18,6 +18,7 @@ from headway.model.plan import Plan, Reason
 from headway.model.queue import SHORT, Queue
 from headway.model.slots import Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
+from headway.model.value import value
 from headway.policies.order import ORDERS, require_order
 from headway.policies.place import ready_tasks, room_for
 from headway.policies.profile import Profile
@@ -28,7 +29,7 @@ RIGID: Final = Kind.RIGID
 WORKFLOW: Final = Kind.WORKFLOW
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Easy:
     """EASY backfilling: a later job may start early if that does not delay the first ones that wait.
 
@@ -60,12 +61,16 @@ class Easy:
     order: str = "release"
     depth: float = 1.0
     per_instant: bool = False
-    task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not (self.depth >= 0 and (self.depth == math.inf or self.depth == int(self.depth))):
             raise InvalidInput("depth", self.depth, "0, 1, 2, ... or inf", hint="1 is EASY, inf is conservative.")
         require_order(self.order)
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: a slot that goes on with the next task of its job calls for no round."""
+        return False
 
     def __call__(self, view: Snapshot) -> Plan:
         plan, queue = view.plan(), queue_of(view, self.order)
@@ -141,7 +146,7 @@ def conservative(order: str = "release", per_instant: bool = False) -> Easy:
     return Easy(order, math.inf, per_instant)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Strict:
     """A queue without backfilling: jobs start in order, and the first that does not fit holds up the rest.
 
@@ -152,10 +157,14 @@ class Strict:
 
     order: str = "release"
     per_instant: bool = False
-    task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_order(self.order)
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: a slot that goes on with the next task of its job calls for no round."""
+        return False
 
     def __call__(self, view: Snapshot) -> Plan:
         plan, queue = view.plan(), queue_of(view, self.order)

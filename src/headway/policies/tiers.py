@@ -9,10 +9,9 @@ Source: MEASY14, algorithms 1 to 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import ClassVar, Final
+from typing import Any, Final
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, Instant
@@ -21,6 +20,7 @@ from headway.model.queue import Key, Queue
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView, Snapshot
 from headway.model.tier import Tier
+from headway.model.value import value
 from headway.policies.backfill import BAG, RIGID, promise, queue_of, shadow_of, slots_needed, withdraw
 from headway.policies.order import by_estimate, require_order
 from headway.policies.place import ready_tasks, room_for
@@ -31,7 +31,7 @@ Candidate = tuple[JobView, AttemptView | None]
 """A job that could come to the foreground: one that waits, or one that runs in the background as this attempt."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TwoTiers:
     """EASY backfilling whose waiting jobs run in the background meanwhile.
 
@@ -54,7 +54,6 @@ class TwoTiers:
     order: str = "release"
     threshold: float = 0.96
     per_instant: bool = False
-    task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_order(self.order)
@@ -62,6 +61,11 @@ class TwoTiers:
             raise InvalidInput("moves", self.moves, ", ".join(MOVES))
         if not 0 <= self.threshold <= 1:
             raise InvalidInput("threshold", self.threshold, "0 to 1")
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: a slot that goes on with the next task of its job calls for no round."""
+        return False
 
     def __call__(self, view: Snapshot) -> Plan:
         deployment = Deployment(view, self.moves, self.threshold)
@@ -72,7 +76,7 @@ class TwoTiers:
         ]
         queue = queue_of(view, self.order)
         if self.order != "release":
-            background.sort(key=lambda attempt: queue.key(attempt.job))
+            background.sort(key=_of_its_job(queue.key))
         newcomers = view.arrived
         if newcomers is not None:
             head = next(_merged(queue, background, queue.key), None)
@@ -93,6 +97,10 @@ class TwoTiers:
         if view.waiting:
             deployment.fill_background(None)
         return deployment.plan
+
+
+def _of_its_job(key: Key) -> Callable[[AttemptView], Any]:
+    return lambda attempt: key(attempt.job)
 
 
 def _merged(waiting: Iterable[JobView], background: list[AttemptView], key: Key) -> Iterator[Candidate]:

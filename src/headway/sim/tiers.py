@@ -6,7 +6,6 @@ rounded between two events: how far an attempt is does not depend on how many ev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from headway.errors import InvalidInput
 from headway.model.instant import Duration, Instant
 from headway.model.slots import NO_SLOTS, Slots, numbers
 from headway.model.tier import Tier
+from headway.model.value import value
 from headway.model.workload import FloatArray, Workload
 
 FULL: Final = 1_000_000
@@ -24,7 +24,7 @@ UNKNOWN: Final = -1
 """The rate of an attempt that has just come."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TwoTiers:
     """What the two places of a slot cost each other.
 

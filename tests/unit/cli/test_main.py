@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ import pytest
 from headway import HeadwayError, __version__
 from headway.cli import main as module
 from headway.cli.main import COMMANDS, INTERRUPTED
+from headway.core import scheduler
 
 
 def test_help_lists_every_command(headway: Any) -> None:
@@ -42,7 +44,8 @@ def test_help_loads_nothing_that_takes_long() -> None:
 
 
 def test_version(headway: Any) -> None:
-    assert headway("--version").out == f"headway, version {__version__}\n"
+    compiled = ", compiled" if Path(scheduler.__file__).suffix != ".py" else ""
+    assert headway("--version").out == f"headway, version {__version__}{compiled}\n"
 
 
 def test_an_unknown_command_is_answered_with_a_near_one(headway: Any) -> None:

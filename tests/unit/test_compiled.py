@@ -1,0 +1,156 @@
+"""The compiled core decides bit for bit as plain Python does, under every policy, and replays its journals alike.
+
+Where the core is compiled (`make test-compiled`) another process runs the same sources as plain Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tomllib
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headway.cli.main import is_compiled
+from headway.core.scheduler import Scheduler
+from headway.model.events import Event
+from headway.model.instant import SECOND
+from headway.model.job import Kind, TaskSpec
+from headway.model.node import NodeSpec
+from headway.model.workload import Workload, workload_of
+from headway.policies import registry
+from headway.sim.faults import drawn_outages
+from headway.sim.kernel import Simulation
+from headway.sim.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+POLICIES = [
+    *(offer.name for offer in registry.installed()),
+    *("easy:order=shortest", "easy:order=due,per_instant=true", "measy:order=shortest", "deadline:emergency=5"),
+    *("tempo:kill=true", "conservative:per_instant=true"),
+]
+NODES = [NodeSpec("a", 8), NodeSpec("b", 6, speed=1.5, cores=12), NodeSpec("c", 4, speed=0.5, kind="old")]
+ALIKE = [NodeSpec("all", 32)]
+
+
+def rigid(jobs: int = 400) -> Workload:
+    """Rigid jobs with estimates that are wrong both ways and processes that are partly idle."""
+    chance = np.random.default_rng(7)
+    runtime = np.rint(chance.lognormal(5, 2, jobs)).astype(np.int64) * SECOND
+    return workload_of(
+        release=np.cumsum(np.rint(chance.exponential(60, jobs)).astype(np.int64)) * SECOND,
+        runtime=runtime,
+        estimate=np.rint(runtime * chance.choice((0.5, 1, 2, 7), jobs)).astype(np.int64),
+        width=np.minimum(32, 2 ** chance.integers(0, 6, jobs)),
+        kind=np.full(jobs, Kind.RIGID, dtype=np.int8),
+        due=np.cumsum(chance.integers(0, 300, jobs)) * SECOND,
+        priority=chance.integers(1, 9, jobs).astype(np.float64),
+        cpu=chance.uniform(0.3, 1.0, jobs),
+    )
+
+
+def mixed(jobs: int = 150) -> Workload:
+    """Bags, rigid jobs and workflows, some with due dates."""
+    chance = np.random.default_rng(11)
+    kinds = chance.choice((Kind.BAG, Kind.RIGID, Kind.WORKFLOW), jobs, p=(0.6, 0.3, 0.1)).astype(np.int8)
+    diamond = tuple(
+        TaskSpec(spent * SECOND, after=after) for spent, after in ((5, ()), (9, (0,)), (4, (0,)), (2, (1, 2)))
+    )
+    return workload_of(
+        release=np.cumsum(chance.integers(0, 40, jobs)) * SECOND,
+        runtime=chance.integers(1, 90, jobs) * SECOND,
+        estimate=np.where(chance.random(jobs) < 0.3, -1, chance.integers(1, 120, jobs) * SECOND),
+        tasks=np.where(kinds == Kind.BAG, chance.integers(1, 30, jobs), np.where(kinds == Kind.WORKFLOW, 4, 1)),
+        width=np.where(kinds == Kind.RIGID, chance.integers(1, 9, jobs), 1),
+        kind=kinds,
+        due=np.cumsum(chance.integers(10, 60, jobs)) * SECOND,
+        priority=chance.integers(1, 9, jobs).astype(np.float64),
+        workflows={int(position): diamond for position in np.flatnonzero(kinds == Kind.WORKFLOW)},
+    )
+
+
+def simulated(policy: str) -> tuple[list[list[Event]], list[str]]:
+    """The journals of two simulations under a policy, and digests of all that came of them."""
+    outages = drawn_outages(NODES, mean_up_seconds=900, mean_down_seconds=60, begin=0, until=3000 * SECOND, seed=3)
+    journals, found = [], []
+    for workload, nodes, world, down in (
+        (rigid(), ALIKE, World(), []),
+        (mixed(), NODES, World(noise=0.3, seed=5), outages),
+    ):
+        journal: list[Event] = []
+        simulation = Simulation(
+            workload, nodes, registry.find, policy, world=world, outages=down, record=True, journal=journal
+        )
+        schedule = simulation.run()
+        assert schedule.attempts is not None
+        columns = [schedule.start, schedule.end, schedule.slots, schedule.status, schedule.rounds]
+        columns += [getattr(schedule.attempts, name) for name in ("job", "first", "count", "start", "end", "wasted")]
+        found += [digest(column.tobytes()) for column in columns]
+        found += [digest(repr(journal).encode()), digest(repr(simulation.scheduler.dump()).encode())]
+        journals.append(journal)
+    return journals, found
+
+
+def replayed(policy: str, journal: list[Event]) -> list[str]:
+    """Digests of what a scheduler asks for that is fed these events, and of where it stands then."""
+    scheduler = Scheduler(registry.find, policy)
+    actions = [scheduler.handle(event) for event in journal]
+    scheduler.check()
+    return [digest(repr(actions).encode()), digest(repr(scheduler.dump()).encode())]
+
+
+def digest(written: bytes) -> str:
+    return hashlib.sha256(written).hexdigest()
+
+
+def main(journals: Path) -> None:
+    """Print what comes of every policy here, and of the journals that another process has written."""
+    given: dict[str, list[list[Event]]] = pickle.loads(journals.read_bytes())
+    told = {
+        policy: (simulated(policy)[1], [replayed(policy, journal) for journal in written])
+        for policy, written in given.items()
+    }
+    print(json.dumps({"compiled": is_compiled(), "told": told}))
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here; `make test-compiled` compiles it")
+def test_compiled_and_plain_decide_and_replay_alike_under_every_policy(tmp_path: Path) -> None:
+    here = {policy: simulated(policy) for policy in POLICIES}
+    journals = tmp_path / "journals"
+    journals.write_bytes(pickle.dumps({policy: written for policy, (written, _) in here.items()}))
+    ran = subprocess.run(
+        [sys.executable, __file__, journals],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    plain = json.loads(ran.stdout)
+    assert not plain["compiled"]
+    assert plain["told"] == {
+        policy: [found, [replayed(policy, journal) for journal in written]] for policy, (written, found) in here.items()
+    }
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here; `make test-compiled` compiles it")
+def test_what_is_compiled_is_what_was_to_be() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    for path in project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"]:
+        name = ".".join(Path(path).with_suffix("").parts[1:])
+        found = importlib.util.find_spec(name)
+        assert found is not None
+        assert found.origin is not None
+        assert found.origin.endswith(tuple(EXTENSION_SUFFIXES)), name
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
