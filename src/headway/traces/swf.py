@@ -38,6 +38,9 @@ BROKEN: Final = "broken line"
 LARGEST: Final = NEVER / SECOND / 4
 """Seconds that a time in a file may be at most: sums of a few such times are still instants."""
 
+OVERUSE: Final = 1.1
+"""CPU use above this is no matter of rounding."""
+
 _CHUNK = 1 << 17  # characters; large enough to be fast, small enough to be no matter for memory
 _BROKEN_SHOWN = 5
 
@@ -73,6 +76,7 @@ class _Gathered:
     columns: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     unsaid: int = 0
+    overused: int = 0
     flaws: list[InvalidInput] = field(default_factory=list)
     machine: dict[str, int] = field(default_factory=dict)
 
@@ -213,6 +217,7 @@ def _keep(rows: FloatArray, gathered: _Gathered) -> None:
     np.divide(used, runtime, out=cpu, where=(used >= 0) & (runtime > 0))
     estimate = np.where(asked > 0, asked, runtime)
     gathered.unsaid += int((asked <= 0).sum())
+    gathered.overused += int((cpu > OVERUSE).sum())
     for name, values in (
         ("label", rows[:, JOB]),
         ("release", np.rint(rows[:, SUBMIT] * SECOND)),
@@ -245,6 +250,10 @@ def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsK
     if gathered.unsaid:
         notes.append(
             f"jobs without an estimate, or with one of 0, their run time standing in for it: {gathered.unsaid}"
+        )
+    if gathered.overused:
+        notes.append(
+            f"jobs with a tenth more CPU time than run time, taken to use processors whole: {gathered.overused}"
         )
     if not _is_ordered(columns["release"], columns["label"]):
         release = columns["release"]

@@ -109,6 +109,12 @@ def test_cpu_use_is_cpu_time_by_run_time(log: Callable[..., Path], cpu: float, r
     assert (None if np.isnan(found) else found) == use
 
 
+def test_more_cpu_time_than_run_time_is_said_where_rounding_does_not_explain_it(log: Callable[..., Path]) -> None:
+    jobs = read_swf(log(*(line(job, cpu=cpu, time=60) for job, cpu in enumerate((9, 10, 11, 11.5, 25)))))
+    assert jobs.cpu.tolist() == [0.9, 1, 1, 1, 1]
+    assert jobs.notes == ("jobs with a tenth more CPU time than run time, taken to use processors whole: 2",)
+
+
 def test_cpu_use_counts_the_run_time_that_was_and_stays_with_its_job(log: Callable[..., Path]) -> None:
     jobs = read_swf(log(line(2, 5, 100, time=60, cpu=50), line(1, 1, 10, cpu=9)))
     assert jobs.cpu.tolist() == [0.9, 0.5]
