@@ -251,8 +251,9 @@ def test_a_second_server_on_the_same_data_is_refused(headway: Any, up: Any) -> N
         (("--slots", 0), "slots is 0"),
         (("--slots", 2, "--cluster", "c.toml"), "both given"),
         (("--cluster", "missing.toml"), "missing.toml"),
-        (("--policy", "eazy"), "Did you mean easy?"),
+        (("--policy", "eazy"), "Did you mean easy"),
         (("--port", 99999), "port is 99999"),
+        (("--grace", "2d"), "grace is 172800.0; allowed: 0 to 86400 seconds"),
     ],
 )
 def test_a_server_that_cannot_be_started_says_why(

@@ -112,6 +112,11 @@ def test_a_plan_comes_however_it_is_sent(parts: list[bytes]) -> None:
         ([whole(b'{"allocations": [{"job": 1, "slots": [999999999999]}]}')], "holds 999999999999; allowed: 0 to 1"),
         ([whole(b'{"allocations": [{"job": 1, "slots": [1e99]}]}')], "is no plan"),
         ([whole(b'{"allocations": [{"job": 1, "slots": [], "claim": "please"}]}')], "Invalid enum value 'please'"),
+        (
+            [whole(b'{"allocations": [{"job": 1, "slots": [0], "tier": "middle"}]}')],
+            "Invalid enum value 'middle' - at `$.allocations[0].tier`",
+        ),
+        ([whole(b'{"allocations": [{"job": 1, "slots": [0], "tier": 2}]}')], "at `$.allocations[0].tier`"),
         ([whole(b'{"allocations": [{"job": 99999999999999999999999, "slots": []}]}')], "is no plan"),
         ([whole(b'{"promises": [{"job": 1, "slots": 1, "start": NaN}]}')], "JSON is malformed"),
         ([whole(b'{"promises": [{"job": 1, "slots": 1, "start": 1e30}]}')], "is no plan"),
