@@ -41,7 +41,7 @@ NODES = [NodeSpec("a", 8), NodeSpec("b", 6, speed=1.5, cores=12), NodeSpec("c", 
 ALIKE = [NodeSpec("all", 32)]
 
 
-def rigid(jobs: int = 400) -> Workload:
+def rigid(jobs: int = 200) -> Workload:
     """Rigid jobs with estimates that are wrong both ways and processes that are partly idle."""
     chance = np.random.default_rng(7)
     runtime = np.rint(chance.lognormal(5, 2, jobs)).astype(np.int64) * SECOND
@@ -57,7 +57,7 @@ def rigid(jobs: int = 400) -> Workload:
     )
 
 
-def mixed(jobs: int = 150) -> Workload:
+def mixed(jobs: int = 80) -> Workload:
     """Bags, rigid jobs and workflows, some with due dates."""
     chance = np.random.default_rng(11)
     kinds = chance.choice((Kind.BAG, Kind.RIGID, Kind.WORKFLOW), jobs, p=(0.6, 0.3, 0.1)).astype(np.int8)
@@ -79,7 +79,7 @@ def mixed(jobs: int = 150) -> Workload:
 
 def simulated(policy: str) -> tuple[list[list[Event]], list[str]]:
     """The journals of two simulations under a policy, and digests of all that came of them."""
-    outages = drawn_outages(NODES, mean_up_seconds=900, mean_down_seconds=60, begin=0, until=3000 * SECOND, seed=3)
+    outages = drawn_outages(NODES, mean_up_seconds=900, mean_down_seconds=60, begin=0, until=2000 * SECOND, seed=3)
     journals, found = [], []
     for workload, nodes, world, down in (
         (rigid(), ALIKE, World(), []),

@@ -141,11 +141,6 @@ class Easy:
         return plan
 
 
-def conservative(order: str = "release", per_instant: bool = False) -> Easy:
-    """Conservative backfilling: every waiting job is promised a start, while estimates hold never a later one."""
-    return Easy(order, math.inf, per_instant)
-
-
 @value
 class Strict:
     """A queue without backfilling: jobs start in order, and the first that does not fit holds up the rest.

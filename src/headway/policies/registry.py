@@ -19,11 +19,17 @@ if TYPE_CHECKING:
 GROUP: Final = "headway.policies"
 """Entry point under which a package offers policies: name = a callable that makes one from its parameters."""
 
+
+def conservative(order: str = "release", per_instant: bool = False) -> Policy:
+    """Conservative backfilling: every waiting job is promised a start, while estimates hold never a later one."""
+    return backfill.Easy(order, math.inf, per_instant)
+
+
 BUILT_IN: Final[dict[str, PolicyFactory]] = {
     "fcfs": backfill.Strict,
     "sjf": partial(backfill.Strict, "shortest"),
     "easy": backfill.Easy,
-    "conservative": backfill.conservative,
+    "conservative": conservative,
     "keasy": partial(tiers.TwoTiers, "kill"),
     "reasy": partial(tiers.TwoTiers, "wait"),
     "measy": partial(tiers.TwoTiers, "migrate"),
