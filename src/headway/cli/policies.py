@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
-from headway.cli.show import as_json, print_json, print_table
+from headway.cli.show import as_json, print_table
 
 
 @click.command()
@@ -15,16 +17,16 @@ def policies(as_json: bool) -> None:
 
     offers = installed()
     if as_json:
-        print_json(
-            [
-                {
-                    "policy": offer.name,
-                    "summary": offer.summary,
-                    "parameters": {known.name: known.plain for known in offer.parameters},
-                }
-                for offer in offers
-            ]
-        )
+        told = [
+            {
+                "policy": offer.name,
+                "summary": offer.summary,
+                "parameters": {known.name: known.plain for known in offer.parameters},
+            }
+            for offer in offers
+        ]
+        # Not `print_json`: a parameter that is called like a time of a report is in a unit of its own.
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
         return
     rows = [
         (offer.name, offer.summary, ", ".join(f"{p.name}={p.default}" for p in offer.parameters)) for offer in offers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,6 @@ def test_no_server(headway: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any)
 
 def test_policies(headway: Any) -> None:
     assert "conservative" in headway("policies").out
-    told = headway("policies", "--json").out
-    assert '"policy": "deadline"' in told
-    assert '"spare": "due"' in told
+    told = {one["policy"]: one["parameters"] for one in json.loads(headway("policies", "--json").out)}
+    assert told["deadline"]["spare"] == "due"
+    assert told["workload"]["period"] == 60, "in its own unit, as it is given"
