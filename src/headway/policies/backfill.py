@@ -16,7 +16,7 @@ from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import SHORT, Queue
-from headway.model.slots import Slots, count, lowest
+from headway.model.slots import NO_SLOTS, Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
 from headway.model.value import value
 from headway.policies.order import ORDERS, require_order
@@ -119,12 +119,14 @@ class Easy:
             wanted, length = _claim(view, job)
             if job.promise is not None and looked <= self.depth and not anew:
                 profile.take(max(now, job.promise), length, -wanted)
+            ever = True
             if job.kind is not RIGID:
                 free, task = start_tasks(view, plan, job, free, profile)
                 if task is None:
                     continue
                 wanted, length = _claim(view, job, task)
-            begin = profile.earliest(wanted, length, now)
+                ever = room_for(view, job, task, view.up) != NO_SLOTS  # of one node, which the profile does not see
+            begin = profile.earliest(wanted, length, now) if ever else NEVER
             if begin < NEVER:
                 profile.take(begin, length, wanted)
             if begin == now and job.kind is RIGID and wanted <= count(free):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.scheduler import Scheduler
-from headway.model.events import JobSubmitted, NodeJoined, TaskEnded, Woke
+from headway.model.events import JobSubmitted, NodeDown, NodeJoined, TaskEnded, Woke
 from headway.model.instant import SECOND
 from headway.model.job import TaskSpec
 from headway.policies.registry import find
@@ -31,4 +31,16 @@ def test_a_promise_moves_forward_when_slots_are_free_early() -> None:
     assert [core.state.jobs[waits].promise for waits in (3, 4)] == [100 * SECOND, 200 * SECOND]
     assert [core.explain(waits).start for waits in (3, 4)] == [100 * SECOND, 200 * SECOND]
     core.handle(Woke(50 * SECOND))
+    core.check()
+
+
+def test_a_task_that_no_node_can_hold_is_promised_nothing_and_keeps_nobody_waiting() -> None:
+    core = Scheduler(find, "conservative")
+    for name, slots in (("wide", 3), ("a", 1), ("b", 2)):
+        core.handle(NodeJoined(0, node(name, slots=slots, cores=slots)))
+    core.handle(NodeDown(0, "wide"))
+    core.handle(JobSubmitted(0, job(1, plan=(TaskSpec(10 * SECOND, 3),))))
+    core.handle(JobSubmitted(0, job(2, estimate=10)))
+    assert core.state.jobs[1].promise is None  # three slots are free, but not of one node
+    assert core.state.jobs[2].attempts.keys() == {0}
     core.check()
