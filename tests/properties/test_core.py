@@ -50,7 +50,7 @@ from headway.model.job import JobSpec, Kind, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.plan import Allocation, AllocationRecord, Claim, Plan, PlanRecord, Promise
 from headway.model.slots import numbers, of_numbers
-from headway.model.snapshot import JobView, Policy, Snapshot
+from headway.model.snapshot import JobView, Policy, Snapshot, uses_tiers
 from headway.model.tier import Tier
 from headway.policies import registry
 from headway.policies.backfill import Easy, Strict
@@ -101,6 +101,7 @@ class Chaos:
     seed: int
     per_instant: bool = False
     task_rounds: bool = False
+    tiers: bool = True
 
     def __call__(self, view: Snapshot) -> Plan:
         shown = (self.seed, view.now, list(view.jobs), view.free, view.busy, view.allocated, view.behind)
@@ -187,6 +188,10 @@ class Watched:
     @property
     def task_rounds(self) -> bool:
         return self.policy.task_rounds
+
+    @property
+    def tiers(self) -> bool:
+        return uses_tiers(self.policy)
 
     def __call__(self, view: Snapshot) -> Plan:
         if not self.closely:

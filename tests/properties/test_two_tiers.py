@@ -45,6 +45,7 @@ class AtRandom:
     seed: int
     per_instant: bool = False
     task_rounds: bool = False
+    tiers: bool = True
 
     def __call__(self, view: Snapshot) -> Plan:
         plan = view.plan()

@@ -69,6 +69,7 @@ class Scripted:
     names: dict[str, int] = field(default_factory=dict)
     per_instant = False
     task_rounds = True
+    tiers = True
 
     def __call__(self, view: Snapshot) -> Plan:
         plan = view.plan()

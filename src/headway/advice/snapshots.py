@@ -61,7 +61,6 @@ def check_snapshot(snapshot: StateRecord) -> None:
         for attempt in job.attempts:
             if attempt.queued:
                 _see(attempt.slots[0] in busy, path, "attempts", attempt.slots, "queued where something runs")
-    _see(exist.issuperset(snapshot.opened), "", "opened", snapshot.opened, "slots that the nodes have")
     for number in snapshot.arrived or ():
         _see(number in ids, "", "arrived", number, "ids of jobs of the snapshot")
 
@@ -204,6 +203,9 @@ def _check_held(job: JobRecord, path: str, usable: set[int], owned: set[int]) ->
     _see(
         kind is not Kind.RIGID or len(held) in (0, job.spec.width), path, "held", held, "none, or as many as its width"
     )
+    _see(not job.seats or sorted(job.seats) == sorted(held), path, "seats", job.seats, "the slots it holds, or none")
+    for slot in goals:
+        _see(slot in usable, path, "goal", slot, "slots of nodes that are up")
     for slot in held:
         _see(slot in usable, path, "held", slot, "slots of nodes that are up")
         _see(slot not in owned, path, "held", slot, "slots that no other job holds")

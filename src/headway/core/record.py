@@ -84,6 +84,7 @@ class JobRecord:
     unfinished: int | None = None
     attempts: tuple[AttemptRecord, ...] = ()
     held: tuple[int, ...] = ()
+    seats: tuple[int, ...] = ()
     promise: Instant | None = None
     missing: tuple[int, ...] | None = None
     tries: tuple[tuple[int, int], ...] = ()
@@ -133,7 +134,6 @@ class StateRecord:
     round_at: Instant = NEVER
     round_due: bool = False
     arrived: tuple[JobId, ...] | None = None
-    opened: tuple[int, ...] = ()
     departed: tuple[NodeRecord, ...] = ()
     rounds: int = 0
     ignored: int = 0
@@ -177,6 +177,7 @@ def job_record(job: JobView) -> JobRecord:
             for _, attempt in sorted(job.attempts.items())
         ),
         held=tuple(numbers(job.held)),
+        seats=job.seats,
         promise=job.promise,
         missing=tuple(job.missing),
         tries=tuple(sorted(job.tries.items())),
@@ -225,7 +226,6 @@ def restore_state(record: StateRecord) -> State:
         restore_job(state, job)
     state.free = state.up & ~state.busy & ~state.allocated
     state.arrived = None if record.arrived is None else [state.jobs[job] for job in record.arrived]
-    state.opened = of_numbers(record.opened)
     state.round_due = record.round_due
     return state
 
@@ -286,7 +286,7 @@ def restore_job(state: State, record: JobRecord) -> None:
     if record.unfinished is None:
         job.unfinished = job.ready + len(attempted) + sum(1 for missing in job.missing if missing)
     state.promise(job, record.promise)
-    job.ended, job.spent = record.ended, record.spent
+    job.seats, job.ended, job.spent = record.seats, record.ended, record.spent
     job.failed, job.cancelled = record.failed, record.cancelled
     job.tries, job.failures, job.losses = dict(record.tries), dict(record.failures), dict(record.losses)
     job.kept, job.lost, job.kills, job.moves = dict(record.kept), record.lost, record.kills, record.moves

@@ -40,7 +40,7 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Pl
         refusals[f"policy_raised_{type(raised).__name__}"] += 1
         plan, failure = Plan(), raised
     else:
-        state.arrived, state.opened = [], NO_SLOTS
+        state.arrived = []
         if plan.allocations or plan.promises or state.refused:
             carry_out(state, plan, refusals)
     state.round_due = False
@@ -145,6 +145,7 @@ def claim(state: State, job: JobView, wanted: Allocation, gained: int, refusals:
     """Allocate slots on some of which something runs: it ends first, or is killed or saved where it is to be."""
     at_once = gained & ~state.busy
     state.own(job, gained)
+    job.seats = wanted.seats if job.kind is RIGID else ()
     for attempt in state.attempts_on(gained):
         if wanted.claim is Claim.AFTER or attempt.job is job or attempt.tier is BACKGROUND:
             continue

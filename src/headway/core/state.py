@@ -331,11 +331,9 @@ class State(Snapshot):
                 self.take_task(job, task)  # before its slots go to whoever waits for them, maybe its own job
         if attempt.tier is BACKGROUND:
             self.behind &= ~attempt.slots
-            self.opened |= attempt.slots
-            self.round_due = True
         elif not attempt.queued:
             self._vacate(attempt.slots)
-        if self.task_rounds or not succeeded or not (attempt.fed or attempt.tier is BACKGROUND):
+        if not attempt.fed or self.task_rounds or not succeeded:
             self.look_at_everything()
         if goal is not None and goes_on:
             self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats)
@@ -437,9 +435,9 @@ class State(Snapshot):
             self.launch(job, self.take_task(job), 1 << slot, fed=True)
             self._read_ahead(job, slot)
         elif not job.held & self.busy:
-            slots = job.held
+            slots, seats = job.held, job.seats
             self.let_go(job, slots)
-            self.launch(job, self.take_task(job), slots, fed=False)
+            self.launch(job, self.take_task(job), slots, fed=False, seats=seats)
 
     def _read_ahead(self, job: JobView, slot: int) -> None:
         """Launch short tasks behind the one on the slot, as long as every slot of the job has its next one."""
@@ -525,6 +523,7 @@ class State(Snapshot):
     def let_go(self, job: JobView, slots: Slots) -> None:
         """End the job's allocation of these slots; what runs there goes on."""
         job.held &= ~slots
+        job.seats = ()
         self.allocated &= ~slots
         self.free |= slots & self.up & ~self.busy
         for slot in numbers(slots):

@@ -174,6 +174,7 @@ class JobView:
         attempts: what runs, by task number.
         held: slots allocated to the job as a whole. Tasks placed one by one and started rigid jobs hold theirs by
             running there; see `holds`.
+        seats: of a rigid job that waits for slots it holds, these in the order of its processes; empty: rising.
         promise: the start promised to it; None if it has none.
         missing: workflows: per task, how many tasks before it have not succeeded.
         followers: workflows: per task, the tasks that wait for it.
@@ -215,6 +216,7 @@ class JobView:
         "promise",
         "ready",
         "release",
+        "seats",
         "size_left",
         "spec",
         "spent",
@@ -242,6 +244,7 @@ class JobView:
         self.unfinished = spec.tasks
         self.attempts: dict[int, AttemptView] = {}
         self.held: Slots = NO_SLOTS
+        self.seats: tuple[int, ...] = ()
         self.promise: Instant | None = None
         self.missing: list[int] = []
         self.followers: list[list[int]] = []
@@ -360,8 +363,7 @@ class Snapshot:
         uniform: whether all nodes have speed factor 1 and are of one class.
         arrived: what is new since this policy's last round: None means look at everything; otherwise nothing has
             happened but that these jobs came, in order and behind all others, so that what could not start then still
-            cannot, except in the background on `opened`.
-        opened: background places that have become free since this policy's last round, where `arrived` is not None.
+            cannot.
         orders: the lists of `in_order` that were asked for, kept up to date by the core.
         queues: the same of `waiting_by`; `waiting` is one of them.
         recording: whether somebody asked why jobs wait.
@@ -377,7 +379,6 @@ class Snapshot:
         "jobs",
         "nodes",
         "now",
-        "opened",
         "orders",
         "owners",
         "promised",
@@ -399,7 +400,6 @@ class Snapshot:
         self.running: list[tuple[Instant, JobId, int, AttemptView]] = []
         self.background: list[AttemptView] = []
         self.behind: Slots = NO_SLOTS
-        self.opened: Slots = NO_SLOTS
         self.free: Slots = NO_SLOTS
         self.up: Slots = NO_SLOTS
         self.busy: Slots = NO_SLOTS
@@ -477,6 +477,15 @@ class Policy(Protocol):
         ...
 
     def __call__(self, view: Snapshot) -> Plan: ...
+
+
+def uses_tiers(policy: Policy) -> bool:
+    """Whether a policy places jobs in the background, as one says by an attribute `tiers` that is true.
+
+    Under one that does not, the core brings what still runs there to the foreground of its slots as soon as that is
+    free.
+    """
+    return bool(getattr(policy, "tiers", False))
 
 
 PolicyFactory = Callable[..., Policy]

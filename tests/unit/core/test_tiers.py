@@ -47,6 +47,7 @@ class Wishes:
     arrived: list[JobView] | None = None
     per_instant: bool = False
     task_rounds: bool = False
+    tiers: bool = True
 
     def __call__(self, view: Snapshot) -> Plan:
         plan, self.arrived = view.plan(), view.arrived
@@ -139,6 +140,14 @@ class TestStarting:
             Launch(1, 0, 1, 0b101, FRONT, (2, 0)),
             Launch(2, 0, 1, 0b011, BACK, (1, 0)),
         ]
+
+    @pytest.mark.parametrize("claim", [AFTER, KILL])
+    def test_seats_are_kept_while_their_slots_are_waited_for(self, claim: Claim) -> None:
+        core = Core(2)
+        core.submit(job(1, width=1), job(2, width=2))
+        core.want(hold(1, 0b01))
+        core.want(hold(2, 0b11, claim, seats=(1, 0)))
+        assert Launch(2, 0, 1, 0b11, FRONT, (1, 0)) in core.end(1)
 
     def test_tasks_of_bags_and_workflows_are_placed_in_the_background_one_by_one(self) -> None:
         core = Core(2)
@@ -558,3 +567,14 @@ class TestNodes:
         core.feed(NodeJoined(0, node("b", slots=1)))
         core.want(hold(2, 0b10, MIGRATE))
         assert core.feed(NodeDown(0, "a")) == [Launch(2, 0, 2, 0b10)]
+
+
+def test_a_policy_without_tiers_finds_nothing_in_the_background_whose_foreground_is_free() -> None:
+    core = Core(slots=2)
+    core.feed(JobSubmitted(0, job(1, width=2)), Allocation(1, 0b11))
+    core.feed(JobSubmitted(0, job(2)), Allocation(2, 0b01, 0, tier=BACK))
+    core.wishes.tiers = False
+    assert core.feed(PolicyChosen(1, "another")) == []
+    ended = core.feed(TaskEnded(2, 1, 0, 1))
+    assert ended[-1:] == [ChangeTier(2, 0, 1, FRONT)]
+    assert (core.state.busy, core.state.behind) == (0b01, 0)

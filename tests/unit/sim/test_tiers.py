@@ -38,6 +38,7 @@ class Timetable:
     script: Mapping[float, Sequence[Allocation]] = field(default_factory=dict)
     per_instant: bool = True
     task_rounds: bool = False
+    tiers: bool = True
 
     def __call__(self, view: Snapshot) -> Plan:
         plan = view.plan()
