@@ -183,8 +183,8 @@ def checkpoint(state: object) -> bool:
     The state is pickled. The file is on the disk when this returns; the one before is kept until then, and longer. The
     scheduler counts as lost only what is done after it. In a rigid job each rank saves its own.
 
-    Where the scheduler wants the task to go on elsewhere, this does not return when the state has been saved: the attempt
-    ends as if the function had raised, and the next one finds the state.
+    Where the scheduler wants the task to go on elsewhere, this does not return when the state has been saved: the
+    attempt ends as if the function had raised, and the next one finds the state.
 
     Returns:
         Whether it was saved. It is not outside a task, when a later attempt of the task has begun, or when the disk

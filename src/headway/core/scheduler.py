@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
-from headway.core import audit, leases, lifecycle, reactor
+from headway.core import audit, leases, lifecycle, reactor, tiers
 from headway.core.record import StateRecord, job_record, node_record, restore_state
 from headway.core.rounds import carry_out, hold_round
 from headway.core.state import State
@@ -40,7 +40,7 @@ from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.plan import Plan, Reason, Waiting
 from headway.model.slots import NO_SLOTS, numbers
-from headway.model.snapshot import PolicySource
+from headway.model.snapshot import PolicySource, uses_tiers
 from headway.model.tier import Tier
 
 _RareEvent = (
@@ -250,7 +250,6 @@ class Scheduler:
             round_at=self._round_at,
             round_due=state.round_due,
             arrived=None if state.arrived is None else tuple(job.id for job in state.arrived),
-            opened=tuple(numbers(state.opened)),
             jobs=tuple(job_record(job) for job in state.jobs.values()),
             nodes=tuple(node_record(node) for node in state.nodes.values()),
             departed=tuple(node_record(node) for node in state.departed),
@@ -355,6 +354,7 @@ class Scheduler:
         self._per_instant = self._policy.per_instant
         state = self.state
         state.task_rounds = self._policy.task_rounds
+        self._tiers = uses_tiers(self._policy)
         state.forget_orders()
         for job in state.jobs.values():
             state.promise(job, None)
@@ -364,6 +364,8 @@ class Scheduler:
     def _round(self) -> None:
         self.rounds += 1
         state = self.state
+        if state.background and not self._tiers:
+            tiers.bring_forward(state)
         plan, self.failure = hold_round(state, self._policy, self.refusals)
         self._set_next_round(plan)
 
@@ -398,7 +400,7 @@ class Scheduler:
         state = self.state
         news = state.round_due  # since the question; what follows from the plan itself calls for no other one
         carry_out(state, plan, self.refusals)
-        state.round_due, state.arrived, state.opened, self.failure = news, None, NO_SLOTS, None
+        state.round_due, state.arrived, self.failure = news, None, None
         self._set_next_round(plan)
         return True
 

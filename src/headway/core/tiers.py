@@ -112,6 +112,13 @@ def stays(state: State, displaced: list[AttemptView], leaving: Slots = NO_SLOTS)
     return None
 
 
+def bring_forward(state: State) -> None:
+    """Bring to the foreground of its slots what can come there: the policy that decides now knows no background."""
+    for attempt in list(state.background):
+        if not attempt.ending and not attempt.pinned and not attempt.slots & ~state.free:
+            state.change_tiers([attempt])
+
+
 def put_back(state: State, attempt: AttemptView) -> None:
     """An attempt could not be given the place it has by the state: it gets its old one, or ends if that is taken.
 

@@ -67,6 +67,11 @@ class TwoTiers:
         """No: a slot that goes on with the next task of its job calls for no round."""
         return False
 
+    @property
+    def tiers(self) -> bool:
+        """It places jobs in the background."""
+        return True
+
     def __call__(self, view: Snapshot) -> Plan:
         deployment = Deployment(view, self.moves, self.threshold)
         background = [
@@ -83,11 +88,11 @@ class TwoTiers:
             if head is None:
                 return deployment.plan
             if head[1] is not None or head[0] not in newcomers:
-                # Nothing has changed in the foreground: the head still waits, and so do all that waited beside it.
+                # Nothing has happened but that jobs came: the head still waits, and so do all that waited beside it.
                 newcomers = sorted(newcomers, key=queue.key) if len(newcomers) > 1 else newcomers
                 if newcomers and (view.free or view.recording):
                     deployment.backfill(head, ((job, None) for job in newcomers), deployment.needed(head))
-                deployment.fill_background(None if view.opened else newcomers)
+                deployment.fill_background(newcomers)
                 return deployment.plan
         passed, needed, position, behind = deployment.start_in_order(queue, background)
         if passed:

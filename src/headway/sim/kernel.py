@@ -34,7 +34,7 @@ from headway.model.node import NodeSpec
 from headway.model.plan import Plan, PlanRecord
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
 from headway.model.slots import Slots, numbers
-from headway.model.snapshot import Policy, PolicySource, Snapshot
+from headway.model.snapshot import Policy, PolicySource, Snapshot, uses_tiers
 from headway.model.tier import Tier
 from headway.model.workload import Workload
 from headway.sim.faults import Outage
@@ -94,6 +94,11 @@ class TimedPolicy:
     def task_rounds(self) -> bool:
         """As the policy's own."""
         return self.policy.task_rounds
+
+    @property
+    def tiers(self) -> bool:
+        """As the policy's own."""
+        return uses_tiers(self.policy)
 
     def __call__(self, view: Snapshot) -> Plan:
         """The policy's plan."""
