@@ -78,7 +78,7 @@ format: venv
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-bench: $(VENV)/.filled-bench
+bench: $(VENV)/.filled-bench compiled
 	$(BIN)/python bench/run.py
 
 clean:

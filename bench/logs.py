@@ -53,6 +53,7 @@ class Log:
 
 HPC2N = Log("HPC2N", "swf/HPC2N-2002-2.2-cln.swf.gz", slots=240, jobs=202_871, load=0.60)
 SDSC_SP2 = Log("SDSC-SP2", "swf/SDSC-SP2-1998-4.2-cln.swf.gz", slots=128, jobs=54_044, load=0.83)
+CTC = Log("CTC", "swf/CTC-SP2-1996-3.1-cln.swf.gz", slots=338, jobs=77_222, load=0.84)
 SDSC_PARAGON = Log("SDSC-Par", "swf/SDSC-Par-1996-3.1-cln.swf.gz", slots=400, jobs=32_135, load=0.75)
 
 
@@ -103,5 +104,17 @@ def pieces(wanted: Iterable[tuple[Log, int]], folder: Path) -> list[Path]:
 def _piece(wanted: tuple[Log, int], folder: Path) -> Path:
     log, jobs = wanted
     path = folder / f"{log.name}-{jobs}.swf"
-    write_workload(first(workload(log), jobs), path)
+    write_workload(first(repeated(workload(log), jobs), jobs), path)
     return path
+
+
+def repeated(whole: Workload, jobs: int) -> Workload:
+    """A workload of at least so many jobs: one that has fewer begins anew when it has ended."""
+    times = -(-jobs // len(whole))
+    if times == 1:
+        return whole
+    rows = np.tile(np.arange(len(whole)), times)
+    span = int(whole.release[-1] - whole.release[0]) + SECOND
+    later = np.repeat(np.arange(times), len(whole)) * span
+    many = whole.take(rows)
+    return replace(many, label=np.arange(1, len(many) + 1), release=many.release + later)

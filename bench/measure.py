@@ -12,9 +12,13 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import psutil
+
+COMPILED = Path(__file__).resolve().parents[1] / ".venv-compiled" / "bin"
+"""Where `make compiled` puts the commands."""
 
 Name = TypeVar("Name")
 Made = TypeVar("Made")
@@ -41,9 +45,11 @@ def run(command: Sequence[str]) -> Run:
     Raises:
         SystemExit: it failed; with what it said.
     """
+    # As for whoever has installed it: Python keeps the modules that it has read.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as complaint:
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=complaint)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=complaint, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -54,9 +60,10 @@ def run(command: Sequence[str]) -> Run:
         return Run(seconds, usage.ru_maxrss * 1024 / 1e6, output.read())
 
 
-def headway(*arguments: object) -> list[str]:
-    """The command `headway` of this environment with these arguments."""
-    return [os.path.join(os.path.dirname(sys.executable), "headway"), *map(str, arguments)]
+def headway(*arguments: object, compiled: bool = False) -> list[str]:
+    """The command `headway` with these arguments: of this environment, or of that in which the core is compiled."""
+    folder = COMPILED if compiled else Path(sys.executable).parent
+    return [str(folder / "headway"), *map(str, arguments)]
 
 
 def alternating(things: Mapping[Name, Callable[[], Made]], rounds: int) -> dict[Name, list[Made]]:

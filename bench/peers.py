@@ -19,6 +19,7 @@ import measure
 
 BENCH = Path(__file__).parent
 FEW, MANY = 10_000, 200_000
+COMPILED = "Headway, compiled"
 
 Starts = dict[str, float]
 """When each job starts, in seconds, by its number in the log."""
@@ -47,23 +48,31 @@ def compare(log: logs.Log, folder: Path, rounds: int) -> list[tuple[object, ...]
     """
     few, many = logs.pieces([(log, FEW), (log, MANY)], folder)
     ours, textbook, accasim = folder / "ours.csv", folder / "textbook.csv", folder / "accasim"
+    compiled = folder / "compiled.csv"
     accasim.mkdir()
     python = sys.executable
     commands = {
         "Headway": measure.headway("simulate", few, "--policy", "easy", "--slots", log.slots, "--schedule", ours),
+        COMPILED: measure.headway(
+            *("simulate", few, "--policy", "easy", "--slots", log.slots, "--schedule", compiled), compiled=True
+        ),
         "textbook loop": [python, BENCH / "textbook.py", few, log.slots, "--schedule", textbook],
         f"AccaSim {version('accasim')}": [python, BENCH / "accasim_easy.py", few, log.slots, accasim],
     }
     rows = run(commands, FEW, log, rounds)
-    starts = {"textbook loop": read_starts(textbook), "AccaSim": read_accasim_starts(accasim)}
     wanted = read_starts(ours)
-    if starts["textbook loop"] != wanted:
-        raise SystemExit(f"{log.name}: the textbook loop and Headway do not start the same jobs at the same times")
-    same = sum(starts["AccaSim"][job] == start for job, start in wanted.items())
+    for name, schedule in (("the textbook loop", textbook), (COMPILED, compiled)):
+        if read_starts(schedule) != wanted:
+            raise SystemExit(f"{log.name}: {name} and Headway do not start the same jobs at the same times")
+    theirs = read_accasim_starts(accasim)
+    same = sum(theirs[job] == start for job, start in wanted.items())
     rows[-1] = (*rows[-1][:-1], f"{same / FEW:.0%}")
     if log.jobs >= MANY:
         commands = {
             "Headway": measure.headway("simulate", many, "--policy", "easy", "--slots", log.slots, "--json"),
+            COMPILED: measure.headway(
+                *("simulate", many, "--policy", "easy", "--slots", log.slots, "--json"), compiled=True
+            ),
             "textbook loop": [python, BENCH / "textbook.py", many, log.slots],
         }
         rows += run(commands, MANY, log, rounds)
