@@ -335,6 +335,10 @@ class World:
         deciding = self.question is None and not self.scheduler.state.round_due
         if deciding and not self.scheduler.policy.startswith("chaos"):
             self.nobody_waits_for_nothing()
+        if deciding and not self.decided and not uses_tiers(source(self.scheduler.policy)):
+            for one in self.scheduler.state.background:
+                stays = one.ending or one.pinned or one.slots & ~self.scheduler.state.free
+                assert stays, f"job {one.job.id} is left behind, though its foreground is free"
 
     def nobody_waits_for_nothing(self) -> None:
         """While nothing runs in the foreground, no job may wait that could start; in a strict queue, not the first."""

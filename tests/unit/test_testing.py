@@ -14,6 +14,7 @@ from headway.model.events import Outcome
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec, flaw
 from headway.model.node import node_flaw
+from headway.model.tier import Tier
 from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
 
 
@@ -96,6 +97,25 @@ def test_nodes_come_and_go_as_the_driver_says() -> None:
         await engine.leave("m")
         assert (engine.nodes, list(engine.running)) == ((node("n"),), [(1, 0, 1)])
         assert len(reports) == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_engine_notes_changes_of_tiers_and_what_is_to_save() -> None:
+    reports: list[base.Report] = []
+
+    async def scenario() -> None:
+        engine = FakeEngine(base.Found(frozenset({(1, 0, 1), (2, 0, 1)}), background=frozenset({(2, 0, 1)})))
+        await engine.start([node()], reports.append)
+        assert [one.tier for one in engine.running.values()] == [Tier.FOREGROUND, Tier.BACKGROUND]
+        engine.change(1, 0, 1, Tier.BACKGROUND)
+        engine.change(2, 0, 1, Tier.FOREGROUND)
+        engine.change(9, 0, 1, Tier.FOREGROUND)
+        engine.suspend(1, 0, 1)
+        assert engine.changed == [(1, 0, 1, Tier.BACKGROUND), (2, 0, 1, Tier.FOREGROUND), (9, 0, 1, Tier.FOREGROUND)]
+        assert engine.suspended == [(1, 0, 1)]
+        assert engine.found().background == {(1, 0, 1)}
+        assert reports == []
 
     asyncio.run(scenario())
 

@@ -49,6 +49,9 @@ things change where an attempt is:
   as any other. Who saves nothing (`AttemptView.movable`) is never suspended, who is not `preemptible` not killed to
   move.
 
+Under a policy that knows no background (it has no `tiers`) the core itself brings what runs there to the foreground of
+its slots, when that is free at a round.
+
 Nobody knows how far an attempt comes in the background. So time there counts neither as done nor as lost, no run time
 is observed of it, and from a change of the tier on it is expected to run as if it started anew.
 

@@ -345,6 +345,26 @@ class TestChanges:
         assert core.want(place(2, 0, 0b01, SWAP)) == [ChangeTier(1, 0, 1, BACK), Launch(2, 0, 1, 0b10)]
         assert core.scheduler.refusals == {"task_not_ready": 1}
 
+    def test_under_a_policy_without_tiers_what_is_behind_comes_to_the_foreground_as_soon_as_that_is_free(self) -> None:
+        core = running(front=0b011, back=0b010)
+        core.submit(job(3, width=1), job(4, width=1))
+        core.want(hold(3, 0b01, tier=BACK))
+        core.wishes.tiers = False
+        core.feed(PolicyChosen(0, "another"))
+        assert core.state.behind == 0b11, "job 1 is in front of both"
+        assert core.end(1)[2:] == [ChangeTier(2, 0, 1, FRONT), ChangeTier(3, 0, 1, FRONT)]
+        assert (core.state.busy, core.state.behind) == (0b11, 0)
+
+    def test_but_not_what_ends_or_cannot_and_not_where_somebody_waits_for_the_slot(self) -> None:
+        core = running(back=0b10, slots=4)
+        core.submit(job(3, width=1), job(4, width=1), job(5, width=1))
+        core.want(hold(2, 0b01, MIGRATE, BACK), hold(3, 0b100, tier=BACK), hold(4, 0b1000, tier=BACK))
+        core.want(hold(3, 0b100), hold(5, 0b1000))
+        core.feed(TierRefused(0, 3, 0, 1, FRONT))
+        core.wishes.tiers = False
+        assert core.feed(PolicyChosen(0, "another")) == []
+        assert [one.job.id for one in core.state.background] == [2, 3, 4]
+
 
 class TestMoves:
     def test_by_migration_and_what_was_saved_counts(self) -> None:
