@@ -18,7 +18,17 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.model.actions import ChangeTier, Conclude, Kill, Launch, Suspend, Wake
-from headway.model.events import Event, JobSubmitted, NodeJoined, Outcome, TaskEnded, TaskSaved, Woke
+from headway.model.events import (
+    Event,
+    JobSubmitted,
+    NodeDown,
+    NodeJoined,
+    NodeUp,
+    Outcome,
+    TaskEnded,
+    TaskSaved,
+    Woke,
+)
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Allocation, Claim, Plan
@@ -27,6 +37,7 @@ from headway.model.snapshot import Policy, Snapshot
 from headway.model.tier import Tier
 from headway.model.workload import Workload, workload_of
 from headway.policies import registry
+from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation, specs
 from headway.sim.tiers import TwoTiers
 from headway.sim.world import World
@@ -84,7 +95,7 @@ class AtRandom:
         return plan
 
     def some(self, chance: Random, view: Snapshot, room: int, width: int) -> int:
-        places = list(numbers(room)) if room.bit_count() >= width else list(numbers(view.up))
+        places = list(numbers(room)) if room.bit_count() >= width else range(len(view.slot_nodes))
         return of_numbers(chance.sample(places, width))
 
     def seats(self, chance: Random, slots: int) -> tuple[int, ...]:
@@ -118,8 +129,15 @@ class Attempt:
 class Twin:
     """A simulator that is slow and obvious."""
 
-    def __init__(self, workload: Workload, nodes: list[NodeSpec], policy: Policy, world: World) -> None:
+    def __init__(
+        self, workload: Workload, nodes: list[NodeSpec], policy: Policy, world: World, outages: list[Outage]
+    ) -> None:
         self.workload, self.world, self.nodes = workload, world, nodes
+        self.turns: list[tuple[int, int, NodeDown | NodeUp]] = []
+        for place, outage in enumerate(outages):
+            assert outage.until is not None
+            self.turns.append((outage.at, 2 * place, NodeDown(outage.at, outage.node)))
+            self.turns.append((outage.until, 2 * place + 1, NodeUp(outage.until, outage.node)))
         self.core = Scheduler(lambda text: policy, "policy")
         self.now = 0
         self.running: dict[tuple[int, int], Attempt] = {}
@@ -142,14 +160,20 @@ class Twin:
         while len(self.ends) < len(self.workload):
             coming: list[tuple[int, int, int, int, int]] = [(at, 0, *which) for at, *which in self.asked]
             for (job, task), one in self.running.items():
-                if one.rate:
-                    coming.append((one.since + ceil(one.left / one.rate), 0, job, task, one.number))
+                if one.rate or not one.left:
+                    takes = ceil(one.left / one.rate) if one.left else 0
+                    coming.append((one.since + takes, 0, job, task, one.number))
             if submitted:
                 coming.append((submitted[0].release, 2, 0, 0, 0))
             coming += [(max(at, self.now), 3, at, 0, 0) for at in self.wakes]
+            coming += [(at, 1, which, 0, 0) for at, which, _ in self.turns]
             at, what, job, task, number = min(coming)
             self.go_on(at)
-            if what == 2:
+            if what == 1:
+                turn = next(turn for turn in self.turns if turn[1] == job)
+                self.turns.remove(turn)
+                self.feed(turn[2])
+            elif what == 2:
                 self.feed(JobSubmitted(at, submitted.pop(0)))
             elif what == 3:
                 self.wakes.remove(job)
@@ -194,7 +218,15 @@ class Twin:
             self.counts["busy"] += one.slots.bit_count() * max(0, self.now - one.came)
 
     def feed(self, event: Event) -> None:
-        for action in self.core.handle(event):
+        actions = self.core.handle(event)
+        if isinstance(event, NodeDown):
+            for (job, task), one in list(self.running.items()):
+                known = self.core.state.jobs[job].attempts.get(task)
+                if known is None or known.number != one.number:
+                    self.leave((job, task))
+                    self.saving.discard((job, task))
+                    self.counts["lost"] += 1
+        for action in actions:
             match action:
                 case Launch(job=job, task=task, attempt=number, slots=slots, tier=tier, seats=seats):
                     speed = min(self.core.state.speeds[slot] for slot in numbers(slots))
@@ -284,9 +316,13 @@ def compare(seed: int, policy_of: Callable[[int], Policy]) -> Counter[str]:
     )
     workload = drawn(chance, slots)
     policy = policy_of(seed)
-    twin = Twin(workload, nodes, policy, world)
+    outages = []
+    if len(nodes) > 1 and chance.random() < 0.5:
+        ends = sorted(chance.sample(range(1, 500), 4))
+        outages = [Outage("b", *ends[:2]), Outage(chance.choice("ab"), *ends[2:])]
+    twin = Twin(workload, nodes, policy, world, outages)
     twin.run()
-    simulation = Simulation(workload, nodes, lambda text: policy, "policy", world=world)
+    simulation = Simulation(workload, nodes, lambda text: policy, "policy", world=world, outages=outages)
     schedule = simulation.run()
     assert schedule.end.tolist() == [twin.ends[job] for job in range(len(workload))], f"seed {seed}"
     counts = twin.counts
@@ -312,6 +348,7 @@ def test_every_job_ends_when_the_twin_ends_it() -> None:
     for seed in range(150):
         counts += compare(seed, at_random)
     assert min(counts[what] for what in ("behind", "changes", "kills", "migrations")) > 50
+    assert counts["lost"] > 5
 
 
 def test_every_job_ends_when_the_twin_ends_it_under_the_policies_of_the_paper() -> None:

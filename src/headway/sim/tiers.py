@@ -130,7 +130,10 @@ class Running:
             self.left = max(0, self.left - self.rate * (now - self.since))
             self.since = now
         self.rate = rate
-        self.end = self.since - -self.left // rate if rate else -1
+        if rate:
+            self.end = self.since - -self.left // rate
+        else:
+            self.end = -1 if self.left else self.since
 
 
 class Places:

@@ -43,7 +43,7 @@ class Timetable:
     def __call__(self, view: Snapshot) -> Plan:
         plan = view.plan()
         times = {round(at * SECOND): wanted for at, wanted in self.script.items()}
-        plan.allocations.extend(times.get(view.now, ()))
+        plan.allocations.extend(wanted for wanted in times.get(view.now, ()) if wanted.job in view.jobs)
         plan.wake = min((at for at in times if at > view.now), default=None)
         return plan
 
@@ -108,6 +108,10 @@ def test_who_wants_less_than_is_idle_gets_all_it_wants() -> None:
 def test_behind_a_foreground_that_leaves_nothing_nothing_goes_on() -> None:
     ends, _ = run(rigid([98, 10], cpu=[1.0, 1.0]), {0: [front(0, 1), back(1, 1)]})
     assert ends == [100_000_000, 110_000_000]
+
+
+def test_a_job_without_any_work_ends_also_where_nothing_goes_on() -> None:
+    assert run(rigid([98, 0], cpu=[1.0, 1.0]), {0: [front(0, 1)], 5: [back(1, 1)]})[0] == [98_000_000, 5_000_000]
 
 
 def test_a_job_is_as_slow_as_its_slowest_process() -> None:
@@ -260,7 +264,7 @@ def test_progress_does_not_depend_on_how_often_it_is_asked() -> None:
             running.go_on(now, rate)
             assert Fraction(running.left, FULL) == exact, seed
             if not rate:
-                assert running.end == -1
+                assert (running.end == -1) == bool(exact)
             elif exact:
                 needed = exact / Fraction(rate, FULL)
                 assert running.end == now + -(-needed // 1), seed
