@@ -347,14 +347,13 @@ class Simulation:
                 self._concluded += 1
             elif type(action) is Wake:
                 heappush(self._heap, (max(now, action.at), WAKE, 0, 0, 0, Woke(action.at)))
-            elif type(action) is Kill:
-                self._saving.discard((action.job, action.task))
+            elif type(action) is Kill or type(action) is Suspend:
+                if type(action) is Suspend:
+                    self._saving.add((action.job, action.task))
+                else:
+                    self._saving.discard((action.job, action.task))
                 ended = TaskEnded(now, action.job, action.task, action.attempt, KILLED)
                 # The sign sets it apart from the end that the attempt would have had by itself, maybe at this instant.
-                heappush(self._heap, (now, END, action.job, action.task, -action.attempt, ended))
-            elif type(action) is Suspend:
-                self._saving.add((action.job, action.task))
-                ended = TaskEnded(now, action.job, action.task, action.attempt, KILLED)
                 heappush(self._heap, (now, END, action.job, action.task, -action.attempt, ended))
             elif type(action) is ChangeTier:
                 changes.append(action)
@@ -383,7 +382,7 @@ class Simulation:
         elif place in self._killed:
             self._killed.discard(place)
             running.since += self.world.kill_cost
-        running.end = running.since - -running.left // FULL
+        running.go_on(running.since, FULL)
         self._seat(running, seats)
         if self._places is None and running.tier is BACKGROUND:
             self._open_background(running)

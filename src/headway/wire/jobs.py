@@ -86,7 +86,7 @@ class JobDetail(Answer, frozen=True):
     Attributes:
         times: of a bag; by class of nodes.
         lost: slot time of attempts that are redone because they were killed or lost, less what checkpoints keep.
-        kills: how many were killed for other jobs.
+        kills: how many were killed for other jobs, or to start anew elsewhere.
         moves: how often it was moved with what it had done, while it is open.
     """
 
