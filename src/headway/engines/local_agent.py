@@ -503,9 +503,8 @@ class _Agent:
         self.count = count
         while len(self.slots) < count:
             number = len(self.slots)
-            self.slots.append(
-                [Place(number, tier, os.path.join(self.folder, f"slot-{number}.{tier}")) for tier in Tier]
-            )
+            stem = os.path.join(self.folder, f"slot-{number}")
+            self.slots.append([Place(number, Tier.FOREGROUND, stem), Place(number, Tier.BACKGROUND, f"{stem}-behind")])
         for places in self.slots[:count]:
             self.staff(places)
         self.retire()
