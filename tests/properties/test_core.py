@@ -56,7 +56,7 @@ from headway.policies import registry
 from headway.policies.backfill import Easy, Strict
 from headway.policies.order import ORDERS
 from headway.policies.place import ready_tasks, room_for
-from headway.policies.tiers import TwoTiers
+from headway.policies.tiers import TieredEasy
 from headway.web.decider import decide
 
 POLICIES = [
@@ -205,7 +205,7 @@ class Watched:
         assert self.policy(view) == plan, "a policy gave two answers to one question"
         # With many promises a second look may bring some forward again, so nothing else need be the same.
         many = isinstance(self.policy, Easy) and self.policy.depth > 1
-        if view.arrived is not None and isinstance(self.policy, (Easy, Strict, TwoTiers)) and not many:
+        if view.arrived is not None and isinstance(self.policy, (Easy, Strict, TieredEasy)) and not many:
             arrived, view.arrived = view.arrived, None
             assert self.policy(view).allocations == plan.allocations, "a short cut leads elsewhere"
             view.arrived = arrived

@@ -137,22 +137,27 @@ class AttemptView:
         return self.job.spec.movable or self.saved > self.start or self.task in self.job.kept
 
     def uses(self) -> tuple[tuple[float, Slots], ...]:
-        """Its slots by the share of the processor that its processes use there, least first; `USE_UNKNOWN` if unknown.
+        """Its slots by what its processes use there, as of `slots_by_use`."""
+        return slots_by_use(self.job.spec.cpu, self.slots, self.seats)
 
-        >>> from headway.model.job import JobSpec, Kind
-        >>> job = JobView(JobSpec(1, Kind.RIGID, width=3, cpu=(0.9, 0.5, 0.9)), 0)
-        >>> AttemptView(job, 0, 1, 0b111, 0, 0, False).uses()
-        ((0.5, 2), (0.9, 5))
-        """
-        cpu = self.job.spec.cpu
-        if not cpu:
-            return ((USE_UNKNOWN, self.slots),)
-        if len(cpu) == 1:
-            return ((cpu[0], self.slots),)
-        by_use: dict[float, Slots] = {}
-        for use, slot in zip(cpu, self.seats or numbers(self.slots), strict=False):  # slots may be lost with a node
-            by_use[use] = by_use.get(use, NO_SLOTS) | (1 << slot & self.slots)
-        return tuple(sorted(by_use.items()))
+
+def slots_by_use(cpu: tuple[float, ...], slots: Slots, seats: tuple[int, ...] = ()) -> tuple[tuple[float, Slots], ...]:
+    """Slots by the share of the processor that the processes there use, least first; `USE_UNKNOWN` if unknown.
+
+    Args:
+        cpu: as in `JobSpec`.
+        slots: on which the processes are; fewer than there were seats where a node was lost.
+        seats: as in `Allocation`.
+
+    >>> slots_by_use((0.9, 0.5, 0.9), 0b111)
+    ((0.5, 2), (0.9, 5))
+    """
+    if len(cpu) <= 1:
+        return ((cpu[0] if cpu else USE_UNKNOWN, slots),)
+    by_use: dict[float, Slots] = {}
+    for use, slot in zip(cpu, seats or numbers(slots), strict=False):
+        by_use[use] = by_use.get(use, NO_SLOTS) | (1 << slot & slots)
+    return tuple(sorted(by_use.items()))
 
 
 class JobView:

@@ -18,10 +18,10 @@ from headway.model.instant import NEVER, Duration, Instant
 from headway.model.plan import Allocation, Claim, Plan, Reason
 from headway.model.queue import Key, Queue
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
-from headway.model.snapshot import AttemptView, JobView, Snapshot
+from headway.model.snapshot import AttemptView, JobView, Snapshot, slots_by_use
 from headway.model.tier import Tier
 from headway.model.value import value
-from headway.policies.backfill import BAG, RIGID, promise, queue_of, shadow_of, slots_needed, withdraw
+from headway.policies.backfill import BAG, RIGID, Started, promise, queue_of, shadow_of, slots_needed, withdraw
 from headway.policies.order import by_estimate, require_order
 from headway.policies.place import ready_tasks, room_for
 
@@ -32,7 +32,7 @@ Candidate = tuple[JobView, AttemptView | None]
 
 
 @value
-class TwoTiers:
+class TieredEasy:
     """EASY backfilling whose waiting jobs run in the background meanwhile.
 
     After each event: (1) candidates for the foreground, those that wait and those in the background, come there in
@@ -129,7 +129,7 @@ class Deployment:
         plan: what is given so far.
         free: foreground places that are left.
         steps: what may still come to the foreground, as of `Queue.fitting`.
-        started: `(expected end, slots)` of what comes to the foreground in this round.
+        started: what comes to the foreground in this round.
     """
 
     def __init__(self, view: Snapshot, moves: str, threshold: float) -> None:
@@ -139,7 +139,7 @@ class Deployment:
         self.plan = view.plan()
         self.free = view.free
         # Moves under way have their slots already, and will be running there.
-        self.started: list[tuple[Instant, int]] = [
+        self.started: list[Started] = [
             (view.now + attempt.job.estimate, count(attempt.slots)) for attempt in view.background if attempt.ending
         ]
         self.steps: list[tuple[int, Duration]] = [(count(self.free), NEVER)]
@@ -163,7 +163,7 @@ class Deployment:
             of the queue and of the background were looked at.
         """
         passed: list[Candidate] = []
-        position = behind = 0
+        position = behind = first_needs = 0
         while position < len(queue) or behind < len(background):
             attempt = background[behind] if behind < len(background) else None
             if attempt is not None and (position == len(queue) or queue.key(attempt.job) <= queue.key(queue[position])):
@@ -173,15 +173,17 @@ class Deployment:
                 attempt, job = None, queue[position]
                 position += 1
                 needed = job.width if job.kind is RIGID else self._start_tasks(job)
-            fits = needed <= count(self.free)
             if attempt is None and job.kind is not RIGID:
-                fits = not needed
-            elif fits and not self._deploy(job, attempt, needed):
-                passed.append((job, attempt))  # the foreground of its own slots is taken (REASY)
-            if not fits:
+                fits = came = not needed
+            else:
+                fits = needed <= count(self.free)
+                came = fits and self._deploy(job, attempt, needed)
+            if not came:  # it does not fit, or the foreground of its own slots is taken (REASY)
                 passed.append((job, attempt))
+                first_needs = first_needs or needed
+            if not fits:
                 break
-        return passed, needed if len(passed) == 1 else self.needed(passed[0]) if passed else 0, position, behind
+        return passed, first_needs, position, behind
 
     def backfill(self, head: Candidate, rest: Iterable[Candidate], needed: int) -> None:
         """Step 2: promise the head its shadow time; bring to the foreground what does not delay it."""
@@ -255,7 +257,7 @@ class Deployment:
                 slots, seats = room_for(self.view, job, attempt.task, free), ()
                 if not slots:
                     return False
-        task = None if job.kind is RIGID else attempt.task if attempt is not None else None
+        task = attempt.task if attempt is not None and job.kind is not RIGID else None
         self._give(Allocation(job.id, slots, task, claim, Tier.FOREGROUND, seats), job)
         return True
 
@@ -346,8 +348,8 @@ class Deployment:
         if not room or (waiting is not None and all(job.width > room for job in waiting)):
             return
         steps: list[tuple[int, Duration]] = [(room, NEVER)]
-        looked_at = sorted(waiting, key=by_estimate) if waiting is not None else []
-        shortest = iter(looked_at or view.waiting_by(by_estimate).fitting(steps))
+        by_length = view.waiting_by(by_estimate).fitting(steps) if waiting is None else sorted(waiting, key=by_estimate)
+        shortest = iter(by_length)
         first = next((job for job in shortest if job.width <= room), None)
         if first is None:
             return
@@ -371,16 +373,11 @@ class Deployment:
     def _behind_whom(self, left: Slots) -> list[tuple[float, Slots]]:
         """Those of these background places that anybody may have, by the CPU use in their foreground, least first."""
         threshold, groups, fronted = self.threshold, [], NO_SLOTS
-        for _, _, _, attempt in self.view.running:
-            if not attempt.slots & left:
-                continue
-            fronted |= attempt.slots
-            for use, slots in attempt.uses():
-                if use <= threshold and slots & left:
-                    groups.append((use, slots & left))
-        for job, wanted in self._came:
-            fronted |= wanted.slots
-            groups += [(use, slots & left) for use, slots in _uses(job, wanted) if use <= threshold and slots & left]
+        front = [(attempt.slots, attempt.uses()) for _, _, _, attempt in self.view.running if attempt.slots & left]
+        front += [(wanted.slots, slots_by_use(job.spec.cpu, wanted.slots, wanted.seats)) for job, wanted in self._came]
+        for taken, uses in front:
+            fronted |= taken
+            groups += [(use, slots & left) for use, slots in uses if use <= threshold and slots & left]
         groups.sort()
         if left & ~fronted:
             groups.insert(0, (0.0, left & ~fronted))
@@ -392,7 +389,6 @@ class Deployment:
         for task in ready_tasks(job, room + len(self._placed) if job.kind is BAG else job.ready):
             if (job.id, task) in self._placed:
                 continue
-            found = NO_SLOTS
             if job.kind is BAG:
                 found = next((slots & -slots for _, slots in groups if slots), NO_SLOTS)
             else:
@@ -406,12 +402,6 @@ class Deployment:
 
 def _by_use(group: tuple[float, Slots]) -> float:
     return group[0]
-
-
-def _uses(job: JobView, wanted: Allocation) -> Iterable[tuple[float, Slots]]:
-    """The slots of an allocation by the CPU use of the job's processes there."""
-    attempt = AttemptView(job, wanted.task or 0, 0, wanted.slots, 0, 0, False, wanted.tier, wanted.seats)
-    return attempt.uses()
 
 
 def how_it_moves(attempt: AttemptView, moves: str) -> Claim | None:

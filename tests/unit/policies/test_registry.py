@@ -15,7 +15,7 @@ from headway.policies import registry
 from headway.policies.backfill import Easy, Strict
 from headway.policies.heft import Heft
 from headway.policies.lin14 import Deadline, Fill, Priority, Proportion, Workload
-from headway.policies.tiers import TwoTiers
+from headway.policies.tiers import TieredEasy
 from headway.testing import job, node
 
 NAMES = [
@@ -37,9 +37,9 @@ NAMES = [
         (" easy : order = widest , per_instant=True ", None),
         ("easy:order=widest,per_instant=True", Easy("widest", per_instant=True)),
         ("easy:", Easy()),
-        ("keasy", TwoTiers("kill")),
-        ("reasy:threshold=1", TwoTiers("wait", threshold=1.0)),
-        ("measy:order=due", TwoTiers("migrate", "due")),
+        ("keasy", TieredEasy("kill")),
+        ("reasy:threshold=1", TieredEasy("wait", threshold=1.0)),
+        ("measy:order=due", TieredEasy("migrate", "due")),
         ("conservative", Easy(depth=math.inf)),
         ("edf", Fill("due")),
         ("priority:reserve=0.25,spare=due", Priority(0.25, "due")),
