@@ -370,7 +370,6 @@ class State(Snapshot):
                 job.missing[follower] -= 1
                 if not job.missing[follower]:
                     self.give_back(job, follower)
-                    self.look_at_everything()
 
     def _observe(self, job: JobView, attempt: AttemptView) -> None:
         """Correct what is believed of a bag's tasks by how long this one took."""

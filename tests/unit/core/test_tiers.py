@@ -485,6 +485,14 @@ class TestRefusedBySystem:
         assert core.want(hold(1, 1, tier=BACK)) == [ChangeTier(1, 0, 1, BACK), Launch(2, 0, 1, 1)]
         assert core.feed(TierRefused(0, 1, 0, 1, BACK)) == [Kill(1, 0, 1)]
 
+    def test_also_where_its_place_is_kept_for_somebody(self) -> None:
+        core = Core(2)
+        core.submit(job(1, width=1), job(2, width=1), job(3, width=2))
+        core.want(hold(1, 0b01), hold(2, 0b10), hold(3, 0b11, AFTER))
+        assert core.want(hold(1, 0b01, tier=BACK)) == [ChangeTier(1, 0, 1, BACK)]
+        assert (core.state.busy, core.state.allocated) == (0b10, 0b11), "job 3 waits for the other slot"
+        assert core.feed(TierRefused(0, 1, 0, 1, BACK)) == [Kill(1, 0, 1)]
+
     def test_on_a_node_that_drains_it_is_put_back_as_elsewhere(self) -> None:
         core = Core(1)
         core.submit(job(1, width=1))
