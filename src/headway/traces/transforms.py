@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.errors import InvalidInput, did_you_mean
-from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
 from headway.model.job import Kind
 from headway.model.workload import FloatArray, IntArray, Workload
 
@@ -67,7 +67,7 @@ def scale_runtimes(workload: Workload, factor: float) -> Workload:
     """Run times and estimates times a factor; releases and due dates stay.
 
     Raises:
-        InvalidInput: `factor` is not a number above 0.
+        InvalidInput: `factor` is not a number above 0, or times get beyond what an instant can be.
     """
     _check_factor("run time factor", factor)
     plans = {
@@ -83,7 +83,7 @@ def scale_gaps(workload: Workload, factor: float) -> Workload:
     """The times between releases times a factor; the first release stays.
 
     Raises:
-        InvalidInput: `factor` is not a number above 0.
+        InvalidInput: `factor` is not a number above 0, or times get beyond what an instant can be.
     """
     _check_factor("gap factor", factor)
     begin = workload.release[0]
@@ -94,7 +94,7 @@ def scale_times(workload: Workload, factor: float) -> Workload:
     """All times times a factor, the time a job has until its due date as well; the first release stays.
 
     Raises:
-        InvalidInput: `factor` is not a number above 0.
+        InvalidInput: `factor` is not a number above 0, or times get beyond what an instant can be.
     """
     scaled = scale_gaps(scale_runtimes(workload, factor), factor)
     allowed = _times(np.where(workload.due >= NEVER, 0, workload.due - workload.release), factor)
@@ -229,12 +229,16 @@ def with_load(workload: Workload, load: float, slots: int) -> Workload:
     """Gaps scaled so that the offered load on these slots becomes `load`.
 
     Raises:
-        InvalidInput: `load` is not a number above 0, or the workload has no work or one release only.
+        InvalidInput: `load` is not a number above 0, or so small that the last job is released beyond the calendar, or
+            the workload has no work or one release only.
     """
     _check_factor("load", load)
     offered = offered_load(workload, slots)
     if offered == 0:
         raise InvalidInput("work of all jobs", 0, "more than 0 to scale the load")
+    least = offered * float(workload.release[-1] - workload.release[0]) / (LONGEST // 2)
+    if load < least:
+        raise InvalidInput("load", load, f"{least:.2g} or more, or the last job is released beyond the calendar")
     return scale_gaps(workload, offered / load)
 
 
@@ -276,6 +280,9 @@ def _check_factor(name: str, factor: float) -> None:
 
 
 def _times(durations: IntArray, factor: float) -> Any:
+    longest = int(np.abs(durations).max(initial=0))
+    if longest * float(factor) >= NEVER:
+        raise InvalidInput("factor on times", factor, f"less than {NEVER / longest:g}: times must fit the calendar")
     return np.rint(durations * factor).astype(np.int64)
 
 

@@ -93,6 +93,9 @@ class Feitelson96:
 
 PUBLISHED_STYLE: Final = Feitelson96()
 
+MOST_PROCESSORS: Final = 10_000_000
+"""Each width that there can be has a probability of its own."""
+
 
 def feitelson96(
     jobs: int = 10_000,
@@ -118,6 +121,7 @@ def feitelson96(
         InvalidInput: an argument is not allowed.
     """
     check_size(jobs, processors)
+    check_whole("processors", processors, 1, MOST_PROCESSORS)
     rng, _, _ = chances(seed)
     width_share, short = model.widths(processors), model.short_probability(processors)
     wide = np.arange(1, processors + 1)

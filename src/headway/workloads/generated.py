@@ -21,6 +21,9 @@ CPU_LEAST: Final = 0.4
 
 MOST_JOBS: Final = 10_000_000
 
+MOST_PROCESSES: Final = 20_000_000
+"""How many processes of all jobs together may each have a CPU use of their own."""
+
 
 class Extras(TypedDict, total=False):
     """What all models take beside their own parameters.
@@ -147,7 +150,8 @@ def with_cpu(
     job's mean is then that of its processes.
 
     Raises:
-        InvalidInput: `cpu` is neither "drawn" nor in 0..1, or `spread` not in 0..1, or there is spread around nothing.
+        InvalidInput: `cpu` is neither "drawn" nor in 0..1, or `spread` not in 0..1, or there is spread around nothing
+            or over too many processes.
     """
     check_number("cpu_spread", spread, 0, 1)
     if cpu is None:
@@ -155,6 +159,9 @@ def with_cpu(
             raise InvalidInput("cpu_spread", spread, "0 where no CPU use is given", hint="Say `cpu` as well.")
         return workload
     width = workload.width
+    if spread and (processes := int(width.sum())) > MOST_PROCESSES:
+        hint = "Take fewer jobs, fewer processors or no spread."
+        raise InvalidInput("processes of all jobs", processes, f"at most {MOST_PROCESSES} for `cpu_spread`", hint=hint)
     if isinstance(cpu, str):
         if cpu != "drawn":
             raise InvalidInput("cpu", cpu, "drawn, a number from 0 to 1, or none")

@@ -160,6 +160,14 @@ def test_gaps_are_scaled_to_the_load_that_is_wanted() -> None:
     assert seconds(busy.release) == [0, 10, 20]
 
 
+@pytest.mark.parametrize("load", [1e-300, 1e-14])
+def test_a_load_that_takes_longer_than_the_calendar_is_refused(load: float) -> None:
+    with pytest.raises(InvalidInput, match=r"load is .*; allowed: 2.6e-11 or more, or the last job is released beyond"):
+        transforms.with_load(jobs([0, 50, 100], 10, tasks=2), load, 1)
+    with pytest.raises(InvalidInput, match="times must fit the calendar"):
+        transforms.scale_runtimes(jobs([0], 10), 1e300)
+
+
 def test_without_gaps_work_or_slots_there_is_no_load() -> None:
     with pytest.raises(InvalidInput, match="time between the first and the last release is 0"):
         transforms.offered_load(jobs([1, 1]), 4)

@@ -157,6 +157,13 @@ def test_a_machine_that_is_none_is_refused(model: Model, processors: Any) -> Non
         model(jobs=1000, processors=processors)
 
 
+def test_so_many_processes_that_memory_would_not_hold_them_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="processors is 2147483647; allowed: a whole number, from 1 to 10000000"):
+        feitelson96(10, processors=2**31 - 1)
+    with pytest.raises(InvalidInput, match=r"processes of all jobs is .*; allowed: at most 20000000 for `cpu_spread`"):
+        lublin99(200, processors=2**31 - 1, estimates=None, cpu=0.5, cpu_spread=0.1)
+
+
 def test_statistics_are_those_of_the_jobs() -> None:
     jobs = lublin99(1000, 3, cpu=0.5)
     told = statistics(jobs, 128)
