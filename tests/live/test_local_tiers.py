@@ -183,14 +183,15 @@ async def test_a_session_of_its_own_is_put_behind_as_well(trial: Trial, tmp_path
     await trial.ended(key)
 
 
-def count_for(path: str, seconds: float) -> int:
-    """Work without a pause once the file is there; how far it came."""
+def count_until(path: str) -> int:
+    """Work without a pause once the file is there, until the instant in it; how far it came."""
     import os
 
     open(f"{path}.{os.getpid()}", "w").close()
     while not os.path.exists(path):
         time.sleep(0.001)
-    end, number = time.monotonic() + seconds, 0
+    with open(path) as file:
+        end, number = float(file.read()), 0
     while time.monotonic() < end:
         number += 1
     return number
@@ -200,9 +201,11 @@ async def test_the_foreground_has_the_processor_and_the_background_what_it_leave
     async with Trial(LocalEngine(root, pin=True)) as trial:
         await trial.start(NodeSpec("n"))
         door = tmp_path / "door"
-        keys = [trial.call(count_for, str(door), 1.0, tier=tier) for tier in Tier]
+        keys = [trial.call(count_until, str(door), tier=tier) for tier in Tier]
         await until(lambda: len(list(tmp_path.glob("door.*"))) == 2)
-        door.touch()
+        draft = tmp_path / "draft"
+        draft.write_text(str(time.monotonic() + 1.0))
+        draft.rename(door)
         front, behind = [await trial.value(key) for key in keys]
         assert behind < front / 5
 
@@ -215,6 +218,8 @@ async def test_the_places_of_a_slot_share_a_processor_where_that_is_wanted(root:
             expected = [mine[turn % len(mine)]]
             for tier in Tier:
                 assert await trial.value(trial.call(processors, node=node, slots=(slot,), tier=tier)) == expected
+        lost = await trial.ended(trial.call(processors, node="b", slots=(2,)))
+        assert lost.ending.outcome is Outcome.LOST
         wide = await trial.value(trial.call(processors, node="b", slots=(0, 1)))
         assert wide == sorted({mine[turn % len(mine)] for turn in (1, 2)})
         assert await trial.value(trial.call(processors, node="b")) == [mine[1 % len(mine)]]

@@ -34,6 +34,7 @@ from headway.engines.base import (
     EngineError,
     Found,
     Heard,
+    Member,
     NameTaken,
     NodeBack,
     NodeLost,
@@ -420,7 +421,7 @@ class LocalEngine:
             assignment.uploads,
             assignment.fetches,
             assignment.tier,
-            tuple(sorted({self._pinned[member.node, slot] for slot in member.slots})) if self._processors else (),
+            self._processors_of(member),
         )
         node.send(frame(launch))
 
@@ -429,6 +430,11 @@ class LocalEngine:
         for slot in range(node.slots if self._processors else 0):
             turn = len(self._pinned) % len(self._processors)
             self._pinned.setdefault((node.name, slot), self._processors[turn])
+
+    def _processors_of(self, member: Member) -> tuple[int, ...]:
+        """The processors of a member's slots, as far as the node has these; none where slots have none."""
+        places = ((member.node, slot) for slot in member.slots if self._processors)
+        return tuple(sorted({self._pinned[place] for place in places if place in self._pinned}))
 
     def _kill(self, key: AttemptKey, held: LocalNode | Gang) -> None:
         self._all(held, Kill(*key))

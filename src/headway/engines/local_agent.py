@@ -392,8 +392,11 @@ class _Agent:
     def fits(self, place: Place, run: Run) -> bool:
         """Have the process of a place where its run belongs; False: it cannot get there, and a new one can."""
         if run.launch.processors != place.processors:
-            tiers.pin(place.pid, run.launch.processors or os.sched_getaffinity(0))
             place.processors = run.launch.processors
+            try:
+                tiers.pin(place.pid, place.processors or os.sched_getaffinity(0))
+            except OSError as error:  # they were taken from this node since its engine saw them
+                print(f"slot {place.number} is not pinned to {place.processors}: {error}", file=sys.stderr, flush=True)
         if place.priority is run.tier:
             return True
         refused = tiers.move((place.pid,), run.tier)

@@ -91,8 +91,8 @@ def send(pid: int, number: int) -> None:
 def kill_trees(roots: Iterable[int]) -> None:
     """Kill processes with all that is below them.
 
-    They are stopped first, until nothing new turns up, so that none escapes by forking. A stopped or hung process
-    dies as well.
+    They are stopped first, until nothing new turns up, so that none escapes by forking, and die before their parents,
+    whose end might let them go on. A stopped or hung process dies as well.
     """
     roots = list(roots)
     stopped: dict[int, None] = {}
@@ -100,7 +100,7 @@ def kill_trees(roots: Iterable[int]) -> None:
         for pid in fresh:
             stopped[pid] = None
             send(pid, signal.SIGSTOP)
-    for pid in stopped:
+    for pid in reversed(stopped):
         send(pid, signal.SIGKILL)
 
 

@@ -10,10 +10,10 @@ node are therefore of one session; one that makes itself a session of its own ha
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import resource
+import signal
 from collections.abc import Iterable
 from typing import Final
 
@@ -141,16 +141,19 @@ def raise_limit() -> None:
 
 @functools.cache
 def one_way() -> str:
-    """Why nothing that is in the background here can leave it; nothing where it can. A process is made to try it."""
+    """Why nothing that is in the background here can leave it; nothing where it can.
+
+    Tried with a child made for it, which is killed and not waited for: in the background it may take long to die.
+    """
     child = os.fork()
     if child == 0:
-        code = 0
-        try:
-            put(0, Tier.BACKGROUND)
-            put(0, Tier.FOREGROUND)
-        except OSError as error:
-            code = error.errno or errno.EPERM
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return f"{os.strerror(code)}. {HINT}." if code else ""
+        signal.pause()
+        os._exit(0)
+    try:
+        put(child, Tier.BACKGROUND)
+        put(child, Tier.FOREGROUND)
+    except OSError as error:
+        return f"{error.strerror}. {HINT}."
+    finally:
+        os.kill(child, signal.SIGKILL)
+    return ""
