@@ -136,22 +136,19 @@ class AttemptView:
         """Whether it can go on elsewhere with what it has done."""
         return self.job.spec.movable or self.saved > self.start or self.task in self.job.kept
 
-    def uses(self) -> tuple[tuple[float, Slots], ...]:
-        """Its slots by what its processes use there, as of `slots_by_use`."""
-        return slots_by_use(self.job.spec.cpu, self.slots, self.seats)
 
-
-def slots_by_use(cpu: tuple[float, ...], slots: Slots, seats: tuple[int, ...] = ()) -> tuple[tuple[float, Slots], ...]:
-    """Slots by the share of the processor that the processes there use, least first; `USE_UNKNOWN` if unknown.
+def slots_by_use(spec: JobSpec, slots: Slots, seats: tuple[int, ...] = ()) -> tuple[tuple[float, Slots], ...]:
+    """Slots by the share of the processor that a job's processes use there, least first; `USE_UNKNOWN` if unknown.
 
     Args:
-        cpu: as in `JobSpec`.
-        slots: on which the processes are; fewer than there were seats where a node was lost.
+        slots: on which it runs; fewer than it had seats where a node was lost.
         seats: as in `Allocation`.
 
-    >>> slots_by_use((0.9, 0.5, 0.9), 0b111)
+    >>> from headway.model.job import JobSpec, Kind
+    >>> slots_by_use(JobSpec(1, Kind.RIGID, width=3, cpu=(0.9, 0.5, 0.9)), 0b111)
     ((0.5, 2), (0.9, 5))
     """
+    cpu = spec.cpu
     if len(cpu) <= 1:
         return ((cpu[0] if cpu else USE_UNKNOWN, slots),)
     by_use: dict[float, Slots] = {}

@@ -287,7 +287,7 @@ class Deployment:
         groups += [
             (use, slots & free & ~own)
             for attempt in reversed(view.background)
-            for use, slots in attempt.uses()
+            for use, slots in slots_by_use(attempt.job.spec, attempt.slots, attempt.seats)
             if slots & free & ~own
         ]
         groups.sort(key=_by_use)
@@ -373,11 +373,13 @@ class Deployment:
     def _behind_whom(self, left: Slots) -> list[tuple[float, Slots]]:
         """Those of these background places that anybody may have, by the CPU use in their foreground, least first."""
         threshold, groups, fronted = self.threshold, [], NO_SLOTS
-        front = [(attempt.slots, attempt.uses()) for _, _, _, attempt in self.view.running if attempt.slots & left]
-        front += [(wanted.slots, slots_by_use(job.spec.cpu, wanted.slots, wanted.seats)) for job, wanted in self._came]
-        for taken, uses in front:
+        front = [(one.job, one.slots, one.seats) for _, _, _, one in self.view.running if one.slots & left]
+        front += [(job, wanted.slots, wanted.seats) for job, wanted in self._came]
+        for job, taken, seats in front:
             fronted |= taken
-            groups += [(use, slots & left) for use, slots in uses if use <= threshold and slots & left]
+            for use, slots in slots_by_use(job.spec, taken, seats):
+                if use <= threshold and slots & left:
+                    groups.append((use, slots & left))
         groups.sort()
         if left & ~fronted:
             groups.insert(0, (0.0, left & ~fronted))

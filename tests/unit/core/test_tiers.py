@@ -30,7 +30,7 @@ from headway.model.events import (
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, TaskSpec
 from headway.model.plan import Allocation, Claim, Plan
-from headway.model.snapshot import JobView, Snapshot
+from headway.model.snapshot import JobView, Snapshot, slots_by_use
 from headway.model.tier import Tier
 from headway.policies.place import ready_tasks
 from headway.testing import job, node
@@ -586,9 +586,10 @@ class TestNodes:
         core.submit(job(1, width=3, cpu=(0.2, 0.5, 0.5)))
         core.want(hold(1, 0b111, tier=BACK, seats=(2, 0, 1)))
         (attempt,) = core.state.background
-        assert attempt.uses() == ((0.2, 0b100), (0.5, 0b011))
+        assert slots_by_use(attempt.job.spec, attempt.slots, attempt.seats) == ((0.2, 0b100), (0.5, 0b011))
         core.feed(NodeDown(0, "b"))
-        assert sum(slots for _, slots in attempt.uses()) == attempt.slots == 0b001
+        left = slots_by_use(attempt.job.spec, attempt.slots, attempt.seats)
+        assert sum(slots for _, slots in left) == attempt.slots == 0b001
 
     def test_a_lost_attempt_goes_on_at_its_goal(self) -> None:
         core = running(slots=1)
