@@ -200,3 +200,41 @@ def test_a_process_that_fails_ends_or_retries_the_whole_job(client: Client, tmp_
         with pytest.raises(ValueError, match="no"):
             waiter.result(PATIENCE)
     assert sorted(log.read_text()) == sorted("01" * (retries + 1)), "both began, each time"
+
+
+# A server without the capability CAP_SYS_NICE, as an ordinary user's is.
+UNPRIVILEGED = """
+import ctypes, os, resource, sys
+PR_CAPBSET_DROP, CAP_SYS_NICE = 24, 23
+ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_NICE, 0, 0, 0)
+resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
+os.execv(sys.executable, [sys.executable, "-m", "headway", *sys.argv[1:]])
+"""
+
+
+def test_a_server_that_may_not_change_tiers_says_so_and_finishes_every_job(tmp_path: Path) -> None:
+    words = ("up", "--json", "--slots", "1", "--policy", "measy", "--data", str(tmp_path / "data"))
+    server = subprocess.Popen([sys.executable, "-c", UNPRIVILEGED, *words], stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    try:
+        assert server.stdout.readline()
+        with Client(data=tmp_path / "data") as client:
+            front = client.submit(rigid(tmp_path / "front", cpu=0.5))
+            behind = client.submit(rigid(tmp_path / "behind"))
+            until(lambda: list(tmp_path.glob("behind.*")))
+            (tmp_path / "front").touch()
+            front.result(PATIENCE)
+            until(lambda: len(client.incidents()) == 2)
+            assert [(one.kind, one.subject) for one in client.incidents()] == [
+                ("tier_refused", "cluster"),
+                ("tier_refused", f"job {behind.job}, task 0"),
+            ]
+            assert tiers(client, behind.job) == [[("cluster/0", "background")]]
+            (tmp_path / "behind").touch()
+            ((pid, policy),) = behind.result(PATIENCE)
+            assert (tmp_path / f"behind.{pid}").exists()
+            assert policy == os.SCHED_IDLE
+    finally:
+        server.terminate()
+        server.wait(PATIENCE)
+        server.stdout.close()
