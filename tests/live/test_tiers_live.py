@@ -220,7 +220,7 @@ def test_a_server_that_may_not_change_tiers_says_so_and_finishes_every_job(tmp_p
         assert server.stdout.readline()
         with Client(data=tmp_path / "data") as client:
             front = client.submit(rigid(tmp_path / "front", cpu=0.5))
-            behind = client.submit(rigid(tmp_path / "behind"))
+            behind = client.submit(rigid(tmp_path / "behind", preemptible=False))
             until(lambda: list(tmp_path.glob("behind.*")))
             (tmp_path / "front").touch()
             front.result(PATIENCE)
