@@ -12,7 +12,7 @@ from headway.core import tiers
 from headway.core.state import State
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
-from headway.model.plan import Allocation, Claim, Plan
+from headway.model.plan import Allocation, Claim, Plan, Promise
 from headway.model.slots import NO_SLOTS, numbers
 from headway.model.snapshot import JobView, Policy
 from headway.model.tier import Tier
@@ -36,6 +36,7 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Pl
         plan = policy(state)
         if not isinstance(plan, Plan):
             raise TypeError(f"the policy gave {plan!r}, which is not a plan")
+        check_types(plan)
     except Exception as raised:  # noqa: BLE001  a policy, maybe a third party's, must not take the cluster down
         refusals[f"policy_raised_{type(raised).__name__}"] += 1
         plan, failure = Plan(), raised
@@ -45,6 +46,33 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str]) -> tuple[Pl
             carry_out(state, plan, refusals)
     state.round_due = False
     return plan, failure
+
+
+def check_types(plan: Plan) -> None:
+    """Refuse a plan with parts that are none: what begins to be carried out is carried out to its end.
+
+    Raises:
+        TypeError: a part is not of the type it must be, or an instant beyond all instants.
+    """
+    if (type(plan.allocations), type(plan.promises)) != (list, list):
+        raise TypeError("the policy gave allocations or promises that are no list")
+    for wanted in plan.allocations:
+        fields = (type(wanted), type(wanted.job), type(wanted.slots), type(wanted.claim), type(wanted.tier))
+        if fields != _ALLOCATION or type(wanted.task) not in _NUMBER_OR_NONE:
+            raise TypeError(f"the policy gave {wanted!r}, which is no allocation")
+        if wanted.seats and (type(wanted.seats) is not tuple or {*map(type, wanted.seats)} != {int}):
+            raise TypeError(f"the policy gave the seats {wanted.seats!r}, which are no numbers of slots")
+    for kept in plan.promises:
+        if (type(kept), type(kept.job), type(kept.start)) != _PROMISE or abs(kept.start) > NEVER:
+            raise TypeError(f"the policy gave {kept!r}, which is no promise")
+    if type(plan.wake) not in _NUMBER_OR_NONE or abs(plan.wake or 0) > NEVER:
+        raise TypeError(f"the policy wants to be woken at {plan.wake!r}, which is no instant")
+
+
+_ALLOCATION: Final = (Allocation, int, int, Claim, Tier)
+_PROMISE: Final = (Promise, int, int)
+_NUMBER_OR_NONE: Final = (int, type(None))
+"""Of which types the parts of a plan are."""
 
 
 def carry_out(state: State, plan: Plan, refusals: Counter[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -213,6 +214,64 @@ def test_what_is_not_a_plan_is_refused() -> None:
     scheduler.handle(NodeJoined(0, node("a")))
     assert scheduler.refusals == {"policy_raised_TypeError": 1}
     assert "None" in str(scheduler.failure)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda plan: plan.hold(1, 1, tier=7),
+        lambda plan: plan.hold(1, 1, tier="middle"),
+        lambda plan: plan.hold(1, 1, claim="swap"),
+        lambda plan: plan.hold(1, 1, seats=("a",)),
+        lambda plan: plan.hold(1, 1, seats=[0]),
+        lambda plan: plan.hold(1, 1.0),
+        lambda plan: plan.hold([], 1),
+        lambda plan: plan.place(1, "first", 1),
+        lambda plan: plan.allocations.append((1, 1)),
+        lambda plan: setattr(plan, "allocations", None),
+        lambda plan: plan.promise(1, "later", 1),
+        lambda plan: plan.promise(1, 1 << 70, 1),
+        lambda plan: setattr(plan, "wake", float("nan")),
+        lambda plan: setattr(plan, "wake", 1 << 70),
+    ],
+)
+def test_a_plan_of_rubbish_changes_nothing_not_even_by_what_is_right_in_it(write: Callable[[Any], None]) -> None:
+    class Rubbish:
+        per_instant: ClassVar[bool] = False
+        task_rounds: ClassVar[bool] = False
+
+        def __call__(self, view: Snapshot) -> Plan:
+            plan = view.plan()
+            if view.waiting:
+                plan.hold(2, 2)
+                write(plan)
+            return plan
+
+    scheduler = Scheduler(lambda _: Rubbish(), "rubbish")
+    scheduler.handle(NodeJoined(0, node("a", slots=2)))
+    assert [scheduler.handle(JobSubmitted(1, job(number))) for number in (1, 2)] == [[], []]
+    assert isinstance(scheduler.failure, TypeError | AttributeError)
+    assert scheduler.refusals == {f"policy_raised_{type(scheduler.failure).__name__}": 2}
+    scheduler.check()
+
+
+@pytest.mark.parametrize("slots", [-1, -2, 1 << 70, 0b100])
+def test_slots_that_there_are_none_of_are_refused(slots: int) -> None:
+    class Beyond:
+        per_instant: ClassVar[bool] = False
+        task_rounds: ClassVar[bool] = False
+
+        def __call__(self, view: Snapshot) -> Plan:
+            plan = view.plan()
+            for waiting in view.waiting:
+                plan.hold(waiting.id, slots)
+            return plan
+
+    scheduler = Scheduler(lambda _: Beyond(), "beyond")
+    scheduler.handle(NodeJoined(0, node("a", slots=2)))
+    assert scheduler.handle(JobSubmitted(1, job(1))) == []
+    assert scheduler.refusals == {"slot_down": 1}
+    scheduler.check()
 
 
 def test_a_policy_that_is_not_there_is_refused_and_the_old_one_stays() -> None:
