@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import merge
-from typing import Final, Protocol
+from typing import Final
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, Instant
@@ -73,29 +73,41 @@ class Easy:
         return False
 
     def __call__(self, view: Snapshot) -> Plan:
-        plan, queue = view.plan(), queue_of(view, self.order)
-        if self.depth != 1:
+        plan = view.plan()
+        queue = view.waiting if self.order == "release" else view.waiting_by(ORDERS[self.order])
+        if self.depth != 1.0:
             return self._promise_many(view, plan, queue)
         free, newcomers = view.free, view.arrived
+        started: list[Started] = []
+        begin: int | list[JobView] = 0
         if newcomers is not None and queue and queue[0] not in newcomers:
             # Nothing has happened but that jobs came: the head still waits, and what could not start before it cannot
             # now, because the shadow time is the same and has come nearer.
             room = free.bit_count()
             for job in newcomers:
                 if job.width <= room:
-                    gap = _shadow(view, plan, queue[0], slots_needed(view, queue[0]), free, [])
-                    backfill(view, plan, queue, newcomers, free, gap)
                     break
-            return plan
-        started: list[Started] = []
-        for position, job in enumerate(queue):
-            free, needed = start(view, plan, job, free, started)
-            if needed:
-                if len(view.promised) > (job.promise is not None):
-                    withdraw(view, plan, queue[: position + 1])
-                gap = _shadow(view, plan, job, needed, free, started)
-                backfill(view, plan, queue, position + 1, free, gap)
-                break
+            else:
+                return plan
+            head, begin = queue[0], newcomers
+            needed = slots_needed(view, head)
+        else:
+            kept = 0
+            for position, head in enumerate(queue, 1):
+                kept += head.promise is not None
+                free, needed = start(view, plan, head, free, started)
+                if needed:
+                    begin = position
+                    break
+            else:
+                return plan
+            if len(view.promised) > kept:
+                withdraw(view, plan, queue[:position])
+        shadow = shadow_of(view, started, free.bit_count(), needed)
+        if shadow[0] != head.promise or plan.recording:
+            promise(plan, head, shadow[0], needed, Reason.NO_ROOM_NOW)
+        if free or plan.recording:
+            backfill(view, plan, queue, begin, free, shadow)
         return plan
 
     def _promise_many(self, view: Snapshot, plan: Plan, queue: Queue) -> Plan:
@@ -138,7 +150,7 @@ class Easy:
             promise(plan, job, begin, wanted, Reason.NO_ROOM_NOW if wanted > count(free) else Reason.WOULD_DELAY)
         if len(view.promised) > len(kept):
             withdraw(view, plan, [*front, *blocked])
-        if newcomers is None or len(front) < len(queue):
+        if (newcomers is None or len(front) < len(queue)) and (free or plan.recording):
             backfill(view, plan, queue, looked if newcomers is None else newcomers, free, profile)
         return plan
 
@@ -184,18 +196,6 @@ def queue_of(view: Snapshot, order: str) -> Queue:
     return view.waiting if order == "release" else view.waiting_by(ORDERS[order])
 
 
-class Gap(Protocol):
-    """What may start now beside what is promised."""
-
-    def admit(self, width: int, duration: Duration) -> bool:
-        """Whether so many slots may be taken now for so long; if they may, they are taken."""
-        ...
-
-    def steps(self, room: int) -> list[tuple[int, Duration]]:
-        """Up to which width, at most `room`, a job may start that takes how long; see `Queue.fitting`."""
-        ...
-
-
 @dataclass(slots=True)
 class Shadow:
     """Beside one promise: whatever ends within `limit`, or takes no more than the slots that are `extra` after it."""
@@ -204,7 +204,7 @@ class Shadow:
     extra: int
 
     def admit(self, width: int, duration: Duration) -> bool:
-        """As of `Gap`."""
+        """Whether so many slots may be taken now for so long; if they may, they are taken."""
         if duration > self.limit:
             if width > self.extra:
                 return False
@@ -212,27 +212,37 @@ class Shadow:
         return True
 
     def steps(self, room: int) -> list[tuple[int, Duration]]:
-        """As of `Gap`."""
+        """Up to which width, at most `room`, a job may start that takes how long; see `Queue.fitting`."""
         return [(room, self.limit), (min(room, self.extra), NEVER)]
 
 
-def backfill(view: Snapshot, plan: Plan, queue: Queue, begin: int | list[JobView], free: Slots, gap: Gap) -> None:
-    """Start what fits in the gap.
+def backfill(
+    view: Snapshot,
+    plan: Plan,
+    queue: Queue,
+    begin: int | list[JobView],
+    free: Slots,
+    beside: tuple[Instant, int] | Profile,
+) -> None:
+    """Start what fits beside what is promised.
 
     Args:
         begin: the place in the queue from which on jobs are looked at; or the jobs themselves.
+        beside: the shadow time and the extra slots of one promise, or what is left by many.
     """
     room, recording, uniform = free.bit_count(), plan.recording, view.uniform
-    steps: list[tuple[int, Duration]] = []
-    if isinstance(begin, list):
-        candidates: Iterable[JobView] = sorted(begin, key=queue.key) if len(begin) > 1 else begin
-    elif recording:
-        candidates = queue[begin:]
-    elif not room:
-        return
+    if isinstance(beside, tuple):
+        many, limit, extra = None, beside[0] - view.now, beside[1]
     else:
-        if len(queue) > SHORT:
-            steps = gap.steps(room) if uniform else [(room, NEVER)]
+        many, limit, extra = beside, 0, 0
+    steps: list[tuple[int, Duration]] = []
+    candidates: Iterable[JobView]
+    if isinstance(begin, list):
+        candidates = sorted(begin, key=queue.key) if len(begin) > 1 else begin
+    elif recording or len(queue) <= SHORT:
+        candidates = queue[begin:]
+    else:
+        steps = (many or Shadow(limit, extra)).steps(room) if uniform else [(room, NEVER)]
         candidates = queue.fitting(steps, begin)
     for job in candidates:
         width = job.width
@@ -240,23 +250,30 @@ def backfill(view: Snapshot, plan: Plan, queue: Queue, begin: int | list[JobView
             if recording:
                 plan.pass_over(job.id, Reason.NO_ROOM_NOW)
             continue
-        if job.kind is not RIGID:
-            free, _ = start_tasks(view, plan, job, free, gap)
-            if room == count(free):
-                plan.pass_over(job.id, Reason.WOULD_DELAY)
-        elif gap.admit(width, job.estimate if uniform else view.time_of(job, 0, lowest(free, width))):
+        if job.kind is RIGID:
+            duration = job.estimate if uniform else view.time_of(job, 0, lowest(free, width))
+            late = duration > limit if many is None else not many.admit(width, duration)
+            if late:
+                if width > extra:
+                    if recording:
+                        plan.pass_over(job.id, Reason.WOULD_DELAY)
+                    continue
+                extra -= width
             slots = lowest(free, width)
             plan.hold(job.id, slots)
             free ^= slots
         else:
-            if recording:
+            gap = many or Shadow(limit, extra)
+            free, _ = start_tasks(view, plan, job, free, gap)
+            if isinstance(gap, Shadow):
+                extra = gap.extra
+            if room == free.bit_count():
                 plan.pass_over(job.id, Reason.WOULD_DELAY)
-            continue
         room = free.bit_count()
         if not room and not recording:
             return
         if steps:
-            steps[:] = gap.steps(room) if uniform else [(room, NEVER)]
+            steps[:] = (many or Shadow(limit, extra)).steps(room) if uniform else [(room, NEVER)]
 
 
 Started = tuple[Instant, int]
@@ -286,7 +303,7 @@ def start_tasks(
     plan: Plan,
     job: JobView,
     free: Slots,
-    gap: Gap | None,
+    gap: Shadow | Profile | None,
     started: list[Started] | None = None,
 ) -> tuple[Slots, int | None]:
     """Start those ready tasks of a bag or workflow that fit in the gap, if there is one.
@@ -346,14 +363,6 @@ def shadow_of(view: Snapshot, started: list[Started], free: int, needed: int) ->
             if free >= needed and shadow == NEVER:
                 shadow = end
     return (shadow, free - needed) if shadow < NEVER else (NEVER, 0)
-
-
-def _shadow(view: Snapshot, plan: Plan, head: JobView, needed: int, free: Slots, started: list[Started]) -> Shadow:
-    """Promise the head of the queue its shadow time."""
-    at, extra = shadow_of(view, started, free.bit_count(), needed)
-    if at != head.promise or plan.recording:
-        promise(plan, head, at, needed, Reason.NO_ROOM_NOW)
-    return Shadow(at - view.now, extra)
 
 
 def promise(plan: Plan, job: JobView, begin: Instant, slots: int, reason: Reason) -> None:
