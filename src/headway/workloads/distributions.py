@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -86,7 +85,9 @@ def fit_hyper_erlang(first: float, second: float, third: float) -> HyperErlang:
             long = (total + math.sqrt(inner)) / 2
             short = product / long
             if short < a < long:
-                return HyperErlang(stages, 1 / long, 1 / short, (a - short) / (long - short))
+                found = HyperErlang(stages, 1 / long, 1 / short, (a - short) / (long - short))
+                if math.isclose(found.moment(3), third, rel_tol=1e-6):
+                    return found  # else it can only just have them: its long branch is too seldom to be told
     raise InvalidInput(
         "moments",
         (first, second, third),
@@ -114,12 +115,11 @@ def gamma_cdf(shape: float, value: float) -> float:
     return min(total, 1.0)
 
 
-def draw_gamma_up_to(rng: np.random.Generator, shape: Any, scale: Any, most: float, count: int) -> FloatArray:
-    """So many Gamma variables, each drawn anew until it is at most `most`; shape and scale: one, or one a variable."""
-    shapes, scales = np.broadcast_to(shape, count), np.broadcast_to(scale, count)
-    drawn = rng.gamma(shapes, scales)
+def draw_gamma_up_to(rng: np.random.Generator, shape: float, scale: float, most: float, count: int) -> FloatArray:
+    """So many Gamma variables, each drawn anew until it is at most `most`."""
+    drawn = rng.gamma(shape, scale, count)
     while len(again := np.flatnonzero(drawn > most)):
-        drawn[again] = rng.gamma(shapes[again], scales[again])
+        drawn[again] = rng.gamma(shape, scale, len(again))
     return drawn
 
 
