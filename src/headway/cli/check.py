@@ -7,9 +7,9 @@ import time
 import click
 
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import amount, as_json, clock, print_json, print_table, seconds_in, span, when
+from headway.cli.show import amount, as_json, clock, duration_in, print_json, print_table, span, when
 from headway.errors import HeadwayError, did_you_mean
-from headway.model.instant import from_seconds, to_seconds
+from headway.model.instant import to_seconds
 
 
 @click.command()
@@ -20,7 +20,7 @@ from headway.model.instant import from_seconds, to_seconds
 @asks_server
 def metrics(reach: Reach, node: str | None, metric: str | None, since: str | None, as_json: bool) -> None:
     """Show what collectors measured on the nodes, or on one of them."""
-    start = None if since is None else max(0, time.time_ns() // 1000 - from_seconds(seconds_in(since, "--since")))
+    start = None if since is None else max(0, time.time_ns() // 1000 - duration_in(since, "--since"))
     with reach() as client:
         found = client.metrics(node=node, metric=metric, since=start)
         known = [] if found or node is None else [one.name for one in client.nodes()]
@@ -51,7 +51,7 @@ def metrics(reach: Reach, node: str | None, metric: str | None, since: str | Non
 @asks_server
 def checker(reach: Reach, switch: str | None, every: str | None, as_json: bool) -> None:
     """Show the status checker and its collectors, switch it on or off, or change its period. Jobs go on meanwhile."""
-    period = None if every is None else from_seconds(seconds_in(every, "--every"))
+    period = None if every is None else duration_in(every, "--every")
     with reach() as client:
         if switch is None and period is None:
             found = client.checker()

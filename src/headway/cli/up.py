@@ -68,7 +68,7 @@ def up(
     again after whatever happened, and it goes on, with the nodes it had unless others are named. At first it has one
     node with a slot for each processor.
     """
-    from headway.cli.show import counted, period_in, seconds_in
+    from headway.cli.show import counted, duration_in, period_in, seconds_in
     from headway.client.address import data_directory
     from headway.config import read_cluster, uniform_cluster
     from headway.live.retention import Keep
@@ -97,17 +97,15 @@ def up(
         host,
         port,
         decider="" if decider == "none" else decider,
-        answer_time=from_seconds(seconds_in(answer_time, "--answer-time")),
+        answer_time=duration_in(answer_time, "--answer-time"),
         period=None if rounds is None else from_seconds(rounds),
         lease=seconds_in(lease, "--lease"),
         grace=seconds_in(grace, "--grace"),
         pin=pin,
         check_every=None if check_every is None else seconds_in(check_every, "--check-every"),
         keep=Keep(
-            from_seconds(seconds_in(retention, "--retention")),
-            None
-            if keep_unacknowledged is None
-            else from_seconds(seconds_in(keep_unacknowledged, "--keep-unacknowledged")),
+            duration_in(retention, "--retention"),
+            None if keep_unacknowledged is None else duration_in(keep_unacknowledged, "--keep-unacknowledged"),
             upload_max << 20,
         ),
     )

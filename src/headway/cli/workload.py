@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, fields, replace
 from typing import Any, Final
@@ -22,8 +23,6 @@ from headway.workloads.feitelson96 import PUBLISHED_STYLE
 from headway.workloads.generated import Extras
 from headway.workloads.jann97 import CTC, Range, fit
 from headway.workloads.lublin99 import BATCH, INTERACTIVE, TYPELESS
-
-JOBS: Final = 10_000
 
 Command = Callable[..., Any]
 
@@ -75,12 +74,22 @@ def writes(command: Command) -> Command:
     return out(as_json(command))
 
 
-def makes(*own: Command, processors: int) -> Callable[[Command], Command]:
+def _size(model: Command, jobs: int | None = None, processors: int | None = None) -> tuple[int, int]:
+    """How many jobs for how many processors: as was said, else as the model has it."""
+    own = inspect.signature(model).parameters
+    return (
+        own["jobs"].default if jobs is None else jobs,
+        own["processors"].default if processors is None else processors,
+    )
+
+
+def makes(model: Command, *own: Command) -> Callable[[Command], Command]:
     """Give a command the options that all models have, and its own. None is what was not said.
 
     The command returns the workload, the processors it is for, and what is told of its parameters.
     """
-    of_preset = f"{JOBS}, or the preset's" if preset in own else JOBS
+    jobs, processors = _size(model)
+    of_preset = f"{jobs}, or the preset's" if preset in own else jobs
     common = [
         click.option("--jobs", type=int, help=f"How many.  [default: {of_preset}]"),
         click.option("--seed", default=0, show_default=True, help="What fixes all chance."),
@@ -102,8 +111,8 @@ def makes(*own: Command, processors: int) -> Callable[[Command], Command]:
         @functools.wraps(command)
         def with_options(out: str | None, as_json: bool, **options: Any) -> None:
             made, held, told = command(**options)
-            model = {"model": command.__name__, "seed": options["seed"], "estimates": "tsafrir"}
-            _finish(made, held, {**model, **told}, out, as_json)
+            about = {"model": command.__name__, "seed": options["seed"], "estimates": "tsafrir"}
+            _finish(made, held, {**about, **told}, out, as_json)
 
         done: Any = with_options
         for option in reversed(common):
@@ -133,7 +142,7 @@ def preset(command: Command) -> Command:
 
 
 @workload.command(short_help="Discrete widths, repeated runs, run times that vary much.")
-@makes(preset, *options_of(PUBLISHED_STYLE, FEITELSON96), processors=320)
+@makes(feitelson, preset, *options_of(PUBLISHED_STYLE, FEITELSON96))
 def feitelson96(
     jobs: int | None, seed: int, processors: int | None, preset: str | None, **options: Any
 ) -> tuple[Workload, int, dict[str, Any]]:
@@ -143,17 +152,17 @@ def feitelson96(
         _nothing_beside("--preset", processors=processors, **parameters)
         made = measy14.fwload(seed, measy14.FW_JOBS if jobs is None else jobs, **extras)
         return made, measy14.PROCESSORS, {"preset": preset, **asdict(PUBLISHED_STYLE), **measy14.as_in_paper(extras)}
-    held = 320 if processors is None else processors
+    count, held = _size(feitelson, jobs, processors)
     model = replace(PUBLISHED_STYLE, **parameters)
-    made = feitelson(JOBS if jobs is None else jobs, seed, held, model=model, **extras)
+    made = feitelson(count, seed, held, model=model, **extras)
     return made, held, {**asdict(model), **extras}
 
 
 @workload.command(short_help="Ranges of widths, each with its own arrivals and run times.")
 @makes(
+    jann,
     preset,
     click.option("--fit", "log", type=click.Path(dir_okay=False), help="Fit the ranges to this log or table."),
-    processors=322,
 )
 def jann97(
     jobs: int | None, seed: int, processors: int | None, preset: str | None, log: str | None, **options: Any
@@ -164,17 +173,17 @@ def jann97(
         _nothing_beside("--preset", processors=processors, fit=log)
         made = measy14.jwload(seed, measy14.JW_JOBS if jobs is None else jobs, **extras)
         return made, measy14.PROCESSORS, {"preset": preset, **_ranges(measy14.JW_RANGES), **measy14.as_in_paper(extras)}
-    held = 322 if processors is None else processors
+    count, held = _size(jann, jobs, processors)
     ranges = fit(read_workload(log, cut_at_estimate=False)) if log else CTC
-    made = jann(JOBS if jobs is None else jobs, seed, held, ranges=ranges, **extras)
+    made = jann(count, seed, held, ranges=ranges, **extras)
     return made, held, {**({"fit": log} if log else {}), **_ranges(ranges), **extras}
 
 
 @workload.command(short_help="A daily cycle, run times that go with widths.")
 @makes(
+    lublin,
     click.option("--types", is_flag=True, help="Two streams, interactive and batch jobs, in place of one."),
     *options_of(TYPELESS, LUBLIN99),
-    processors=128,
 )
 def lublin99(
     jobs: int | None, seed: int, processors: int | None, types: bool, **options: Any
@@ -184,8 +193,8 @@ def lublin99(
     if types:
         _nothing_beside("--types", **parameters)
     streams = (INTERACTIVE, BATCH) if types else (replace(TYPELESS, **parameters),)
-    held = 128 if processors is None else processors
-    made = lublin(JOBS if jobs is None else jobs, seed, held, streams=streams, **extras)
+    count, held = _size(lublin, jobs, processors)
+    made = lublin(count, seed, held, streams=streams, **extras)
     constants = {"types": True} if types else asdict(streams[0])
     return made, held, {**constants, **extras}
 

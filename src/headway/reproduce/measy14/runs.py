@@ -23,10 +23,9 @@ from headway.reproduce.processes import done
 from headway.sim.experiment import run
 from headway.sim.world import World
 from headway.traces import read_workload, transforms
-from headway.workloads.measy14 import fwload, jwload
+from headway.workloads.measy14 import FW_JOBS, JW_JOBS, PROCESSORS, fwload, jwload
 
-PROCESSORS: Final = 320
-JOBS: Final = {"FWload": 200_000, "JWload": 100_000}
+JOBS: Final = {"FWload": FW_JOBS, "JWload": JW_JOBS}
 """The workload models, and how many jobs each has in the paper."""
 
 LOGS: Final = {
