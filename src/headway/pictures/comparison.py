@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +13,7 @@ from headway.pictures.canvas import COLOURS, INK, figure, save
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-USUAL: Final = (
+WITH_DUE_DATES: Final = (
     "wait_mean",
     "bounded_slowdown_mean",
     "deadline_miss_rate",
@@ -21,24 +21,28 @@ USUAL: Final = (
     "priority_violation_rate",
     "utilisation",
 )
+WITHOUT: Final = ("wait_mean", "response_mean", "bounded_slowdown_mean", "utilisation")
 _IN_SECONDS: Final = ("wait", "response", "tardiness", "makespan", "decision_seconds")
 _MAGNITUDES: Final = 50  # bars that differ by more are drawn on a logarithmic scale
 
 
 def comparison(
-    metrics: Mapping[str, Mapping[str, float]], path: str | Path, *, names: Sequence[str] = USUAL, title: str = ""
+    metrics: Mapping[str, Mapping[str, float]], path: str | Path, *, names: Sequence[str] | None = None, title: str = ""
 ) -> None:
     """Draw what measures say of policies: a field for each measure, in it a bar for each policy with its value.
 
     Args:
         metrics: what `summarise` says, by policy.
-        names: the measures to draw.
+        names: the measures to draw. Without, the usual ones; where no job has a due date response stands for what
+            says how due dates are met, and kills and migrations are drawn where there were any.
         path: its end says the format (.png, .svg, .pdf).
 
     Raises:
         InvalidInput: a measure is not among the metrics of every policy.
         HeadwayError: there is nothing to compare, matplotlib is not installed, or the file cannot be written.
     """
+    if names is None:
+        names = _usual(metrics.values())
     if not metrics or not names:
         raise HeadwayError("there is nothing to compare")
     known = [name for name in next(iter(metrics.values())) if all(name in told for told in metrics.values())]
@@ -57,6 +61,12 @@ def comparison(
         _bars(cell, names[place], list(metrics) if place % columns == 0 else [""] * len(metrics), values)
     drawn.suptitle(title, x=0.01, ha="left", color=INK, fontsize=12)
     save(drawn, path)
+
+
+def _usual(told: Collection[Mapping[str, float]]) -> Sequence[str]:
+    if any(one["jobs_due"] for one in told):
+        return WITH_DUE_DATES
+    return [*WITHOUT, *(name for name in ("kills", "migrations") if any(one[name] for one in told))]
 
 
 def _bars(axes: Axes, name: str, policies: Sequence[str], values: Sequence[float]) -> None:

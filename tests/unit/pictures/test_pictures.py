@@ -188,6 +188,19 @@ def test_magnitudes_apart_are_both_seen(tmp_path: Path) -> None:
     assert pixels(tmp_path / "one.png", COLOURS[2]) > pixels(tmp_path / "one.png", COLOURS[0]) / 50
 
 
+def test_without_names_what_says_nothing_of_the_jobs_is_not_drawn(tmp_path: Path) -> None:
+    """Without due dates: wait, response, slowdown and utilisation, and kills if there were any."""
+    plain = {"jobs_due": 0, "wait_mean": 1, "response_mean": 1, "bounded_slowdown_mean": 1, "utilisation": 1}
+    plain |= {"kills": 0, "migrations": 0}
+    due = plain | {"jobs_due": 1, "deadline_miss_rate": 1, "deadline_miss_penalty": 1, "priority_violation_rate": 1}
+    bars = {}
+    for name, told in {"plain": plain, "killed": plain | {"kills": 3}, "due": due}.items():
+        comparison({"easy": told}, tmp_path / f"{name}.png")
+        bars[name] = pixels(tmp_path / f"{name}.png", COLOURS[0])
+    assert bars["killed"] == pytest.approx(bars["plain"] * 5 / 4, rel=0.05)
+    assert bars["due"] == pytest.approx(bars["plain"] * 6 / 4, rel=0.05)
+
+
 def test_pictures_that_cannot_be_drawn_say_why(tmp_path: Path) -> None:
     bare = schedule_of(workload_of(release=[0], runtime=[1]), start=[NOT_YET], end=[NOT_YET], capacity=1)
     with pytest.raises(HeadwayError, match="no attempts to draw"):

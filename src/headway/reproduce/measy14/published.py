@@ -103,7 +103,7 @@ def always(found: Collection[Gain]) -> Answer:
     better = sum(gain.by.mean > 0 for gain in found)
     worse = sum(gain.by.high < 0 for gain in found)
     mean = sum(gain.by.mean for gain in found) / len(found)
-    contrary = f"; at {worse} worse beyond its interval" if worse else ""
+    contrary = f"; at {worse} the contrary, beyond its interval" if worse else ""
     is_so = better * 2 >= len(found) and mean > 0
     verdict: Verdict = "does not hold" if not is_so else "holds in part" if worse else "holds"
     return Answer(f"at {better} of {len(found)} points, by {mean:.1%} on average{contrary}", verdict)
