@@ -22,21 +22,17 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 from msgspec import Raw
 
-from headway.engines import local_output as output
-from headway.engines import local_slot
 from headway.engines import local_tiers as tiers
 from headway.engines.base import Ending
 from headway.engines.local_frames import (
     VERSION,
     Acknowledge,
     Change,
-    Done,
     Fetched,
     Go,
     Hello,
@@ -61,8 +57,6 @@ from headway.engines.local_frames import (
     ToAgent,
     Unreadable,
     Welcome,
-    decode_command,
-    decode_from_slot,
     encode,
     frame,
     framed,
@@ -70,13 +64,13 @@ from headway.engines.local_frames import (
 )
 from headway.engines.local_processes import adopt_orphans, children, kill_trees, memory, send, tree
 from headway.engines.local_run import Channel, Place, Run
+from headway.engines.local_staff import Handlers, Staff
 from headway.engines.local_watch import Watch
 from headway.model.events import Outcome
 from headway.model.tier import Tier
 
 Key = tuple[int, int, int]
 
-_FORK_AGAIN_SECONDS = 1.0
 _STRANGERS_MAX = 8
 
 
@@ -137,7 +131,7 @@ class _Agent:
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
-        self.handlers: dict[int, Callable[[int], None]] = {
+        self.handlers: Handlers = {
             listener.fileno(): self.on_caller,
             self.wake.fileno(): self.on_signal,
         }
@@ -155,17 +149,12 @@ class _Agent:
         self.runs: dict[Key, list[Run]] = {}
         self.ended: dict[Key, list[MemberEnded]] = {}
         self.watch = Watch(kept)
-        self.fork_again: float | None = None
-
-        self.folder = folder
-        self.count = 0
-        self.slots: list[list[Place]] = []  # places by tier; also of slots beyond `count`, idle ones without a process
-        self.by_pid: dict[int, Place] = {}
+        self.staff = Staff(self, self.epoll, self.handlers, name=name, folder=folder, kept=kept)
         self.limits_told = False
         tiers.raise_limit()
         gc.collect()
         gc.freeze()
-        self.resize(slots)
+        self.staff.resize(slots)
 
     def serve(self) -> None:
         """Work until there is a reason to stop; then end everything."""
@@ -173,7 +162,7 @@ class _Agent:
             for fd, mask in self.epoll.poll(self.patience()):
                 if handler := self.handlers.get(fd):
                     handler(mask)
-            if self.watch.is_wanted or self.fork_again is not None:
+            if self.watch.is_wanted or self.staff.fork_again is not None:
                 self.on_time()
             if time.monotonic() - self.heard > self.orphaned_after:
                 self.stopping = True
@@ -190,9 +179,25 @@ class _Agent:
     def patience(self) -> float:
         """Seconds until something has to be done even if nothing happens."""
         until = [self.heard + self.orphaned_after, self.watch.next_look()]
-        if self.fork_again is not None:
-            until.append(self.fork_again)
+        if self.staff.fork_again is not None:
+            until.append(self.staff.fork_again)
         return max(0.0, min(until) - time.monotonic())
+
+    def on_signal(self, _: int) -> None:
+        """A child has ended, or somebody wants this process to end."""
+        if signal.SIGTERM in self.wake.recv(4096):
+            self.stopping = True
+        self.staff.reap()
+
+    def let_go(self) -> None:
+        """In a process that was just forked: close what is the agent's."""
+        self.epoll.close()
+        signal.set_wakeup_fd(-1)
+        for one in (self.listener, self.wake, self.waker, *(channel.socket for channel in self.strangers)):
+            one.close()
+        if self.driver:
+            self.driver.socket.close()
+        os.close(self.lock)
 
     # The driver
 
@@ -259,7 +264,7 @@ class _Agent:
             for run in runs
         ]
         ended = [member for members in self.ended.values() for member in members]
-        driver.send(frame(Welcome(VERSION, self.pid, self.guard, self.count, standing, ended)))
+        driver.send(frame(Welcome(VERSION, self.pid, self.guard, self.staff.count, standing, ended)))
 
     def on_driver(self, mask: int) -> None:
         """The driver has sent something, or is gone: then what runs goes on."""
@@ -298,7 +303,7 @@ class _Agent:
             case Stop():
                 self.stopping = True
             case Resize():
-                self.resize(message.slots)
+                self.staff.resize(message.slots)
                 if message.at_once:
                     self.clear()
             case Hello():
@@ -317,23 +322,23 @@ class _Agent:
                 self.functions.put(launch.function, len(pickled), pickled)
         run = Run(launch, body, pickled)
         self.runs.setdefault(run.key, []).append(run)
-        if any(number >= self.count for number in launch.slots):
+        if any(number >= self.staff.count for number in launch.slots):
             self.finish(run, Raw(encode(Ending(Outcome.LOST, detail="its node does not have this slot any more"))))
             return
         if not self.waiting and all(place.is_free for place in self.places(run)):
             self.hold(run)
         else:
             self.waiting.append(run)
-            self.staff(self.places(run))
+            self.staff.fill(self.places(run))
             self.advance()
 
     def places(self, run: Run) -> list[Place]:
         """The places that a run has, or waits for."""
-        return run.places or [self.slots[number][run.tier] for number in run.launch.slots]
+        return run.places or [self.staff.slots[number][run.tier] for number in run.launch.slots]
 
     def advance(self) -> None:
         """Give free places to those who wait, in order; nobody takes a place that one before him waits for."""
-        free = {place for places in self.slots for place in places if place.is_free}
+        free = {place for places in self.staff.slots for place in places if place.is_free}
         lucky = []
         for run in self.waiting:
             if not free:
@@ -364,10 +369,10 @@ class _Agent:
             return  # its next process begins it
         limit = launch.memory_limit
         if limit is not None and place.used and memory(place.pid, limit) > limit // 2:
-            self.replace(place)  # what earlier tasks have left there does not count; the next process begins it
+            self.staff.replace(place)  # what earlier tasks have left there does not count; the next process begins it
             return
         if not self.fits(place, run):
-            self.replace(place)
+            self.staff.replace(place)
             return
         body = run.body
         if launch.function:
@@ -425,10 +430,10 @@ class _Agent:
                 self.watch.put(run)
             for place in run.places:
                 if place.tier is not tier:
-                    pair = self.slots[place.number]
+                    pair = self.staff.slots[place.number]
                     pair.reverse()
                     pair[0].tier, pair[1].tier = Tier.FOREGROUND, Tier.BACKGROUND
-        self.staff(place for run in runs for number in run.launch.slots for place in self.slots[number])
+        self.staff.fill(place for run in runs for number in run.launch.slots for place in self.staff.slots[number])
         self.advance()
 
     def suspend(self, message: Suspend, body: bytes) -> None:
@@ -449,11 +454,28 @@ class _Agent:
                     for pid in tree(place.pid)[1:]:
                         send(pid, signal.SIGTERM)
 
-    def on_fetched(self, run: Run) -> None:
-        """A run has its inputs; only now its time counts."""
-        run.started = True
-        self.watch.fetched(run)
-        self.outbox.append(frame(MemberStarted(*run.key, run.launch.rank)))
+    def waits_for(self, place: Place) -> bool:
+        """Whether a run waits for this place."""
+        return any(place in self.places(run) for run in self.waiting)
+
+    def on_staffed(self, place: Place) -> None:
+        """A place has a new process: what waited for it goes on."""
+        run = place.run
+        if run is not None and run.places[0] is place and run.since is None and not run.ready:
+            self.begin(run)
+        self.advance()
+
+    def on_said(self, run: Run, said: Fetched | Saved | Unreadable) -> None:
+        """A run has its inputs, and only now its time counts; or what became of its checkpoints."""
+        match said:
+            case Fetched():
+                run.started = True
+                self.watch.fetched(run)
+                self.outbox.append(frame(MemberStarted(*run.key, run.launch.rank)))
+            case Saved():
+                self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
+            case Unreadable():
+                self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail)))
 
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
         """End a run, whatever it is doing; its end is told when its process is buried."""
@@ -461,7 +483,7 @@ class _Agent:
             return
         run.verdict = (outcome, detail)
         if run.since is not None:
-            self.replace(run.places[0])
+            self.staff.replace(run.places[0])
             return
         if run in self.waiting:
             self.waiting.remove(run)
@@ -485,7 +507,7 @@ class _Agent:
         self.outbox.append(frame(member))
         if self.waiting:
             self.advance()
-        self.retire()
+        self.staff.retire()
 
     def on_time(self) -> None:
         """See to what is due: limits, checkpoints of programs, processes that could not be forked."""
@@ -494,198 +516,10 @@ class _Agent:
             self.kill(run, outcome, detail)
         for run in self.watch.saved(now):
             self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
-        if self.fork_again is not None and self.fork_again <= now:
-            self.fork_again = None
-            for places in self.slots:
-                self.staff(places)
-
-    # The slots' processes
-
-    def resize(self, count: int) -> None:
-        """Have so many slots; those beyond as long as something runs there or waits for them."""
-        self.count = count
-        while len(self.slots) < count:
-            number = len(self.slots)
-            stem = os.path.join(self.folder, f"slot-{number}")
-            self.slots.append([Place(number, Tier.FOREGROUND, stem), Place(number, Tier.BACKGROUND, f"{stem}-behind")])
-        for places in self.slots[:count]:
-            self.staff(places)
-        self.retire()
+        self.staff.try_again(now)
 
     def clear(self) -> None:
         """Kill whatever runs on slots that are no more, or waits for one of them."""
         runs = [run for runs in self.runs.values() for run in runs]
-        for run in [run for run in runs if any(number >= self.count for number in run.launch.slots)]:
+        for run in [run for run in runs if any(number >= self.staff.count for number in run.launch.slots)]:
             self.kill(run, Outcome.KILLED, "")
-
-    def is_wanted(self, place: Place) -> bool:
-        """Whether a place needs a process; one in the background only from when it is first used."""
-        if place.run is not None or (place.tier is Tier.FOREGROUND and place.number < self.count):
-            return True
-        return any(place in self.places(run) for run in self.waiting)
-
-    def staff(self, places: Iterable[Place]) -> None:
-        """Give processes to those of some places that have none and need one."""
-        for place in places:
-            if place.pid == 0 and self.fork_again is None and self.is_wanted(place):
-                self.fork(place)
-
-    def retire(self) -> None:
-        """Let the processes of slots go that the node does not have any more."""
-        for places in self.slots[self.count :]:
-            for place in places:
-                if place.pid and not place.dying and not self.is_wanted(place):
-                    self.replace(place)
-
-    def fork(self, place: Place) -> None:
-        """Give a place a new process, warm at once: it is a copy of this one. What waited for it goes on."""
-        ours, theirs = socket.socketpair()
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
-        try:
-            pid = os.fork()
-            if pid == 0:
-                self.be(place, theirs, ours, blocked)
-        except OSError as error:
-            print(f"cannot fork: {error}", file=sys.stderr, flush=True)
-            self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
-            ours.close()
-            return
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            theirs.close()
-        channel = Channel(ours, self.epoll)
-        self.handlers[ours.fileno()] = lambda mask: self.on_slot(place, channel, mask)
-        self.by_pid[pid] = place
-        place.renew(pid, channel)
-        run = place.run
-        if run is not None and run.places[0] is place and run.since is None and not run.ready:
-            self.begin(run)
-        self.advance()
-
-    def be(self, place: Place, theirs: socket.socket, ours: socket.socket, blocked: Any) -> NoReturn:
-        """In the forked process: let go of what is the agent's, then be the slot's process."""
-        try:
-            self.epoll.close()
-            mine = [self.listener, self.wake, self.waker, ours, *(c.socket for c in self.strangers)]
-            mine += [
-                channel.socket
-                for channel in (self.driver, *(place.channel for places in self.slots for place in places))
-                if channel
-            ]
-            signal.set_wakeup_fd(-1)
-            for one in mine:
-                one.close()
-            os.close(self.lock)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            local_slot.serve(theirs, self.pid, place.stem, self.kept, self.name)
-        except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(70)
-
-    def on_slot(self, place: Place, channel: Channel, mask: int) -> None:
-        """A slot's process says that it is done. If it is dead instead, a signal says so."""
-        if mask & select.EPOLLOUT:
-            channel.resume()
-        for body in channel.receive():
-            run = place.run
-            if run is None or run.since is None:
-                continue
-            try:
-                said = decode_from_slot(body)
-            except msgspec.DecodeError:
-                self.kill(run, Outcome.EXITED, "wrote to a file descriptor that was not its own")
-                continue
-            match said:
-                case Fetched():
-                    self.on_fetched(run)
-                    continue
-                case Saved():
-                    self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
-                    continue
-                case Unreadable():
-                    self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail)))
-                    continue
-            if said.spent:
-                self.replace(place)
-            self.finish(run, said.ending)
-        if channel.closed:
-            self.hang_up(channel)
-
-    def hang_up(self, channel: Channel) -> None:
-        """Listen no more to a slot's process that has closed its side, or is dead."""
-        if self.handlers.pop(channel.socket.fileno(), None):
-            channel.close()
-
-    def replace(self, place: Place) -> None:
-        """Kill a slot's process with all that is below it; a new one follows when it is buried."""
-        place.dying = True
-        if place.pid:
-            if place.priority is Tier.BACKGROUND:
-                tiers.move((place.pid,), Tier.FOREGROUND)  # else it may take seconds to die; if refused, it does
-            kill_trees([place.pid])
-
-    def on_signal(self, _: int) -> None:
-        """A child has ended, or somebody wants this process to end."""
-        numbers = self.wake.recv(4096)
-        if signal.SIGTERM in numbers:
-            self.stopping = True
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == 0:
-                break
-            if place := self.by_pid.pop(pid, None):
-                self.bury(place, status)
-        if strays := [pid for pid in children(self.pid) if pid not in self.by_pid]:
-            kill_trees(strays)
-
-    def bury(self, place: Place, status: int) -> None:
-        """A slot's process is dead: tell what became of its run, and give the place a new one."""
-        channel = place.channel
-        assert channel is not None
-        channel.drained = False
-        while not (channel.closed or channel.drained):  # it may have been done just before
-            for body in channel.receive():
-                if place.run is not None and place.run.since is not None:
-                    with contextlib.suppress(msgspec.DecodeError):  # the run wrote that; its process's end counts
-                        if isinstance(said := decode_from_slot(body), Done):
-                            self.finish(place.run, said.ending)
-        self.hang_up(channel)
-        well = place.used or place.dying
-        place.renew(0, None)
-        run = place.run
-        if run is not None and run.since is not None and run.places[0] is place:
-            self.finish(run, Raw(encode(self.died(run, run.since, os.waitstatus_to_exitcode(status)))))
-        if not self.is_wanted(place):
-            return
-        if well:
-            self.fork(place)
-        elif self.fork_again is None:  # it cannot even begin: try less often
-            self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
-
-    def died(self, run: Run, since: float, code: int) -> Ending:
-        """The ending of a run whose process died, by our hand or otherwise."""
-        place, launch = run.places[0], run.launch
-        home = local_slot.scratch(place.stem) if launch.uploads else ""
-        paths = ("", "") if launch.function else output.streams(decode_command(launch.work), home)
-        stdout, stderr = (
-            output.named(path)
-            if path
-            else output.keep(f"{place.stem}.{suffix}", output.kept_path(self.kept, launch, suffix))
-            for path, suffix in zip(paths, output.SUFFIXES, strict=True)
-        )
-        exit_code: int | None = None
-        if run.verdict:
-            outcome, detail = run.verdict
-        elif code < 0:
-            outcome, detail, exit_code = Outcome.SIGNALLED, local_slot.ended_with(code), code
-            if code == -signal.SIGKILL:
-                detail += ": sent by somebody else, or by the kernel when memory ran out"
-        else:
-            outcome, exit_code = Outcome.EXITED, code
-            detail = f"exit status {code}, before it returned"
-        return Ending(outcome, None, detail, exit_code, stdout, stderr, seconds=time.monotonic() - since)

@@ -1,0 +1,256 @@
+"""The processes of a node's slots: one a place, warm, forked from the agent, replaced when they die."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, Protocol
+
+import msgspec
+from msgspec import Raw
+
+from headway.engines import local_output as output
+from headway.engines import local_slot
+from headway.engines import local_tiers as tiers
+from headway.engines.base import Ending
+from headway.engines.local_frames import Done, Fetched, Saved, Unreadable, decode_command, decode_from_slot, encode
+from headway.engines.local_processes import children, kill_trees
+from headway.engines.local_run import Channel, Place, Run
+from headway.model.events import Outcome
+from headway.model.tier import Tier
+
+Handlers = dict[int, Callable[[int], None]]
+"""What is called when a descriptor is ready, with what it is ready for."""
+
+_FORK_AGAIN_SECONDS: Final = 1.0
+
+
+class Owner(Protocol):
+    """The agent, whose runs these processes run."""
+
+    def let_go(self) -> None:
+        """In a process that was just forked: close what is the agent's."""
+
+    def waits_for(self, place: Place) -> bool:
+        """Whether a run waits for this place."""
+
+    def on_staffed(self, place: Place) -> None:
+        """A place has a new process."""
+
+    def on_said(self, run: Run, said: Fetched | Saved | Unreadable) -> None:
+        """The process of a run has said something of it."""
+
+    def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
+        """End a run, whatever it is doing."""
+
+    def finish(self, run: Run, ending: Raw) -> None:
+        """A run is over."""
+
+
+class Staff:
+    """The slots of a node and their processes.
+
+    Args:
+        owner: the agent.
+        epoll, handlers: where processes are listened to.
+        name: of the node.
+        folder: of the node.
+        kept: folder of the output of attempts.
+
+    Attributes:
+        slots: places by tier; also of slots beyond `count`, idle ones without a process.
+        count: how many slots the node has.
+        fork_again: when it is tried again to fork what could not be forked; None: all could be.
+    """
+
+    def __init__(
+        self, owner: Owner, epoll: select.epoll, handlers: Handlers, *, name: str, folder: str, kept: str
+    ) -> None:
+        self.slots: list[list[Place]] = []
+        self.count = 0
+        self.fork_again: float | None = None
+        self._owner = owner
+        self._epoll = epoll
+        self._handlers = handlers
+        self._name = name
+        self._folder = folder
+        self._kept = kept
+        self._pid = os.getpid()
+        self._by_pid: dict[int, Place] = {}
+
+    def resize(self, count: int) -> None:
+        """Have so many slots; those beyond as long as something runs there or waits for them."""
+        self.count = count
+        while len(self.slots) < count:
+            number = len(self.slots)
+            stem = os.path.join(self._folder, f"slot-{number}")
+            self.slots.append([Place(number, Tier.FOREGROUND, stem), Place(number, Tier.BACKGROUND, f"{stem}-behind")])
+        for places in self.slots[:count]:
+            self.fill(places)
+        self.retire()
+
+    def _is_wanted(self, place: Place) -> bool:
+        """Whether a place needs a process; one in the background only from when it is first used."""
+        if place.run is not None or (place.tier is Tier.FOREGROUND and place.number < self.count):
+            return True
+        return self._owner.waits_for(place)
+
+    def fill(self, places: Iterable[Place]) -> None:
+        """Give processes to those of some places that have none and need one."""
+        for place in places:
+            if place.pid == 0 and self.fork_again is None and self._is_wanted(place):
+                self._fork(place)
+
+    def retire(self) -> None:
+        """Let the processes of slots go that the node does not have any more."""
+        for places in self.slots[self.count :]:
+            for place in places:
+                if place.pid and not place.dying and not self._is_wanted(place):
+                    self.replace(place)
+
+    def _fork(self, place: Place) -> None:
+        """Give a place a new process, warm at once: it is a copy of this one. What waited for it goes on."""
+        ours, theirs = socket.socketpair()
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._be(place, theirs, ours, blocked)
+        except OSError as error:
+            print(f"cannot fork: {error}", file=sys.stderr, flush=True)
+            self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
+            ours.close()
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            theirs.close()
+        channel = Channel(ours, self._epoll)
+        self._handlers[ours.fileno()] = lambda mask: self._on_slot(place, channel, mask)
+        self._by_pid[pid] = place
+        place.renew(pid, channel)
+        self._owner.on_staffed(place)
+
+    def _be(self, place: Place, theirs: socket.socket, ours: socket.socket, blocked: Any) -> NoReturn:
+        """In the forked process: let go of what is the agent's, then be the slot's process."""
+        try:
+            self._owner.let_go()
+            ours.close()
+            for channel in (one.channel for places in self.slots for one in places):
+                if channel is not None:
+                    channel.socket.close()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            local_slot.serve(theirs, self._pid, place.stem, self._kept, self._name)
+        except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(70)
+
+    def _on_slot(self, place: Place, channel: Channel, mask: int) -> None:
+        """A slot's process says that it is done. If it is dead instead, a signal says so."""
+        if mask & select.EPOLLOUT:
+            channel.resume()
+        for body in channel.receive():
+            run = place.run
+            if run is None or run.since is None:
+                continue
+            try:
+                said = decode_from_slot(body)
+            except msgspec.DecodeError:
+                self._owner.kill(run, Outcome.EXITED, "wrote to a file descriptor that was not its own")
+                continue
+            if not isinstance(said, Done):
+                self._owner.on_said(run, said)
+                continue
+            if said.spent:
+                self.replace(place)
+            self._owner.finish(run, said.ending)
+        if channel.closed:
+            self._hang_up(channel)
+
+    def _hang_up(self, channel: Channel) -> None:
+        """Listen no more to a slot's process that has closed its side, or is dead."""
+        if self._handlers.pop(channel.socket.fileno(), None):
+            channel.close()
+
+    def replace(self, place: Place) -> None:
+        """Kill a slot's process with all that is below it; a new one follows when it is buried."""
+        place.dying = True
+        if place.pid:
+            if place.priority is Tier.BACKGROUND:
+                tiers.move((place.pid,), Tier.FOREGROUND)  # else it may take seconds to die; if refused, it does
+            kill_trees([place.pid])
+
+    def reap(self) -> None:
+        """See to the processes that have ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if place := self._by_pid.pop(pid, None):
+                self._bury(place, status)
+        if strays := [pid for pid in children(self._pid) if pid not in self._by_pid]:
+            kill_trees(strays)
+
+    def try_again(self, now: float) -> None:
+        """Fork what could not be forked before, if it is time to."""
+        if self.fork_again is not None and self.fork_again <= now:
+            self.fork_again = None
+            for places in self.slots:
+                self.fill(places)
+
+    def _bury(self, place: Place, status: int) -> None:
+        """A slot's process is dead: tell what became of its run, and give the place a new one."""
+        channel = place.channel
+        assert channel is not None
+        channel.drained = False
+        while not (channel.closed or channel.drained):  # it may have been done just before
+            for body in channel.receive():
+                if place.run is not None and place.run.since is not None:
+                    with contextlib.suppress(msgspec.DecodeError):  # the run wrote that; its process's end counts
+                        if isinstance(said := decode_from_slot(body), Done):
+                            self._owner.finish(place.run, said.ending)
+        self._hang_up(channel)
+        well = place.used or place.dying
+        place.renew(0, None)
+        run = place.run
+        if run is not None and run.since is not None and run.places[0] is place:
+            self._owner.finish(run, Raw(encode(_ending(run, run.since, os.waitstatus_to_exitcode(status), self._kept))))
+        if not self._is_wanted(place):
+            return
+        if well:
+            self._fork(place)
+        elif self.fork_again is None:  # it cannot even begin: try less often
+            self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
+
+
+def _ending(run: Run, since: float, code: int, kept: str) -> Ending:
+    """The ending of a run whose process died, by our hand or otherwise."""
+    place, launch = run.places[0], run.launch
+    home = local_slot.scratch(place.stem) if launch.uploads else ""
+    paths = ("", "") if launch.function else output.streams(decode_command(launch.work), home)
+    stdout, stderr = (
+        output.named(path) if path else output.keep(f"{place.stem}.{suffix}", output.kept_path(kept, launch, suffix))
+        for path, suffix in zip(paths, output.SUFFIXES, strict=True)
+    )
+    exit_code: int | None = None
+    if run.verdict:
+        outcome, detail = run.verdict
+    elif code < 0:
+        outcome, detail, exit_code = Outcome.SIGNALLED, local_slot.ended_with(code), code
+        if code == -signal.SIGKILL:
+            detail += ": sent by somebody else, or by the kernel when memory ran out"
+    else:
+        outcome, exit_code = Outcome.EXITED, code
+        detail = f"exit status {code}, before it returned"
+    return Ending(outcome, None, detail, exit_code, stdout, stderr, seconds=time.monotonic() - since)
