@@ -399,8 +399,9 @@ class Scheduler:
         self.rounds += 1
         state = self.state
         news = state.round_due  # since the question; what follows from the plan itself calls for no other one
+        state.arrived = None if news else []
         carry_out(state, plan, self.refusals)
-        state.round_due, state.arrived, self.failure = news, None, None
+        state.round_due, self.failure = news, None
         self._set_next_round(plan)
         return True
 

@@ -101,7 +101,7 @@ def test_a_snapshot_written_by_hand_gets_a_plan() -> None:
     assert plan(ONE_NODE | {"jobs": jobs}, policy="easy", explain=True) == {
         "allocations": [{"job": 1, "slots": [1, 2]}, {"job": 3, "slots": [3]}],
         "promises": [{"job": 2, "start": 10 * SECOND, "slots": 3}],
-        "waiting": [{"job": 2, "reason": "NO_ROOM_NOW"}],
+        "waiting": [{"job": 2, "reason": "NO_ROOM_NOW", "start": 10 * SECOND}],
         "now": 0,
     }
     assert "waiting" not in plan(ONE_NODE | {"jobs": jobs}, policy="easy")
