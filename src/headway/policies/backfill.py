@@ -123,12 +123,13 @@ class Easy:
         if anew:
             profile = Profile.build(now, count(free), _future(view, []))
         blocked = [] if newcomers is None else list(kept)
-        looked = 0
+        looked, uniform = 0, view.uniform
         for job in queue if newcomers is None else [job for job in front if job.promise is None]:
             if len(blocked) >= self.depth:
                 break
             looked += 1
-            wanted, length = _claim(view, job)
+            plain = uniform and job.kind is RIGID
+            wanted, length = (job.width, job.estimate or 1) if plain else _claim(view, job)
             if job.promise is not None and looked <= self.depth and not anew:
                 profile.take(max(now, job.promise), length, -wanted)
             ever = True
@@ -147,7 +148,8 @@ class Easy:
                 free ^= slots
                 continue
             blocked.append(job)
-            promise(plan, job, begin, wanted, Reason.NO_ROOM_NOW if wanted > count(free) else Reason.WOULD_DELAY)
+            if begin != job.promise or plan.recording:
+                promise(plan, job, begin, wanted, Reason.NO_ROOM_NOW if wanted > count(free) else Reason.WOULD_DELAY)
         if len(view.promised) > len(kept):
             withdraw(view, plan, [*front, *blocked])
         if (newcomers is None or len(front) < len(queue)) and (free or plan.recording):
@@ -387,18 +389,18 @@ def _future(view: Snapshot, promised: Iterable[JobView]) -> list[tuple[Instant, 
     What should have ended by now counts as free: whoever is promised its slots waits for it, and keeps the promise.
     An estimate of nothing counts as a microsecond.
     """
-    now = view.now
+    now, uniform = view.now, view.uniform
     changes = [(max(end, attempt.start + 1), count(attempt.slots & view.up)) for end, _, _, attempt in view.running]
     for job in promised:
-        begin, (wanted, length) = max(now, job.promise or now), _claim(view, job)
+        plain = uniform and job.kind is RIGID
+        wanted, length = (job.width, job.estimate or 1) if plain else _claim(view, job)
+        begin = max(now, job.promise or now)
         changes += (begin, -wanted), (begin + length, wanted)
     return changes
 
 
 def _claim(view: Snapshot, job: JobView, task: int | None = None) -> tuple[int, Duration]:
     """How many slots a promise keeps, and for how long: where the job, or its next task, runs slowest."""
-    if job.kind is RIGID and view.uniform:
-        return job.width, max(1, job.estimate)
     next_task = ready_tasks(job, 1)[0] if task is None else task
     length = view.time_of(job, next_task, view.up) if view.up else job.estimate_of(next_task)
     return slots_needed(view, job, next_task), max(1, length)
