@@ -31,18 +31,8 @@ class HyperErlang:
     def moment(self, order: int) -> float:
         """The mean of the power of this order, in seconds to that power."""
         rising = math.prod(range(self.stages, self.stages + order))
-        return sum(share / rate**order for share, rate in self._branches()) * rising
-
-    def mean_up_to(self, most: float) -> float:
-        """The mean of values that are cut at `most` seconds."""
-        return sum(
-            share
-            * (
-                self.stages / rate * gamma_cdf(self.stages + 1, rate * most)
-                + most * (1 - gamma_cdf(self.stages, rate * most))
-            )
-            for share, rate in self._branches()
-        )
+        first, second = self.first_share, 1 - self.first_share
+        return (first / self.first_rate**order + second / self.second_rate**order) * rising
 
     def times(self, factor: float) -> HyperErlang:
         """The distribution of the values times a factor."""
@@ -52,9 +42,6 @@ class HyperErlang:
         """So many values, seconds."""
         rate = np.where(rng.random(count) < self.first_share, self.first_rate, self.second_rate)
         return rng.standard_gamma(self.stages, count) / rate
-
-    def _branches(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        return (self.first_share, self.first_rate), (1 - self.first_share, self.second_rate)
 
 
 def fit_hyper_erlang(first: float, second: float, third: float) -> HyperErlang:

@@ -45,7 +45,6 @@ def test_moments_are_those_of_the_density() -> None:
     step = x[1] - x[0]
     for order in (1, 2, 3):
         assert SKEWED.moment(order) == pytest.approx(float((density * x**order).sum() * step), rel=1e-4)
-    assert SKEWED.mean_up_to(20_000) == pytest.approx(float((density * np.minimum(x, 20_000)).sum() * step), rel=1e-4)
 
 
 def test_draws_have_the_moments_and_a_factor_scales_them() -> None:
