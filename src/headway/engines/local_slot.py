@@ -305,7 +305,7 @@ class _Slot:
             for number in opened:
                 os.close(number)
         if self.teller.asked():
-            started.terminate()
+            os.kill(started.pid, signal.SIGTERM)  # `terminate` might bury it, and then its end was nowhere to be had
         pid = 0
         while pid != started.pid:  # orphans of the command end here too
             pid, status, usage = os.wait4(-1, 0)

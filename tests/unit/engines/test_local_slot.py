@@ -1,0 +1,65 @@
+"""The process of a slot: what a program's end is, whenever it comes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from headway.engines import local_slot
+from headway.engines.local_frames import (
+    CommandFrame,
+    Done,
+    Launch,
+    Splitter,
+    Suspend,
+    decode_ending,
+    decode_from_slot,
+    encode,
+    frame,
+)
+from headway.model.events import Outcome
+
+
+class Ended(subprocess.Popen[bytes]):
+    """A program of which nobody hears before it has ended."""
+
+    def __init__(self, *words: Any, **how: Any) -> None:
+        super().__init__(*words, **how)
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_program_that_ends_just_as_it_is_asked_to_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", Ended)
+    work = CommandFrame(("sh", "-c", f"exit {status}"), "", {}, "", "", "")
+    launch = Launch(1, 0, 1, 0, 1, (0,), None, None, "", None, Raw(encode(work)))
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.settimeout(30)
+        ours.sendall(frame(launch) + frame(Suspend(1, 0, 1, 10.0)))
+        parent = os.getpid()
+        slot = os.fork()
+        if slot == 0:
+            ours.close()
+            try:
+                local_slot.serve(theirs, parent, str(tmp_path / "0"), str(tmp_path), "n")
+            finally:
+                os._exit(70)
+        theirs.close()
+        splitter, said = Splitter(), list[Any]()
+        while not said:
+            chunk = ours.recv(10_000)
+            assert chunk, "the slot's process went on"
+            said = [decode_from_slot(body) for body in splitter.feed(chunk)]
+    os.waitpid(slot, 0)
+    (done,) = said
+    assert isinstance(done, Done)
+    assert decode_ending(done.ending).outcome is Outcome.KILLED
