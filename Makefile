@@ -15,7 +15,7 @@ SOURCES := src tests $(wildcard bench) hatch_build.py
 # The same sources with the core compiled, in an environment of its own: installed, not editable, so never out of date.
 COMPILED := .venv-compiled
 COMPILED_TESTS := tests/unit/core tests/unit/model tests/unit/policies tests/unit/sim tests/unit/test_compiled.py \
-	tests/transcripts tests/simulation tests/papers tests/properties/test_core.py tests/properties/test_twins.py
+	tests/transcripts tests/simulation tests/properties/test_core.py tests/properties/test_twins.py
 
 help:
 	@echo "make demo           real work with due dates on this machine, then policies compared on a log"

@@ -121,6 +121,7 @@ def main(journals: Path) -> None:
     print(json.dumps({"compiled": is_compiled(), "told": told}))
 
 
+@pytest.mark.timeout(600)  # two processes simulate under every policy
 @pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here; `make test-compiled` compiles it")
 def test_compiled_and_plain_decide_and_replay_alike_under_every_policy(tmp_path: Path) -> None:
     here = {policy: simulated(policy) for policy in POLICIES}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
@@ -125,9 +129,19 @@ def installed() -> list[Offer]:
         if isinstance(factory, partial):
             (name_fixed, *_) = inspect.signature(made).parameters
             fixed = f" {name_fixed.capitalize()}: {factory.args[0]}."
-        summary = (inspect.getdoc(made) or "").partition("\n")[0]
+        summary = _docstring(made).partition("\n")[0]
         offers.append(Offer(name, summary + fixed, parameters_of(factory)))
     return offers
+
+
+def _docstring(made: Any) -> str:
+    """What a class or function says of itself; in compiled modules only its source does, which stands beside them."""
+    compiled = Path(getattr(sys.modules.get(made.__module__), "__file__", None) or "")
+    if compiled.suffix not in EXTENSION_SUFFIXES:
+        return inspect.getdoc(made) or ""
+    source = ast.parse(compiled.with_name(compiled.name.partition(".")[0] + ".py").read_text("utf-8"))
+    named = (part for part in source.body if isinstance(part, ast.ClassDef | ast.FunctionDef))
+    return next((ast.get_docstring(part) or "" for part in named if part.name == made.__name__), "")
 
 
 def find(text: str) -> Policy:
