@@ -85,6 +85,7 @@ def factories() -> dict[str, Callable[[], PolicyFactory]]:
 def _load(entry: EntryPoint) -> PolicyFactory:
     try:
         factory: PolicyFactory = entry.load()
+        parameters_of(factory)
     except Exception as raised:
         hint = f"It is {entry.value}. A server that was started before this was installed must be started again."
         raise HeadwayError(f"policy {entry.name} cannot be loaded: {raised}", hint) from raised
@@ -150,7 +151,7 @@ def find(text: str) -> Policy:
     Raises:
         InvalidInput: no policy has this name, it has no such parameter, one has to be given, or the value is not of
             the parameter's type or range; names that are near are offered.
-        HeadwayError: the package that added the policy cannot be loaded.
+        HeadwayError: the package that added the policy cannot be loaded, or what it gives is no policy.
 
     >>> find("easy:order=shortest").order
     'shortest'
@@ -173,7 +174,16 @@ def find(text: str) -> Policy:
     for key, parameter in offered.items():
         if parameter.required and key not in given:
             raise InvalidInput(f"parameter of policy {name}", "", f"{key}=VALUE")
-    return factory(**given)
+    try:
+        policy = factory(**given)
+    except HeadwayError:
+        raise
+    except Exception as raised:
+        raise HeadwayError(f"policy {name} cannot be made: {type(raised).__name__}: {raised}") from raised
+    for field in ("per_instant", "task_rounds"):
+        if not isinstance(getattr(policy, field, None), bool):
+            raise HeadwayError(f"policy {name} has no {field}", "A policy says of each of these whether it wants them.")
+    return policy
 
 
 def _value(policy: str, parameter: Parameter, text: str) -> object:

@@ -143,6 +143,14 @@ class Last:
 
 def demanding(wanted):
     return Last(int(wanted))
+
+def careless():
+    return lambda view: view.plan()
+
+def failing():
+    raise RuntimeError("no disk")
+
+number = 5
 '''
 
 
@@ -158,6 +166,9 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "last = elsewhere_policies:Last\n"
         "demanding = elsewhere_policies:demanding\n"
         "broken = elsewhere_policies.not_there:Policy\n"
+        "careless = elsewhere_policies:careless\n"
+        "failing = elsewhere_policies:failing\n"
+        "number = elsewhere_policies:number\n"
         "easy = elsewhere_policies:Last\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -202,4 +213,17 @@ class TestAdded:
             registry.find("broken")
         offers = {offer.name: offer.summary for offer in registry.installed()}
         assert offers["broken"].startswith("cannot be loaded: ")
+        assert offers["number"] == "cannot be loaded: 5 is not a callable object"
         assert offers["last"] == "The last that came goes first."
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("number", "policy number cannot be loaded: 5 is not a callable object"),
+            ("failing", "policy failing cannot be made: RuntimeError: no disk"),
+            ("careless", "policy careless has no per_instant"),
+        ],
+    )
+    def test_what_is_no_policy_is_refused_before_it_is_to_decide(self, name: str, said: str) -> None:
+        with pytest.raises(HeadwayError, match=said):
+            registry.find(name)
