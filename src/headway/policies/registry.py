@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import pkgutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
@@ -137,10 +137,11 @@ def installed() -> list[Offer]:
 
 def _docstring(made: Any) -> str:
     """What a class or function says of itself; in compiled modules only its source does, which stands beside them."""
-    compiled = Path(getattr(sys.modules.get(made.__module__), "__file__", None) or "")
-    if compiled.suffix not in EXTENSION_SUFFIXES:
+    file = getattr(sys.modules.get(made.__module__), "__file__", None) or ""
+    if not file.endswith(tuple(EXTENSION_SUFFIXES)):
         return inspect.getdoc(made) or ""
-    source = ast.parse(compiled.with_name(compiled.name.partition(".")[0] + ".py").read_text("utf-8"))
+    package, _, name = made.__module__.rpartition(".")
+    source = ast.parse(pkgutil.get_data(package, f"{name}.py") or b"")
     named = (part for part in source.body if isinstance(part, ast.ClassDef | ast.FunctionDef))
     return next((ast.get_docstring(part) or "" for part in named if part.name == made.__name__), "")
 
