@@ -22,8 +22,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from msgspec import Raw
-
 from headway.engines import local_checkpoints
 from headway.engines.base import (
     Assignment,
@@ -34,7 +32,6 @@ from headway.engines.base import (
     EngineError,
     Found,
     Heard,
-    Member,
     NameTaken,
     NodeBack,
     NodeLost,
@@ -45,12 +42,9 @@ from headway.engines.base import (
     Started,
 )
 from headway.engines.local_frames import (
-    CallFrame,
     Change,
-    CommandFrame,
     Go,
     Kill,
-    Launch,
     Limited,
     MemberEnded,
     MemberSaved,
@@ -63,11 +57,12 @@ from headway.engines.local_frames import (
     Suspend,
     Welcome,
     decode_ending,
-    encode,
     frame,
+    launch_of,
 )
 from headway.engines.local_gang import Gang
 from headway.engines.local_node import LocalNode, node_folder, put_down
+from headway.engines.local_pins import Pins
 from headway.errors import InvalidInput
 from headway.model.events import Outcome
 from headway.model.instant import to_seconds
@@ -121,8 +116,7 @@ class LocalEngine:
     ) -> None:
         self._root = root
         self._grace = grace
-        self._processors = sorted(os.sched_getaffinity(0)) if pin else []
-        self._pinned: dict[tuple[str, int], int] = {}
+        self._pins = Pins(os.sched_getaffinity(0) if pin else ())
         self._checkpoints = local_checkpoints.root(str(root / "output"))
         self._lease = lease
         self._orphaned_after = orphaned_after
@@ -148,7 +142,7 @@ class LocalEngine:
             raise EngineError(f"the folder {self._root} cannot be used: {error}") from error
         self._nodes = {spec.name: self._node(spec) for spec in nodes}
         for node in self._nodes.values():
-            self._pin(node.spec)
+            self._pins.give(node.spec)
         try:
             async with asyncio.TaskGroup() as group:
                 attaching = {node: group.create_task(node.attach()) for node in self._nodes.values()}
@@ -171,7 +165,7 @@ class LocalEngine:
         if node.name in self._nodes:
             raise NameTaken(node.name, "a node of this engine")
         joining = self._nodes[node.name] = self._node(node)
-        self._pin(node)
+        self._pins.give(node)
         try:
             welcome = await joining.attach()
         except BaseException as error:
@@ -204,7 +198,7 @@ class LocalEngine:
         node = self._nodes.get(name)
         if node is not None:
             node.resize(slots, at_once=at_once)
-            self._pin(node.spec)
+            self._pins.give(node.spec)
 
     def launch(self, assignment: Assignment) -> None:
         """Send each member to its node."""
@@ -392,49 +386,13 @@ class LocalEngine:
 
     def _send(self, node: LocalNode, assignment: Assignment, rank: int) -> None:
         """Send one member."""
-        member = assignment.members[rank]
-        work = member.work
-        if isinstance(work, Call):
-            function = work.function
-            name, pickled = function.name, None
-            if node.functions.get(name) is None:
+        member, pickled = assignment.members[rank], None
+        if isinstance(member.work, Call):
+            function = member.work.function
+            if node.functions.get(function.name) is None:
                 pickled = function.pickled
-                node.functions.put(name, len(pickled), True)
-            raw = encode(CallFrame(work.arguments, assignment.result_max))
-        else:
-            name, pickled = "", None
-            paths = (work.stdin, work.stdout, work.stderr)
-            raw = encode(CommandFrame(work.argv, work.cwd, work.env, *paths, work.inputs, work.outputs))
-        limit = assignment.time_limit
-        launch = Launch(
-            assignment.job,
-            assignment.task,
-            assignment.attempt,
-            rank,
-            len(assignment.members),
-            member.slots,
-            None if limit is None else to_seconds(limit),
-            assignment.memory_limit,
-            name,
-            pickled,
-            Raw(raw),
-            assignment.uploads,
-            assignment.fetches,
-            assignment.tier,
-            self._processors_of(member),
-        )
-        node.send(frame(launch))
-
-    def _pin(self, node: NodeSpec) -> None:
-        """Give slots that are new a processor each, in turn."""
-        for slot in range(node.slots if self._processors else 0):
-            turn = len(self._pinned) % len(self._processors)
-            self._pinned.setdefault((node.name, slot), self._processors[turn])
-
-    def _processors_of(self, member: Member) -> tuple[int, ...]:
-        """The processors of a member's slots, as far as the node has these; none where slots have none."""
-        places = ((member.node, slot) for slot in member.slots if self._processors)
-        return tuple(sorted({self._pinned[place] for place in places if place in self._pinned}))
+                node.functions.put(function.name, len(pickled), True)
+        node.send(frame(launch_of(assignment, rank, pickled, self._pins.of(member.node, member.slots))))
 
     def _kill(self, key: AttemptKey, held: LocalNode | Gang) -> None:
         self._all(held, Kill(*key))
@@ -505,24 +463,13 @@ class LocalEngine:
                 ended.append(Ended(*key, Ending(Outcome.LOST, detail="one of its nodes was lost")))
                 continue
             self._attempts[key] = gang
-            standing = [part for _, part in parts.values() if isinstance(part, Standing)]
-            gang.asked = any(part.asked for part in standing)
-            tiers = {part.tier for part in standing}
+            gang.adopt(part for _, part in parts.values())
+            tiers = {part.tier for _, part in parts.values() if isinstance(part, Standing)}
             if len(tiers) > 1:  # half of it was changed when the driver died
                 self._all(gang, Change(*key, Tier.FOREGROUND))
             elif Tier.BACKGROUND in tiers:
                 gang.tier = Tier.BACKGROUND
                 behind.add(key)
-            for rank, (_, part) in parts.items():
-                if isinstance(part, MemberEnded):
-                    gang.take(rank, decode_ending(part.ending))
-                    continue
-                if part.ready or part.begun:
-                    gang.ready.add(rank)
-                if part.started:
-                    gang.started.add(rank)
-            gang.ready.update(gang.endings)
-            gang.started.update(gang.endings)
             if whole := gang.whole():
                 ended.append(whole)
                 continue

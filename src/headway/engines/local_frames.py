@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
-from headway.engines.base import Ending
+from headway.engines.base import Assignment, Call, Ending
+from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
 VERSION = 3
@@ -319,6 +320,37 @@ def framed(body: bytes) -> bytes:
 def frame(message: Any) -> bytes:
     """A message as it is sent."""
     return framed(encode(message))
+
+
+def launch_of(assignment: Assignment, rank: int, pickled: bytes | None, processors: tuple[int, ...]) -> Launch:
+    """What a node is told of a member.
+
+    Args:
+        pickled: the function it calls, if the node does not have it yet.
+        processors: as in `Launch`.
+    """
+    member, limit = assignment.members[rank], assignment.time_limit
+    work = member.work
+    if isinstance(work, Call):
+        name, raw = work.function.name, encode(CallFrame(work.arguments, assignment.result_max))
+    else:
+        paths = (work.stdin, work.stdout, work.stderr)
+        name, raw = "", encode(CommandFrame(work.argv, work.cwd, work.env, *paths, work.inputs, work.outputs))
+    return Launch(
+        *assignment.key,
+        rank,
+        len(assignment.members),
+        member.slots,
+        None if limit is None else to_seconds(limit),
+        assignment.memory_limit,
+        name,
+        pickled,
+        Raw(raw),
+        assignment.uploads,
+        assignment.fetches,
+        assignment.tier,
+        processors,
+    )
 
 
 class Splitter:

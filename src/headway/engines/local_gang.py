@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from headway.engines.base import AttemptKey, Ended, Ending
+from headway.engines.local_frames import MemberEnded, Standing, decode_ending
 from headway.engines.local_node import LocalNode
 from headway.model.events import Outcome
 from headway.model.tier import Tier
@@ -44,6 +47,20 @@ class Gang:
             self.failed = rank
             return not self.asked and len(self.endings) < len(self.parts)
         return False
+
+    def adopt(self, members: Iterable[Standing | MemberEnded]) -> None:
+        """Take over how far its members have come without a driver."""
+        for member in members:
+            if isinstance(member, MemberEnded):
+                self.take(member.rank, decode_ending(member.ending))
+                self.ready.add(member.rank)
+                self.started.add(member.rank)
+                continue
+            self.asked |= member.asked
+            if member.ready or member.begun:
+                self.ready.add(member.rank)
+            if member.started:
+                self.started.add(member.rank)
 
     def whole(self) -> Ended | None:
         """The end of the attempt, once all members have ended."""

@@ -1,0 +1,29 @@
+"""Which processors the slots of nodes of this machine have for themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headway.model.node import NodeSpec
+
+
+class Pins:
+    """The processor of each slot, which its two places share; with more slots than processors some share one.
+
+    Args:
+        processors: to be dealt in turn; none: slots have none of their own.
+    """
+
+    def __init__(self, processors: Iterable[int]) -> None:
+        self._processors = sorted(processors)
+        self._pinned: dict[tuple[str, int], int] = {}
+
+    def give(self, node: NodeSpec) -> None:
+        """Give slots that are new a processor each, in turn."""
+        for slot in range(node.slots if self._processors else 0):
+            turn = len(self._pinned) % len(self._processors)
+            self._pinned.setdefault((node.name, slot), self._processors[turn])
+
+    def of(self, node: str, slots: Iterable[int]) -> tuple[int, ...]:
+        """The processors of these slots, rising, as far as the node has such slots; none where slots have none."""
+        return tuple(sorted({self._pinned[node, slot] for slot in slots if (node, slot) in self._pinned}))
