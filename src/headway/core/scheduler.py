@@ -7,7 +7,7 @@ from typing import assert_never
 
 from headway.core import audit, leases, lifecycle, reactor, tiers
 from headway.core.record import StateRecord, job_record, node_record, restore_state
-from headway.core.rounds import carry_out, hold_round
+from headway.core.rounds import carry_out, check_types, hold_round
 from headway.core.state import State
 from headway.model.actions import Action, Consult, JobStatus, Wake
 from headway.model.events import (
@@ -207,6 +207,7 @@ class Scheduler:
         arrived, state.arrived, state.recording = state.arrived, None, True
         try:
             plan = self._policy(state)
+            check_types(plan)
         finally:
             state.arrived, state.recording = arrived, False
         return self.reason_in(plan, job)
