@@ -202,7 +202,7 @@ class Run:
         elif chance < 0.25:
             self.engine.report(base.Saved(*self.random.choice(running)))
         elif self.tiers and chance < 0.3:
-            self.engine.report(base.Refused(*self.random.choice(running), self.random.choice(list(Tier))))
+            self.engine.report(base.TierRefused(*self.random.choice(running), self.random.choice(list(Tier))))
         elif self.changing and chance < 0.45:
             await self.change_nodes(driver.nodes)
         else:

@@ -734,7 +734,9 @@ def test_a_tier_that_the_system_refuses_is_an_incident_and_the_core_puts_it_back
         async with rig(tmp_path, ONE, policy="measy") as live:
             await live.submit(rigid(cpu=(0.5,)), rigid())
             await live.end(1)
-            live.engine.report(base.Refused(2, 0, 1, Tier.FOREGROUND, "node 'a': process 7: Operation not permitted"))
+            live.engine.report(
+                base.TierRefused(2, 0, 1, Tier.FOREGROUND, "node 'a': process 7: Operation not permitted")
+            )
             await live.settle()
             refused, incident = live.events(TierRefused, Incident)
             assert refused == TierRefused(0, 2, 0, 1, Tier.FOREGROUND)
@@ -754,7 +756,7 @@ def test_a_refusal_is_for_nothing_when_the_place_is_taken_then_it_is_redone(tmp_
             await live.submit(rigid(cpu=(0.5,)), rigid(cpu=(0.5,)), rigid())
             await live.end(1)
             assert [(one.key, one.tier) for one in live.engine.launched][2:] == [((3, 0, 1), Tier.BACKGROUND)]
-            live.engine.report(base.Refused(2, 0, 1, Tier.FOREGROUND))
+            live.engine.report(base.TierRefused(2, 0, 1, Tier.FOREGROUND))
             await live.settle()
             assert live.engine.killed == [(2, 0, 1)]
             await live.end(2, 0, 1, Outcome.KILLED)

@@ -248,7 +248,7 @@ if sys.argv[1] == "drop":
             sys.exit(77)
     os.execv(sys.executable, [sys.executable, sys.argv[0], "run", *sys.argv[2:]])
 
-from headway.engines.base import Ended, Noticed, Refused
+from headway.engines.base import Ended, Noticed, TierRefused
 from headway.engines.local import LocalEngine
 from headway.engines.trial import Trial, calling
 from headway.model.node import NodeSpec
@@ -278,7 +278,7 @@ async def main(root):
         if sys.argv[3] == "0":
             noticed = await trial.told(Noticed)
             found["noticed"] = [noticed.kind, noticed.subject, noticed.detail]
-            refused = await trial.told(Refused)
+            refused = await trial.told(TierRefused)
             found["refused"] = [refused.job, refused.task, refused.attempt, int(refused.tier), refused.detail]
         found["beside"] = await trial.value(trial.call(policy, node="a", tier=1 - (sys.argv[3] == "0")))
         gang = trial.launch(*[calling(wait_for, str(door))] * 2, node=("a", "b"), slots=(0, 0))
@@ -286,7 +286,7 @@ async def main(root):
             await began(door, 3)
             trial.engine.change(*gang, Tier.BACKGROUND)
             trial.engine.change(*gang, Tier.FOREGROUND)
-            refused = await trial.told(Refused)
+            refused = await trial.told(TierRefused)
             found["gang"] = [refused.job, refused.task, refused.attempt, int(refused.tier)]
         door.touch()
         found["single"] = await trial.value(single)

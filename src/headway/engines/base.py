@@ -14,7 +14,7 @@ nobody waits for any more (attempts are numbered, late answers are fenced by the
 - A node that is back (`NodeBack`) runs nothing of what it ran before.
 - A slot has two places. What runs in its background place, with all that it starts, uses what the foreground leaves of
   the processor. Changing the tier of an attempt restarts nothing. Where the operating system refuses it, the attempt
-  stays as it was, all members of it, and `Refused` says so.
+  stays as it was, all members of it, and `TierRefused` says so.
 - What a task saves (`headway.checkpoint` in a function, files in the folder HEADWAY_CHECKPOINT of a command) is there
   for its later attempts, whichever node they run on, until `forget`. An earlier attempt that still runs somewhere
   cannot change it any more once a later one uses it.
@@ -247,7 +247,7 @@ class Saved(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class Refused(msgspec.Struct, frozen=True):
+class TierRefused(msgspec.Struct, frozen=True):
     """The operating system did not let an attempt into this tier: it runs on in the other one.
 
     Attributes:
@@ -288,7 +288,7 @@ class Noticed(msgspec.Struct, frozen=True):
     detail: str
 
 
-Report = Started | Ended | Saved | Refused | NodeLost | NodeBack | Heard | Noticed
+Report = Started | Ended | Saved | TierRefused | NodeLost | NodeBack | Heard | Noticed
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -372,7 +372,7 @@ class Engine(Protocol):
         ...
 
     def change(self, job: JobId, task: int, attempt: int, tier: Tier) -> None:
-        """Give an attempt the place of this tier on each of its slots, without restarting it. See `Refused`.
+        """Give an attempt the place of this tier on each of its slots, without restarting it. See `TierRefused`.
 
         What is in that place has the other one from then on: a swap is two changes, in either order. An attempt that is
         not running, or is there already, is let be.

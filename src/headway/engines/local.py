@@ -36,10 +36,10 @@ from headway.engines.base import (
     NodeBack,
     NodeLost,
     Noticed,
-    Refused,
     Report,
     Saved,
     Started,
+    TierRefused,
 )
 from headway.engines.local_frames import (
     Change,
@@ -329,7 +329,7 @@ class LocalEngine:
             held.tier = Tier(1 - message.tier)
             self._all(held, Change(*key, held.tier))
         if held is not None:
-            self._tell(Refused(*key, message.tier, f"node {node.spec.name!r}: {message.detail}"))
+            self._tell(TierRefused(*key, message.tier, f"node {node.spec.name!r}: {message.detail}"))
 
     def on_limited(self, node: LocalNode, message: Limited) -> None:
         """Told ahead of the first refusal."""

@@ -25,7 +25,7 @@ from headway.model.instant import Instant, to_seconds
 
 log = logging.getLogger(__name__)
 
-_Rare = base.Started | base.Saved | base.Refused | base.NodeLost | base.NodeBack | base.Heard | base.Noticed
+_Rare = base.Started | base.Saved | base.TierRefused | base.NodeLost | base.NodeBack | base.Heard | base.Noticed
 
 
 class FromEngine:
@@ -68,7 +68,7 @@ class FromEngine:
                 self._ledger.feed(turn, TaskSaved(now, report.job, report.task, report.attempt))
             case base.Started():
                 self._ledger.feed(turn, TaskStarted(now, report.job, report.task, report.attempt))
-            case base.Refused():
+            case base.TierRefused():
                 subject = f"job {report.job}, task {report.task}"
                 said = in_short(f"it is not let into the {report.tier.name.lower()}: {report.detail}")
                 log.warning("tier_refused: %s: %s", subject, said)
