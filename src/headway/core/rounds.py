@@ -13,7 +13,7 @@ from headway.core.state import State
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.plan import Allocation, Claim, Plan, Promise
-from headway.model.slots import NO_SLOTS, numbers
+from headway.model.slots import numbers
 from headway.model.snapshot import JobView, Policy
 from headway.model.tier import Tier
 

@@ -39,7 +39,6 @@ from headway.model.events import (
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.plan import Plan, Reason, Waiting
-from headway.model.slots import NO_SLOTS, numbers
 from headway.model.snapshot import PolicySource, uses_tiers
 from headway.model.tier import Tier
 
@@ -220,8 +219,8 @@ class Scheduler:
         if not view.ready:
             if any(view.missing):
                 return Waiting(job, Reason.TASKS_DEPEND)
-            tiers = {attempt.tier for attempt in view.attempts.values()}
-            return Waiting(job, Reason.RUNS_BEHIND if tiers == {Tier.BACKGROUND} else Reason.RUNS)
+            is_behind = {attempt.tier for attempt in view.attempts.values()} == {Tier.BACKGROUND}
+            return Waiting(job, Reason.RUNS_BEHIND if is_behind else Reason.RUNS)
         if self.misfit(view.spec) is not None:  # a node it needs has left since it was accepted
             return Waiting(job, Reason.NEVER_FITS)
         return None
