@@ -23,10 +23,13 @@ from headway.core.scheduler import Scheduler
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan, Reason
-from headway.model.snapshot import Policy, Snapshot
+from headway.model.schedule import Schedule
+from headway.model.snapshot import Policy, Snapshot, uses_tiers
 from headway.model.workload import Workload, workload_of
 from headway.policies import registry
 from headway.sim.kernel import Simulation
+from headway.sim.tiers import TwoTiers
+from headway.sim.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -108,13 +111,16 @@ def test_commands_are_found_on_the_pages() -> None:
 @pytest.fixture
 def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module that the how-to shows, as whoever follows it has it."""
-    (source,) = (
-        block for block in blocks(ROOT / "docs" / "how-to" / "add-a-policy.md", "python") if "my_policies" in block
-    )
-    (tmp_path / "my_policies.py").write_text(source, "utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "my_policies", raising=False)
-    return importlib.import_module("my_policies")
+    return module_shown("my_policies", tmp_path, monkeypatch)
+
+
+def module_shown(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    page = ROOT / "docs" / "how-to" / "add-a-policy.md"
+    (source,) = (block for block in blocks(page, "python") if block.startswith(f"# {name}.py"))
+    (folder / f"{name}.py").write_text(source, "utf-8")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module(name)
 
 
 @dataclass
@@ -133,6 +139,10 @@ class Watched:
     def task_rounds(self) -> bool:
         return self.policy.task_rounds
 
+    @property
+    def tiers(self) -> bool:
+        return uses_tiers(self.policy)
+
     def __call__(self, view: Snapshot) -> Plan:
         before = self.dump()
         plan = self.policy(view)
@@ -146,27 +156,28 @@ def rigid(width: list[int], runtime: list[int], release: list[int]) -> Workload:
     return workload_of(width=width, runtime=runtime, release=release, kind=int(Kind.RIGID))
 
 
-def simulated(policy: Policy, workload: Workload) -> tuple[list[int], int]:
-    """When each job starts on four slots, the whole state checked after every event; and how many rounds there were."""
+def simulated(policy: Policy, workload: Workload, world: World | None = None) -> tuple[Schedule, int]:
+    """What comes of jobs on four slots, the whole state checked after every event; and how many rounds there were."""
     running: list[Simulation] = []
     watched = Watched(policy, lambda: running[0].scheduler.dump())
-    running.append(Simulation(workload, [NodeSpec("n", slots=4)], lambda _: watched, "shown", audit=Scheduler.check))
+    nodes = [NodeSpec("n", slots=4)]
+    running.append(Simulation(workload, nodes, lambda _: watched, "shown", world=world, audit=Scheduler.check))
     schedule = running[0].run()
     assert not running[0].scheduler.refusals
-    return schedule.start.tolist(), watched.rounds
+    return schedule, watched.rounds
 
 
 def test_the_policy_of_the_how_to_starts_the_widest_that_fits(shown: ModuleType) -> None:
     # All four slots are taken until 10; of those that wait the widest go first, and 1 slot beside 3 is not left idle.
     workload = rigid([4, 1, 3, 2], [10, 5, 5, 5], [0, 1, 2, 3])
-    starts, rounds = simulated(shown.WidestFit(), workload)
-    assert starts == [0, 10, 10, 15]
+    schedule, rounds = simulated(shown.WidestFit(), workload)
+    assert schedule.start.tolist() == [0, 10, 10, 15]
     assert rounds > 3
 
 
 def test_the_policy_of_the_how_to_keeps_its_limit_and_says_why_jobs_wait(shown: ModuleType) -> None:
-    starts, _ = simulated(shown.WidestFit(most=2), rigid([3, 2], [5, 5], [0, 0]))
-    assert starts == [-1, 0]
+    schedule, _ = simulated(shown.WidestFit(most=2), rigid([3, 2], [5, 5], [0, 0]))
+    assert schedule.start.tolist() == [-1, 0]
     reasons: list[Reason] = []
 
     def listen(scheduler: Scheduler) -> None:
@@ -191,6 +202,28 @@ def test_the_policy_of_the_how_to_is_had_by_name_with_its_parameter(
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry] if group == registry.GROUP else [])
     assert registry.find("widest_fit:most=64") == shown.WidestFit(most=64)
     assert "widest_fit" in [offer.name for offer in registry.installed()]
+
+
+def test_the_policy_of_the_how_to_with_a_background_swaps_and_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The third and the fourth run behind the first, at 40 %. The fifth waits, for behind the second, which uses its
+    # processor whole, nobody is put. At 50 the second has ended: the third moves there with 16 done, and leaves its place
+    # to the fifth. At 100 the first ends, and the fourth comes to the foreground where it is, with 32 done.
+    policy = module_shown("run_behind", tmp_path, monkeypatch).RunBehind()
+    workload = workload_of(
+        release=[0, 0, 10, 20, 30],
+        width=[3, 1, 1, 1, 2],
+        runtime=[100, 50, 76, 82, 8],
+        cpu=[0.5, 1.0, 0.5, 0.5, 0.5],
+        kind=int(Kind.RIGID),
+    )
+    tiers = TwoTiers(loss=(0, 0), single=(0.4, 0.4), several=(0.4, 0, 0.4, 0.4))
+    schedule, rounds = simulated(policy, workload, World(tiers=tiers, migration_cost=0))
+    assert schedule.start.tolist() == [0, 0, 10, 20, 50]
+    assert schedule.end.tolist() == [100, 50, 110, 150, 70]
+    assert (schedule.migrations, schedule.kills) == (1, 0)
+    assert rounds > 3
 
 
 def test_every_kind_of_incident_is_on_its_page_and_no_other() -> None:

@@ -127,8 +127,8 @@ def nodes(reach: Reach, as_json: bool) -> None:
             f"{node.speed:g}",
             node_status(node),
             "".join(MARKS[status] for status in node.slots),
-            ", ".join(f"{one.job}.{one.task}" for one in node.attempts if one.tier == "foreground"),
-            ", ".join(behind(one, node) for one in node.attempts if one.tier == "background"),
+            ", ".join(f"{one.job}.{one.task}" for one in in_tier(node, "foreground")),
+            ", ".join(behind(one, node) for one in in_tier(node, "background")),
         )
         for node in found
     ]
@@ -139,10 +139,20 @@ def nodes(reach: Reach, as_json: bool) -> None:
     click.echo("  ".join(f"{mark} {status}" for status, mark in MARKS.items()))
 
 
+def in_tier(node: NodeReport, tier: str) -> list[AttemptReport]:
+    """What runs in one of the places of a node's slots, in order of the slots."""
+    return sorted((one for one in node.attempts if one.tier == tier), key=lambda one: places(one, node))
+
+
+def places(attempt: AttemptReport, node: NodeReport) -> list[int]:
+    """Which slots of a node an attempt has, rising."""
+    found = (slot.rpartition("/") for slot in attempt.slots)
+    return sorted(int(index) for name, _, index in found if name == node.name)
+
+
 def behind(attempt: AttemptReport, node: NodeReport) -> str:
     """What runs in the background, and of which slots of this node."""
-    places = [slot.rpartition("/") for slot in attempt.slots]
-    return f"{attempt.job}.{attempt.task} on {' '.join(slot for name, _, slot in places if name == node.name)}"
+    return f"{attempt.job}.{attempt.task} on {' '.join(map(str, places(attempt, node)))}"
 
 
 def node_status(node: NodeReport) -> str:
