@@ -25,6 +25,7 @@ from headway.advice import language
 from headway.advice.language import PLAN, POLICIES, PlanText, Policies, PolicyOffer, plan_text, read_question
 from headway.advice.snapshots import check_snapshot
 from headway.core.record import restore_state
+from headway.core.rounds import check_types
 from headway.errors import HeadwayError
 from headway.live.uploads import TooLarge
 from headway.model.job import Kind
@@ -69,6 +70,7 @@ def decide(question: language.Question, policies: PolicySource, default: str) ->
         state.arrived, state.recording = None, True
     try:
         plan = policy(state)
+        check_types(plan)
     except Exception as raised:
         log.exception("policy %s raised", text)
         raise PolicyRaised(
