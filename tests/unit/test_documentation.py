@@ -207,9 +207,9 @@ def test_the_policy_of_the_how_to_is_had_by_name_with_its_parameter(
 def test_the_policy_of_the_how_to_with_a_background_swaps_and_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The third and the fourth run behind the first, at 40 %. The fifth waits, for behind the second, which uses its
-    # processor whole, nobody is put. At 50 the second has ended: the third moves there with 16 done, and leaves its place
-    # to the fifth. At 100 the first ends, and the fourth comes to the foreground where it is, with 32 done.
+    # The third and the fourth run behind the first, at 40 %. The fifth waits, for nobody is put behind the second: it
+    # uses its processor whole. At 50 it has ended: the third moves there with 16 done, and leaves its place to the
+    # fifth. At 100 the first ends, and the fourth comes to the foreground where it is, with 32 done.
     policy = module_shown("run_behind", tmp_path, monkeypatch).RunBehind()
     workload = workload_of(
         release=[0, 0, 10, 20, 30],
