@@ -19,7 +19,8 @@ from headway.model.events import JobSubmitted, NodeJoined, TaskEnded
 from headway.model.node import NodeSpec
 from headway.policies import registry
 from headway.policies.order import ORDERS
-from headway.sim.kernel import TimedPolicy, specs
+from headway.sim.specs import specs
+from headway.sim.timed import TimedPolicy
 
 QUEUES = {
     1_000: ("easy", "easy:order=shortest", "fcfs", "conservative"),

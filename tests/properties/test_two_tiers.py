@@ -38,7 +38,8 @@ from headway.model.tier import Tier
 from headway.model.workload import Workload, workload_of
 from headway.policies import registry
 from headway.sim.faults import Outage
-from headway.sim.kernel import Simulation, specs
+from headway.sim.kernel import Simulation
+from headway.sim.specs import specs
 from headway.sim.tiers import TwoTiers
 from headway.sim.world import World
 

@@ -28,7 +28,8 @@ from headway.model.slots import of_numbers
 from headway.model.tier import Tier
 from headway.model.workload import Workload, workload_of
 from headway.policies import registry
-from headway.sim.kernel import Simulation, specs
+from headway.sim.kernel import Simulation
+from headway.sim.specs import specs
 from headway.sim.tiers import UNKNOWN, Places, Running
 from headway.sim.world import World
 from headway.testing import FakeEngine, ManualClock

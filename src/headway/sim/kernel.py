@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from time import perf_counter
 from typing import Final, Protocol
@@ -31,14 +31,16 @@ from headway.model.events import (
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobSpec, Kind
 from headway.model.node import NodeSpec
-from headway.model.plan import Plan, PlanRecord
+from headway.model.plan import PlanRecord
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
 from headway.model.slots import Slots, numbers
-from headway.model.snapshot import Policy, PolicySource, Snapshot, uses_tiers
+from headway.model.snapshot import Policy, PolicySource
 from headway.model.tier import Tier
 from headway.model.workload import Workload
 from headway.sim.faults import Outage
+from headway.sim.specs import specs
 from headway.sim.tiers import FULL, UNKNOWN, Places, Running
+from headway.sim.timed import TimedPolicy
 from headway.sim.world import Stopwatch, World
 
 # Events of one instant are fed in this order: ends, then nodes' coming and going, then submissions, then wakes.
@@ -76,36 +78,6 @@ class Decider(Protocol):
         ...
 
     def __call__(self, snapshot: StateRecord) -> PlanRecord: ...
-
-
-@dataclass(slots=True)
-class TimedPolicy:
-    """A policy with a stopwatch on it; decides exactly as the policy itself."""
-
-    policy: Policy
-    seconds: float = 0.0
-
-    @property
-    def per_instant(self) -> bool:
-        """As the policy's own."""
-        return self.policy.per_instant
-
-    @property
-    def task_rounds(self) -> bool:
-        """As the policy's own."""
-        return self.policy.task_rounds
-
-    @property
-    def tiers(self) -> bool:
-        """As the policy's own."""
-        return uses_tiers(self.policy)
-
-    def __call__(self, view: Snapshot) -> Plan:
-        """The policy's plan."""
-        began = perf_counter()
-        plan = self.policy(view)
-        self.seconds += perf_counter() - began
-        return plan
 
 
 class Simulation:
@@ -543,38 +515,3 @@ class Simulation:
             end = until if outage.until is None else min(until, outage.until)
             offered -= slots[outage.node] * max(0, end - max(begin, outage.at))
         return offered
-
-
-def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> Iterator[JobSpec]:
-    """The jobs of a workload one after the other, made when they are asked for and in the order of their positions.
-
-    Args:
-        movable: whether tasks can be moved with what they have done.
-    """
-    kinds, shape, uses, workflows, bags = tuple(Kind), workload.shape, workload.uses, workload.workflows, workload.bags
-    for first in range(0, len(workload), chunk):
-        rows = slice(first, first + chunk)
-        columns = (
-            workload.release[rows].tolist(),
-            workload.kind[rows].tolist(),
-            workload.tasks[rows].tolist(),
-            workload.width[rows].tolist(),
-            workload.estimate[rows].tolist(),
-            workload.due[rows].tolist(),
-            workload.priority[rows].tolist(),
-            workload.rate[rows].tolist(),
-            map(str, workload.user[rows].tolist()),
-            workload.cpu[rows].tolist(),
-        )
-        for position, row in enumerate(zip(*columns, strict=True), first):
-            release, kind, tasks, width, estimate, due, priority, rate, user, cpu = row
-            said, due = None if estimate < 0 else estimate, None if due >= NEVER else due
-            terms = position, kinds[kind], release, tasks, width, said, due, priority, rate, shape, user
-            cpus = uses.get(position, (cpu,) if cpu == cpu else ())
-            if position in workflows:
-                yield JobSpec(*terms, plan=workflows[position], cpu=cpus, movable=movable)
-            elif position in bags:
-                bag = bags[position]
-                yield JobSpec(*terms, sizes=bag.sizes, profile=bag.profile, cpu=cpus, movable=movable)
-            else:
-                yield JobSpec(*terms, cpu=cpus, movable=movable)

@@ -10,7 +10,7 @@ from headway.model.instant import SECOND
 from headway.model.job import JobSpec, Kind, PenaltyShape, TaskSpec
 from headway.model.workload import workload_of
 from headway.sim.experiment import run
-from headway.sim.kernel import specs
+from headway.sim.specs import specs
 
 
 def test_every_term_of_a_workload_reaches_the_core() -> None:

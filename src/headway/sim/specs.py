@@ -1,0 +1,44 @@
+"""The jobs of a workload as a scheduler is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headway.model.instant import NEVER
+from headway.model.job import JobSpec, Kind
+from headway.model.workload import Workload
+
+
+def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> Iterator[JobSpec]:
+    """The jobs of a workload one after the other, made when they are asked for and in the order of their positions.
+
+    Args:
+        movable: whether tasks can be moved with what they have done.
+    """
+    kinds, shape, uses, workflows, bags = tuple(Kind), workload.shape, workload.uses, workload.workflows, workload.bags
+    for first in range(0, len(workload), chunk):
+        rows = slice(first, first + chunk)
+        columns = (
+            workload.release[rows].tolist(),
+            workload.kind[rows].tolist(),
+            workload.tasks[rows].tolist(),
+            workload.width[rows].tolist(),
+            workload.estimate[rows].tolist(),
+            workload.due[rows].tolist(),
+            workload.priority[rows].tolist(),
+            workload.rate[rows].tolist(),
+            map(str, workload.user[rows].tolist()),
+            workload.cpu[rows].tolist(),
+        )
+        for position, row in enumerate(zip(*columns, strict=True), first):
+            release, kind, tasks, width, estimate, due, priority, rate, user, cpu = row
+            said, due = None if estimate < 0 else estimate, None if due >= NEVER else due
+            terms = position, kinds[kind], release, tasks, width, said, due, priority, rate, shape, user
+            cpus = uses.get(position, (cpu,) if cpu == cpu else ())
+            if position in workflows:
+                yield JobSpec(*terms, plan=workflows[position], cpu=cpus, movable=movable)
+            elif position in bags:
+                bag = bags[position]
+                yield JobSpec(*terms, sizes=bag.sizes, profile=bag.profile, cpu=cpus, movable=movable)
+            else:
+                yield JobSpec(*terms, cpu=cpus, movable=movable)

@@ -1,0 +1,39 @@
+"""How long a policy thinks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+from headway.model.plan import Plan
+from headway.model.snapshot import Policy, Snapshot, uses_tiers
+
+
+@dataclass(slots=True)
+class TimedPolicy:
+    """A policy with a stopwatch on it; decides exactly as the policy itself."""
+
+    policy: Policy
+    seconds: float = 0.0
+
+    @property
+    def per_instant(self) -> bool:
+        """As the policy's own."""
+        return self.policy.per_instant
+
+    @property
+    def task_rounds(self) -> bool:
+        """As the policy's own."""
+        return self.policy.task_rounds
+
+    @property
+    def tiers(self) -> bool:
+        """As the policy's own."""
+        return uses_tiers(self.policy)
+
+    def __call__(self, view: Snapshot) -> Plan:
+        """The policy's plan."""
+        began = perf_counter()
+        plan = self.policy(view)
+        self.seconds += perf_counter() - began
+        return plan
