@@ -18,6 +18,9 @@ ESTIMATE_DEFAULT: Final[Duration] = 600 * SECOND
 COUNT_MAX: Final = 2**31 - 1
 """Tasks that a job may have, and retries that a task may be granted."""
 
+WIDTH_MAX: Final = 2**24
+"""Slots that a job may want at once: more than any machine has, and as many as a client can wait for."""
+
 SIZE_RANGE: Final = (1e-18, 1e18)
 """What the size of a task may be, in whatever unit, and a workload at most: sums and shares of them remain numbers."""
 
@@ -137,7 +140,7 @@ def flaw(job: JobSpec) -> str | None:
     """What is wrong with a job's terms, as `field is value; allowed: ...`; None when nothing is."""
     checks: tuple[tuple[bool, str, object, str], ...] = (
         (1 <= job.tasks <= COUNT_MAX, "tasks", job.tasks, f"1 to {COUNT_MAX}"),
-        (job.width >= 1, "width", job.width, "1 or more"),
+        (1 <= job.width <= WIDTH_MAX, "width", job.width, f"1 to {WIDTH_MAX}"),
         (job.kind is not Kind.RIGID or job.tasks == 1, "tasks", job.tasks, "1 for a rigid job"),
         (job.kind is Kind.RIGID or job.width == 1, "width", job.width, "1 unless the job is rigid"),
         (len(job.name) <= NAME_MAX, "name", f"{len(job.name)} characters", f"at most {NAME_MAX}"),

@@ -32,7 +32,8 @@ def test_plain_jobs_have_no_flaw(job: JobSpec) -> None:
     [
         (BAG, {"tasks": 0}, "tasks is 0; allowed: 1 to"),
         (BAG, {"width": 2}, "width is 2; allowed: 1 unless the job is rigid"),
-        (RIGID, {"width": 0}, "width is 0; allowed: 1 or more"),
+        (RIGID, {"width": 0}, "width is 0; allowed: 1 to 16777216"),
+        (RIGID, {"width": 2**40}, "width is 1099511627776; allowed: 1 to 16777216"),
         (RIGID, {"tasks": 2}, "tasks is 2; allowed: 1 for a rigid job"),
         (BAG, {"name": "n" * 1001}, "name is '1001 characters'; allowed: at most 1000"),
         (BAG, {"user": "u" * 1001}, "user is '1001 characters'; allowed: at most 1000"),
