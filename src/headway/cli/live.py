@@ -82,7 +82,7 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         "holds": ", ".join(detail.slots),
         "promised start": when(detail.promise),
         "work lost": span(to_seconds(detail.lost)) + " of slot time" if detail.lost else "",
-        "killed for others": str(detail.kills or ""),
+        "killed and redone": str(detail.kills or ""),
         "moved": str(detail.moves or ""),
     }
     print_table(("", ""), [(name, text) for name, text in lines.items() if text], fold=("",))

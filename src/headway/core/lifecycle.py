@@ -53,7 +53,8 @@ Under a policy that knows no background (it has no `tiers`) the core itself brin
 its slots, when that is free at a round.
 
 Nobody knows how far an attempt comes in the background. So time there counts neither as done nor as lost, no run time
-is observed of it, and from a change of the tier on it is expected to run as if it started anew.
+is observed of it, nor of what goes on from a checkpoint after a move or a kill, and from a change of the tier on it is
+expected to run as if it started anew.
 
 **Reading ahead.** Between the end of a task and the launch of the next lies a trip to the driver and to its disk. On
 nodes that allow it (`read_ahead`), short tasks of a bag are launched behind the one that runs on the same slot. Such an

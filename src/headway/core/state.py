@@ -352,6 +352,8 @@ class State(Snapshot):
     def _settle(self, job: JobView, attempt: AttemptView, outcome: Outcome) -> None:
         job.unfinished -= 1
         on_its_own = attempt.tier is FOREGROUND and attempt.since == attempt.start
+        if job.kept and attempt.task in job.kept and (job.moves or job.kills):
+            on_its_own = False  # what it went on from may have been done in the background
         if job.observed is not None and outcome is SUCCEEDED and on_its_own and not attempt.queued:
             self._observe(job, attempt)
         for counts in (job.tries, job.failures, job.losses, job.kept):

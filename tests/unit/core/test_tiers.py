@@ -387,6 +387,22 @@ class TestMoves:
         assert (view.moves, view.kept) == (2, {0: 20 * SECOND})
         assert view.attempts[0].expected_end == (26 + 80) * SECOND
 
+    def test_no_run_time_is_observed_of_what_was_begun_in_the_background(self) -> None:
+        """The first task ends 1 s after it has moved, with what it did before; the second was in front all along."""
+        core = Core()
+        core.submit(job(1, width=1), job(2, tasks=2, movable=True, estimate=100))
+        core.want(hold(1, 0b01), place(2, 0, 0b01, tier=BACK), place(2, 1, 0b10))
+        core.now = 50 * SECOND
+        core.end(2, task=1)
+        view = core.state.jobs[2]
+        assert view.estimate == 75 * SECOND
+        core.want(place(2, 0, 0b10, MIGRATE))
+        core.feed(TaskSaved(core.now, 2, 0, 1))
+        assert core.end(2, outcome=Outcome.KILLED) == [Launch(2, 0, 2, 0b10)]
+        core.now = 51 * SECOND
+        core.end(2, 2)
+        assert (view.estimate, view.ended) == (75 * SECOND, 2)
+
     def test_by_kill(self) -> None:
         core = running()
         core.now = SECOND
