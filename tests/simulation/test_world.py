@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -169,6 +171,21 @@ def test_a_policy_that_raises_stops_the_simulation() -> None:
 
     simulation = Simulation(rigid(release=[0], runtime=[1]), [NodeSpec("n")], lambda text: Broken(), "broken")  # type: ignore[arg-type, return-value]
     with pytest.raises(ZeroDivisionError):
+        simulation.run()
+
+
+def test_a_third_tier_stops_the_simulation() -> None:
+    class Third:
+        per_instant = task_rounds = False
+
+        def __call__(self, view: Any) -> Any:
+            plan = view.plan()
+            for job in view.waiting:
+                plan.hold(job.id, 1, tier=2)
+            return plan
+
+    simulation = Simulation(rigid(release=[0], runtime=[1]), [NodeSpec("n")], lambda text: Third(), "third")
+    with pytest.raises(TypeError, match="tier=2"):
         simulation.run()
 
 

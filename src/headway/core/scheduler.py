@@ -39,7 +39,7 @@ from headway.model.events import (
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.plan import Plan, Reason, Waiting
-from headway.model.snapshot import PolicySource, uses_tiers
+from headway.model.snapshot import PolicySource, is_added, uses_tiers
 from headway.model.tier import Tier
 
 _RareEvent = (
@@ -349,6 +349,7 @@ class Scheduler:
 
     def _choose(self, text: str) -> None:
         self._policy = self._policies(text)
+        self._added = is_added(self._policy)
         self.policy = text
         self.question = None  # it was asked of another policy
         self._per_instant = self._policy.per_instant
@@ -366,7 +367,7 @@ class Scheduler:
         state = self.state
         if state.background and not self._tiers:
             tiers.bring_forward(state)
-        plan, self.failure = hold_round(state, self._policy, self.refusals)
+        plan, self.failure = hold_round(state, self._policy, self.refusals, added=self._added)
         self._set_next_round(plan)
 
     def _set_next_round(self, plan: Plan) -> None:

@@ -490,6 +490,14 @@ def uses_tiers(policy: Policy) -> bool:
     return bool(getattr(policy, "tiers", False))
 
 
+def is_added(policy: Policy) -> bool:
+    """Whether a policy is somebody else's: only of Headway's own the sources, and so the types in plans, are checked.
+
+    One that stands before another, to time it, has that one as its `policy`.
+    """
+    return not type(getattr(policy, "policy", policy)).__module__.startswith("headway.")
+
+
 PolicyFactory = Callable[..., Policy]
 """Makes a policy from its parameters, given by name."""
 
