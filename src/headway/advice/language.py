@@ -247,7 +247,7 @@ def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
     try:
         text = _plan_text.decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise NoAdvice(f"its answer is no plan: {error}") from None
+        raise NoAdvice(f"its answer is no plan: {error}{_allowed(str(error))}") from None
     if text.now is not None and text.now != snapshot.now:
         raise NoAdvice(f"its answer is about the instant {text.now}, the question was about {snapshot.now}")
     plan = PlanRecord(
@@ -265,4 +265,11 @@ def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
     return plan
 
 
+def _allowed(error: str) -> str:
+    """What a word could have been that is none of those a field may hold."""
+    words = _WORDS.get(error.rpartition(".")[2].rstrip("`"), ()) if error.startswith("Invalid enum value") else ()
+    return f"; allowed: {', '.join(words)}" if words else ""
+
+
+_WORDS: Final = {"claim": get_args(ClaimWord), "tier": get_args(TierWord), "reason": get_args(ReasonName)}
 _plan_text: Final = msgspec.json.Decoder(PlanText)

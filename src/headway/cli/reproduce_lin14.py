@@ -40,7 +40,7 @@ LIVE_MEASURES: Final = (
 
 
 @click.command(short_help="Job dispatching and scheduling under heterogeneous clusters (2014), chapter 6.")
-@click.argument("what", nargs=-1, type=click.Choice(EXPERIMENTS))
+@click.argument("what", metavar="[WHAT]...", nargs=-1, type=click.Choice(EXPERIMENTS))
 @click.option("--samples", type=click.IntRange(min=SAMPLES_LEAST), help="Samples of the log; default 50.")
 @click.option("--policy", "added", multiple=True, help="One more policy: NAME[:KEY=VALUE,...]; any number of times.")
 @click.option("--log", "file", type=click.Path(dir_okay=False), help="The log; default in $HEADWAY_DATA, else made up.")

@@ -31,7 +31,7 @@ COLUMNS: Final = (
 
 
 @click.command(short_help="Parallel jobs on two tiers, with migration (KEASY, REASY, MEASY), figures 6 to 14.")
-@click.argument("what", nargs=-1, type=click.Choice(FIGURES))
+@click.argument("what", metavar="[WHAT]...", nargs=-1, type=click.Choice(FIGURES))
 @click.option("--scale", type=float, default=SCALE, show_default=True, help="Share of the jobs; 1 is the paper's size.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Fixes jobs and their progress.")
 @click.option("--data", type=click.Path(file_okay=False), help="Folder that holds swf/ with logs; or $HEADWAY_DATA.")

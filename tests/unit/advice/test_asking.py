@@ -114,7 +114,7 @@ def test_a_plan_comes_however_it_is_sent(parts: list[bytes]) -> None:
         ([whole(b'{"allocations": [{"job": 1, "slots": [], "claim": "please"}]}')], "Invalid enum value 'please'"),
         (
             [whole(b'{"allocations": [{"job": 1, "slots": [0], "tier": "middle"}]}')],
-            "Invalid enum value 'middle' - at `$.allocations[0].tier`",
+            "Invalid enum value 'middle' - at `$.allocations[0].tier`; allowed: foreground, background",
         ),
         ([whole(b'{"allocations": [{"job": 1, "slots": [0], "tier": 2}]}')], "at `$.allocations[0].tier`"),
         ([whole(b'{"allocations": [{"job": 99999999999999999999999, "slots": []}]}')], "is no plan"),
