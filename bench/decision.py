@@ -24,7 +24,14 @@ from headway.sim.timed import TimedPolicy
 
 QUEUES = {
     1_000: ("easy", "easy:order=shortest", "fcfs", "conservative"),
-    10_000: ("easy", *(f"easy:order={order}" for order in list(ORDERS)[1:]), "easy:depth=0", "easy:depth=10", "fcfs"),
+    10_000: (
+        "easy",
+        *(f"easy:order={order}" for order in list(ORDERS)[1:]),
+        "easy:depth=0",
+        "easy:depth=10",
+        "reasy",
+        "fcfs",
+    ),
 }
 """Policies by how many jobs are queued."""
 
