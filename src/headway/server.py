@@ -25,6 +25,7 @@ from headway.live.clock import SystemClock
 from headway.live.consultant import ANSWER_TIME
 from headway.live.driver import Driver
 from headway.live.journal import Journal
+from headway.live.leases import LEASE, LEASE_LEAST
 from headway.live.retention import Keep
 from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
@@ -65,6 +66,8 @@ class Settings:
         pin: whether each slot has a processor of its own, which its two places share.
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
         keep: how long results and files are kept.
+        call_lease: how long the client of an executor's calls may be silent before they are cancelled, at least
+            `live.leases.LEASE_LEAST`; None: for ever.
     """
 
     data: Path
@@ -84,6 +87,7 @@ class Settings:
     pin: bool = False
     check_every: float | None = None
     keep: Keep = field(default_factory=Keep)
+    call_lease: Duration | None = LEASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,9 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
         raise InvalidInput("lease", settings.lease, "{:g} to {:g} seconds".format(*LEASE_RANGE))
     if not GRACE_RANGE[0] <= settings.grace <= GRACE_RANGE[1]:
         raise InvalidInput("grace", settings.grace, "{:g} to {:g} seconds".format(*GRACE_RANGE))
+    if settings.call_lease is not None and settings.call_lease < LEASE_LEAST:
+        allowed = f"{to_seconds(LEASE_LEAST):g} seconds or more, or none"
+        raise InvalidInput("call_lease", to_seconds(settings.call_lease), allowed)
     if settings.check_every:
         period(settings.check_every)
     journal = Journal(settings.data, keep_events=settings.keep_events)
@@ -157,6 +164,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             snapshot_every=settings.snapshot_every,
             read_ahead=READ_AHEAD,
             keep=settings.keep,
+            call_lease=settings.call_lease,
         )
         driver.broken.add_done_callback(lambda _: end.set())
         checker = Checker(driver, SystemClock(), collectors.installed(), engine.pids)

@@ -34,6 +34,7 @@ WHOLE = wire.NewJob(
     preemptible=False,
     cpu=(0.5,),
     movable=True,
+    leased=True,
 )
 
 
@@ -82,6 +83,7 @@ def test_every_term_reaches_the_core() -> None:
         preemptible=False,
         cpu=(0.5,),
         movable=True,
+        leased=True,
     )
     derived = {"id", "fetches"}
     assert set(JobSpec.__dataclass_fields__) - derived == set(wire.NewJob.__struct_fields__) - {"work"}

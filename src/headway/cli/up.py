@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     help="How long acknowledged results are kept, as 1.5h; 0: not at all.",
 )
 @click.option("--keep-unacknowledged", help="How long results are kept that nobody acknowledges; default for ever.")
+@click.option(
+    "--call-lease",
+    default="5m",
+    show_default=True,
+    help="An executor's calls are cancelled when their client was silent for so long; none: never.",
+)
 @click.option("--upload-max", default=16384, show_default=True, type=click.IntRange(min=0), help="MiB of an upload.")
 @click.option("--json", "as_json", is_flag=True, help="Say as one line of JSON where the server is.")
 def up(
@@ -59,6 +65,7 @@ def up(
     check_every: str | None,
     retention: str,
     keep_unacknowledged: str | None,
+    call_lease: str,
     upload_max: int,
     as_json: bool,
 ) -> None:
@@ -108,6 +115,7 @@ def up(
             None if keep_unacknowledged is None else duration_in(keep_unacknowledged, "--keep-unacknowledged"),
             upload_max << 20,
         ),
+        call_lease=None if call_lease == "none" else duration_in(call_lease, "--call-lease"),
     )
     run(settings, say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)

@@ -146,7 +146,7 @@ class HeadwayExecutor(Executor):
         files = [file for call in sent for file in call.files]
         work = calls_of(blobs, [call.arguments for call in sent], chosen, files)
         try:
-            self._client.send([new_job(self._terms, work, len(sent))], blobs, [batch])
+            self._client.send([new_job(self._terms, work, len(sent), leased=True)], blobs, [batch])
             batch.cancel_if_unwanted()  # all its calls may have been cancelled before it had an id
         except HeadwayError as error:
             batch.broken(error)

@@ -306,8 +306,16 @@ def described(job: Job, now: Instant | None = None) -> tuple[NewJob, dict[str, b
     return new_job(job, work, len(job.tasks), _plan(job, title), now), blobs
 
 
-def new_job(job: Job, work: Work, tasks: int, plan: tuple[TaskSpec, ...] = (), now: Instant | None = None) -> NewJob:
-    """The terms of a job as they are sent, with its work.
+def new_job(
+    job: Job,
+    work: Work,
+    tasks: int,
+    plan: tuple[TaskSpec, ...] = (),
+    now: Instant | None = None,
+    *,
+    leased: bool = False,
+) -> NewJob:
+    """The terms of a job as they are sent, with its work; `leased`: its results are of use to this client alone.
 
     Raises:
         HeadwayError: a term is wrong.
@@ -341,6 +349,7 @@ def new_job(job: Job, work: Work, tasks: int, plan: tuple[TaskSpec, ...] = (), n
         preemptible=job.preemptible,
         cpu=_uses(job.cpu),
         movable=job.movable,
+        leased=leased,
     )
     wrong = flaw(new.spec(0, now, ""))
     if wrong:

@@ -29,6 +29,7 @@ from headway.live.clock import Clock
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
 from headway.live.journal import Journal, JournalFull
+from headway.live.leases import LEASE, Leases
 from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, Wanted
 from headway.live.nodes import Nodes, changes_since
@@ -86,6 +87,7 @@ class Driver:
         snapshot_every: events between two stored snapshots, so that a start replays no more than about so many.
         read_ahead: of nodes that are added later, see `NodeSpec`.
         keep: how long results and files are kept.
+        call_lease: how long the client of leased jobs may be silent, see `headway.live.leases`; None: for ever.
 
     Attributes:
         nodes: takes nodes into service and out of it.
@@ -112,6 +114,7 @@ class Driver:
         snapshot_every: int = 10_000,
         read_ahead: int = 0,
         keep: Keep = Keep(),  # noqa: B008  # frozen
+        call_lease: Duration | None = LEASE,
     ) -> None:
         self.journal = journal
         self.full: JournalFull | None = None
@@ -131,6 +134,9 @@ class Driver:
         self._result_max = result_max
         self.retention = Retention(self, journal, clock, keep)
         self._listeners = Listeners(self._ledger.has_work)
+        self._leases = Leases(
+            self, lambda: self._ledger.leased, self._listeners.waits, journal.client_name, clock, call_lease
+        )
         self._function = lru_cache(maxsize=64)(self._find_function)
         self._alarm: tuple[Instant, Callable[[], None]] | None = None
         self._serving = False
@@ -243,6 +249,7 @@ class Driver:
         """End in order: take no more on, end what runs (it is redone at the next start), store a snapshot."""
         self.take_no_more()
         self.retention.stop()
+        self._leases.stop()
         try:
             if self._pending is None:
                 self._run_turn()
@@ -355,6 +362,7 @@ class Driver:
         """
         self._see_open()
         digest = intake.digest(submission)
+        self._leases.heard(self.journal.known_client(submission.client))
         before = intake.answered(self.journal, caller, submission, digest)
         if before is not None:
             return before
@@ -499,6 +507,7 @@ class Driver:
         if turn.batch.acknowledged:
             self.retention.acknowledged()
         self._consultant.follow()
+        self._leases.follow()
         self._set_alarm()
 
     def _launch(self, launch: Launch) -> None:
@@ -547,6 +556,8 @@ class Driver:
         """Have a caller answered: at once, before this returns, or as soon as there are messages for him."""
         client, jobs = wanted.client, wanted.jobs
         keys = [-self.journal.client(client)] if client is not None else list(jobs) or [0]
+        if client is not None:
+            self._leases.heard(-keys[0])
         found = self.journal.messages(
             wanted.after,
             wanted.limit,
@@ -565,6 +576,8 @@ class Driver:
     def leave(self, listener: Listener) -> None:
         """Forget a caller who has gone away, or has been answered."""
         self._listeners.leave(listener)
+        if listener.wanted.client is not None:
+            self._leases.heard(-listener.keys[0])
 
 
 def _answer(future: asyncio.Future[T], value: T) -> None:

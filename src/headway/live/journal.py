@@ -275,6 +275,11 @@ class Journal:
             self._clients[name] = number
         return number
 
+    def client_name(self, number: int) -> str:
+        """The text of a client's number; empty where it is not known."""
+        row = self._db.execute("SELECT name FROM clients WHERE id = ?", (number,)).fetchone()
+        return "" if row is None else str(row[0])
+
     def known_client(self, name: str) -> int:
         """The number of a client's text; 0 where nobody has used it."""
         return self._clients.get(name, 0)

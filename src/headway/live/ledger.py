@@ -15,7 +15,7 @@ from headway.live import checks, work
 from headway.live.intake import Offer
 from headway.live.journal import Batch, Journal, JournalFull, encode, event_row
 from headway.model.actions import Action, ChangeTier, Conclude, Consult, Kill, Launch, Settle, Suspend, Wake
-from headway.model.events import Event, JobChanged, JobSubmitted, Outcome, Woke
+from headway.model.events import Event, JobCancelled, JobChanged, JobSubmitted, Outcome, Woke
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.snapshot import JobView, PolicySource
@@ -74,6 +74,7 @@ class Ledger:
     Attributes:
         core: the scheduler; what was fed to it may not be durable yet.
         open: what is kept of each open job, by id.
+        leased: jobs that end with their client (`JobSpec.leased`) and were not cancelled, by its number; in order.
         event, message, job: the numbers given last.
         wake_at: when the core wants to be woken.
     """
@@ -83,6 +84,7 @@ class Ledger:
     def __init__(self, journal: Journal, policies: PolicySource, policy: str, snapshot_every: int) -> None:
         self.journal = journal
         self.open: dict[JobId, OpenJob] = {}
+        self.leased: dict[int, dict[JobId, None]] = {}
         self.event = self.message = self.job = 0
         self.wake_at: Instant = NEVER
         self._policies = policies
@@ -124,8 +126,11 @@ class Ledger:
             )
             for row in self.journal.jobs(open_only=True)
         }
+        self.leased = {}
         for job, kept in self.open.items():
             kept.view = self.core.state.jobs.get(job)
+            if kept.spec.leased and not (kept.view and kept.view.cancelled):
+                self.leased.setdefault(kept.client, {})[job] = None
         self._clients = Counter(kept.client for kept in self.open.values())
         self._used = {}
         if self.open.keys() != self.core.state.jobs.keys():
@@ -148,6 +153,8 @@ class Ledger:
         for spec, (functions, body) in zip(offer.specs, offer.works, strict=True):
             self.open[spec.id] = OpenJob(spec, offer.client, now)
             self._clients[offer.client] += 1
+            if spec.leased:
+                self.leased.setdefault(offer.client, {})[spec.id] = None
             batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, encode(spec), functions, body))
         batch.blobs += [(name, now, blob) for name, blob in offer.blobs.items()]
         for name in offer.functions:
@@ -186,6 +193,7 @@ class Ledger:
                 case Conclude():
                     kept = self.open.pop(action.job)
                     self._clients[kept.client] -= 1
+                    self._end_lease(kept, action.job)
                     batch.ended.append((action.status.value, kept.started, now, kept.done, kept.failed, action.job))
                     if kept.view is not None:
                         batch.statistics += checks.run_times(kept.view, now)
@@ -197,11 +205,20 @@ class Ledger:
                     entry.actions.append(action)
                 case Consult():
                     pass  # the consultant sees in the state of the core that a question is open
-        if isinstance(event, JobChanged) and event.job in self.open:
+        if isinstance(event, JobCancelled) and event.job in self.open:
+            self._end_lease(self.open[event.job], event.job)
+        elif isinstance(event, JobChanged) and event.job in self.open:
             kept = self.open[event.job]
             kept.spec = work.with_terms(kept.spec, self.core.state.jobs[event.job])
             batch.terms.append((encode(kept.spec), event.job))
         return settled
+
+    def _end_lease(self, kept: OpenJob, job: JobId) -> None:
+        jobs = self.leased.get(kept.client) if kept.spec.leased else None
+        if jobs is not None:
+            jobs.pop(job, None)
+            if not jobs:
+                del self.leased[kept.client]
 
     def wake(self, entry: Entry, *, always: bool = False) -> None:
         """Wake the core if it wanted to be by now; after every other event of the instant."""

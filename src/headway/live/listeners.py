@@ -131,6 +131,10 @@ class Listeners:
         self._wait(listener, min(until, listener.gather_until) if found else until)
         return listener
 
+    def waits(self, key: int) -> bool:
+        """Whether somebody waits for messages about this."""
+        return key in self._waiting
+
     def leave(self, listener: Listener) -> None:
         """He waits no longer; nothing of him is left."""
         if listener.timer is None:

@@ -56,10 +56,14 @@ class JobSubmitted:
 
 @value
 class JobCancelled:
-    """Somebody with the right to do so wants the job ended: waiting tasks are dropped, running ones killed."""
+    """Somebody with the right to do so wants the job ended: waiting tasks are dropped, running ones killed.
+
+    `reason` says why where nobody asked for it; empty: somebody did.
+    """
 
     at: Instant
     job: JobId
+    reason: str = ""
 
 
 @value

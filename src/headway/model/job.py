@@ -109,6 +109,8 @@ class JobSpec:
             one value for all of them, or one for each process of a rigid job; empty: unknown.
         movable: whether its tasks save what they have done when they are asked to move to other slots. Those that have
             saved a checkpoint can be moved in any case.
+        leased: whether it is cancelled when its client has not been heard of for a while, because nobody else could
+            fetch its results. The driver sees to that, not the core.
     """
 
     id: JobId
@@ -134,6 +136,7 @@ class JobSpec:
     fetches: bool = False
     cpu: tuple[float, ...] = ()
     movable: bool = False
+    leased: bool = False
 
 
 def flaw(job: JobSpec) -> str | None:

@@ -68,7 +68,8 @@ class NewJob(Request, frozen=True):
     """A job to be accepted: the terms of `headway.model.job.JobSpec` and the work of its tasks.
 
     `release` None means at once; `user` empty means the owner of the token; `profile` has run times by class of nodes;
-    `cpu` is the share of a processor that its processes would use, one for all or one each.
+    `cpu` is the share of a processor that its processes would use, one for all or one each; `leased` means that nobody
+    but the client can fetch its results, so that it is cancelled when the client has not been heard of for a while.
     """
 
     work: Work
@@ -93,6 +94,7 @@ class NewJob(Request, frozen=True):
     preemptible: bool = True
     cpu: tuple[float, ...] = ()
     movable: bool = False
+    leased: bool = False
 
     def spec(self, job: JobId, now: Instant, user: str) -> JobSpec:
         """The job as the core is told of it."""
@@ -120,6 +122,7 @@ class NewJob(Request, frozen=True):
             fetches=bool(urls_of(self.work)[0]),
             cpu=self.cpu,
             movable=self.movable,
+            leased=self.leased,
         )
 
 

@@ -1,0 +1,153 @@
+"""The lease of calls: jobs whose results nobody but their client could fetch end when it was not heard of for long.
+
+An executor's calls live in one process. When that has died, what it left behind would hold slots for results that
+nobody can have any more. So its jobs are marked (`JobSpec.leased`), and a client that has neither waited for messages
+nor asked for anything in the meantime loses them. Jobs that were submitted to be fetched later are not concerned.
+
+Silence is counted in looks, not in time: a server that was itself stopped for a while, or whose clock was set, gives
+nobody up for that. After a start each lease begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final, Protocol
+
+from headway.errors import HeadwayError
+from headway.live.clock import Clock
+from headway.live.journal import JournalFull
+from headway.model.events import Event, JobCancelled
+from headway.model.instant import SECOND, Duration, Instant, to_seconds
+from headway.model.job import JobId
+
+log = logging.getLogger(__name__)
+
+LEASE: Final[Duration] = 300 * SECOND
+"""How long the client of calls may be silent, where nobody has chosen."""
+
+LEASE_LEAST: Final[Duration] = SECOND
+"""A client that is being started or that looks for the server again asks this often."""
+
+LOOKS: Final = 4
+"""Looks a lease: a client is given up between one lease and one and a quarter after it was heard of."""
+
+PART: Final = 200
+"""Jobs that are cancelled in one turn: others wait for it to end."""
+
+_AGAIN: Final[Duration] = SECOND
+
+
+class Told(Protocol):
+    """What is wanted of the driver."""
+
+    async def request(self, events: Callable[[Instant], Sequence[Event]]) -> int:
+        """Have events of the instant at which they are taken in made durable; how many of them counted."""
+        ...
+
+    def incident(self, kind: str, subject: str, detail: str) -> None:
+        """Have recorded what an operator should know."""
+
+
+class Leases:
+    """Looks from time to time which clients of leased jobs are still there, in the driver's event loop.
+
+    Args:
+        told: takes the cancelling in.
+        leased: leased jobs that are open, by the number of their client; read anew at each look.
+        waits: whether somebody waits for messages under a key of `Listeners`.
+        name: the text of a client's number.
+        clock: the source of time.
+        lease: how long a client may be silent, >= `LEASE_LEAST`; None: for ever.
+    """
+
+    def __init__(
+        self,
+        told: Told,
+        leased: Callable[[], Mapping[int, Mapping[JobId, None]]],
+        waits: Callable[[int], bool],
+        name: Callable[[int], str],
+        clock: Clock,
+        lease: Duration | None,
+    ) -> None:
+        self._told = told
+        self._leased = leased
+        self._waits = waits
+        self._name = name
+        self._clock = clock
+        self._lease = lease
+        self._silent: dict[int, int] = {}
+        self._ending: dict[int, asyncio.Task[None]] = {}
+        self._call_off: Callable[[], object] | None = None
+
+    def follow(self) -> None:
+        """Look from now on as long as there are leased jobs; called after each turn."""
+        if self._lease is not None and self._call_off is None and self._leased():
+            self._look_later()
+
+    def heard(self, client: int) -> None:
+        """A client has asked for something."""
+        self._silent.pop(client, None)
+
+    def stop(self) -> None:
+        """Give up nobody any more."""
+        if self._call_off is not None:
+            self._call_off()
+        for task in self._ending.values():
+            task.cancel()
+        self._lease = None
+
+    def _look_later(self) -> None:
+        assert self._lease is not None
+        self._call_off = self._clock.call_at(self._clock.now() + self._lease // LOOKS, self._look)
+
+    def _look(self) -> None:
+        self._call_off = None
+        leased = self._leased()
+        silent = {client: self._silent.get(client, 0) + 1 for client in leased if not self._waits(-client)}
+        # The first look may have come right after the client was heard of: a lease has passed with one more.
+        given_up = [client for client, looks in silent.items() if looks > LOOKS and client not in self._ending]
+        self._silent = silent
+        for client in given_up:
+            self._ending[client] = asyncio.create_task(self._end(client))
+        self.follow()
+
+    async def _end(self, client: int) -> None:
+        """Cancel what a client has left behind, part by part, until it is heard of again or nothing is left."""
+        assert self._lease is not None
+        reason = f"its client has not been heard of for {to_seconds(self._lease):g} s"
+        ended = 0
+        try:
+            while client in self._silent:
+                left = (job for job in self._leased().get(client, ()) if not self._waits(job))
+                jobs = tuple(islice(left, PART))
+                if not jobs:
+                    break
+                try:
+                    ended += await self._told.request(partial(_cancelled, jobs, reason))
+                except JournalFull:
+                    await self._pause()
+            if ended:
+                said = (
+                    f"{reason}: what it had called is cancelled ({ended} jobs), for nobody else could fetch its results"
+                )
+                self._told.incident("client_lost", f"client {self._name(client)}", said)
+        except HeadwayError as ending:
+            log.info("calls of client %s are not cancelled now: %s", self._name(client), ending.args[0])
+        finally:
+            del self._ending[client]
+
+    async def _pause(self) -> None:
+        woken = asyncio.Event()
+        call_off = self._clock.call_at(self._clock.now() + _AGAIN, woken.set)
+        try:
+            await woken.wait()
+        finally:
+            call_off()
+
+
+def _cancelled(jobs: Sequence[JobId], reason: str, now: Instant) -> list[Event]:
+    return [JobCancelled(now, job, reason) for job in jobs]
