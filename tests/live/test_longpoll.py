@@ -199,6 +199,35 @@ def test_cursors_over_broken_connections_and_restarts(tmp_path: Path, seed: int)
     uvloop.run(main())
 
 
+@pytest.mark.parametrize("loop", [asyncio.run, uvloop.run])
+def test_eight_who_hardly_wait_end_nothing(tmp_path: Path, loop: Callable[..., None]) -> None:
+    """uvloop's handle of a delay that it rounds to 0 ms has no time; the driver broke of that within 0.2 s."""
+    tasks = 200
+
+    async def poll(rig: Rig, heard: list[int]) -> None:
+        line, cursor = await rig.line(), 0
+        while len(heard) <= tasks:
+            line.wait("c", cursor, wait=0.0004)
+            told = await line.messages()
+            heard += [message.number for message in told.messages]
+            cursor = told.cursor
+
+    async def main() -> None:
+        async with serving(tmp_path) as rig, asyncio.timeout(120):
+            job = await rig.submit("c", tasks=tasks)
+            heard: list[list[int]] = [[] for _ in range(8)]
+            polling = [asyncio.create_task(poll(rig, each)) for each in heard]
+            for task in range(tasks):
+                rig.engine.end(job, task)
+                await asyncio.sleep(0)
+                await asyncio.sleep(0.001 * (task % 2))
+            await asyncio.gather(*polling)
+            assert heard == [list(range(1, tasks + 2))] * 8
+            assert not rig.driver.broken.done()
+
+    loop(main())
+
+
 def test_who_goes_away_while_he_waits_leaves_nothing(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         job = await rig.submit("c", release=100.0)

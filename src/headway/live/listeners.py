@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from headway.live.journal import MessageRow, NewMessage
@@ -65,10 +66,12 @@ class Listener:
     Attributes:
         found: the messages for him so far, all there are behind `wanted.after`.
         gather_until: when he is answered if there are messages, in seconds of the event loop's clock.
-        timer: when he is answered in any case; None while he does not wait.
+        timer: what answers him in any case; None while he does not wait.
+        due: when that is, in the same seconds. An event loop need not tell it of its handles: uvloop's have no time
+            where the delay is less than half a millisecond.
     """
 
-    __slots__ = ("_size", "caller", "found", "gather_until", "keys", "timer", "wanted")
+    __slots__ = ("_size", "caller", "due", "found", "gather_until", "keys", "timer", "wanted")
 
     def __init__(self, wanted: Wanted, keys: Sequence[int], found: list[MessageRow], caller: Caller) -> None:
         self.wanted = wanted
@@ -76,7 +79,8 @@ class Listener:
         self.found = found
         self.caller = caller
         self.gather_until = 0.0
-        self.timer: asyncio.TimerHandle | None = None
+        self.due = 0.0
+        self.timer: asyncio.Handle | None = None
         self._size = sum(len(row.result or b"") for row in found)
 
     @property
@@ -180,24 +184,27 @@ class Listeners:
     def _wait(self, listener: Listener, until: float) -> None:
         """Answer him at this time, unless he is to be answered sooner in any case."""
         if listener.timer is not None:
-            if listener.timer.when() <= until:
+            if listener.due <= until:
                 return
             listener.timer.cancel()
+        listener.due = until
         listener.timer = asyncio.get_running_loop().call_at(until, self._answer, (listener,))
 
     def _answer(self, listeners: Sequence[Listener]) -> None:
         """Answer them. One who cannot be answered must harm neither the others nor the turn; he asks again."""
         for listener in listeners:
             found = listener.found
-            try:
-                listener.caller.make(found, found[-1].number if found else max(listener.wanted.after, self.told))
-            except Exception:
-                log.exception("the answer to a caller who waited for messages could not be made")
+            cursor = found[-1].number if found else max(listener.wanted.after, self.told)
+            _step(partial(listener.caller.make, found, cursor), "made")
         for listener in listeners:
-            try:
-                listener.caller.send()
-            except Exception:
-                log.exception("the answer to a caller who waited for messages could not be sent")
+            _step(listener.caller.send, "sent")
         for listener in listeners:
             self.leave(listener)
-            listener.caller.close()
+            _step(listener.caller.close, "closed")
+
+
+def _step(step: Callable[[], None], what: str) -> None:
+    try:
+        step()
+    except Exception:
+        log.exception("the answer to a caller who waited for messages could not be %s", what)
