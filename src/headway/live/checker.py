@@ -25,7 +25,7 @@ from headway.live import checks
 from headway.live.checks import KEPT, ROWS_MAX, MetricRow, StatusRow
 from headway.live.clock import Clock
 from headway.live.driver import Driver
-from headway.live.journal import JournalFull
+from headway.live.journal import NotNow
 from headway.model.instant import SECOND, Duration, Instant, from_seconds, to_seconds
 from headway.model.job import JobId
 
@@ -167,7 +167,7 @@ class Checker:
 
         Raises:
             InvalidInput: the period is out of range.
-            JournalFull: not now; nothing is changed.
+            NotNow: not now; nothing is changed.
         """
         if every is not None:
             every = period(to_seconds(every))
@@ -275,7 +275,7 @@ class Checker:
                 metrics_since=now - self._kept(len(self.latest)),
                 statuses_since=now - self._kept(len(found)),
             )
-        except JournalFull as full:
+        except NotNow as full:
             if not self._is_full:
                 log.warning("what the status checker found was not written: %s", full)
             self._is_full, self._statuses_due = True, now

@@ -90,7 +90,7 @@ class Checks:
 
     Args:
         db: the journal's file.
-        transaction: makes what is written durable; raises `JournalFull` where the disk takes no more.
+        transaction: makes what is written durable; raises `NotNow` where that cannot be.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Checks:
         """Add what was found, and let go of what was found before the two instants.
 
         Raises:
-            JournalFull: the disk takes no more; nothing was written.
+            NotNow: nothing was written.
         """
         with self._transaction() as db:
             db.executemany("INSERT OR REPLACE INTO node_metrics VALUES (?, ?, ?, ?)", metrics)

@@ -22,7 +22,7 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput, in_short
 from headway.live.clock import Clock
-from headway.live.journal import JournalFull
+from headway.live.journal import NotNow
 from headway.model.events import (
     Advised,
     DeciderBack,
@@ -242,7 +242,7 @@ class Consultant:
             try:
                 await self._tell(events)
                 return
-            except JournalFull:
+            except NotNow:
                 await self._sleep(SECOND)
             except HeadwayError as ending:
                 log.info("what came of asking the decider is not taken in: %s", ending.args[0])

@@ -28,7 +28,7 @@ from headway.live import consultant, intake, work
 from headway.live.clock import Clock
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
-from headway.live.journal import Journal, JournalFull
+from headway.live.journal import Journal, NotNow
 from headway.live.leases import LEASE, Leases
 from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, Wanted
@@ -117,7 +117,7 @@ class Driver:
         call_lease: Duration | None = LEASE,
     ) -> None:
         self.journal = journal
-        self.full: JournalFull | None = None
+        self.full: NotNow | None = None
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits = 0
         self.started: Instant = clock.now()
@@ -210,6 +210,7 @@ class Driver:
         for job in found.saved - self.open.keys():
             self._engine.forget(job)
         self._perform(turn)
+        self.journal.hurry()
         self._serving = True
         self.retention.start()
         self._ask_for_turn()
@@ -263,7 +264,10 @@ class Driver:
         _refuse((*self._requests, *self._offers), Unavailable("the server has ended"))
         if is_whole:
             self._ledger.store_snapshot(self._now(), due_only=False)
-            self.journal.mark_clean(True)
+            try:
+                self.journal.mark_clean(True)
+            except NotNow as reason:
+                log.warning("the next start takes this end for a crash: %s", reason)
 
     # What arrives
 
@@ -288,7 +292,7 @@ class Driver:
         """Have events of the instant at which they are taken in made durable; how many of them counted.
 
         Raises:
-            JournalFull: nothing was recorded, the disk takes no more.
+            NotNow: nothing was recorded, the journal takes no more.
             Unavailable: the server is about to end.
         """
         self._see_open()
@@ -358,7 +362,7 @@ class Driver:
             InvalidInput, HeadwayError: a job cannot be accepted; the message says which and why.
             Conflict: the key was used for another submission.
             MissingBlobs: functions are named that are not here.
-            JournalFull, Unavailable: not now.
+            NotNow, Unavailable: not now.
         """
         self._see_open()
         digest = intake.digest(submission)
@@ -430,7 +434,7 @@ class Driver:
         try:
             if turn.batch:
                 self.journal.write(turn.batch)
-        except JournalFull as full:
+        except NotNow as full:
             if self.full is None:
                 log.error("%s", full)
             if requests or offers:
@@ -441,7 +445,7 @@ class Driver:
             self._clock.call_at(self._clock.now() + RETRY_AFTER, self._run_turn)
             return
         if self.full is not None:
-            log.info("the journal can grow again")
+            log.info("the journal takes more again")
         self._pending = self.full = None
         self._perform(turn)
         self._taken = ()

@@ -128,7 +128,7 @@ def look_at(
     Raises:
         HeadwayError: a job cannot be accepted; the message says which and why.
         MissingBlobs: functions are named that are not here.
-        JournalFull: its client is new and the disk takes no more.
+        NotNow: its client is new and cannot be recorded now.
     """
     if not submission.jobs:
         raise InvalidInput("jobs", [], "at least one job")

@@ -74,8 +74,16 @@ _record = msgspec.json.Decoder(StateRecord)
 encode = msgspec.msgpack.Encoder().encode
 
 
-class JournalFull(HeadwayError):
-    """The disk takes no more. Nothing was recorded; the same can be tried again."""
+class NotNow(HeadwayError):
+    """The journal takes nothing now. Nothing was recorded; the same can be tried again."""
+
+
+class JournalFull(NotNow):
+    """The disk takes no more."""
+
+
+class JournalBusy(NotNow):
+    """Another program holds the lock on the file."""
 
 
 class JobRow(NamedTuple):
@@ -156,6 +164,10 @@ _STATEMENTS: Final = {
 }
 
 _NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_HELD: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+
+HURRY_MILLISECONDS: Final = 5
+"""How long a lock that another program holds on the file is waited for within the event loop."""
 
 _JOB = "SELECT id, client, status, submitted, started, ended, done, failed, spec FROM jobs"
 
@@ -206,7 +218,7 @@ class Journal:
         """Note whether the process ends in order from here on; returns what was noted before.
 
         Raises:
-            JournalFull: the disk takes no more now.
+            NotNow: the disk takes no more, or another program holds a lock.
         """
         before = self._number("clean")
         self.note("clean", int(clean))
@@ -216,7 +228,7 @@ class Journal:
         """Keep a number under a name.
 
         Raises:
-            JournalFull: the disk takes no more now.
+            NotNow: the disk takes no more, or another program holds a lock.
         """
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
@@ -225,6 +237,10 @@ class Journal:
         """The number that was kept under a name; None if there is none."""
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return None if row is None else int(row[0])
+
+    def hurry(self) -> None:
+        """From now on an event loop waits for the journal: do not wait for another program's lock longer than that."""
+        self._db.execute(f"PRAGMA busy_timeout = {HURRY_MILLISECONDS}")
 
     def limit_pages(self, pages_max: int) -> None:
         """Say how far the file may grow, in pages of 4 KiB."""
@@ -240,12 +256,23 @@ class Journal:
         except BaseException as error:
             if db.in_transaction:
                 db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError) and (error.sqlite_errorcode & 0xFF) in _NO_ROOM:
-                raise JournalFull(
-                    f"{self.folder / FILE} cannot grow: {error}",
-                    "Make room on its disk. What was accepted is kept, and goes on by itself when there is room.",
-                ) from error
+            if isinstance(error, sqlite3.OperationalError):
+                self._see_transient(error)
             raise
+
+    def _see_transient(self, error: sqlite3.OperationalError) -> None:
+        """Say what passes by itself, or when somebody has made room."""
+        code = error.sqlite_errorcode & 0xFF
+        if code in _NO_ROOM:
+            raise JournalFull(
+                f"{self.folder / FILE} cannot grow: {error}",
+                "Make room on its disk. What was accepted is kept, and goes on by itself when there is room.",
+            ) from error
+        if code in _HELD:
+            raise JournalBusy(
+                f"{self.folder / FILE} is locked by another program: {error}",
+                "End its transaction. What was accepted is kept, and goes on by itself when the lock is gone.",
+            ) from error
 
     # What is written
 
@@ -253,7 +280,7 @@ class Journal:
         """Make a batch durable, all of it or nothing.
 
         Raises:
-            JournalFull: the disk takes no more now.
+            NotNow: the disk takes no more, or another program holds a lock.
         """
         with self._transaction() as db:
             for name, statement in _STATEMENTS.items():
@@ -265,7 +292,7 @@ class Journal:
         """The number that stands for a client's text in the other tables.
 
         Raises:
-            JournalFull: it is new and the disk takes no more now.
+            NotNow: it is new and cannot be recorded now.
         """
         number = self._clients.get(name)
         if number is None:
@@ -294,7 +321,7 @@ class Journal:
         not used since `unused_since`.
 
         Raises:
-            JournalFull: the disk takes no more now.
+            NotNow: the disk takes no more, or another program holds a lock.
         """
         body = msgspec.json.encode(record)
         with self._transaction() as db:

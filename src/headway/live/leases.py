@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from headway.errors import HeadwayError
 from headway.live.clock import Clock
-from headway.live.journal import JournalFull
+from headway.live.journal import NotNow
 from headway.model.events import Event, JobCancelled
 from headway.model.instant import SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
@@ -128,7 +128,7 @@ class Leases:
                     break
                 try:
                     ended += await self._told.request(partial(_cancelled, jobs, reason))
-                except JournalFull:
+                except NotNow:
                     await self._pause()
             if ended:
                 said = (

@@ -13,7 +13,7 @@ from headway.engines import base
 from headway.errors import HeadwayError
 from headway.live import checks, work
 from headway.live.intake import Offer
-from headway.live.journal import Batch, Journal, JournalFull, encode, event_row
+from headway.live.journal import Batch, Journal, NotNow, encode, event_row
 from headway.model.actions import Action, ChangeTier, Conclude, Consult, Kill, Launch, Settle, Suspend, Wake
 from headway.model.events import Event, JobCancelled, JobChanged, JobSubmitted, Outcome, Woke
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -267,5 +267,5 @@ class Ledger:
         started = [(kept.started, job) for job, kept in self.open.items() if kept.started is not None]
         try:
             self.journal.store_snapshot(self.event, self.core.dump(), started, unused_since=now - BLOBS_KEPT)
-        except JournalFull as full:
+        except NotNow as full:
             log.warning("no snapshot was stored: %s", full)

@@ -47,7 +47,7 @@ class Retained:
 
     Args:
         db: the journal's file.
-        transaction: makes what is written durable; raises `JournalFull` where the disk takes no more.
+        transaction: makes what is written durable; raises `NotNow` where that cannot be.
         message: the greatest number of a message so far.
     """
 
@@ -68,7 +68,7 @@ class Retained:
             How many of these jobs had any, and the paths of their output files, which are the caller's to remove.
 
         Raises:
-            JournalFull: not now.
+            NotNow: not now.
         """
         with self._transaction() as db:
             self._keep_numbers(db)
@@ -90,7 +90,7 @@ class Retained:
             The paths of their output files, which are the caller's to remove.
 
         Raises:
-            JournalFull: not now.
+            NotNow: not now.
         """
         with self._transaction() as db:
             self._keep_numbers(db)
@@ -157,7 +157,7 @@ class Retained:
         """A file is there, and used now.
 
         Raises:
-            JournalFull: not now.
+            NotNow: not now.
         """
         with self._transaction() as db:
             db.execute(UPLOADS, (name, now))
@@ -166,7 +166,7 @@ class Retained:
         """Let go of files that no open job needs, no result keeps, and nobody has used since; their names.
 
         Raises:
-            JournalFull: not now.
+            NotNow: not now.
         """
         with self._transaction() as db:
             old = db.execute(

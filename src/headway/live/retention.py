@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from headway.errors import HeadwayError
 from headway.live.clock import Clock
 from headway.live.intake import NoSuchJob
-from headway.live.journal import Journal, JournalFull
+from headway.live.journal import Journal, NotNow
 from headway.live.retained import LAST
 from headway.live.uploads import NoSuchUpload, Uploads, remove
 from headway.model.events import Event
@@ -115,7 +115,7 @@ class Retention:
         Raises:
             NoSuchJob: a job was never accepted.
             NotTheirs: a job was submitted by another client; nothing is noted, and an incident is recorded.
-            JournalFull, Unavailable: not now.
+            NotNow, Unavailable: not now.
         """
         for job in {tasks.job for tasks in results}:
             owner = self._journal.client_of(job)
@@ -137,7 +137,7 @@ class Retention:
 
         Raises:
             TooLarge, InvalidInput, NoRoom: as `Uploads.take`.
-            JournalFull: not now.
+            NotNow: not now.
         """
         size = await self.uploads.take(name, announced, parts)
         self._journal.retained.keep_upload(name, self._clock.now())
@@ -148,7 +148,7 @@ class Retention:
 
         Raises:
             NoSuchUpload: it is not kept.
-            JournalFull: not now.
+            NotNow: not now.
         """
         size = self.uploads.size(name)
         if not self._journal.retained.has_upload(name):
@@ -160,7 +160,7 @@ class Retention:
         """Let go of the results of ended jobs now; how many of these jobs had any.
 
         Raises:
-            JournalFull: not now.
+            NotNow: not now.
         """
         had, paths = self._journal.retained.clear(jobs)
         remove(map(Path, paths))
@@ -191,7 +191,7 @@ class Retention:
                     self.clear(old)
                 remove(map(self.uploads.path, retained.drop_uploads(now - UPLOADS_KEPT)))
                 self._look_at = now if len(old) == JOBS else now + _LOOK_EVERY
-        except JournalFull as full:
+        except NotNow as full:
             log.warning("nothing could be let go of: %s", full)
             self._ring_at(now + _AGAIN)
             return

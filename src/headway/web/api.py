@@ -25,7 +25,7 @@ from headway.live import reports, uploads
 from headway.live.checker import Checker
 from headway.live.driver import Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs, NoSuchJob
-from headway.live.journal import JournalFull, MessageRow
+from headway.live.journal import JournalFull, MessageRow, NotNow
 from headway.live.listeners import Listener, Wanted
 from headway.live.nodes import NoSuchNode
 from headway.live.retention import NotTheirs
@@ -67,6 +67,7 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (uploads.NoRoom, HTTPStatus.INSUFFICIENT_STORAGE),
     (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (JournalFull, HTTPStatus.INSUFFICIENT_STORAGE),
+    (NotNow, HTTPStatus.SERVICE_UNAVAILABLE),
     (HeadwayError, HTTPStatus.BAD_REQUEST),
 )
 

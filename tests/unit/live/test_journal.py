@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,7 @@ from headway import wire
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live.journal import FILE, FORMAT, Batch, Journal, JournalFull, encode, event_row
+from headway.live.journal import FILE, FORMAT, Batch, Journal, JournalBusy, JournalFull, encode, event_row
 from headway.model.actions import JobStatus
 from headway.model.events import (
     Advised,
@@ -252,6 +253,24 @@ def test_a_full_disk_is_said_so_and_changes_nothing(journal: Journal) -> None:
 
 
 OPEN = "import sys; from pathlib import Path; from headway.live.journal import Journal; Journal(Path(sys.argv[1]))"
+
+
+def test_what_another_program_locks_is_not_waited_for_and_can_be_tried_again(journal: Journal) -> None:
+    batch = Batch(events=[event_row(1, 1, Woke(1))])
+    journal.hurry()
+    with closing(sqlite3.connect(journal.folder / FILE, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        for attempt in (lambda: journal.write(batch), lambda: journal.note("x", 1), lambda: journal.client("new")):
+            with pytest.raises(JournalBusy, match=r"journal\.sqlite is locked by another program"):
+                attempt()
+        assert time.monotonic() - began < 3, "by itself SQLite waits five seconds for each"
+        other.execute("ROLLBACK")
+        with closing(other.execute("SELECT * FROM meta")) as reading:
+            reading.fetchone()
+            journal.write(batch)
+    assert journal.last() == (1, 0, 0)
+    assert (journal.noted("x"), journal.known_client("new")) == (None, 0)
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
