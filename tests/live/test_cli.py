@@ -175,6 +175,7 @@ def test_a_job_that_goes_on(headway: Any, tmp_path: Path) -> None:
     ended = headway("result", number, "--wait")
     assert ended.status != 0
     assert "was cancelled" in ended.err
+    assert headway("cancel", number, "--task", "0").out == "Cancelled 0 of 1; what had ended stays as it was.\n"
     assert headway("cancel", number, waiting).out == "Cancelled 0 of 2; what had ended stays as it was.\n"
     assert json.loads(headway("cancel", number, "--json").out) == {"cancelled": 0}
 

@@ -294,6 +294,39 @@ def test_cancelled_jobs_end_and_say_so(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_cancelled_tasks_are_told_of_and_the_others_go_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(tasks=4))
+            assert await live.driver.cancel_tasks(1, (0, 2, 2, 9)) == 2
+            assert await live.driver.cancel_tasks(1, (0, 2)) == 0
+            assert live.engine.killed == [(1, 0, 1)]
+            await live.end(1, 0, 1, Outcome.KILLED)
+        async with rig(tmp_path, ONE) as live:  # cancelled tasks stay so
+            await live.end(1, 1, live.engine.launched[-1].attempt)
+            await live.end(1, 3, 1)
+            assert live.status(1) is JobStatus.CANCELLED
+            assert await live.driver.cancel_tasks(1, (1,)) == 0
+            rows, _ = await hear(live.driver, 0, 100)
+            assert [(row.task, row.word) for row in rows] == [
+                (2, "cancelled"),
+                (0, "cancelled"),
+                (1, "succeeded"),
+                (3, "succeeded"),
+                (None, "cancelled"),
+            ]
+            bodies, _ = live.driver.journal.results([wire.TaskRange(1)], 1 << 20)
+            results = [msgspec.msgpack.decode(body, type=wire.TaskResult) for body in bodies]
+            assert [(one.task, one.attempt, one.ending.outcome, one.ending.detail) for one in results] == [
+                (0, 1, Outcome.CANCELLED, "it was cancelled"),
+                (1, 2, Outcome.SUCCEEDED, ""),
+                (2, 0, Outcome.CANCELLED, "it was cancelled"),
+                (3, 1, Outcome.SUCCEEDED, ""),
+            ]
+
+    run(scenario)
+
+
 def test_changed_terms_are_kept_over_a_restart_and_the_end(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, ONE) as live:

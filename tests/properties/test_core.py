@@ -42,6 +42,7 @@ from headway.model.events import (
     PolicyChosen,
     TaskEnded,
     TaskSaved,
+    TasksCancelled,
     TaskStarted,
     TierRefused,
     Woke,
@@ -87,7 +88,7 @@ POLICIES = [
     "measy",
     "measy:order=widest,threshold=1",
 ]
-OUTCOMES = [Outcome.SUCCEEDED] * 6 + list(Outcome)
+OUTCOMES = [*[Outcome.SUCCEEDED] * 6, *(outcome for outcome in Outcome if outcome is not Outcome.CANCELLED)]
 UNKNOWN = 10_000
 
 
@@ -236,6 +237,7 @@ class World:
         launched: where tasks were started first in this event.
         seen: what happened on two tiers, counted.
         cut: attempts that lost some of their slots.
+        cancelled, given_up: jobs, and single tasks, that were cancelled before they were done with.
         copies: cores restored from what this one dumped; they must answer alike.
         decided: whether plans come from a decider now and then; its answers come when they come.
         question: the one that is open.
@@ -261,6 +263,8 @@ class World:
     cut: set[tuple[int, int, int]] = field(default_factory=set)
     tries: Counter[tuple[int, int]] = field(default_factory=Counter)
     settled: dict[tuple[int, int], Outcome] = field(default_factory=dict)
+    cancelled: set[int] = field(default_factory=set)
+    given_up: set[tuple[int, int]] = field(default_factory=set)
     concluded: dict[int, JobStatus] = field(default_factory=dict)
     wakes: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -426,6 +430,7 @@ class World:
                 assert spec.release <= self.now, f"job {job} starts before its release"
                 assert job not in self.concluded, f"job {job} starts after its end"
                 assert key not in self.settled, f"{key} starts though it is settled"
+                assert key not in self.given_up, f"{key} starts though it is cancelled"
                 assert key not in self.running, f"{key} starts twice"
                 self.tries[key] += 1
                 assert attempt == self.tries[key], f"{key} counts its attempts wrongly"
@@ -458,6 +463,8 @@ class World:
             case Settle(job=job, task=task, attempt=attempt, outcome=outcome):
                 assert (job, task) not in self.settled, "settled twice"
                 assert attempt == self.tries[job, task]
+                assert outcome is not Outcome.CANCELLED or (job, task) in self.given_up, "nobody cancelled it"
+                assert outcome in (Outcome.SUCCEEDED, Outcome.CANCELLED) or (job, task) not in self.given_up
                 self.settled[job, task] = outcome
             case Conclude(job=job, status=status):
                 assert job not in self.concluded, "concluded twice"
@@ -475,6 +482,8 @@ class World:
         """What must not be killed for others ends so only with its job, with a part of it, or if it never began."""
         view = self.scheduler.state.jobs.get(job)
         if self.jobs[job].preemptible or view is None or view.cancelled or (job, task, attempt) in self.cut | self.gone:
+            return
+        if (job, task) in self.given_up:
             return
         if self.running[job, task].refused:  # its place has been taken
             return
@@ -506,10 +515,14 @@ class World:
         if status is JobStatus.SUCCEEDED:
             assert all(end is Outcome.SUCCEEDED for end in ends)
         elif status is JobStatus.FAILED:
-            assert any(end not in (None, Outcome.SUCCEEDED) for end in ends)
+            assert any(end not in (None, Outcome.SUCCEEDED, Outcome.CANCELLED) for end in ends)
             assert spec.kind is Kind.WORKFLOW or None not in ends
         else:
             assert status is JobStatus.CANCELLED
+            if spec.id not in self.cancelled:
+                assert Outcome.CANCELLED in ends, "nobody cancelled anything of it"
+                assert all(end in (None, Outcome.SUCCEEDED, Outcome.CANCELLED) for end in ends)
+                assert spec.kind is Kind.WORKFLOW or None not in ends
 
     # What may happen
 
@@ -521,9 +534,10 @@ class World:
         happen = self.chance.choices(
             [
                 *(self.submit, self.end, self.end_wrongly, self.started, self.saved, self.cancel, self.change),
+                self.cancel_tasks,
                 *(self.node, self.choose, self.told, self.answer, self.decider, self.refuse),
             ],
-            [30, 40, 6, 4, 4, 5, 4, 15, 2, 2, 40 * self.decided, 10 * self.decided, 12 * bool(self.changed)],
+            [30, 40, 6, 4, 4, 5, 4, 5, 15, 2, 2, 40 * self.decided, 10 * self.decided, 12 * bool(self.changed)],
         )[0]
         happen()
 
@@ -680,7 +694,33 @@ class World:
         )
 
     def cancel(self) -> None:
-        self.feed(JobCancelled(self.now, self.chance.choice([*self.jobs, UNKNOWN])))
+        job = self.chance.choice([*self.jobs, UNKNOWN])
+        self.cancelled.add(job)
+        self.feed(JobCancelled(self.now, job))
+
+    def cancel_tasks(self) -> None:
+        """Some tasks of a job; those that are done with, and numbers of none, count for nothing."""
+        job = self.chance.choice([*self.jobs, UNKNOWN])
+        tasks = self.jobs[job].tasks if job in self.jobs else 1
+        named = tuple(self.chance.randint(0, tasks) for _ in range(self.chance.choice([1, 1, 2, 5])))
+        view = self.scheduler.state.jobs.get(job)
+        is_open = view is not None and not view.cancelled
+        counted = {
+            task
+            for task in named
+            if is_open and task < tasks and (job, task) not in self.settled and (job, task) not in self.given_up
+        }
+        self.given_up |= {(job, task) for task in counted}
+        ignored, running = self.scheduler.ignored, {task for task in counted if (job, task) in self.running}
+        self.feed(TasksCancelled(self.now, job, named))
+        assert self.scheduler.ignored == ignored + (not counted)
+        for task in counted:
+            if task in running:
+                asked = self.running.get((job, task))
+                assert asked is None or (job, task, asked.attempt) in self.doomed, "a cancelled task runs on"
+            else:
+                assert self.settled[job, task] is Outcome.CANCELLED, "a cancelled task still waits"
+            self.seen["task cancelled"] += 1
 
     def change(self) -> None:
         priority, due = self.chance.choice([None, 0, 5]), self.chance.choice([None, self.now + 5])
@@ -818,6 +858,7 @@ def test_no_plan_can_harm_the_state(policy: str) -> None:
         "started behind",
         "suspended",
         "swapped",
+        "task cancelled",
     }
     assert {
         "background_taken",
@@ -846,7 +887,7 @@ def test_no_plan_can_harm_the_state(policy: str) -> None:
 @pytest.mark.parametrize("policy", [*POLICIES, "chaos:8"])
 def test_what_must_hold_with_a_decider(policy: str) -> None:
     """Answers come late, out of order, after it was given up, for states long gone: all that holds otherwise holds."""
-    worlds = [attempt(seed, policy, in_calm=POLICIES[seed % len(POLICIES)], decided=True) for seed in range(2000, 2012)]
+    worlds = [attempt(seed, policy, in_calm=POLICIES[seed % len(POLICIES)], decided=True) for seed in range(2000, 2016)]
     kinds = Counter(type(event) for world in worlds for event in world.events)
     assert min(kinds[kind] for kind in (Advised, DeciderFailed, DeciderBack, DeciderChosen)) > 1
     assert sum(len(world.asked) for world in worlds) > 50

@@ -44,6 +44,7 @@ from headway.model.events import (
     PolicyChosen,
     TaskEnded,
     TaskSaved,
+    TasksCancelled,
     TaskStarted,
     TierRefused,
     Woke,
@@ -117,7 +118,10 @@ class Play:
             case "submit":
                 return JobSubmitted(at, submitted(int(first), words[1:]))
             case "cancel":
-                return JobCancelled(at, int(first))
+                number, _, tasks = first.partition(".")
+                if tasks:
+                    return TasksCancelled(at, int(number), tuple(map(int, tasks.split(","))))
+                return JobCancelled(at, int(number))
             case "change":
                 terms = dict(word.split("=") for word in words[1:])
                 due = from_seconds(float(terms["due"])) if "due" in terms else None

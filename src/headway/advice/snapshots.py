@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from typing import Final
 
-from headway.core.record import AttemptRecord, JobRecord, NodeRecord, StateRecord, placed
+from headway.core.record import AttemptRecord, JobRecord, NodeRecord, StateRecord, blocked, placed
 from headway.errors import HeadwayError
 from headway.model.instant import NEVER
 from headway.model.job import Kind, flaw
@@ -143,7 +143,8 @@ def _check_left(job: JobRecord, path: str) -> None:
         first = spec.tasks
     _see(first <= spec.tasks, path, "fresh" if job.fresh else "attempts", first, "numbers of tasks of the job")
     if workflow and job.again is None:
-        again = tuple(task for task, count in enumerate(missing) if not count and task not in running)
+        gone = {*running, *job.dropped}
+        again = tuple(task for task, count in enumerate(missing) if not count and task not in gone)
     _see(len(set(again)) == len(again), path, "again", again, "each task once")
     for task in again:
         can_start = 0 <= task < first and task not in running and not (workflow and missing[task])
@@ -152,12 +153,15 @@ def _check_left(job: JobRecord, path: str) -> None:
         can_run = 0 <= task < first and not (workflow and missing[task])
         _see(can_run, path, "attempts", task, "tasks of the job, below `fresh`, that depend on none")
     ready = spec.tasks - first + len(again)
-    left = ready + len(running) + sum(1 for count in missing if count)
+    for task in job.dropped:
+        was_there = 0 <= task < first and task not in again
+        _see(was_there, path, "dropped", task, "tasks of the job, below `fresh`, that are not ready")
+    left = ready + len(running) + blocked(missing, job.dropped)
     if job.cancelled:
         _see(bool(running), path, "cancelled", True, "false where nothing runs any more: leave such jobs out")
     else:
         _see(job.unfinished in (None, left), path, "unfinished", job.unfinished, f"{left}, as follows from the rest")
-        stuck = left == 0 or (job.failed and not ready and not running)
+        stuck = left == 0 or ((job.failed or bool(job.dropped)) and not ready and not running)
         _see(not stuck, path, "unfinished", left, "1 or more: leave out jobs of which nothing runs or can start")
 
 

@@ -187,16 +187,22 @@ def explain(reach: Reach, number: int, as_json: bool) -> None:
 
 @click.command()
 @click.argument("numbers", metavar="ID...", type=int, nargs=-1, required=True)
+@click.option(
+    "--task", "tasks", metavar="N", type=int, multiple=True, help="Only this task of the job; may be given many times."
+)
 @as_json
 @asks_server
-def cancel(reach: Reach, numbers: tuple[int, ...], as_json: bool) -> None:
-    """End jobs: what waits of them is dropped, what runs is killed."""
+def cancel(reach: Reach, numbers: tuple[int, ...], tasks: tuple[int, ...], as_json: bool) -> None:
+    """End jobs, or tasks of one job: what waits of them is dropped, what runs is killed."""
+    if tasks and len(numbers) > 1:
+        raise click.UsageError("--task is of one job: name one ID.")
     with reach() as client:
-        changed = client.cancel(*numbers)
+        changed = client.cancel_task(numbers[0], *tasks) if tasks else client.cancel(*numbers)
+    wanted = len(set(tasks or numbers))
     if as_json:
         print_json({"cancelled": changed})
     else:
-        others = "" if changed == len(numbers) else f" {changed} of {len(numbers)}; what had ended stays as it was"
+        others = "" if changed == wanted else f" {changed} of {wanted}; what had ended stays as it was"
         click.echo(f"Cancelled{others}.")
 
 

@@ -27,6 +27,7 @@ from headway.model.job import JobId
 from headway.wire import (
     ACKNOWLEDGE,
     CANCEL,
+    CANCEL_TASKS,
     CHANGE,
     CLEAR,
     EXPLAIN,
@@ -50,6 +51,7 @@ from headway.wire import (
     Submitted,
     TaskRange,
     TaskResult,
+    TasksNamed,
 )
 
 POLL_SECONDS: Final = 30.0
@@ -215,6 +217,18 @@ class Client(Operation):
     def cancel(self, *jobs: JobId) -> int:
         """End these jobs and kill what runs of them; how many of them still went on."""
         answer: Done = self._server.ask(CANCEL, body=JobsNamed(jobs))
+        return answer.changed
+
+    def cancel_task(self, job: JobId, *tasks: int) -> int:
+        """End these tasks of a job and kill what runs of them; the others go on. How many were not done with.
+
+        What comes after them in a workflow does not start. A job of which tasks were cancelled, and of which none
+        failed, ends as cancelled.
+
+        Raises:
+            HeadwayError: there is no such job, or it has no such task.
+        """
+        answer: Done = self._server.ask(CANCEL_TASKS, job=job, body=TasksNamed(tasks))
         return answer.changed
 
     def change(self, job: JobId, *, priority: float | None = None, due: When | None = None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from typing import Any
 
 import cloudpickle
@@ -155,6 +156,8 @@ def _given(ending: TaskEnding, result: TaskResult) -> End:
         if isinstance(value, BaseException):
             value.__cause__ = RemoteTraceback(ending.detail)
             return None, value
+    if ending.outcome is Outcome.CANCELLED:
+        return None, CancelledError()
     wrote = (ending.stderr or ending.stdout).decode("utf-8", "replace").rstrip()
     return None, TaskFailed(
         f"{where} failed: {ending.detail or ending.outcome.value}",

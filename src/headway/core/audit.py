@@ -47,8 +47,10 @@ def check(state: State) -> None:
             assert state.owners.get(slot) is job, f"owner of slot {slot}"
         fresh = job.tasks - job.fresh
         assert job.cancelled or job.ready == fresh + len(job.again), f"ready tasks of job {job.id}"
-        blocked = sum(1 for missing in job.missing if missing)
+        blocked = sum(1 for task, missing in enumerate(job.missing) if missing and task not in job.dropped)
         assert job.cancelled or job.unfinished == job.ready + len(job.attempts) + blocked, f"tasks of job {job.id}"
+        assert all(0 <= task < job.tasks for task in job.dropped), f"cancelled tasks of job {job.id}"
+        assert not job.dropped & set(job.again), f"cancelled tasks of job {job.id} are ready"
         assert not lifecycle.status(job, state.now).is_final, f"job {job.id} is done and still here"
         if job.kind is Kind.RIGID:
             assert job.held.bit_count() in (0, job.width), f"slots held by rigid job {job.id}"

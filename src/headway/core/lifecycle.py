@@ -16,6 +16,10 @@ killed by the core    is ready again, and starts at its goal if it moves; a task
 lost with its node    is ready again, `LOSSES_MAX` times, then settled as lost: it may be what kills the nodes
 ====================  =============================================================================
 
+A task that is itself cancelled is settled as cancelled: at once, or when its attempt has ended, however it ended unless
+it succeeded before. What comes after it in a workflow never starts, as after a failure. A job of which tasks were
+cancelled, and of which none failed, ends as cancelled.
+
 What runs on a node that is removed, or on a slot that is taken away at once, counts as killed: somebody wanted it so.
 
 **A slot** is in exactly one of these conditions, whatever a policy wants (Lin14 3.5.1):
@@ -114,7 +118,7 @@ class Verdict(Enum):
 
 def verdict(job: JobView, task: int, outcome: Outcome) -> Verdict:
     """Whether the task is done with; the attempt is already counted in `tries` or `losses`."""
-    if outcome is Outcome.SUCCEEDED or job.cancelled:
+    if outcome is Outcome.SUCCEEDED or job.cancelled or task in job.dropped:
         return Verdict.SETTLE
     if outcome is Outcome.KILLED:
         return Verdict.REDO
@@ -127,10 +131,11 @@ def verdict(job: JobView, task: int, outcome: Outcome) -> Verdict:
 
 def final_status(job: JobView) -> JobStatus | None:
     """How a job ended of which nothing more can happen; None while something can."""
-    if job.unfinished == 0 or (job.cancelled and not job.attempts) or (job.failed and is_stuck(job)):
-        if job.cancelled:
-            return JobStatus.CANCELLED
-        return JobStatus.FAILED if job.failed else SUCCEEDED
+    stuck = (job.failed or bool(job.dropped)) and is_stuck(job)
+    if job.unfinished == 0 or (job.cancelled and not job.attempts) or stuck:
+        if job.failed and not job.cancelled:
+            return JobStatus.FAILED
+        return JobStatus.CANCELLED if job.cancelled or job.dropped else SUCCEEDED
     return None
 
 
@@ -145,5 +150,5 @@ def status(job: JobView, now: Instant) -> JobStatus:
 
 
 def is_stuck(job: JobView) -> bool:
-    """Whether nothing of the job runs or can start: the tasks left depend on one that failed."""
+    """Whether nothing of the job runs or can start: the tasks left depend on one that failed or was cancelled."""
     return not job.ready and not job.attempts

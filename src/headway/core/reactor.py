@@ -19,6 +19,7 @@ from headway.model.events import (
     Outcome,
     TaskEnded,
     TaskSaved,
+    TasksCancelled,
     TaskStarted,
     TierRefused,
 )
@@ -43,6 +44,18 @@ def on_job_cancelled(state: State, event: JobCancelled) -> bool:
     state.drop_ready_tasks(job)
     for _, attempt in sorted(job.attempts.items()):
         state.ask_to_end(attempt)
+    state.conclude_if_done(job)
+    state.look_at_everything()
+    return True
+
+
+def on_tasks_cancelled(state: State, event: TasksCancelled) -> bool:
+    """Of these tasks those that wait are dropped and those that run killed; what depends on them never starts."""
+    job = state.jobs.get(event.job)
+    tasks = [] if job is None else state.open_tasks(job, event.tasks)
+    if job is None or not tasks:
+        return False
+    state.drop_tasks(job, tasks)
     state.conclude_if_done(job)
     state.look_at_everything()
     return True

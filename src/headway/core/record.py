@@ -7,7 +7,7 @@ alone, a node that is up its `spec`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappush
 
@@ -100,6 +100,7 @@ class JobRecord:
     kills: int = 0
     moves: int = 0
     size_left: float | None = None
+    dropped: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,13 @@ def job_record(job: JobView) -> JobRecord:
         kills=job.kills,
         moves=job.moves,
         size_left=job.size_left,
+        dropped=tuple(sorted(job.dropped)),
     )
+
+
+def blocked(missing: Sequence[int], dropped: Collection[int]) -> int:
+    """How many tasks of a workflow wait for others, those not counted that were cancelled."""
+    return sum(1 for task, count in enumerate(missing) if count and task not in dropped)
 
 
 def goal_record(goal: Goal | None) -> GoalRecord | None:
@@ -279,15 +286,18 @@ def restore_job(state: State, record: JobRecord) -> None:
     attempted = {kept.task for kept in record.attempts}
     if record.fresh is None and job.kind is not Kind.WORKFLOW:
         job.fresh = max(attempted, default=-1) + 1
-    job.again = [task for task in job.again if task not in attempted] if record.again is None else sorted(record.again)
+    if record.again is None:
+        job.again = [task for task in job.again if task not in attempted and task not in record.dropped]
+    else:
+        job.again = sorted(record.again)
     if record.missing is not None:
         job.missing = list(record.missing)
     job.ready = 0 if record.cancelled else job.tasks - job.fresh + len(job.again)
     if record.unfinished is None:
-        job.unfinished = job.ready + len(attempted) + sum(1 for missing in job.missing if missing)
+        job.unfinished = job.ready + len(attempted) + blocked(job.missing, record.dropped)
     state.promise(job, record.promise)
     job.seats, job.ended, job.spent = record.seats, record.ended, record.spent
-    job.failed, job.cancelled = record.failed, record.cancelled
+    job.failed, job.cancelled, job.dropped = record.failed, record.cancelled, set(record.dropped)
     job.tries, job.failures, job.losses = dict(record.tries), dict(record.failures), dict(record.losses)
     job.kept, job.lost, job.kills, job.moves = dict(record.kept), record.lost, record.kills, record.moves
     for known in record.times:

@@ -32,6 +32,7 @@ from headway.model.events import (
     PolicyChosen,
     TaskEnded,
     TaskSaved,
+    TasksCancelled,
     TaskStarted,
     TierRefused,
     Woke,
@@ -48,6 +49,7 @@ _RareEvent = (
     | TaskSaved
     | TierRefused
     | JobCancelled
+    | TasksCancelled
     | JobChanged
     | PolicyChosen
     | NodeJoined
@@ -302,6 +304,8 @@ class Scheduler:
                 return reactor.on_tier_refused(state, event)
             case JobCancelled():
                 return reactor.on_job_cancelled(state, event)
+            case TasksCancelled():
+                return reactor.on_tasks_cancelled(state, event)
             case JobChanged():
                 return reactor.on_job_changed(state, event)
             case PolicyChosen():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import Final
@@ -27,6 +28,7 @@ WORKFLOW: Final = Kind.WORKFLOW
 FOREGROUND: Final = Tier.FOREGROUND
 BACKGROUND: Final = Tier.BACKGROUND
 SUCCEEDED: Final = Outcome.SUCCEEDED
+CANCELLED: Final = Outcome.CANCELLED
 
 
 def _by_job(attempt: AttemptView) -> tuple[tuple[Instant, JobId], int]:
@@ -188,6 +190,43 @@ class State(Snapshot):
                 self._wait_no_more(job)
         self.give_up(job, job.held)
 
+    def open_tasks(self, job: JobView, tasks: Iterable[int]) -> list[int]:
+        """Those of these tasks that could be cancelled: they wait or run, and nobody has cancelled them; rising."""
+        again, missing = set(job.again), job.missing
+        return [
+            task
+            for task in sorted(set(tasks))
+            if not job.cancelled
+            and 0 <= task < job.tasks
+            and task not in job.dropped
+            and (task in job.attempts or task >= job.fresh or task in again or (bool(missing) and missing[task] > 0))
+        ]
+
+    def drop_tasks(self, job: JobView, tasks: list[int]) -> None:
+        """These tasks of `open_tasks` shall not start; those that run are asked to end, and settled when they have."""
+        ready: set[int] = set()
+        for task in tasks:
+            job.dropped.add(task)
+            attempt = job.attempts.get(task)
+            if attempt is not None:
+                self.ask_to_end(attempt)
+                continue
+            if not job.missing or not job.missing[task]:
+                ready.add(task)
+            self._close(job, task, job.tries.get(task, 0), CANCELLED)
+        if not ready:
+            return
+        skipped = range(job.fresh, max(ready) + 1)
+        job.fresh = max(job.fresh, max(ready) + 1)
+        job.again = [task for task in (*job.again, *skipped) if task not in ready]
+        heapify(job.again)
+        job.ready -= len(ready)
+        if not job.ready:
+            if job.release <= self.now:
+                self._wait_no_more(job)
+            if job.kind is RIGID:
+                self.give_up(job, job.held)
+
     def take_task(self, job: JobView, task: int | None = None) -> int:
         """Take a ready task of the job, the one named or the lowest numbered; return its number."""
         if task is None:
@@ -318,6 +357,11 @@ class State(Snapshot):
         elif not succeeded and outcome.is_own_doing:
             job.failures[task] = job.failures.get(task, 0) + 1
         if succeeded or lifecycle.verdict(job, task, outcome) is lifecycle.Verdict.SETTLE:
+            if task in job.dropped:
+                if succeeded:
+                    job.dropped.discard(task)
+                else:
+                    outcome = CANCELLED
             self._settle(job, attempt, outcome)
         else:
             if not attempt.queued:
@@ -349,28 +393,32 @@ class State(Snapshot):
             self.let_go(attempt.job, goal.slots & attempt.job.held)
         self.look_at_everything()
 
-    def _settle(self, job: JobView, attempt: AttemptView, outcome: Outcome) -> None:
+    def _close(self, job: JobView, task: int, attempt: int, outcome: Outcome) -> None:
+        """A task has its final outcome: what was counted of it is of no use any more."""
         job.unfinished -= 1
+        for counts in (job.tries, job.failures, job.losses, job.kept):
+            if counts:
+                counts.pop(task, None)
+        if job.mean_size:
+            job.size_left = max(0.0, job.size_left - job.spec.sizes[task])  # sums of fractions are not exact
+        self.actions.append(Settle(job.id, task, attempt, outcome))
+
+    def _settle(self, job: JobView, attempt: AttemptView, outcome: Outcome) -> None:
         on_its_own = attempt.tier is FOREGROUND and attempt.since == attempt.start
         if job.kept and attempt.task in job.kept and (job.moves or job.kills):
             on_its_own = False  # what it went on from may have been done in the background
         if job.observed is not None and outcome is SUCCEEDED and on_its_own and not attempt.queued:
             self._observe(job, attempt)
-        for counts in (job.tries, job.failures, job.losses, job.kept):
-            if counts:
-                counts.pop(attempt.task, None)
-        if job.mean_size:
-            job.size_left = max(0.0, job.size_left - job.spec.sizes[attempt.task])  # sums of fractions are not exact
-        self.actions.append(Settle(job.id, attempt.task, attempt.number, outcome))
+        self._close(job, attempt.task, attempt.number, outcome)
         if outcome is not SUCCEEDED:
-            job.failed = True
+            job.failed = job.failed or attempt.task not in job.dropped
             return
         job.ended += 1
         job.spent += 0 if attempt.queued else self.now - attempt.start
         if job.followers and not job.cancelled:
             for follower in job.followers[attempt.task]:
                 job.missing[follower] -= 1
-                if not job.missing[follower]:
+                if not job.missing[follower] and follower not in job.dropped:
                     self.give_back(job, follower)
 
     def _observe(self, job: JobView, attempt: AttemptView) -> None:

@@ -48,6 +48,7 @@ from headway.model.events import (
     NodeResized,
     Outcome,
     TaskEnded,
+    TasksCancelled,
 )
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
@@ -305,6 +306,18 @@ class Driver:
         """Cancel jobs; how many of them were open."""
         jobs = tuple(jobs)
         return await self.request(lambda now: [JobCancelled(now, job) for job in jobs])
+
+    async def cancel_tasks(self, job: JobId, tasks: tuple[int, ...]) -> int:
+        """Cancel tasks of a job; how many of them were not done with."""
+        counted: list[int] = []
+
+        def events(now: Instant) -> list[Event]:
+            view = self.core.state.jobs.get(job)
+            counted[:] = [] if view is None else self.core.state.open_tasks(view, tasks)
+            return [TasksCancelled(now, job, tuple(counted))] if counted else []
+
+        await self.request(events)
+        return len(counted)
 
     async def change(self, job: JobId, change: wire.JobChange) -> int:
         """Give a job new terms; 0 if it has ended."""

@@ -25,6 +25,12 @@ log = logging.getLogger(__name__)
 BLOBS_KEPT: Final[Duration] = 3600 * SECOND
 """How long a function is kept that no open job needs, since it was last used."""
 
+_DETAIL: Final = {
+    Outcome.LOST: "its node was lost each time it was tried",
+    Outcome.CANCELLED: work.CANCELLED,
+}
+"""What is said of a task that no attempt has settled."""
+
 _USED_AGAIN: Final[Duration] = 600 * SECOND
 
 
@@ -242,10 +248,9 @@ class Ledger:
         kept.done += 1
         kept.failed += settle.outcome is not Outcome.SUCCEEDED
         if ended is not None and ended.key == (settle.job, settle.task, settle.attempt):
-            result = work.result(ended)
+            result = work.result(ended, settle.outcome)
         else:
-            lost = settle.outcome is Outcome.LOST
-            ending = wire.TaskEnding(settle.outcome, detail="its node was lost each time it was tried" if lost else "")
+            ending = wire.TaskEnding(settle.outcome, detail=_DETAIL.get(settle.outcome, ""))
             result = wire.TaskResult(settle.job, settle.task, settle.attempt, ending)
         for upload in work.outputs_kept(result):
             entry.batch.uploads.append((upload, entry.now))

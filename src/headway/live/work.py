@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from headway import wire
 from headway.engines import base
 from headway.files import upload_of
 from headway.model.actions import Launch
+from headway.model.events import Outcome
 from headway.model.instant import NEVER
 from headway.model.job import JobSpec, Kind
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, NodeView
+
+CANCELLED: Final = "it was cancelled"
+"""What is said of a task that was not to start, or not to go on."""
 
 
 def assignment(
@@ -76,11 +83,12 @@ def _numbered(files: dict[str, str], number: str) -> dict[str, str]:
     return {path.replace("{i}", number): url.replace("{i}", number) for path, url in files.items()}
 
 
-def result(ended: base.Ended) -> wire.TaskResult:
-    """What is kept of an attempt that settled its task."""
-    return wire.TaskResult(
-        ended.job, ended.task, ended.attempt, _ending(ended.ending), tuple(map(_ending, ended.members))
-    )
+def result(ended: base.Ended, outcome: Outcome) -> wire.TaskResult:
+    """What is kept of an attempt that settled its task with this outcome."""
+    ending, members = _ending(ended.ending), tuple(map(_ending, ended.members))
+    if outcome is Outcome.CANCELLED:
+        ending, members = msgspec.structs.replace(ending, outcome=outcome, value=None, detail=CANCELLED), ()
+    return wire.TaskResult(ended.job, ended.task, ended.attempt, ending, members)
 
 
 def _ending(ending: base.Ending) -> wire.TaskEnding:

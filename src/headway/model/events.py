@@ -36,6 +36,8 @@ class Outcome(Enum):
     """Ended because the core asked for it."""
     LOST = "lost"
     """Its node or process vanished; nobody knows how far it came."""
+    CANCELLED = "cancelled"
+    """Of a task, never of an attempt: somebody with the right to do so wanted it not to start, or to end."""
 
     @property
     def is_own_doing(self) -> bool:
@@ -64,6 +66,19 @@ class JobCancelled:
     at: Instant
     job: JobId
     reason: str = ""
+
+
+@value
+class TasksCancelled:
+    """Somebody with the right to do so wants these tasks of a job ended, and the others to go on.
+
+    Those that wait are dropped, those that run killed. Tasks that are done with, or that the job does not have, are
+    passed over.
+    """
+
+    at: Instant
+    job: JobId
+    tasks: tuple[int, ...]
 
 
 @value
@@ -267,6 +282,7 @@ class Woke:
 Event = (
     JobSubmitted
     | JobCancelled
+    | TasksCancelled
     | JobChanged
     | TaskStarted
     | TaskEnded

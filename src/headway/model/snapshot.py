@@ -184,6 +184,7 @@ class JobView:
             lost with their nodes; absent means none.
         ended, spent: tasks that succeeded, and how long these ran in all.
         failed, cancelled: whether a task failed for good; whether its end was asked for.
+        dropped: tasks whose own end was asked for, settled or not, less those that had succeeded by then.
         kept: per task not settled, how much of its run time its last checkpoint keeps; absent means none.
         lost: slot time of attempts that are redone because they were killed or lost, less what checkpoints keep.
         kills: how many were killed for other jobs, or to start anew elsewhere.
@@ -195,6 +196,7 @@ class JobView:
         "again",
         "attempts",
         "cancelled",
+        "dropped",
         "due",
         "ended",
         "estimate",
@@ -257,6 +259,7 @@ class JobView:
         self.spent: Duration = 0
         self.failed = False
         self.cancelled = False
+        self.dropped: set[int] = set()
         self.observed: RunTimes | None = None
         self.times: dict[str, RunTimes] = {}
         self.kept: dict[int, Duration] = {}

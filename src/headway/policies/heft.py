@@ -80,7 +80,7 @@ class Heft:
         for task, attempt in job.attempts.items():
             finish[task] = max(attempt.expected_end, view.now + 1)
         placed = []
-        lost = hopeless(job, done) if job.failed else set[int]()
+        lost = hopeless(job, done) if job.failed or job.dropped else set[int]()
         for task in by_rank(job, nodes):
             if task in finish or task in lost:
                 continue
@@ -112,11 +112,11 @@ def settled(job: JobView) -> set[int]:
 
 
 def hopeless(job: JobView, done: set[int]) -> set[int]:
-    """The tasks of a workflow that can never start, because one before them has failed."""
+    """The tasks of a workflow that can never start: they, or some before them, were cancelled, or one has failed."""
     found: set[int] = set()
     for task, spec in enumerate(job.spec.plan):  # in order of number, so that what stands before has been judged
         before = set(spec.after)
-        if job.missing[task] > len(before - done) or before & found:
+        if task in job.dropped or job.missing[task] > len(before - done) or before & found:
             found.add(task)
     return found
 

@@ -129,6 +129,7 @@ class Api:
             wire.JOB: self._job,
             wire.CHANGE: self._change,
             wire.CANCEL: self._cancel,
+            wire.CANCEL_TASKS: self._cancel_tasks,
             wire.EXPLAIN: self._explain,
             wire.RESULTS: self._results,
             wire.CLEAR: self._clear,
@@ -237,6 +238,15 @@ class Api:
     async def _cancel(self, asked: Asked) -> wire.Done:
         self._see_known(asked.body.jobs)
         return wire.Done(await self._driver.cancel(asked.body.jobs))
+
+    async def _cancel_tasks(self, asked: Asked) -> wire.Done:
+        tasks: tuple[int, ...] = asked.body.tasks
+        kept = self._driver.open.get(asked.job)
+        last = (reports.row(self._driver, asked.job) if kept is None else kept).spec.tasks - 1
+        for task in tasks:
+            if task > last:
+                raise InvalidInput("tasks", task, f"numbers of tasks of job {asked.job}, 0 to {last}")
+        return wire.Done(await self._driver.cancel_tasks(asked.job, tasks))
 
     async def _explain(self, asked: Asked) -> wire.Explanation:
         return await reports.explanation(self._driver, asked.job)

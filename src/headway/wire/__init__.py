@@ -23,7 +23,17 @@ from headway.wire.base import (
     Route,
     encode,
 )
-from headway.wire.jobs import AttemptReport, Explanation, JobChange, JobDetail, JobList, JobReport, JobsNamed, RunTimes
+from headway.wire.jobs import (
+    AttemptReport,
+    Explanation,
+    JobChange,
+    JobDetail,
+    JobList,
+    JobReport,
+    JobsNamed,
+    RunTimes,
+    TasksNamed,
+)
 from headway.wire.operation import (
     CheckerChange,
     CheckerReport,
@@ -56,6 +66,7 @@ from headway.wire.routes import (
     ACKNOWLEDGE,
     ADD_NODE,
     CANCEL,
+    CANCEL_TASKS,
     CHANGE,
     CHECKER,
     CHOOSE,

@@ -26,7 +26,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Done(Answer, frozen=True):
-    """What was asked for is durable; `changed` says how many jobs it concerned."""
+    """What was asked for is durable; `changed` says how many jobs, or tasks, it concerned."""
 
     changed: int
 

@@ -120,6 +120,12 @@ class JobsNamed(Request, frozen=True):
     jobs: tuple[Number, ...]
 
 
+class TasksNamed(Request, frozen=True):
+    """Some tasks of a job by their numbers."""
+
+    tasks: tuple[Number, ...]
+
+
 class Explanation(Answer, frozen=True):
     """Why a job waits: the reason's name and its words, and the expected start where the policy promises one.
 

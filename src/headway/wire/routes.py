@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from headway.wire.base import API, Done, Health, Number, Route
-from headway.wire.jobs import Explanation, JobChange, JobDetail, JobList, JobsNamed
+from headway.wire.jobs import Explanation, JobChange, JobDetail, JobList, JobsNamed, TasksNamed
 from headway.wire.operation import (
     CheckerChange,
     CheckerReport,
@@ -39,6 +39,9 @@ JOBS: Final = Route(
 JOB: Final = Route("job", "GET", f"{API}/jobs/{{job}}", JobDetail, summary="One job.")
 CHANGE: Final = Route("change", "PATCH", f"{API}/jobs/{{job}}", Done, JobChange, summary="Change a job's terms.")
 CANCEL: Final = Route("cancel", "POST", f"{API}/cancel", Done, JobsNamed, summary="Cancel jobs.")
+CANCEL_TASKS: Final = Route(
+    "cancel_tasks", "POST", f"{API}/jobs/{{job}}/cancel", Done, TasksNamed, summary="Cancel tasks of a job."
+)
 EXPLAIN: Final = Route("explain", "GET", f"{API}/jobs/{{job}}/explain", Explanation, summary="Why a job waits.")
 RESULTS: Final = Route("results", "POST", f"{API}/results", Results, ResultsWanted, summary="Fetch results.")
 CLEAR: Final = Route(
@@ -125,7 +128,7 @@ SHUTDOWN: Final = Route("shutdown", "POST", f"{API}/shutdown", Done, summary="En
 HEALTH: Final = Route("health", "GET", "/health", Health, summary="Whether the server answers; needs no token.")
 OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This interface, described.")
 ROUTES: Final = (
-    *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, EXPLAIN, RESULTS, CLEAR, MESSAGES),
+    *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, CANCEL_TASKS, EXPLAIN, RESULTS, CLEAR, MESSAGES),
     *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
     *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE),
     *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, STATISTICS, SHUTDOWN, HEALTH, OPENAPI),

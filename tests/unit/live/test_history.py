@@ -14,11 +14,12 @@ from headway.errors import HeadwayError
 from headway.live.history import history
 from headway.live.journal import FILE, Batch, Journal, event_row
 from headway.metrics import summarise
-from headway.model.events import Event, JobCancelled, JobChanged
+from headway.model.actions import JobStatus
+from headway.model.events import Event, JobCancelled, JobChanged, JobSubmitted, TasksCancelled
 from headway.model.instant import SECOND
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
-from headway.model.schedule import Schedule
+from headway.model.schedule import STATUSES, Schedule
 from headway.model.workload import Workload, workload_of
 from headway.policies import registry
 from headway.sim.faults import Outage
@@ -96,6 +97,22 @@ def test_jobs_that_were_changed_or_cancelled_have_their_last_terms(tmp_path: Pat
     assert found.priority[5] == 77.0
     assert summarise(found)["jobs_cancelled"] == 1
     assert found.until == at  # other jobs go on: what is known ends with the last event
+
+
+def test_cancelled_tasks_are_replayed(tmp_path: Path) -> None:
+    workload, events = mixed(seed=4, jobs=6), list[Event]()
+    Simulation(workload, CLUSTER, registry.find, "edf", journal=events).run()
+    last = max(place for place, event in enumerate(events) if isinstance(event, JobSubmitted))
+    submitted = events[last]
+    assert isinstance(submitted, JobSubmitted)
+    tasks = tuple(range(submitted.job.tasks))
+    events[last + 1 :] = [TasksCancelled(submitted.at, submitted.job.id, tasks[1:])]
+    found = history(journal_of(tmp_path / "part", "edf", events), registry.find)
+    assert summarise(found)["jobs_cancelled"] == 0  # its first task is still to be done
+    events[last + 1 :] = [TasksCancelled(submitted.at, submitted.job.id, tasks)]
+    found = history(journal_of(tmp_path / "whole", "edf", events), registry.find)
+    assert summarise(found)["jobs_cancelled"] == 1
+    assert found.status[5] == STATUSES.index(JobStatus.CANCELLED)
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from headway.model.events import (
     PolicyChosen,
     TaskEnded,
     TaskSaved,
+    TasksCancelled,
     TaskStarted,
     TierRefused,
     Woke,
@@ -67,6 +68,7 @@ def a_plan() -> PlanRecord:
 ALL_EVENTS: list[Event] = [
     JobSubmitted(1, job(1, plan=(TaskSpec(5), TaskSpec(6, 2, (0,))), due=9, shape=PenaltyShape.SQUARE, user="é\0")),
     JobCancelled(2, 1),
+    TasksCancelled(2, 1, (0, 7)),
     JobChanged(3, 1, priority=1.5),
     TaskStarted(4, 1, 0, 1),
     TaskEnded(5, 1, 0, 1, Outcome.OUT_OF_MEMORY),

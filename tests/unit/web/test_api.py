@@ -239,6 +239,10 @@ def test_what_runs_and_waits_is_told_and_changed(tmp_path: Path) -> None:
         assert (await rig.ask(wire.JOB, job=2)).job.due == 9_000_000
         assert await rig.ask(wire.CHOOSE, wire.PolicyChoice("edf")) == wire.PolicyText("edf")
         assert await rig.ask(wire.POLICY) == wire.PolicyText("edf")
+        assert await rig.ask(wire.CANCEL_TASKS, wire.TasksNamed((1, 1)), job=1) == wire.Done(1)
+        assert await rig.ask(wire.CANCEL_TASKS, wire.TasksNamed((1,)), job=1) == wire.Done(0)
+        answer = await rig.ask(wire.CANCEL_TASKS, wire.TasksNamed((0, 2)), job=1, status=400)
+        assert answer.error == "tasks is 2; allowed: numbers of tasks of job 1, 0 to 1"
         assert await rig.ask(wire.CANCEL, wire.JobsNamed((2, 3))) == wire.Done(2)
         why = await rig.ask(wire.EXPLAIN, job=2)
         assert (why.reason, why.text) == ("ENDED", "it has ended: cancelled")
@@ -343,6 +347,7 @@ def test_jobs_that_never_were_are_not_found(tmp_path: Path) -> None:
             (wire.EXPLAIN, None, ""),
             (wire.CHANGE, wire.JobChange(priority=1.0), ""),
             (wire.CANCEL, wire.JobsNamed((1, 7)), ""),
+            (wire.CANCEL_TASKS, wire.TasksNamed((0,)), ""),
             (wire.MESSAGES, None, "?job=7"),
         ]:
             answer = await rig.ask(route, body, job=7, query=query, status=404)
