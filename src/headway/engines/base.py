@@ -79,17 +79,23 @@ class Function(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A Python function to be called in a warm process, one after the other in the same one.
+    """A Python function to be called in a process where nothing ran but calls of its family, if anything.
 
-    It may import modules of the folder the driver was started in. As a member of a gang it finds HEADWAY_RANK,
-    HEADWAY_WIDTH and HEADWAY_NODE in its environment, as a command does.
+    Calls of one family on one slot follow one another in the same process, as a rule. It may import modules of `paths`
+    and of the folder the driver was started in. As a member of a gang it finds HEADWAY_RANK, HEADWAY_WIDTH and
+    HEADWAY_NODE in its environment, as a command does.
 
     Attributes:
         arguments: `(args, kwargs)`, pickled.
+        family: a name; what calls of the same name leave in a process they may share.
+        paths: folders that modules are imported from, ahead of those that every process here has (`sys.path`); those
+            after an empty text come after them.
     """
 
     function: Function
     arguments: bytes
+    family: str = ""
+    paths: tuple[str, ...] = ()
 
 
 class Command(msgspec.Struct, frozen=True):

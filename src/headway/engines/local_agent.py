@@ -369,10 +369,10 @@ class _Agent:
             return  # its next process begins it
         limit = launch.memory_limit
         if limit is not None and place.used and memory(place.pid, limit) > limit // 2:
-            self.staff.replace(place)  # what earlier tasks have left there does not count; the next process begins it
+            self.staff.exchange(place)  # what earlier tasks have left there does not count; the next process begins it
             return
-        if not self.fits(place, run):
-            self.staff.replace(place)
+        if place.family not in (None, launch.family) or not self.fits(place, run):
+            self.staff.exchange(place)  # it meets nothing of what calls of another family have left there
             return
         body = run.body
         if launch.function:
@@ -384,6 +384,7 @@ class _Agent:
             if pickled is not launch.pickled:
                 body = encode(msgspec.structs.replace(launch, pickled=pickled))
         place.used = True
+        place.family = launch.family
         assert place.channel is not None
         place.channel.send(framed(body))
         run.body = b""

@@ -16,7 +16,7 @@ from headway.engines.base import Assignment, Call, Ending
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
-VERSION = 3
+VERSION = 4
 """Of these frames. A driver does not talk to an agent of another version."""
 
 
@@ -48,6 +48,7 @@ class Launch(Frame, frozen=True, tag=2):
         work: a `CallFrame` or a `CommandFrame`.
         uploads, fetches, tier: see `headway.engines.base.Assignment`.
         processors: the only ones it may use; none: any.
+        family: of the call, see `headway.engines.base.Call`; None for a command.
     """
 
     job: int
@@ -65,6 +66,7 @@ class Launch(Frame, frozen=True, tag=2):
     fetches: bool = False
     tier: Tier = Tier.FOREGROUND
     processors: tuple[int, ...] = ()
+    family: str | None = None
 
 
 class CallFrame(Frame, frozen=True):
@@ -72,6 +74,7 @@ class CallFrame(Frame, frozen=True):
 
     arguments: bytes
     result_max: int
+    paths: tuple[str, ...] = ()
 
 
 class CommandFrame(Frame, frozen=True):
@@ -331,8 +334,10 @@ def launch_of(assignment: Assignment, rank: int, pickled: bytes | None, processo
     """
     member, limit = assignment.members[rank], assignment.time_limit
     work = member.work
+    family = None
     if isinstance(work, Call):
-        name, raw = work.function.name, encode(CallFrame(work.arguments, assignment.result_max))
+        family = work.family
+        name, raw = work.function.name, encode(CallFrame(work.arguments, assignment.result_max, work.paths))
     else:
         paths = (work.stdin, work.stdout, work.stderr)
         name, raw = "", encode(CommandFrame(work.argv, work.cwd, work.env, *paths, work.inputs, work.outputs))
@@ -350,6 +355,7 @@ def launch_of(assignment: Assignment, rank: int, pickled: bytes | None, processo
         assignment.fetches,
         assignment.tier,
         processors,
+        family,
     )
 
 

@@ -93,11 +93,13 @@ class Place:
         run: what holds the place.
         dying: its process has been killed, or is to be replaced; or it has none.
         used: its process has run something.
+        family: of the calls that its process has run; None: it has run none, and is as it was forked.
         functions: what its process holds.
     """
 
     __slots__ = (
-        *("channel", "dying", "functions", "number", "pid", "priority", "processors", "run", "stem", "tier", "used"),
+        *("channel", "dying", "family", "functions", "number", "pid", "priority", "processors", "run", "stem", "tier"),
+        "used",
     )
 
     def __init__(self, number: int, tier: Tier, stem: str) -> None:
@@ -118,6 +120,7 @@ class Place:
         self.channel = channel
         self.dying = pid == 0
         self.used = False
+        self.family: str | None = None
         self.priority = Tier.FOREGROUND
         self.processors: tuple[int, ...] = ()
         self.functions: Shelf[bool] = Shelf()

@@ -146,6 +146,8 @@ class _Slot:
         for number in (1, 2):
             self.renew(number)
         sys.path.insert(0, os.getcwd())
+        self.own_paths = list(sys.path)
+        self.paths: tuple[str, ...] = ()
         self.stdin = sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
         self.stdout, self.stderr = _text(1), _text(2)
         sys.stdout = self.stdout
@@ -201,6 +203,8 @@ class _Slot:
             assert launch.pickled is not None, "the agent knows what this process holds"
             function = _Function(launch.pickled)
             self.functions.put(launch.function, len(launch.pickled), function)
+        if call.paths != self.paths:  # within a family that several jobs share they may differ
+            self.import_from(call.paths)
         loaded = _loaded(function, call, files)
         wall, cpu = time.perf_counter(), time.process_time()
         if isinstance(loaded, str):
@@ -225,6 +229,13 @@ class _Slot:
         stdout, stderr = self.captured(launch)
         ending = Ending(outcome, result, detail, code, stdout, stderr, wall, cpu)
         return _put(files, ending) if files else ending
+
+    def import_from(self, paths: tuple[str, ...]) -> None:
+        """Have modules looked for in these folders besides those of every process here, see `base.Call.paths`."""
+        self.paths = paths
+        before = paths[: paths.index("")] if "" in paths else paths
+        own = [path for path in self.own_paths if path not in before]
+        sys.path[:] = [*before, *own, *(path for path in paths[len(before) + 1 :] if path not in own)]
 
     def captured(self, launch: Launch) -> tuple[Output | None, Output | None]:
         """Take what a function has written, and set the process to rights for the next one."""

@@ -188,6 +188,15 @@ class Staff:
                 tiers.move((place.pid,), Tier.FOREGROUND)  # else it may take seconds to die; if refused, it does
             kill_trees([place.pid])
 
+    def exchange(self, place: Place) -> None:
+        """Give a place whose process is idle a clean one at once; the other is killed, and buried when it has ended."""
+        del self._by_pid[place.pid]
+        assert place.channel is not None
+        self._hang_up(place.channel)
+        self.replace(place)
+        place.renew(0, None)
+        self._fork(place)
+
     def reap(self) -> None:
         """See to the processes that have ended."""
         while True:

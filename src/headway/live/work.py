@@ -42,13 +42,14 @@ def assignment(
         uploads: folder of the files that the server keeps; empty where the work names no files.
     """
     places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in launch.seats or numbers(launch.slots)]
+    family = family_of(spec, work)
     if spec.kind is Kind.RIGID:
         members = tuple(
-            base.Member(node.spec.name, (slot,), task_work(work, rank, function))
+            base.Member(node.spec.name, (slot,), task_work(work, rank, function, family))
             for rank, (node, slot) in enumerate(places)
         )
     else:
-        task = task_work(work, launch.task, function)
+        task = task_work(work, launch.task, function, family)
         members = (base.Member(places[0][0].spec.name, tuple(slot for _, slot in places), task),)
     limits = (spec.time_limit, spec.memory_limit, result_max)
     key = (launch.job, launch.task, launch.attempt)
@@ -60,11 +61,19 @@ def with_terms(spec: JobSpec, job: JobView) -> JobSpec:
     return replace(spec, priority=job.priority, due=None if job.due >= NEVER else job.due)
 
 
-def task_work(work: wire.Work, task: int, function: Callable[[str], base.Function]) -> base.Work:
+def family_of(spec: JobSpec, work: wire.Work) -> str:
+    """Which calls may find in their process what others have left there: those of a job, or of jobs that ask for it."""
+    if isinstance(work, wire.Calls) and work.warm:
+        return f"warm {len(spec.user)} {spec.user} {work.warm}"
+    return f"job {spec.id}"
+
+
+def task_work(work: wire.Work, task: int, function: Callable[[str], base.Function], family: str) -> base.Work:
     """The work of one task; of a rigid job, of one rank."""
     if isinstance(work, wire.Calls):
         call = task if len(work.args) > 1 else 0
-        return base.Call(function(work.functions[work.chosen[call] if work.chosen else 0]), work.args[call])
+        named = function(work.functions[work.chosen[call] if work.chosen else 0])
+        return base.Call(named, work.args[call], family, work.paths)
     command = work.commands[task if len(work.commands) > 1 else 0]
     number = str(task)
     return base.Command(

@@ -23,6 +23,9 @@ class Calls(Request, frozen=True, tag="calls"):
         args: per call, `(args, kwargs)` made by cloudpickle.
         chosen: per call, which of `functions` it is; empty: always the first.
         inputs, outputs: URLs that the arguments name, as `headway.Input` and `headway.Output`, each once.
+        warm: name of processes that jobs of one user share, with all that earlier calls have left in them (modules,
+            variables); empty: each process of the job begins clean, and only the job's own calls follow one another.
+        paths: folders that modules are imported from, ahead of the server's own; those after an empty text come after.
     """
 
     functions: tuple[str, ...]
@@ -30,6 +33,8 @@ class Calls(Request, frozen=True, tag="calls"):
     chosen: tuple[int, ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    warm: str = ""
+    paths: tuple[str, ...] = ()
 
 
 class Command(Request, frozen=True):
