@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from threading import Condition, Lock, Thread
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+from uuid import uuid4
 
 from headway.client.client import Client
-from headway.client.job import Job, calls_of, new_job
+from headway.client.job import Job, calls_of, new_job, warm_name
 from headway.client.pickling import End, ends, pickled_arguments, pickled_function
 from headway.errors import HeadwayError
 from headway.files import File, naming
@@ -36,6 +37,9 @@ class HeadwayExecutor(Executor):
     So one call is fast and many are cheap. What is sent together is one bag, with the terms given. A function is
     carried as it is when its call is sent, arguments as they are at `submit`.
 
+    The processes that run its calls are the executor's own, as those of a process pool are: they begin clean, and what
+    a call leaves there (imported modules, variables) the next one finds. With the term `warm` they are shared.
+
     A future can be cancelled until its result is here. What runs is ended by that only when all calls that were sent
     together are cancelled, as `shutdown(cancel_futures=True)` does: the server cancels jobs, not tasks.
 
@@ -49,7 +53,7 @@ class HeadwayExecutor(Executor):
     """
 
     def __init__(self, client: Client | None = None, **terms: Any) -> None:
-        self._terms = Job(**{"name": "executor", **terms})
+        self._terms = Job(**{"name": "executor", "warm": uuid4().hex, **terms})
         self._client = Client() if client is None else client
         self._owns_client = client is None
         self._changed = Condition()
@@ -144,7 +148,7 @@ class HeadwayExecutor(Executor):
             self._open.add(batch)
             self._sending = []
         files = [file for call in sent for file in call.files]
-        work = calls_of(blobs, [call.arguments for call in sent], chosen, files)
+        work = calls_of(blobs, [call.arguments for call in sent], chosen, files, warm_name(self._terms.warm))
         try:
             self._client.send([new_job(self._terms, work, len(sent), leased=True)], blobs, [batch])
             batch.cancel_if_unwanted()  # all its calls may have been cancelled before it had an id

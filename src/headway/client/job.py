@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from headway.client.paths import import_paths
 from headway.client.pickling import pickled_arguments, pickled_function
 from headway.errors import HeadwayError, InvalidInput
 from headway.files import File, Input, Output, naming
@@ -115,6 +116,9 @@ def _url(kind: type[Input | Output], file: str | os.PathLike[str] | Input | Outp
     return file.url if isinstance(file, Input | Output) else kind(file).url
 
 
+SHARED: Final = "shared"
+"""Name of the processes of jobs that say just that they may be warm."""
+
 COMMAND_HINT: Final = "A program is run by Task.command('PROGRAM', 'ARGUMENT', ...)."
 
 
@@ -145,6 +149,10 @@ class Job:
             them, or for a rigid job one each; None: unknown. What can run behind it is judged by that.
         movable: whether its tasks save what they have done when they are asked to move to other slots: a function with
             `headway.checkpoint`, a program on SIGTERM. Those that have saved before can be moved in any case.
+        warm: whether its functions may be called in processes where other jobs' functions ran: True, or a name, for
+            jobs that share theirs. What those have left there (modules, variables, files open) is found again, modules
+            that were edited since are not read anew. Otherwise each process begins clean, and only the job's own calls
+            follow one another in it.
         user: who submits it; empty: the owner of the token.
         together: whether the job is rigid: all its tasks start at once, each on a slot, or none does; the first that
             fails ends the others.
@@ -171,6 +179,7 @@ class Job:
         preemptible: bool = True,
         cpu: float | Iterable[float] | None = None,
         movable: bool = False,
+        warm: bool | str = False,
         user: str = "",
         together: bool = False,
         width: int | None = None,
@@ -192,6 +201,7 @@ class Job:
         self.preemptible = preemptible
         self.cpu = tuple(cpu) if isinstance(cpu, Iterable) else cpu
         self.movable = movable
+        self.warm = warm
         self.user = user
         self.together = together
         self.width = width
@@ -382,21 +392,40 @@ def _work(job: Job, title: str) -> tuple[Work, dict[str, bytes]]:
     with naming() as files:
         for number, task in enumerate(job.tasks):
             args.append(pickled_arguments(task.args, task.kwargs, f"task {number} of {title}"))
-    return calls_of(functions, args, chosen, files), functions
+    return calls_of(functions, args, chosen, files, warm_name(job.warm)), functions
 
 
-def calls_of(functions: Iterable[str], args: Sequence[bytes], chosen: Sequence[int], files: Iterable[File]) -> Calls:
-    """Calls as they are sent.
+def warm_name(warm: object) -> str:
+    """The name of the processes that a job shares with others; empty where it shares none.
+
+    Raises:
+        InvalidInput: it is no name.
+    """
+    if isinstance(warm, str):
+        return warm
+    if warm in (False, None):
+        return ""
+    if warm is True:
+        return SHARED
+    raise InvalidInput("warm", warm, "True, False, or a name")
+
+
+def calls_of(
+    functions: Iterable[str], args: Sequence[bytes], chosen: Sequence[int], files: Iterable[File], warm: str
+) -> Calls:
+    """Calls as they are sent, with where this program imports modules from.
 
     Args:
         functions: names of the functions.
         args: arguments of each call, pickled.
         chosen: per call, which of the functions it is.
         files: inputs and outputs that the arguments name.
+        warm: as in `headway.wire.Calls`.
     """
     names = tuple(functions)
     urls = {kind: tuple({file.url: None for file in files if isinstance(file, kind)}) for kind in (Input, Output)}
-    return Calls(names, tuple(args), tuple(chosen) if len(names) > 1 else (), urls[Input], urls[Output])
+    several = tuple(chosen) if len(names) > 1 else ()
+    return Calls(names, tuple(args), several, urls[Input], urls[Output], warm, import_paths())
 
 
 def _plan(job: Job, title: str) -> tuple[TaskSpec, ...]:

@@ -244,7 +244,8 @@ class _Slot:
             sys.stderr.flush()
             flush_c_streams()
             os.fchdir(self.home)
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+                signal.setitimer(timer, 0)
             found = [self.taken(launch, number) for number in (1, 2)]
         except Exception:  # noqa: BLE001 - whatever the function did to its streams, its ending is told
             self.spent = True

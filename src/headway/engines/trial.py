@@ -126,13 +126,13 @@ class Trial:
                 await self._news.wait()
 
 
-def calling(function: Callable[..., Any], *args: Any) -> Call:
-    """A call of a function, which need not be importable where it runs."""
+def calling(function: Callable[..., Any], *args: Any, family: str = "", paths: tuple[str, ...] = ()) -> Call:
+    """A call of a function, which need not be importable where it runs; all of one family unless it is named."""
     module = sys.modules.get(function.__module__) if inspect.isfunction(function) else None
     if module is not None:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return Call(Function.of(cloudpickle.dumps(function)), cloudpickle.dumps((args, {})))
+        return Call(Function.of(cloudpickle.dumps(function)), cloudpickle.dumps((args, {})), family, paths)
     finally:
         if module is not None:
             cloudpickle.unregister_pickle_by_value(module)

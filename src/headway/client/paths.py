@@ -1,0 +1,41 @@
+"""Where modules of the calling program are, so that its tasks can import them too."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from functools import cache
+
+
+def import_paths() -> tuple[str, ...]:
+    """The folders that this program imports from beyond its Python's installation, as `wire.Calls.paths` has them.
+
+    First of all that is the folder of its script (the current one, if it has none), then what PYTHONPATH and the
+    program itself have added. What comes after the standard library in `sys.path` follows an empty text.
+    """
+    before: list[str] = []
+    after: list[str] = []
+    found = before
+    for entry in sys.path:
+        if entry in _installed():
+            found = after
+            continue
+        try:
+            path = os.path.abspath(entry)
+        except (FileNotFoundError, TypeError):  # the current folder is gone; no text, which imports ignore too
+            continue
+        found.append(path)
+    return (*before, "", *after) if after else tuple(before)
+
+
+@cache
+def _installed() -> frozenset[str]:
+    """What every program of this Python imports from."""
+    paths = sysconfig.get_paths()
+    library = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    dynamic = {os.path.join(path, "lib-dynload") for path in library}
+    archive = "python{}{}.zip".format(*sys.version_info[:2])
+    archives = {os.path.join(os.path.dirname(path), archive) for path in library}
+    return frozenset({*library, *dynamic, *archives, *site.getsitepackages(), site.getusersitepackages()})

@@ -1,0 +1,318 @@
+"""What tasks on this machine find in the process they run in, and what they leave there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import psutil
+import pytest
+
+from headway import Client, HeadwayExecutor, Job, Task
+from headway.engines.local import LocalEngine
+from headway.engines.trial import Trial, calling
+from headway.model.events import Outcome
+from headway.model.tier import Tier
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    return ("asyncio", {"use_uvloop": True})
+
+
+@pytest.fixture
+async def trial(tmp_path: Path) -> AsyncIterator[Trial]:
+    async with Trial(LocalEngine(tmp_path / "engine")) as trial:
+        await trial.start()
+        yield trial
+
+
+def pid() -> int:
+    import os
+
+    return os.getpid()
+
+
+async def value(trial: Trial, family: str, function: Callable[..., Any], *args: Any, **terms: Any) -> Any:
+    return await trial.value(trial.launch(calling(function, *args, family=family), **terms))
+
+
+def spoil() -> int:
+    """Change everything that a process has, by way of which it could change what runs in it later."""
+    import builtins
+    import math
+    import os
+    import resource
+    import signal
+    import sys
+    import threading
+    import time
+
+    math.sqrt = lambda number: -1.0  # type: ignore[assignment]
+    builtins.spoilt = True  # type: ignore[attr-defined]
+    sys.modules["spoilt"] = sys
+    sys.path.insert(0, "/spoilt")
+    os.environ["SPOILT"] = "yes"
+    os.umask(0o777)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (50, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    sys.setrecursionlimit(500)
+    return os.getpid()
+
+
+def found() -> dict[str, Any]:
+    import builtins
+    import math
+    import os
+    import resource
+    import signal
+    import sys
+    import threading
+
+    umask = os.umask(0)
+    os.umask(umask)
+    return {
+        "sqrt": math.sqrt(4.0),
+        "builtins": hasattr(builtins, "spoilt"),
+        "modules": "spoilt" in sys.modules,
+        "path": list(sys.path),
+        "environ": {name: text for name, text in os.environ.items() if name != "HEADWAY_MARK"},
+        "umask": umask,
+        "signals": [str(signal.getsignal(number)) for number in signal.valid_signals()],
+        "limits": [resource.getrlimit(limit) for limit in (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE)],
+        "threads": threading.active_count(),
+        "recursion": sys.getrecursionlimit(),
+    }
+
+
+async def test_nothing_of_another_jobs_calls_is_left_in_the_process_of_a_slot(trial: Trial) -> None:
+    clean = await value(trial, "job 1", found)
+    spoilt = await value(trial, "job 2", spoil)
+    assert await value(trial, "job 2", pid) == spoilt
+    assert (await value(trial, "job 2", found))["sqrt"] == -1.0
+    assert await value(trial, "job 3", found) == clean
+    assert not psutil.pid_exists(spoilt) or psutil.Process(spoilt).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_a_command_finds_nothing_of_calls_before_it_and_leaves_nothing_to_those_after(trial: Trial) -> None:
+    say = "umask; ulimit -n; grep SigIgn /proc/self/status; echo $SPOILT."
+    before = (await trial.ended(trial.command("bash", "-c", say))).ending
+    await value(trial, "job 2", spoil)
+    after = (await trial.ended(trial.command("bash", "-c", say))).ending
+    assert before.stdout is not None
+    assert after.stdout is not None
+    assert after.stdout.tail == before.stdout.tail
+    first = await value(trial, "job 3", pid)
+    await trial.ended(trial.command("true"))
+    assert await value(trial, "job 4", pid) != first
+
+
+async def test_calls_of_a_family_share_the_process_of_a_slot(trial: Trial) -> None:
+    first = await value(trial, "job 1", pid)
+    assert await value(trial, "job 1", pid) == first
+    second = await value(trial, "job 2", pid)
+    assert second != first
+    assert await value(trial, "job 1", pid) not in (first, second)
+
+
+async def test_a_family_in_the_background_does_not_disturb_another_in_the_foreground(trial: Trial) -> None:
+    front = await value(trial, "job 1", pid)
+    behind = await value(trial, "job 2", pid, tier=Tier.BACKGROUND)
+    assert behind != front
+    assert await value(trial, "job 1", pid) == front
+    assert await value(trial, "job 2", pid, tier=Tier.BACKGROUND) == behind
+
+
+async def test_what_waits_for_slots_with_others_gets_clean_processes(trial: Trial) -> None:
+    """Several jobs a slot, launched ahead of their turn, each call once."""
+    keys = [
+        trial.launch(calling(spoil, family=f"job {number}"), slots=(number % 2,), key=(number, 0, 1))
+        for number in range(2, 22)
+    ]
+    pids = [await trial.value(key) for key in keys]
+    assert len(set(pids)) == len(keys)
+
+
+@pytest.mark.parametrize("timer", ["ITIMER_REAL", "ITIMER_PROF", "ITIMER_VIRTUAL"])
+async def test_a_timer_that_a_call_leaves_does_not_end_the_next_one(trial: Trial, timer: str) -> None:
+    def leave(timer: str) -> int:
+        import os
+        import signal
+
+        signal.setitimer(getattr(signal, timer), 0.3)
+        return os.getpid()
+
+    def work(seconds: float) -> int:
+        import os
+        import time
+
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+        return os.getpid()
+
+    first = await value(trial, "job 1", leave, timer)
+    ending = (await trial.ended(trial.launch(calling(work, 0.6, family="job 1")))).ending
+    assert ending.outcome is Outcome.SUCCEEDED, ending.detail
+    assert await value(trial, "job 1", pid) == first
+
+
+# Modules
+
+
+def imported(name: str) -> Any:
+    import importlib
+
+    return importlib.import_module(name).answer
+
+
+async def test_another_job_reads_a_module_that_was_edited(trial: Trial, tmp_path: Path) -> None:
+    async def answer(family: str) -> Any:
+        call = calling(imported, "edited", family=family, paths=(str(tmp_path),))
+        return await trial.value(trial.launch(call))
+
+    (tmp_path / "edited.py").write_text("answer = 'old'")
+    assert await answer("job 1") == "old"
+    (tmp_path / "edited.py").write_text("answer = 'edited'")
+    assert await answer("job 1") == "old"
+    assert await answer("job 2") == "edited"
+
+
+async def test_folders_of_modules_are_those_of_the_call_ahead_of_the_engines_or_after(
+    trial: Trial, tmp_path: Path
+) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"only_{folder}.py").write_text(f"answer = {folder!r}")
+        (tmp_path / folder / "colorsys.py").write_text(f"answer = {folder!r}")  # the standard library has one
+    (tmp_path / "a" / "both.py").write_text("answer = 'a'")
+    (tmp_path / "b" / "both.py").write_text("answer = 'b'")
+
+    def paths() -> list[str]:
+        import sys
+
+        return list(sys.path)
+
+    async def path(*paths_of_call: str) -> list[str]:
+        found: list[str] = await trial.value(trial.launch(calling(paths, family="f", paths=paths_of_call)))
+        return found
+
+    own = await path()
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    assert await path(a) == [a, *own]
+    assert await path(a, "", b) == [a, *own, b]
+    assert await path("", b) == [*own, b]
+    assert await path(own[-1]) == [own[-1], *own[:-1]]
+    assert await path() == own
+    call = calling(imported, "colorsys", family="g", paths=(a, "", b))
+    assert await trial.value(trial.launch(call)) == "a"
+    call = calling(imported, "only_b", family="g", paths=(a, "", b))
+    assert await trial.value(trial.launch(call)) == "b"
+
+
+# From a client
+
+
+@pytest.fixture
+def client(up: Any) -> Iterator[Client]:
+    """Of a server where this file cannot be imported, so that its functions travel by value."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    with Client(data=up.data) as client:
+        yield client
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def one(client: Client, function: Callable[..., Any], *args: Any, **terms: Any) -> Any:
+    return client.submit(Job("one", [Task(function, *args)], **terms)).result(60)[0]
+
+
+def mark(name: str) -> list[str]:
+    """What was marked in this process before, and this."""
+    import builtins
+
+    marks: list[str] = getattr(builtins, "marks", [])
+    builtins.marks = [*marks, name]  # type: ignore[attr-defined]
+    return marks
+
+
+def test_each_job_has_clean_processes_and_warm_ones_share_theirs_by_name(client: Client) -> None:
+    assert [one(client, mark, "own") for _ in range(3)] == [[], [], []]
+    for shared, other in ((True, "x"), ("name", True)):
+        before: list[list[str]] = [one(client, mark, str(shared), warm=shared) for _ in range(5)]
+        assert before[-1]  # two slots: one of them had an earlier one
+        assert {name for marks in before for name in marks} == {str(shared)}
+        assert one(client, mark, "z", warm=f"never {other}") == []
+
+
+def test_an_executor_has_processes_of_its_own_that_stay_warm(client: Client) -> None:
+    for _ in range(2):
+        with HeadwayExecutor(client) as executor:
+            seen = [executor.submit(mark, "mine").result(60) for _ in range(5)]
+            assert {name for marks in seen for name in marks} == {"mine"}
+            assert max(map(len, seen)) >= 2
+            assert seen[0] == []
+    with HeadwayExecutor(client, warm=False) as executor:
+        assert [executor.submit(mark, "each").result(60) for _ in range(3)] == [[], [], []]
+
+
+SCRIPT = """
+import sys
+from headway import Client, HeadwayExecutor, Job, Task
+import beside
+
+def twice(number):
+    import beside
+    return beside.double(number)
+
+with Client(data=sys.argv[1]) as client:
+    job = Job("beside", [Task(beside.double, 1), Task(twice, 2), Task(int, beside.Number(3))])
+    print(client.submit(job).result(60))
+    with HeadwayExecutor(client) as executor:
+        print(list(executor.map(beside.double, [4, 5])))
+"""
+
+BESIDE = """
+def double(number):
+    return 2 * number
+
+class Number:
+    def __init__(self, number):
+        self.number = number
+
+    def __int__(self):
+        return self.number
+"""
+
+
+@pytest.mark.parametrize("how", ["script", "-m", "-c", "PYTHONPATH"])
+def test_modules_beside_the_calling_script_can_be_imported(up: Any, tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "beside.py").write_text(BESIDE)
+    (folder / "script.py").write_text(SCRIPT)
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    cwd = folder
+    match how:
+        case "script":
+            words, cwd = [str(folder / "script.py")], tmp_path
+        case "-m":
+            words = ["-m", "script"]
+        case "-c":
+            words = ["-c", SCRIPT]
+        case _:
+            words, cwd = ["-P", "-c", SCRIPT], tmp_path
+            environment["PYTHONPATH"] = str(folder)
+    command = [sys.executable, *words, str(up.data)]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("[2, 4, 3]\n[8, 10]\n", 0), done.stderr
