@@ -1,7 +1,7 @@
 # Every target makes and fills .venv by itself; nothing is assumed but Python >= 3.11, make and a C compiler.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check slow peers compiled test-compiled format bench clean
+.PHONY: help venv demo quick fast test whole check style types slow peers compiled test-compiled format bench clean
 
 # The first Python on the path that is new enough; set PYTHON=... to choose another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -12,6 +12,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := src tests $(wildcard bench) hatch_build.py
 
+# Tests run in as many processes as there are processors; all of a file in one of them, with the servers they share.
+JOBS ?= $(shell nproc)
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+# Both halves of a check at once; what one has found is printed whole.
+BESIDE := $(MAKE) --no-print-directory -j2
+
+# What is asked before a commit: the tests of single modules, the laws of the core, and the test files that are new or
+# changed since BASE; of all of them not what takes seconds.
+BASE ?= $(shell git merge-base HEAD main 2>/dev/null || echo HEAD)
+QUICK := tests/unit tests/transcripts tests/properties/test_core.py
+CHANGED = $(wildcard $(sort $(shell git diff --name-only $(BASE) -- 'tests/**/test_*.py' 2>/dev/null; \
+	git ls-files --others --exclude-standard -- 'tests/**/test_*.py' 2>/dev/null)))
+
 # The same sources with the core compiled, in an environment of its own: installed, not editable, so never out of date.
 COMPILED := .venv-compiled
 COMPILED_TESTS := tests/unit/core tests/unit/model tests/unit/policies tests/unit/sim tests/unit/test_compiled.py \
@@ -19,7 +32,8 @@ COMPILED_TESTS := tests/unit/core tests/unit/model tests/unit/policies tests/uni
 
 help:
 	@echo "make demo           real work with due dates on this machine, then policies compared on a log"
-	@echo "make test           formatting, lint, types, then the tests"
+	@echo "make quick          before a commit, half a minute: formatting, lint, types, and the tests that take no time"
+	@echo "make test           formatting, lint, types and the tests, as many at once as there are processors"
 	@echo "make slow           the same questions asked of the tests for minutes"
 	@echo "make check          formatting, lint, types"
 	@echo "make peers          the tests against other implementations, after installing those (large)"
@@ -50,11 +64,20 @@ $(VENV)/.filled-%: $(VENV)/.filled
 demo: venv
 	$(BIN)/headway demo
 
-test: check
-	$(BIN)/python -m pytest
+quick: venv
+	@$(BESIDE) check fast
+
+fast: venv
+	HEADWAY_EFFORT=quick $(PYTEST) -q -m "not slow and not long" $(QUICK) $(CHANGED)
+
+test: venv
+	@$(BESIDE) check whole
+
+whole: venv
+	$(PYTEST)
 
 slow: venv
-	$(BIN)/python -m pytest -m slow --timeout 1200
+	HEADWAY_EFFORT=slow $(PYTEST) -m "slow or hypothesis" --timeout 1800
 
 peers: $(VENV)/.filled-peers
 	$(BIN)/python -m pytest -m peers
@@ -67,11 +90,15 @@ $(COMPILED)/.filled: pyproject.toml hatch_build.py $(shell find src -name '*.py'
 	@touch $@
 
 test-compiled: compiled
-	$(COMPILED)/bin/python -m pytest $(COMPILED_TESTS)
+	$(COMPILED)/bin/python -m pytest -n $(JOBS) --dist loadfile $(COMPILED_TESTS)
 
-check: venv
+check: style types
+
+style: venv
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
+
+types: venv
 	$(BIN)/mypy
 
 format: venv

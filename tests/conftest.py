@@ -11,9 +11,19 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# How many examples a property is asked for, by how much time there is (`make quick`, `make test`, `make slow`).
+EXAMPLES = {"quick": 10, "usual": 60, "slow": 2000}
+
 # A loaded machine must not turn a true property into a failure, so time is no part of one.
-settings.register_profile("headway", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-settings.load_profile("headway")
+for effort, examples in EXAMPLES.items():
+    settings.register_profile(
+        effort,
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=True,
+    )
+settings.load_profile(os.environ.get("HEADWAY_EFFORT", "usual"))
 
 
 @pytest.fixture(scope="session")

@@ -390,9 +390,14 @@ async def test_whatever_happens_each_attempt_ends_once_or_is_lost_with_its_node(
                 for key in gone:
                     del going[key]
 
+        def told() -> bool:
+            return any(isinstance(report, Ended | NodeLost | NodeBack) for report in trial.unread)
+
         await trial.start(*(NodeSpec(name, slots=slots) for name, slots in nodes.items()))
         for task in range(CHAOS):
             while len(engine(trial).pids()) < len(nodes) and chance.random() < 0.95:
+                await hear()
+            while told():  # or what is launched now would be taken for lost with a node that has long come back
                 await hear()
             chosen = places if chance.random() < 0.2 else [chance.choice(places)]
             names, slots = zip(*chosen, strict=True)

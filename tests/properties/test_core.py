@@ -830,6 +830,7 @@ def attempt(seed: int, policy: str, **how: Any) -> World:
     return world
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_must_hold_under_every_policy(policy: str) -> None:
     worlds = [attempt(seed, policy, in_calm=policy) for seed in range(12)]
@@ -838,6 +839,7 @@ def test_what_must_hold_under_every_policy(policy: str) -> None:
     assert any(world.doomed for world in worlds)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["chaos:3", "chaos_per_instant:4"])
 def test_no_plan_can_harm_the_state(policy: str) -> None:
     refusals: Counter[str] = Counter()
@@ -884,6 +886,7 @@ def test_no_plan_can_harm_the_state(policy: str) -> None:
     } == set(refusals) - {"tier_refused"}  # which is rare
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", [*POLICIES, "chaos:8"])
 def test_what_must_hold_with_a_decider(policy: str) -> None:
     """Answers come late, out of order, after it was given up, for states long gone: all that holds otherwise holds."""

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headway import wire
@@ -40,7 +40,6 @@ acknowledgements = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     order=st.permutations([(job, task) for job in JOBS for task in range(TASKS)]),
     ended=st.sets(st.sampled_from(JOBS)),

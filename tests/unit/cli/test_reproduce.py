@@ -19,6 +19,8 @@ from headway.reproduce.standin import standin
 from headway.sim.experiment import run
 from headway.traces import transforms
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("matplotlib")
 
 

@@ -77,6 +77,7 @@ def test_several_policies_write_a_schedule_each(headway: Any, table: Path, tmp_p
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.long
 def test_out_gets_metrics_schedules_and_pictures(headway: Any, table: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "new" / "out"

@@ -16,6 +16,8 @@ from headway.collectors import registry
 from headway.collectors.base import NAMES_MAX, Node, sound
 from headway.collectors.machine import Machine, NodeProcesses, Rates
 
+pytestmark = pytest.mark.long
+
 NODES = (Node("a", 0), Node("b", 0))
 
 

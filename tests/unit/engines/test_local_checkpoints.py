@@ -43,6 +43,7 @@ def test_each_rank_has_its_own(root: str) -> None:
     assert os.listdir(local.begin(root, launch(2, 1))) == ["state"]
 
 
+@pytest.mark.long
 def test_a_rank_may_begin_while_another_ends(root: str) -> None:
     def others() -> None:
         for _ in range(2000):

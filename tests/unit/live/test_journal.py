@@ -275,6 +275,7 @@ def test_what_another_program_locks_is_not_waited_for_and_can_be_tried_again(jou
     assert (journal.noted("x"), journal.known_client("new")) == (None, 0)
 
 
+@pytest.mark.long
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)):
         second = subprocess.run([sys.executable, "-c", OPEN, tmp_path], capture_output=True, text=True, check=False)

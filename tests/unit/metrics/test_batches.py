@@ -87,6 +87,7 @@ def test_batches_too_short_for_their_series_are_seen_and_others_are_not() -> Non
     assert batch_means(short[0], 2).is_correlated is False  # two means say nothing of it
 
 
+@pytest.mark.long
 def test_the_wait_in_a_queue_with_one_server_is_the_closed_form() -> None:
     """M/M/1, load 1/2, service 1 s on average: 1 s of waiting (Kleinrock, Queueing Systems I); begun empty."""
     draw = np.random.default_rng(11)
@@ -97,6 +98,7 @@ def test_the_wait_in_a_queue_with_one_server_is_the_closed_form() -> None:
     assert covered(waits.T, 1.0, 0.05) == pytest.approx(0.95, abs=0.03)
 
 
+@pytest.mark.long
 def test_a_simulated_queue_is_within_its_interval() -> None:
     draw = np.random.default_rng(5)
     workload = workload_of(

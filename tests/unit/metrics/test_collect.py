@@ -184,6 +184,7 @@ def test_json_has_null_for_what_is_no_number() -> None:
     assert json.loads(told) == [{"policy": "easy", "metrics": {"a": None, "b": 1.5, "c": 2}}]
 
 
+@pytest.mark.long
 def test_a_data_frame_has_a_row_a_job() -> None:
     pytest.importorskip("pandas")
     table = frame(finished([0, 5], [0, NOT_YET], [10, NOT_YET], due=[9 * S, NEVER]))

@@ -47,6 +47,7 @@ def test_replaced_pickled_and_written_down_it_is_a_value_again() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(ended), type=TaskEnded) == ended
 
 
+@pytest.mark.long
 def test_the_type_checker_refuses_an_assignment(tmp_path: Path) -> None:
     module = tmp_path / "careless.py"
     module.write_text("from headway.model.events import Woke\n\nwoke = Woke(at=1)\nwoke.at = 2\n")

@@ -19,6 +19,8 @@ from headway.model.workload import workload_of
 from headway.pictures import Mean, Point, allocation, bars, comparison, gantt, lines, plane, steps
 from headway.pictures.canvas import ALARM, COLOURS, FAINT, clock_for
 
+pytestmark = pytest.mark.long
+
 image = pytest.importorskip("matplotlib.image")
 
 

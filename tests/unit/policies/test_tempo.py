@@ -226,6 +226,7 @@ def test_no_priority_is_ever_violated(policy: str, speeds: tuple[float, ...]) ->
         assert summarise(audited("edf", bags(seed), speeds))["priority_violation_rate"] > 0, f"seed {seed}"
 
 
+@pytest.mark.long
 def test_it_comes_near_the_best_order_there_is() -> None:
     """Six jobs, one slot, all there at once: total weighted tardiness beside the best of all 720 orders."""
     ratios: dict[str, list[float]] = {"tempo:floor=false": [], "edf": []}

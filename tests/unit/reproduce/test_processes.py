@@ -13,6 +13,8 @@ import pytest
 
 from headway.reproduce.processes import done
 
+pytestmark = pytest.mark.long
+
 PATIENCE = 30.0
 
 ENDLESS = """

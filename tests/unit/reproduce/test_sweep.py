@@ -15,6 +15,8 @@ from headway.reproduce.sweep import column, spread, sweep
 from headway.traces import write_workload
 from headway.traces.transforms import first, offered_load
 
+pytestmark = pytest.mark.long
+
 LOG_ABSENT = Log(standin(), "made up", is_standin=True)
 
 

@@ -97,6 +97,7 @@ def test_users_may_think_between_runs() -> None:
     assert pauses.mean() == pytest.approx(5000, rel=0.1)
 
 
+@pytest.mark.long
 def test_how_often_a_job_is_run_falls_with_a_power() -> None:
     model = Feitelson96(**ANY_WIDTH)
     runs = [len(releases) for releases in series(feitelson96(JOBS, 3, 5000, model=model, estimates=None)).values()]

@@ -17,6 +17,8 @@ from headway.workloads.feitelson96 import PUBLISHED_STYLE
 from headway.workloads.jann97 import CTC, Range
 from headway.workloads.measy14 import JW_RANGES, LARGEST_ESTIMATE, PROCESSORS
 
+pytestmark = pytest.mark.long
+
 
 def test_the_constants_of_fwload_give_its_aggregates() -> None:
     """Mean width 23.4, fewer than 18 % one-process jobs, mean run time 2606.6 s when cut at 18 h."""
