@@ -386,19 +386,29 @@ def test_more_callers_than_files_are_told_so_and_tasks_keep_their_limit(tmp_path
             place = json.loads(output.readline())
         assert psutil.Process(server.pid).rlimit(psutil.RLIMIT_NOFILE) == (hard, hard)
         address = place["url"].removeprefix("http://")
+        token = Path(place["token_file"]).read_text().strip()
         with ExitStack() as stack:
             lines = [stack.enter_context(closing(HTTPConnection(address, timeout=20))) for _ in range(most + 5)]
-            for line in lines:
-                line.connect()
-            answers = [_health(line) for line in lines]
-            assert [status for status, _ in answers] == [200] * most + [503] * 5
+            known = {"Authorization": f"Bearer {token}"}
+            for line in lines[: most - 1]:
+                line.request("GET", f"{wire.MESSAGES.path}?wait=60", headers=known)
+            last = lines[most - 1]
+            while True:
+                last.request("GET", wire.STATISTICS.path, headers=known)
+                if json.load(last.getresponse())["listeners"] == most - 1:
+                    break
+            last.request("GET", f"{wire.MESSAGES.path}?wait=60", headers=known)
+            answers = [_status(line) for line in lines[most:]]
+            assert [status for status, _ in answers] == [503] * 5
             said = json.loads(answers[-1][1])["error"]
             assert said == f"{most} callers are connected, as many as may be with {hard} open files"
+            with closing(HTTPConnection(address, timeout=20)) as line:
+                assert _status(line, wire.HEALTH)[0] == 200
         while True:  # until the server has seen that they are gone
             with closing(HTTPConnection(address, timeout=20)) as line:
-                if _health(line)[0] == 200:
+                if _status(line)[0] == 401:
                     break
-        with Client(place["url"], token=Path(place["token_file"]).read_text().strip()) as client:
+        with Client(place["url"], token=token) as client:
             job = client.submit(Job("limit", [Task(resource.getrlimit, resource.RLIMIT_NOFILE)]))
             assert job.result(timeout=60) == [(soft, hard)]
     finally:
@@ -407,7 +417,7 @@ def test_more_callers_than_files_are_told_so_and_tasks_keep_their_limit(tmp_path
     assert (tmp_path / "log").read_text().count("more are refused") == 1
 
 
-def _health(line: HTTPConnection) -> tuple[int, bytes]:
-    line.request("GET", wire.HEALTH.path)
+def _status(line: HTTPConnection, route: wire.Route = wire.JOBS) -> tuple[int, bytes]:
+    line.request("GET", route.path)
     answer = line.getresponse()
     return answer.status, answer.read()

@@ -32,7 +32,18 @@ from headway.live.retention import NotTheirs
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.model.job import JobId, flaw
-from headway.web.bodies import BODY_MAX, Unauthorised, broken, owner_of_token, read_body, status_of, unknown
+from headway.web.bodies import (
+    BODY_MAX,
+    JSON_MAX,
+    OTHERS_MAX,
+    Unauthorised,
+    broken,
+    owner_of_token,
+    read_body,
+    read_submission,
+    status_of,
+    unknown,
+)
 from headway.web.openapi import describe
 from headway.web.reply import Reply
 
@@ -53,7 +64,8 @@ WAIT_MAX: Final = 60.0
 
 _MESSAGES: Final = {name: kind for name, kind, _ in wire.MESSAGES.query}
 _TOKEN: Final = "the file `token` of the data directory"
-_LARGE: Final = "Submit fewer jobs at once, or hand large inputs over as files."
+_LARGE: Final = "Submit fewer jobs at once, in MessagePack, or hand large inputs over as files."
+_MANY: Final = "Ask about fewer at once."
 
 _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (Unauthorised, HTTPStatus.UNAUTHORIZED),
@@ -106,7 +118,7 @@ class Api:
         tokens: who owns which token.
         shut_down: ends the server in order, soon after it is called.
         checker: the status checker.
-        body_max: bytes that a request may bring.
+        body_max: bytes that a submission in MessagePack may bring; no other body is ever larger.
     """
 
     def __init__(
@@ -185,7 +197,12 @@ class Api:
                     body = request
                 elif unpack is not None and parse is not None:
                     is_json = wire.JSON in request.headers.get("content-type", "")
-                    body = (parse if is_json else unpack)(await read_body(request, self._body_max, _LARGE))
+                    if route is wire.SUBMIT:
+                        most = min(JSON_MAX, self._body_max) if is_json else self._body_max
+                        body = await read_submission(await read_body(request, most, _LARGE), is_json=is_json)
+                    else:
+                        most = min(OTHERS_MAX, self._body_max)
+                        body = (parse if is_json else unpack)(await read_body(request, most, _MANY))
                 node, upload = (request.path_params.get(name, "") for name in ("node", "upload"))
                 answer = await answerer(Asked(caller, job, query, body, packed, node, upload))
             except HeadwayError as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import time
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
@@ -15,13 +18,65 @@ from headway.errors import HeadwayError
 from headway.live.uploads import TooLarge
 
 BODY_MAX: Final = 256 << 20
-"""Bytes that a request may bring."""
+"""Bytes that a submission in MessagePack may bring."""
+
+JSON_MAX: Final = 4 << 20
+"""The same in JSON, which is not taken apart in pieces."""
+
+OTHERS_MAX: Final = 1 << 20
+"""Bytes that any other request may bring."""
+
+JOBS_MAX: Final = 100_000
+"""Jobs of one submission."""
+
+WHOLE_MAX: Final = 64 << 10
+"""A submission of so many bytes is decoded at once: that takes 5 ms at most."""
+
+SLICE_SECONDS: Final = 0.005
+"""A larger one for so long at a time; in between the server does what else there is to do."""
 
 T = TypeVar("T")
 
 
 class Unauthorised(HeadwayError):
     """The token is missing or wrong."""
+
+
+class _Pieces(wire.Request, frozen=True):
+    """A `wire.Submission` whose jobs are not decoded yet."""
+
+    jobs: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=JOBS_MAX)]
+    key: str = ""
+    client: str = ""
+    blobs: dict[str, bytes] = msgspec.field(default_factory=dict)
+
+
+_WHOLE: Final = (msgspec.msgpack.Decoder(wire.Submission), msgspec.json.Decoder(wire.Submission))
+_PIECES: Final = (msgspec.msgpack.Decoder(_Pieces), msgspec.json.Decoder(_Pieces))
+_JOB: Final = (msgspec.msgpack.Decoder(wire.NewJob), msgspec.json.Decoder(wire.NewJob))
+
+
+async def read_submission(body: bytes, *, is_json: bool) -> wire.Submission:
+    """A submission; one that is large is decoded job by job, so that nobody else waits for all of it.
+
+    Raises:
+        msgspec.MsgspecError: it is none, or has more jobs than one may have.
+    """
+    if len(body) <= WHOLE_MAX:
+        return _WHOLE[is_json].decode(body)
+    pieces, decode = _PIECES[is_json].decode(body), _JOB[is_json].decode
+    jobs: list[wire.NewJob] = []
+    until = time.perf_counter() + SLICE_SECONDS
+    for place, piece in enumerate(pieces.jobs):
+        try:
+            jobs.append(decode(piece))
+        except msgspec.ValidationError as error:
+            what, _, where = str(error).partition(" - at `$")
+            raise msgspec.ValidationError(f"{what} - at `$.jobs[{place}]{where or '`'}") from None
+        if time.perf_counter() > until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + SLICE_SECONDS
+    return wire.Submission(tuple(jobs), pieces.key, pieces.client, pieces.blobs)
 
 
 async def read_body(request: Request, body_max: int, hint: str) -> bytes:
@@ -31,17 +86,15 @@ async def read_body(request: Request, body_max: int, hint: str) -> bytes:
         TooLarge: it has more than `body_max` bytes; `hint` says what to do then.
     """
     announced = request.headers.get("content-length", "")
-    parts: list[bytes] = []
+    whole = bytearray()  # parts may be a byte each
     size = int(announced) if announced.isdigit() else 0
     if size <= body_max:
-        size = 0
         async for part in request.stream():
-            size += len(part)
-            if size > body_max:
+            if len(whole) + len(part) > body_max:
                 break
-            parts.append(part)
+            whole += part
         else:
-            return b"".join(parts)
+            return bytes(whole)
     raise TooLarge(f"the body has more than {body_max} bytes", hint)
 
 
@@ -57,6 +110,9 @@ def owner_of_token(request: Request, owners: Mapping[bytes, T], where: str) -> T
     given = token.strip().encode()
     for known, owner in owners.items():
         if hmac.compare_digest(known, given):
+            line = request.scope.get("line")
+            if line is not None:
+                line.trusted = True
             return owner
     raise Unauthorised("the token is not the one of this server", f"It is in {where}.")
 

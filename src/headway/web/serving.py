@@ -5,34 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import logging
 import os
 import resource
 import secrets
 import signal
 import socket
-import time
-from collections.abc import Iterator
-from http import HTTPStatus
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import uvicorn
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp
 
-from headway import wire
 from headway.errors import HeadwayError, InvalidInput
-
-log = logging.getLogger(__name__)
+from headway.web.line import Line, Room
 
 FILES_KEPT: Final = 128
 """Files that callers leave to the server itself, or a tenth of all where that is more: the journal, nodes, uploads."""
-
-_SAY_AGAIN_SECONDS: Final = 60.0
 
 
 class Server(uvicorn.Server):
@@ -47,7 +37,7 @@ class Server(uvicorn.Server):
                 app,
                 interface="asgi3",
                 loop="none",
-                http=_line(allow_files()),
+                http=_lines(),  # type: ignore[arg-type]  # called as a class is
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -55,7 +45,6 @@ class Server(uvicorn.Server):
                 date_header=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=600,
                 timeout_graceful_shutdown=2,
             )
         )
@@ -79,38 +68,10 @@ def allow_files() -> int:
     return allowed
 
 
-def _line(files: int) -> type[HttpToolsProtocol]:
-    """uvicorn's end of a connection, for a process that may have so many files open."""
-    most = max(1, files - max(FILES_KEPT, files // 10))
-    said = -_SAY_AGAIN_SECONDS
-
-    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal said
-        error = f"{most} callers are connected, as many as may be with {files} open files"
-        if time.monotonic() >= said + _SAY_AGAIN_SECONDS:
-            said = time.monotonic()
-            log.warning("%s: more are refused", error)
-        body = wire.ErrorBody(
-            error, "Ask again when there are fewer; or have the server started under a higher `ulimit -Hn`."
-        )
-        packed = wire.MSGPACK in Request(scope).headers.get("accept", "")
-        answer = Response(
-            wire.encode(body) if packed else msgspec.json.encode(body),
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            {"Connection": "close"},
-            wire.MSGPACK if packed else wire.JSON,
-        )
-        await answer(scope, receive, send)
-
-    class Line(HttpToolsProtocol):
-        """One connection."""
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if len(self.connections) > most:
-                self.app = refuse
-
-    return Line
+def _lines() -> Callable[..., Line]:
+    """What makes the end of each connection; as many as this process may have files, but for those of its own."""
+    files = allow_files()
+    return partial(Line, Room(max(1, files - max(FILES_KEPT, files // 10)), files))
 
 
 def listen(host: str, port: int) -> socket.socket:

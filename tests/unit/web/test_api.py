@@ -26,6 +26,7 @@ from headway.model.events import Outcome
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 from headway.web.api import LIMIT_MAX, Api, Owner
+from headway.web.bodies import BODY_MAX, JSON_MAX, OTHERS_MAX
 from headway.web.openapi import describe
 
 TOKEN = "t0ken"
@@ -379,6 +380,26 @@ def test_bodies_that_are_too_large_or_broken_are_refused(tmp_path: Path) -> None
             assert "the body of submit is not as it should be" in json.loads(content)["error"]
 
     run(tmp_path, scenario, body_max=1000)
+
+
+def test_only_submissions_in_messagepack_may_be_large(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        for route, kind, most in (
+            (wire.SUBMIT, wire.JSON, JSON_MAX),
+            (wire.SUBMIT, wire.MSGPACK, BODY_MAX),
+            (wire.CANCEL, wire.JSON, OTHERS_MAX),
+            (wire.CANCEL, wire.MSGPACK, OTHERS_MAX),
+        ):
+            for size, expected in ((most, 400), (most + 1, 413)):
+                status, _, content = await rig.send(
+                    *("POST", route.path, b"\xc1"),
+                    authorization=f"Bearer {TOKEN}",
+                    content_type=kind,
+                    content_length=str(size),
+                )
+                assert status == expected, content
+
+    run(tmp_path, scenario)
 
 
 def test_other_refusals_have_a_status_of_their_own(tmp_path: Path) -> None:

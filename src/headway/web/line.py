@@ -1,0 +1,459 @@
+"""One connection of a caller, and the room that all of them share: nobody who has shown no token can hold up the rest.
+
+uvicorn reads requests without bounds: a head of any length at any pace, a body that nobody wants, a pipeline of any
+depth. Here each has one. A head that is too long, too slow or no HTTP is answered and its connection ended; so is a
+body that stops arriving. What comes after an answer that did not need it is read past for a while, for a caller who
+still sends would not see the answer if the connection broke. When all room is taken, connections without a request
+under way make place: those that never showed a token first, of these the one that has been idle the longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import httptools
+import msgspec
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from headway import wire
+
+if TYPE_CHECKING:
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
+
+log = logging.getLogger(__name__)
+
+URL_MAX: Final = 32 << 10
+"""Bytes of a request's URL; a question for messages about a thousand jobs has 23,000."""
+
+HEAD_MAX: Final = 64 << 10
+"""Bytes of a request's URL and headers together, and of what is neither head nor body in a row."""
+
+HEADERS_MAX: Final = 100
+"""Headers of a request."""
+
+FRAME_SHARE: Final = 16
+"""Bytes that a chunked body may spend on the sizes and extensions of its chunks, for each byte it brings."""
+
+PIPELINE_MAX: Final = 16
+"""Requests that a connection may have sent before the first of them is answered."""
+
+HEAD_SECONDS: Final = 10.0
+"""From the first byte of a request, or a new connection, to the end of its head."""
+
+BODY_SECONDS: Final = 20.0
+"""How long a body is given for each `BODY_LEAST` bytes."""
+
+BODY_LEAST: Final = 20 << 10
+"""A body that brings less within `BODY_SECONDS` is too slow: a kilobyte a second."""
+
+ANSWER_SECONDS: Final = 60.0
+"""A caller who has read nothing of an answer for so long is gone."""
+
+LINGER_SECONDS: Final = 5.0
+"""How long the rest of what was answered already is read past."""
+
+LINGER_MAX: Final = 512 << 20
+"""How many bytes of it."""
+
+LINGER_STRANGER_MAX: Final = 16 << 20
+"""How many of it from a caller who never showed a token."""
+
+IDLE_SECONDS: Final = 600.0
+"""How long a connection is kept without a request."""
+
+STRANGER_SECONDS: Final = 30.0
+"""The same for one that never showed a token."""
+
+BEYOND_MAX: Final = 32
+"""Callers for whom there is no room and who are told so at once; they have files of the server's own meanwhile."""
+
+_SAY_AGAIN_SECONDS: Final = 60.0
+
+
+class _Part(Enum):
+    """What of a request is read now."""
+
+    NONE = 0
+    HEAD = 1
+    BODY = 2
+
+
+class _Refused(Exception):  # it never leaves the parser
+    """A request that is not read to its end."""
+
+    def __init__(self, status: HTTPStatus, error: str, hint: str = "") -> None:
+        super().__init__(error)
+        self.status, self.error, self.hint = status, error, hint
+
+
+class Room:
+    """How many callers may be connected, and who makes place.
+
+    Args:
+        most: connections at once, > 0.
+        files: how many files this process may have open, for what is said.
+    """
+
+    def __init__(self, most: int, files: int) -> None:
+        self._most = most
+        self._files = files
+        self._connected = 0
+        self._said = -_SAY_AGAIN_SECONDS
+        # Those without a request under way, longest first: of callers unknown so far, and of known ones.
+        self._strangers: dict[Line, None] = {}
+        self._idle: dict[Line, None] = {}
+        self._beyond: dict[Line, None] = {}  # for whom there was no room: they are told so
+
+    def enter(self, line: Line) -> bool:
+        """A caller has connected; whether there is room."""
+        self._connected += 1
+        if self._connected - len(self._beyond) > self._most:
+            oldest = next(iter(self._strangers or self._idle), None)
+            if oldest is None:
+                if len(self._beyond) >= BEYOND_MAX:
+                    next(iter(self._beyond)).make_place()
+                self._beyond[line] = None
+                return False
+            oldest.make_place()
+        self._strangers[line] = None
+        return True
+
+    def idle(self, line: Line) -> None:
+        """From now on a caller has no request under way, or none whose answer it takes."""
+        if line not in self._beyond:
+            (self._idle if line.trusted else self._strangers)[line] = None
+
+    def busy(self, line: Line) -> None:
+        """A caller has a request under way, or is gone."""
+        self._strangers.pop(line, None)
+        self._idle.pop(line, None)
+
+    def leave(self, line: Line) -> None:
+        """A caller's connection has ended, or does now."""
+        self.busy(line)
+        self._beyond.pop(line, None)
+        self._connected -= 1
+
+    def refusal(self) -> wire.ErrorBody:
+        """What is said to somebody for whom there is no room."""
+        error = f"{self._most} callers are connected, as many as may be with {self._files} open files"
+        if time.monotonic() >= self._said + _SAY_AGAIN_SECONDS:
+            self._said = time.monotonic()
+            log.warning("%s: more are refused", error)
+        return wire.ErrorBody(
+            error, "Ask again when there are fewer; or have the server started under a higher `ulimit -Hn`."
+        )
+
+    async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application that has only this to say."""
+        answer = _answer(self.refusal(), HTTPStatus.SERVICE_UNAVAILABLE, Request(scope).headers.get("accept", ""))
+        start = {"type": "http.response.start", "status": int(HTTPStatus.SERVICE_UNAVAILABLE), "headers": answer[0]}
+        await send(start)
+        await send({"type": "http.response.body", "body": answer[1]})
+
+
+class Line(HttpToolsProtocol):
+    """uvicorn's end of one connection, with bounds.
+
+    Args:
+        room: shared with all others.
+        config, server_state, app_state, _loop: uvicorn's.
+
+    Attributes:
+        trusted: whether its caller has shown a token that somebody owns.
+    """
+
+    def __init__(
+        self,
+        room: Room,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.trusted = False
+        self._room = room
+        self._part = _Part.NONE
+        self._cycles = deque[RequestResponseCycle]()  # of requests whose head is read and whose answer is not sent
+        self._fed = self._body = self._head = 0  # bytes of the request that is read
+        self._ending = self._gone = False
+        self._past = 0  # bytes that were read past
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._body_before = 0  # bytes of the body when its pace was looked at last
+
+    # What uvicorn and the event loop tell
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A caller has connected."""
+        super().connection_made(transport)
+        if not self._room.enter(self):
+            self.app = self._refuse_all_but_health
+        self._watch(HEAD_SECONDS, self._head_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._unwatch()
+        if self._stalled is not None:
+            self._stalled.cancel()
+        self._unset_keepalive_if_required()
+        if not self._gone:
+            self._room.leave(self)
+        for cycle in self._cycles:  # each that waits for its caller learns of it, not only the last
+            cycle.disconnected = True
+            cycle.message_event.set()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of a request."""
+        if self._ending:
+            self._read_past(len(data))
+            return
+        self._unset_keepalive_if_required()
+        self._fed += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # there is no other protocol: the request is answered, and that was all
+            self._ending = True
+            self.pipeline.clear()
+        except httptools.HttpParserError as error:
+            why = error.__context__
+            self._refuse(
+                why if isinstance(why, _Refused) else _Refused(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request")
+            )
+        else:
+            self._follow()
+
+    def pause_writing(self) -> None:
+        """The caller reads more slowly than is written."""
+        super().pause_writing()
+        if not self.trusted:
+            self._room.idle(self)
+        self._see_read(-1)
+
+    def resume_writing(self) -> None:
+        """The caller has read what there was."""
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    # What the parser finds
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._part = _Part.HEAD
+        self._head = 0
+        super().on_message_begin()
+        self.scope["line"] = self  # type: ignore[typeddict-unknown-key]
+
+    def on_url(self, url: bytes) -> None:
+        """A part of its URL."""
+        self._head += len(url)
+        if self._head > URL_MAX:
+            raise _long_url()
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or one that comes after a chunked body; nobody wants those."""
+        if self._part is _Part.BODY:
+            return
+        self._head += len(name) + len(value) + 4
+        if self._head > HEAD_MAX or len(self.headers) >= HEADERS_MAX:
+            raise _long_head()
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head of a request is whole: it is answered from here on."""
+        if not self.url.startswith(b"/") and not httptools.parse_url(self.url).path:
+            raise _Refused(HTTPStatus.BAD_REQUEST, "the request names no path", "A path begins with a slash.")
+        if len(self._cycles) >= PIPELINE_MAX:
+            raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"more than {PIPELINE_MAX} requests at once")
+        self._part = _Part.BODY
+        self._body = self._body_before = 0
+        self._room.busy(self)
+        self._unwatch()
+        super().on_headers_complete()
+        self._cycles.append(self.cycle)
+
+    def on_body(self, body: bytes) -> None:
+        """A part of its body."""
+        self._body += len(body)
+        if self._cycles:
+            super().on_body(body)
+        else:
+            self._read_past(len(body))
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._part = _Part.NONE
+        self._fed = self._past = 0
+        self._unwatch()
+        super().on_message_complete()
+        if not self._cycles and not self.transport.is_closing():  # answered before, and read past
+            self._rest()
+
+    def on_response_complete(self) -> None:
+        """A request is answered."""
+        self._cycles.popleft()
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if self._ending:
+            self._part_with()
+            return
+        if self._cycles:
+            return
+        self._rest()
+        if self._part is _Part.BODY:
+            self._unset_keepalive_if_required()
+            if self.expect_100_continue and not self._body:
+                self.transport.close()  # whoever asks first whether its body is wanted need not send it
+            else:
+                self._watch(LINGER_SECONDS, self._end)
+
+    # Bounds
+
+    def make_place(self) -> None:
+        """End the connection for another."""
+        self._ending = self._gone = True
+        self._room.leave(self)
+        self.transport.abort()
+
+    async def _refuse_all_but_health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self.config.loaded_app if scope["path"] == wire.HEALTH.path else self._room.refuse
+        await app(scope, receive, send)
+        self.transport.close()
+
+    def _rest(self) -> None:
+        """Nothing of it is under way."""
+        self._unset_keepalive_if_required()
+        rest = IDLE_SECONDS if self.trusted else STRANGER_SECONDS
+        self.timeout_keep_alive_task = self.loop.call_later(rest, self.timeout_keep_alive_handler)
+        self._room.idle(self)
+
+    def _follow(self) -> None:
+        """See that what is read so far is not too long, and when the rest has to be here."""
+        if self._part is _Part.BODY:
+            if self._fed - self._body > 2 * HEAD_MAX + FRAME_SHARE * self._body:
+                self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "the body says more of its chunks than it brings"))
+            elif self._deadline is None:
+                self._watch(BODY_SECONDS, self._body_late)
+        elif self._part is _Part.HEAD or not self._cycles:
+            if self._fed > HEAD_MAX + URL_MAX:
+                self._refuse(_long_head())
+            elif self._deadline is None:
+                self._watch(HEAD_SECONDS, self._head_late)
+
+    def _head_late(self) -> None:
+        self._deadline = None
+        if self._part is _Part.NONE and not self._fed:
+            self.transport.close()  # connected, and never asked
+        else:
+            late = f"the head of the request was not here after {HEAD_SECONDS:g} s"
+            self._refuse(_Refused(HTTPStatus.REQUEST_TIMEOUT, late))
+
+    def _body_late(self) -> None:
+        self._deadline = None
+        came, self._body_before = self._body - self._body_before, self._body
+        if came >= BODY_LEAST or self.flow.read_paused:
+            self._watch(BODY_SECONDS, self._body_late)
+        else:
+            late = f"{came} bytes of the body came within {BODY_SECONDS:g} s"
+            self._refuse(_Refused(HTTPStatus.REQUEST_TIMEOUT, late, f"Send at least {BODY_LEAST} in that time."))
+
+    def _see_read(self, before: int) -> None:
+        """Give up a caller who has read nothing of an answer since this was looked at last."""
+        left = self.transport.get_write_buffer_size()
+        if left == before:
+            log.info("a caller has read nothing of an answer for %g s", ANSWER_SECONDS)
+            self.transport.abort()
+        else:
+            self._stalled = self.loop.call_later(ANSWER_SECONDS, self._see_read, left)
+
+    def _refuse(self, refused: _Refused) -> None:
+        """Say why nothing more is read, and end the connection."""
+        log.debug("refused a request: %s", refused.error)
+        self._ending = True
+        self._unwatch()
+        self._unset_keepalive_if_required()
+        is_its_own = self._part is _Part.BODY  # the request that is refused is the last of those under way
+        if self.transport.is_closing():
+            return
+        if len(self._cycles) > is_its_own:  # the first of them is answered, and that was all
+            self.pipeline.clear()
+            return
+        if is_its_own:
+            if not self._cycles or self._cycles[0].response_started:
+                self._end()
+                return
+            self._cycles[0].disconnected = True
+            self._cycles[0].message_event.set()
+        headers, body = _answer(wire.ErrorBody(refused.error, refused.hint), refused.status, "")
+        head = b"".join(b"%b: %b\r\n" % header for header in headers)
+        phrase = refused.status.phrase.encode()
+        self.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (refused.status, phrase, head, body))
+        self._part_with()
+
+    def _part_with(self) -> None:
+        """Nothing more is said; what the caller still sends is read past until it has seen that."""
+        self._unset_keepalive_if_required()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self._room.idle(self)
+        self._watch(LINGER_SECONDS, self._end)
+
+    def _read_past(self, size: int) -> None:
+        """Take what a caller still sends, so that it sees its answer; the connection would break under it otherwise."""
+        self._past += size
+        if self._past > (LINGER_MAX if self.trusted else LINGER_STRANGER_MAX):
+            self._end()
+
+    def _end(self) -> None:
+        self._deadline = None
+        self.transport.abort()
+
+    def _watch(self, seconds: float, late: Callable[[], None]) -> None:
+        self._unwatch()
+        self._deadline = self.loop.call_later(seconds, late)
+
+    def _unwatch(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def _long_url() -> _Refused:
+    return _Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL has more than {URL_MAX} bytes", "Ask for less at once.")
+
+
+def _long_head() -> _Refused:
+    return _Refused(
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+        f"the head of the request has more than {HEAD_MAX} bytes or {HEADERS_MAX} headers",
+    )
+
+
+def _answer(body: wire.ErrorBody, status: HTTPStatus, accept: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Headers and body of an answer after which the connection ends."""
+    packed = wire.MSGPACK in accept
+    whole = wire.encode(body) if packed else msgspec.json.encode(body)
+    kind = wire.MSGPACK if packed else wire.JSON
+    headers = [
+        (b"content-type", kind.encode()),
+        (b"content-length", str(len(whole)).encode()),
+        (b"connection", b"close"),
+    ]
+    return headers, whole

@@ -1,0 +1,68 @@
+"""Submissions of any size: what is made of them, and that nobody else waits for a large one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+import pytest
+
+from headway import wire
+from headway.testing import submission
+from headway.web import bodies
+from headway.web.bodies import JOBS_MAX, WHOLE_MAX, read_submission
+
+ENCODE = (msgspec.msgpack.encode, msgspec.json.encode)
+
+
+def job(**terms: object) -> dict[str, object]:
+    return {"work": {"type": "commands", "commands": [{"argv": ["true"]}]}, **terms}
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize("jobs", [1, 5000])
+def test_a_submission_is_the_same_in_pieces(is_json: bool, jobs: int) -> None:
+    wanted = {"jobs": [job(name=f"é{number}", due=number) for number in range(jobs)], "key": "k", "client": "c"}
+    wanted["blobs"] = {"a": b"b"}
+    body = ENCODE[is_json](wanted)
+    assert (len(body) > WHOLE_MAX) == (jobs > 1)
+    expected = msgspec.convert(wanted, wire.Submission)
+    assert asyncio.run(read_submission(body, is_json=is_json)) == expected
+    assert submission() != expected
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_what_is_wrong_with_a_piece_is_said_as_of_the_whole(is_json: bool) -> None:
+    for wrong, where in ({"due": "soon"}, "`$.jobs[4000].due`"), ({"dew": 1}, "`$.jobs[4000]`"):
+        jobs = [job() for _ in range(4000)]
+        for count in (0, 4000):
+            body = ENCODE[is_json]({"jobs": [*jobs[:count], job(**wrong)]})
+            with pytest.raises(msgspec.ValidationError) as error:
+                asyncio.run(read_submission(body, is_json=is_json))
+            assert str(error.value).endswith(f" - at {where.replace('4000', str(count))}")
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_more_jobs_than_a_submission_may_have_are_refused_before_they_are_looked_at(is_json: bool) -> None:
+    body = ENCODE[is_json]({"jobs": [1] * (JOBS_MAX + 1)})
+    with pytest.raises(msgspec.ValidationError, match=f"length <= {JOBS_MAX}"):
+        asyncio.run(read_submission(body, is_json=is_json))
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_others_have_their_turn_while_a_large_one_is_decoded(is_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "SLICE_SECONDS", 0.0005)
+    body = ENCODE[is_json]({"jobs": [job() for _ in range(20_000)]})
+
+    async def test() -> int:
+        turns = 0
+        reading = asyncio.create_task(read_submission(body, is_json=is_json))
+        while not reading.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return turns
+
+    began = time.process_time()
+    turns = asyncio.run(test())
+    assert turns > 10, time.process_time() - began

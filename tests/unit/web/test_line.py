@@ -1,0 +1,379 @@
+"""What one connection may do to the others, on both event loops, with raw bytes; deadlines are shortened."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import uvloop
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headway import wire
+from headway.errors import HeadwayError
+from headway.web import line
+from headway.web.bodies import owner_of_token
+from headway.web.line import HEAD_MAX, HEADERS_MAX, PIPELINE_MAX, URL_MAX
+from headway.web.serving import Server, listen
+
+TOKEN = {b"t": "somebody"}
+KNOWN = b"Authorization: Bearer t\r\n"
+WITHIN = 10.0
+"""Real seconds after which an answer that should come at once is not coming."""
+
+
+class App:
+    """Answers `/` at once and `/body` when the body is here, if the token is right; `/wait` when it is let go."""
+
+    def __init__(self) -> None:
+        self.bodies: list[int] = []
+        self.gone = 0
+        self.waiting = 0
+        self.go = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        answer = Response("well")
+        try:
+            if scope["path"] not in ("/", wire.HEALTH.path):
+                owner_of_token(request, TOKEN, "here")
+            if scope["path"] == "/body":
+                self.bodies.append(len(await request.body()))
+            elif scope["path"] == "/wait":
+                self.waiting += 1
+                await self.go.wait()
+            elif scope["path"] == "/large":
+                answer = Response(bytes(64 << 20))
+        except HeadwayError:
+            answer = Response("no token", 401)
+        except ClientDisconnect:
+            self.gone += 1
+        await answer(scope, receive, send)
+
+
+class Caller:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, text: bytes) -> None:
+        self.writer.write(text)
+
+    async def answer(self) -> tuple[int, str]:
+        """Status and body of the next answer."""
+        async with asyncio.timeout(WITHIN):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+            [size] = [int(row.split(": ")[1]) for row in head.splitlines() if row.startswith("content-length: ")]
+            return int(head.split()[1]), (await self.reader.readexactly(size)).decode()
+
+    async def is_over(self) -> bool:
+        """Whether the connection ends, without another byte."""
+        try:
+            async with asyncio.timeout(WITHIN):
+                return await self.reader.read() == b""
+        except ConnectionError:
+            return True
+
+
+class Rig:
+    """A server and those who call it."""
+
+    def __init__(self, port: int, app: App) -> None:
+        self.app = app
+        self._port = port
+        self._callers: list[Caller] = []
+
+    async def caller(self) -> Caller:
+        caller = Caller(*await asyncio.open_connection("127.0.0.1", self._port))
+        self._callers.append(caller)
+        return caller
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WITHIN):
+            while not holds():
+                await asyncio.sleep(0.005)
+
+    def hang_up(self) -> None:
+        for caller in self._callers:
+            caller.writer.transport.abort()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Rig]:
+    end, app = asyncio.Event(), App()
+    with listen("127.0.0.1", 0) as listener:
+        task = asyncio.create_task(Server(app, end).serve([listener]))
+        rig = Rig(listener.getsockname()[1], app)
+        try:
+            yield rig
+        finally:
+            rig.hang_up()
+            app.go.set()
+            end.set()
+            await task
+
+
+async def flood(caller: Caller, text: bytes, times: int) -> None:
+    for _ in range(times):
+        caller.send(text)
+        await caller.writer.drain()
+
+
+Test = Callable[[Rig], Awaitable[None]]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Test], None]:
+    async def within(test: Test) -> None:
+        async with serving() as rig:
+            await test(rig)
+
+    def run(test: Test) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(within(test))
+
+    return run
+
+
+Run = Callable[[Test], None]
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (b"GET /" + b"x" * URL_MAX + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+        (b"GET /" + b"x" * (1 << 20), 414),
+        (b"GET / HTTP/1.1\r\nHost: " + b"x" * HEAD_MAX + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: " + b"x" * (1 << 20), 431),
+        (b"GET / HTTP/1.1\r\n" + b"a" * (1 << 20), 431),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * (HEADERS_MAX + 1) + b"\r\n", 431),
+        (b"\r\n" * (1 << 19), 431),
+        (b"\x16\x03\x01 hello\r\n\r\n", 400),
+        (b"GET nowhere HTTP/1.1\r\n\r\n", 400),
+        (b"CONNECT x:80 HTTP/1.1\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
+        (b"POST /body HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc", 400),
+        (b"POST /body HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + KNOWN + b"\r\nffffffffffffffffff\r\n", 400),
+        (b"POST /body HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + KNOWN + b"\r\n1;" + b"x" * (1 << 20), 400),
+        (b"POST /body HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + KNOWN + b"\r\n0\r\nA: " + b"x" * (1 << 20), 400),
+    ],
+)
+def test_what_is_too_long_or_no_request_is_answered_and_the_connection_ends(run: Run, text: bytes, status: int) -> None:
+    async def test(rig: Rig) -> None:
+        caller = await rig.caller()
+        caller.send(text)
+        got, said = await caller.answer()
+        assert got == status
+        assert json.loads(said)["error"]
+        assert await caller.is_over()
+        assert rig.app.bodies == []
+
+    run(test)
+
+
+@pytest.mark.parametrize("text", [b"", b"GET /a", b"GET / HTTP/1.1\r\nHost", b"\r\n"])
+def test_a_head_has_a_deadline(run: Run, text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "HEAD_SECONDS", 0.2)
+
+    async def test(rig: Rig) -> None:
+        caller, other = await rig.caller(), await rig.caller()
+        other.send(b"GET / HTTP/1.1\r\n\r\n")
+        assert await other.answer() == (200, "well")
+
+        async def drip() -> None:
+            while not caller.writer.is_closing():
+                caller.send(text[-1:])  # each byte in time, the whole never
+                await asyncio.sleep(0.02)
+
+        caller.send(text)
+        task = asyncio.create_task(drip())
+        if text:
+            assert (await caller.answer())[0] == 408
+        assert await caller.is_over()
+        task.cancel()
+        other.send(b"GET / HTTP/1.1\r\n\r\n")  # one that is done with its head may be idle for longer
+        assert await other.answer() == (200, "well")
+
+    run(test)
+
+
+def test_a_body_that_stops_arriving_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "BODY_SECONDS", 0.2)
+
+    async def test(rig: Rig) -> None:
+        slow, steady = await rig.caller(), await rig.caller()
+        head = b"POST /body HTTP/1.1\r\n" + KNOWN + b"Content-Length: 200000\r\n\r\n"
+        slow.send(head + b"x" * 20)
+        steady.send(head)
+        for _ in range(10):
+            steady.send(b"x" * 20_000)
+            await asyncio.sleep(0.05)
+        assert await steady.answer() == (200, "well")
+        assert (await slow.answer())[0] == 408
+        assert await slow.is_over()
+        await rig.until(lambda: rig.app.gone == 1)
+        assert rig.app.bodies == [200_000]
+
+    run(test)
+
+
+def test_nobody_unknown_has_a_body_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer comes before the body; what still comes is read past, up to a bound and for a while."""
+    monkeypatch.setattr(line, "LINGER_STRANGER_MAX", 1 << 20)
+    monkeypatch.setattr(line, "LINGER_SECONDS", 0.5)
+
+    async def test(rig: Rig) -> None:
+        short, endless, silent = [await rig.caller() for _ in range(3)]
+        short.send(b"POST /body HTTP/1.1\r\nContent-Length: 600000\r\n\r\n")
+        assert (await short.answer())[0] == 401
+        short.send(b"x" * 600_000 + b"GET / HTTP/1.1\r\n\r\n")
+        assert (await short.answer())[0] == 200
+        endless.send(b"POST /body HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert (await endless.answer())[0] == 401
+        with pytest.raises(ConnectionError):
+            await flood(endless, b"10000\r\n" + b"x" * 65_536 + b"\r\n", 10_000)
+        silent.send(b"POST /body HTTP/1.1\r\nContent-Length: 600000\r\n\r\n")
+        assert (await silent.answer())[0] == 401
+        assert await silent.is_over()
+        assert rig.app.bodies == []
+
+    run(test)
+
+
+def test_who_asks_whether_a_body_is_wanted_is_told_no_and_the_connection_ends(run: Run) -> None:
+    async def test(rig: Rig) -> None:
+        caller = await rig.caller()
+        caller.send(b"POST /body HTTP/1.1\r\nContent-Length: 600000\r\nExpect: 100-continue\r\n\r\n")
+        assert (await caller.answer())[0] == 401
+        assert await caller.is_over()
+
+    run(test)
+
+
+def test_trailers_and_extensions_change_nothing(run: Run) -> None:
+    async def test(rig: Rig) -> None:
+        caller = await rig.caller()
+        head = b"POST /body HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + KNOWN + b"\r\n"
+        caller.send(head + b"3;a=b\r\nabc\r\n1\r\nd\r\n0\r\nAuthorization: Bearer wrong\r\n\r\n")
+        assert await caller.answer() == (200, "well")
+        caller.send(head + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n")
+        assert await caller.answer() == (200, "well")
+        assert rig.app.bodies == [4, 100_000]
+
+    run(test)
+
+
+def test_a_pipeline_has_a_bound(run: Run) -> None:
+    async def test(rig: Rig) -> None:
+        caller, other = await rig.caller(), await rig.caller()
+        ask = b"GET /wait HTTP/1.1\r\n" + KNOWN + b"\r\n"
+        caller.send(ask * PIPELINE_MAX)
+        await rig.until(lambda: rig.app.waiting == 1)
+        other.send(ask * 10_000)
+        await rig.until(lambda: rig.app.waiting == 2)
+        rig.app.go.set()
+        assert [await caller.answer() for _ in range(PIPELINE_MAX)] == [(200, "well")] * PIPELINE_MAX
+        assert await other.answer() == (200, "well")
+        assert await other.is_over()
+        assert rig.app.waiting == PIPELINE_MAX + 1
+
+    run(test)
+
+
+def test_all_requests_of_a_pipeline_learn_that_the_caller_is_gone(run: Run) -> None:
+    async def test(rig: Rig) -> None:
+        caller = await rig.caller()
+        caller.send(b"POST /body HTTP/1.1\r\n" + KNOWN + b"Content-Length: 9\r\n\r\n123")
+        await asyncio.sleep(0.05)
+        caller.writer.transport.abort()
+        await rig.until(lambda: rig.app.gone == 1)
+
+    run(test)
+
+
+def test_an_upgrade_is_passed_over(run: Run) -> None:
+    async def test(rig: Rig) -> None:
+        caller = await rig.caller()
+        caller.send(b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nwhatever")
+        assert await caller.answer() == (200, "well")
+        assert await caller.is_over()
+
+    run(test)
+
+
+def test_one_who_reads_nothing_of_an_answer_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "ANSWER_SECONDS", 0.3)
+
+    async def test(rig: Rig) -> None:
+        deaf, slow = await rig.caller(), await rig.caller()
+        deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for caller in (deaf, slow):
+            caller.send(b"GET /large HTTP/1.1\r\n" + KNOWN + b"\r\n")
+        size = 0
+        await slow.reader.readuntil(b"\r\n\r\n")
+        while size < 64 << 20:
+            size += len(await slow.reader.read(1 << 20))
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            async with asyncio.timeout(WITHIN):
+                await deaf.reader.readexactly(64 << 20)
+
+    run(test)
+
+
+def test_idle_callers_make_place_unknown_ones_first(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.web.serving._lines", lambda: partial(line.Line, line.Room(4, 9)))
+
+    async def test(rig: Rig) -> None:
+        ask, known = b"GET / HTTP/1.1\r\n\r\n", b"GET /known HTTP/1.1\r\n" + KNOWN + b"\r\n"
+        wait = b"GET /wait HTTP/1.1\r\n" + KNOWN + b"\r\n"
+
+        async def asked(caller: Caller, text: bytes) -> Caller:
+            caller.send(text)
+            assert (await caller.answer())[0] == 200
+            return caller
+
+        busy = await rig.caller()
+        busy.send(wait)
+        await rig.until(lambda: rig.app.waiting == 1)
+        older = await asked(await rig.caller(), known)
+        newer = await asked(await rig.caller(), known)
+        stranger = await asked(await rig.caller(), ask)
+        # The room is full: who is unknown goes first, then who has been idle the longest; who waits never.
+        fifth = await asked(await rig.caller(), known)
+        assert await stranger.is_over()
+        await asked(older, known)
+        sixth = await asked(await rig.caller(), known)
+        assert await newer.is_over()
+        for number, caller in enumerate((older, fifth, sixth), 2):
+            caller.send(wait)
+            await rig.until(lambda number=number: rig.app.waiting == number)
+        # Nobody is idle: who comes is told so, and the answer of /health is true for all that.
+        for _ in range(line.BEYOND_MAX + 5):
+            last = await rig.caller()
+        last.send(b"GET / HTTP/1.1\r\n\r\n")
+        status, said = await last.answer()
+        assert (status, json.loads(said)["error"]) == (
+            503,
+            "4 callers are connected, as many as may be with 9 open files",
+        )
+        assert await last.is_over()
+        health = await rig.caller()
+        health.send(b"GET /health HTTP/1.1\r\n\r\n")
+        assert await health.answer() == (200, "well")
+        assert await health.is_over()
+        rig.app.go.set()
+        for caller in (busy, older, fifth, sixth):
+            assert (await caller.answer())[0] == 200
+
+    run(test)
