@@ -22,6 +22,7 @@ import httptools
 import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from headway import wire
@@ -76,6 +77,9 @@ STRANGER_SECONDS: Final = 30.0
 
 BEYOND_MAX: Final = 32
 """Callers for whom there is no room and who are told so at once; they have files of the server's own meanwhile."""
+
+SLICE: Final = 4 << 10
+"""Bytes that are parsed at once of what an unknown caller sends; no body of such a one before the caller is known."""
 
 _SAY_AGAIN_SECONDS: Final = 60.0
 
@@ -162,6 +166,19 @@ class Room:
         await send({"type": "http.response.body", "body": answer[1]})
 
 
+class _Flow(FlowControl):
+    """uvicorn's switch of reading, and what is done when it is switched on again."""
+
+    def __init__(self, transport: asyncio.Transport, resumed: Callable[[], None]) -> None:
+        super().__init__(transport)
+        self._resumed = resumed
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        super().resume_reading()
+        self._resumed()
+
+
 class Line(HttpToolsProtocol):
     """uvicorn's end of one connection, with bounds.
 
@@ -189,6 +206,7 @@ class Line(HttpToolsProtocol):
         self._fed = self._body = self._head = 0  # bytes of the request that is read
         self._ending = self._gone = False
         self._past = 0  # bytes that were read past
+        self._held = b""  # what is not parsed yet
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._body_before = 0  # bytes of the body when its pace was looked at last
@@ -198,6 +216,7 @@ class Line(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A caller has connected."""
         super().connection_made(transport)
+        self.flow = _Flow(transport, self._resumed)
         if not self._room.enter(self):
             self.app = self._refuse_all_but_health
         self._watch(HEAD_SECONDS, self._head_late)
@@ -221,6 +240,22 @@ class Line(HttpToolsProtocol):
             self._read_past(len(data))
             return
         self._unset_keepalive_if_required()
+        if self._held:
+            data, self._held = self._held + data, b""
+        if self.trusted:
+            self._parse(data)
+            return
+        for start in range(0, len(data), SLICE):
+            if not self._parse(data[start : start + SLICE]):
+                self._read_past(len(data) - start)
+                return
+            if self._part is _Part.BODY and self._cycles:  # whose body it is the application has to say first
+                self._held = data[start + SLICE :]
+                self.flow.pause_reading()
+                return
+
+    def _parse(self, data: bytes) -> bool:
+        """Take what was sent; whether what comes after it is looked at."""
         self._fed += len(data)
         try:
             self.parser.feed_data(data)
@@ -234,6 +269,16 @@ class Line(HttpToolsProtocol):
             )
         else:
             self._follow()
+        return not self._ending
+
+    def _resumed(self) -> None:
+        if self._held:
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        held, self._held = self._held, b""
+        if held and not self.transport.is_closing():
+            self.data_received(held)
 
     def pause_writing(self) -> None:
         """The caller reads more slowly than is written."""
@@ -316,12 +361,16 @@ class Line(HttpToolsProtocol):
         if self._cycles:
             return
         self._rest()
-        if self._part is _Part.BODY:
-            self._unset_keepalive_if_required()
-            if self.expect_100_continue and not self._body:
-                self.transport.close()  # whoever asks first whether its body is wanted need not send it
-            else:
-                self._watch(LINGER_SECONDS, self._end)
+        if self._part is not _Part.BODY:
+            return
+        self._unset_keepalive_if_required()
+        if self.expect_100_continue and not self._body:
+            self.transport.close()  # whoever asks first whether its body is wanted need not send it
+        elif self.trusted:
+            self._watch(LINGER_SECONDS, self._end)
+        else:
+            self._ending = True
+            self._part_with()
 
     # Bounds
 

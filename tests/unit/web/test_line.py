@@ -47,6 +47,8 @@ class App:
             elif scope["path"] == "/wait":
                 self.waiting += 1
                 await self.go.wait()
+            elif scope["path"] == "/refuse":
+                answer = Response("too large", 413)
             elif scope["path"] == "/large":
                 answer = Response(bytes(64 << 20))
         except HeadwayError:
@@ -232,10 +234,9 @@ def test_nobody_unknown_has_a_body_read(run: Run, monkeypatch: pytest.MonkeyPatc
 
     async def test(rig: Rig) -> None:
         short, endless, silent = [await rig.caller() for _ in range(3)]
-        short.send(b"POST /body HTTP/1.1\r\nContent-Length: 600000\r\n\r\n")
+        short.send(b"POST /body HTTP/1.1\r\nContent-Length: 600000\r\n\r\n" + b"x" * 600_000)
         assert (await short.answer())[0] == 401
-        short.send(b"x" * 600_000 + b"GET / HTTP/1.1\r\n\r\n")
-        assert (await short.answer())[0] == 200
+        assert await short.is_over()
         endless.send(b"POST /body HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
         assert (await endless.answer())[0] == 401
         with pytest.raises(ConnectionError):
@@ -244,6 +245,17 @@ def test_nobody_unknown_has_a_body_read(run: Run, monkeypatch: pytest.MonkeyPatc
         assert (await silent.answer())[0] == 401
         assert await silent.is_over()
         assert rig.app.bodies == []
+
+    run(test)
+
+
+def test_the_rest_of_a_body_that_is_too_large_is_read_past_for_a_known_caller(run: Run) -> None:
+    async def test(rig: Rig) -> None:
+        caller = await rig.caller()
+        caller.send(b"POST /refuse HTTP/1.1\r\n" + KNOWN + b"Content-Length: 600000\r\n\r\n")
+        assert (await caller.answer())[0] == 413
+        caller.send(b"x" * 600_000 + b"GET / HTTP/1.1\r\n\r\n")
+        assert (await caller.answer())[0] == 200
 
     run(test)
 
