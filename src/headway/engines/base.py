@@ -26,6 +26,7 @@ within `launch`, `kill` or `acknowledge`.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -43,6 +44,9 @@ AttemptKey = tuple[JobId, int, int]
 
 RESULT_MAX = 64 << 20
 """Bytes that a result may have where nobody says otherwise."""
+
+OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
+"""Signals that somebody else, a machine that shuts down, or the kernel when memory runs out sends to end a process."""
 
 TAIL_MAX = 8192
 """Bytes of output that come with an ending; the whole output is in its file."""
@@ -203,6 +207,8 @@ class Ending(msgspec.Struct, frozen=True, array_like=True):
         seconds: from start to end, >= 0.
         cpu_seconds: of processor time; 0 where it is not known.
         outputs: where each output was put: its URL, by its path for a command, by the URL it was asked for for a call.
+        outside: SIGNALLED by a signal with which others end a process (`OUTSIDE`), so that it need not be the task's
+            own failure.
     """
 
     outcome: Outcome
@@ -214,6 +220,7 @@ class Ending(msgspec.Struct, frozen=True, array_like=True):
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     outputs: dict[str, str] = {}
+    outside: bool = False
 
 
 class Started(msgspec.Struct, frozen=True):

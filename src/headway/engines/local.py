@@ -520,7 +520,7 @@ class LocalEngine:
                 if not node.up:
                     continue
                 if node.missed >= round(node.lease / pause):
-                    node.give_up()
+                    node.give_up(f"silent for {node.lease:g} s")
                     continue
                 if node.heard and node.spec.lease is not None:
                     heard.append(node.spec.name)

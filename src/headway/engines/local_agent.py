@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import select
 import signal
@@ -29,6 +30,7 @@ from msgspec import Raw
 
 from headway.engines import local_tiers as tiers
 from headway.engines.base import Ending
+from headway.engines.local_checkpoints import LOOK_SECONDS
 from headway.engines.local_frames import (
     VERSION,
     Acknowledge,
@@ -59,11 +61,11 @@ from headway.engines.local_frames import (
     Welcome,
     encode,
     frame,
-    framed,
     to_agent_decoder,
 )
 from headway.engines.local_processes import adopt_orphans, children, kill_trees, memory, send, tree
 from headway.engines.local_run import Channel, Place, Run
+from headway.engines.local_seal import new_seal, size_max, to_slot
 from headway.engines.local_staff import Handlers, Staff
 from headway.engines.local_watch import Watch
 from headway.model.events import Outcome
@@ -72,6 +74,10 @@ from headway.model.tier import Tier
 Key = tuple[int, int, int]
 
 _STRANGERS_MAX = 8
+
+_SAVED_AGAIN_SECONDS = LOOK_SECONDS / 2
+_UNREADABLE_MAX = 8
+_UNREADABLE_DETAIL_MAX = 2000
 
 
 def serve(name: str, folder: str, kept: str, slots: int, orphaned_after: float, listener: int, lock: int) -> NoReturn:
@@ -162,7 +168,7 @@ class _Agent:
             for fd, mask in self.epoll.poll(self.patience()):
                 if handler := self.handlers.get(fd):
                     handler(mask)
-            if self.watch.is_wanted or self.staff.fork_again is not None:
+            if self.watch.is_wanted or self.staff.next_look() < math.inf:
                 self.on_time()
             if time.monotonic() - self.heard > self.orphaned_after:
                 self.stopping = True
@@ -178,10 +184,8 @@ class _Agent:
 
     def patience(self) -> float:
         """Seconds until something has to be done even if nothing happens."""
-        until = [self.heard + self.orphaned_after, self.watch.next_look()]
-        if self.staff.fork_again is not None:
-            until.append(self.staff.fork_again)
-        return max(0.0, min(until) - time.monotonic())
+        until = min(self.heard + self.orphaned_after, self.watch.next_look(), self.staff.next_look())
+        return max(0.0, until - time.monotonic())
 
     def on_signal(self, _: int) -> None:
         """A child has ended, or somebody wants this process to end."""
@@ -386,7 +390,9 @@ class _Agent:
         place.used = True
         place.family = launch.family
         assert place.channel is not None
-        place.channel.send(framed(body))
+        seal = new_seal()
+        place.reader.begin(seal, size_max(launch))
+        place.channel.send(to_slot(seal, body))
         run.body = b""
         run.since = time.monotonic()
         self.watch.begin(run)
@@ -450,7 +456,7 @@ class _Agent:
                 if not tiers.move((place.pid,), Tier.FOREGROUND):
                     place.priority = Tier.FOREGROUND
                 assert place.channel is not None
-                place.channel.send(framed(body))
+                place.channel.send(to_slot(place.reader.seal, body))
                 if not run.launch.function:
                     for pid in tree(place.pid)[1:]:
                         send(pid, signal.SIGTERM)
@@ -470,13 +476,19 @@ class _Agent:
         """A run has its inputs, and only now its time counts; or what became of its checkpoints."""
         match said:
             case Fetched():
-                run.started = True
-                self.watch.fetched(run)
-                self.outbox.append(frame(MemberStarted(*run.key, run.launch.rank)))
+                if run.launch.fetches and not run.started:
+                    run.started = True
+                    self.watch.fetched(run)
+                    self.outbox.append(frame(MemberStarted(*run.key, run.launch.rank)))
             case Saved():
-                self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
+                now = time.monotonic()
+                if run.asked or now - run.told > _SAVED_AGAIN_SECONDS:
+                    run.told = now
+                    self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
             case Unreadable():
-                self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail)))
+                run.unreadable += 1
+                if run.unreadable <= _UNREADABLE_MAX:
+                    self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail[:_UNREADABLE_DETAIL_MAX])))
 
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
         """End a run, whatever it is doing; its end is told when its process is buried."""
@@ -517,7 +529,7 @@ class _Agent:
             self.kill(run, outcome, detail)
         for run in self.watch.saved(now):
             self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
-        self.staff.try_again(now)
+        self.staff.look(now)
 
     def clear(self) -> None:
         """Kill whatever runs on slots that are no more, or waits for one of them."""

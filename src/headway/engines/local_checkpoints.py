@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import Final
 
 from headway.checkpoints import take_over
-from headway.engines.local_frames import Launch, Saved, Unreadable, frame
+from headway.engines.local_frames import Launch, Saved, Unreadable
+from headway.engines.local_seal import sealed
 
 LOOK_SECONDS: Final = 1.0
 """How often it is told at most that an attempt has saved, and looked whether a command has."""
@@ -74,10 +75,12 @@ class Teller:
 
     Attributes:
         ahead: what the agent has sent and nobody has seen to. While something runs it is the wish that it should end.
+        seal: of the launch that runs.
     """
 
     def __init__(self, channel: socket.socket) -> None:
         self.ahead: deque[bytes] = deque()
+        self.seal = b""
         self._channel = channel
         self.begin()
 
@@ -99,9 +102,9 @@ class Teller:
         now, asked = time.monotonic(), self.asked()
         if asked or now - self._told >= LOOK_SECONDS:
             self._told = now
-            self._channel.sendall(frame(Saved()))
+            self._channel.sendall(sealed(self.seal, Saved()))
         return asked
 
     def unreadable(self, detail: str) -> None:
         """A checkpoint is not used."""
-        self._channel.sendall(frame(Unreadable(detail)))
+        self._channel.sendall(sealed(self.seal, Unreadable(detail)))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import resource
@@ -36,12 +37,15 @@ from headway.engines.local_frames import (
     Splitter,
     Stop,
     Taken,
+    ToDriver,
     Welcome,
     frame,
     to_driver_decoder,
 )
 from headway.engines.local_processes import MARK, kill_trees, marked
 from headway.model.node import NodeSpec
+
+log = logging.getLogger(__name__)
 
 _ATTACH_SECONDS = 30.0
 _BURIAL_SECONDS = 5.0
@@ -139,7 +143,7 @@ class LocalNode:
         self._outbox: list[bytes] = []
         self._acknowledged: list[AttemptKey] = []
         self._flushing = False
-        self._silent = False
+        self._why = ""
 
     async def attach(self) -> Welcome:
         """Find the node's agent, or start one, and be its driver; one of another size is resized.
@@ -239,7 +243,7 @@ class LocalNode:
         self.functions = Shelf()
         self._outbox.clear()
         self._acknowledged.clear()
-        self._silent = False
+        self._why = ""
         self.lost.clear()
         self.up = True
         if welcome.slots != self.spec.slots:
@@ -257,11 +261,11 @@ class LocalNode:
             self.up = False
             self._kill_agent()
             self.lost.set()
-            self.owner.on_lost(self, f"silent for {self.lease:g} s" if self._silent else "its process died")
+            self.owner.on_lost(self, self._why or "its process died")
 
-    def give_up(self) -> None:
-        """It is silent: end it, for what it runs is counted as lost."""
-        self._silent = True
+    def give_up(self, why: str) -> None:
+        """It is silent, or not to be understood: end it, for what it runs is counted as lost."""
+        self._why = why
         self._kill_agent()
         if self.line:
             self.line.transport.abort()
@@ -356,30 +360,40 @@ class _Line(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._splitter.feed(data):
+                self._take(self._decode(body))
+        except Exception as error:  # whatever an agent sends costs its node at most
+            log.exception("node %s: its agent sent what cannot be taken in", self._node.spec.name)
+            self.transport.abort()
+            if self._node.line is self:
+                self._node.give_up(f"its agent sent what cannot be taken in: {type(error).__name__}: {error}")
+
+    def _take(self, message: ToDriver) -> None:
+        """See to what the agent says."""
         node = self._node
-        for body in self._splitter.feed(data):
-            match self._decode(body):
-                case MemberEnded() as message:
-                    self._owner.on_ended(node, message)
-                case MemberStarted() as message:
-                    self._owner.on_started(node, message)
-                case MemberSaved() as message:
-                    self._owner.on_saved(node, message)
-                case MemberUnreadable() as message:
-                    self._owner.on_unreadable(message)
-                case MembersRefused() as message:
-                    self._owner.on_refused(node, message)
-                case Limited() as message:
-                    self._owner.on_limited(node, message)
-                case Ready() as message:
-                    self._owner.on_ready(node, message)
-                case Pong():
-                    node.missed = 0
-                    node.heard = True
-                case Welcome() as message:
-                    self.welcome.set_result(message)
-                case Taken():
-                    self.welcome.set_exception(NameTaken(node.spec.name, "a process that has another driver"))
+        match message:
+            case MemberEnded() as message:
+                self._owner.on_ended(node, message)
+            case MemberStarted() as message:
+                self._owner.on_started(node, message)
+            case MemberSaved() as message:
+                self._owner.on_saved(node, message)
+            case MemberUnreadable() as message:
+                self._owner.on_unreadable(message)
+            case MembersRefused() as message:
+                self._owner.on_refused(node, message)
+            case Limited() as message:
+                self._owner.on_limited(node, message)
+            case Ready() as message:
+                self._owner.on_ready(node, message)
+            case Pong():
+                node.missed = 0
+                node.heard = True
+            case Welcome() as message:
+                self.welcome.set_result(message)
+            case Taken():
+                self.welcome.set_exception(NameTaken(node.spec.name, "a process that has another driver"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.welcome.done():

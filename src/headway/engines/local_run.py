@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import time
 
 from headway.engines.local_frames import Launch, Shelf, Splitter
+from headway.engines.local_seal import Reader
 from headway.model.events import Outcome
 from headway.model.tier import Tier
 
@@ -36,19 +38,23 @@ class Channel:
         self._splitter = Splitter()
         epoll.register(connected, select.EPOLLIN)
 
-    def receive(self) -> list[bytes]:
-        """Bodies of frames that have arrived."""
+    def read(self) -> bytes:
+        """Bytes that have arrived."""
         self.drained = False
         try:
             chunk = self.socket.recv(_CHUNK)
         except BlockingIOError:
             self.drained = True
-            return []
+            return b""
         except OSError:
             chunk = b""
         if not chunk:
             self.closed = True
-        return self._splitter.feed(chunk)
+        return chunk
+
+    def receive(self) -> list[bytes]:
+        """Bodies of frames that have arrived."""
+        return self._splitter.feed(self.read())
 
     def send(self, sent: bytes) -> None:
         """Send, now or later. If nobody is there to receive, that is seen by who reads."""
@@ -95,11 +101,12 @@ class Place:
         used: its process has run something.
         family: of the calls that its process has run; None: it has run none, and is as it was forked.
         functions: what its process holds.
+        reader: of what its process sends.
     """
 
     __slots__ = (
-        *("channel", "dying", "family", "functions", "number", "pid", "priority", "processors", "run", "stem", "tier"),
-        "used",
+        *("channel", "dying", "family", "functions", "number", "pid", "priority", "processors", "reader", "run"),
+        *("stem", "tier", "used"),
     )
 
     def __init__(self, number: int, tier: Tier, stem: str) -> None:
@@ -124,6 +131,7 @@ class Place:
         self.priority = Tier.FOREGROUND
         self.processors: tuple[int, ...] = ()
         self.functions: Shelf[bool] = Shelf()
+        self.reader = Reader()
 
 
 class Run:
@@ -139,13 +147,15 @@ class Run:
         started: it runs, and does not fetch its inputs any more.
         asked: it has been told to save and end.
         saved: when a command changed its checkpoint last, in nanoseconds of the clock of files.
+        told: when its process last said that it had saved, an instant of `time.monotonic`; `unreadable`: how many
+            checkpoints it could not read. A process says neither more often than can be of use to anybody.
         until: when its time is over; None: never.
         verdict: why it is being killed.
     """
 
     __slots__ = (
-        *("asked", "body", "key", "launch", "pickled", "places", "ready", "saved", "since", "started", "tier", "until"),
-        "verdict",
+        *("asked", "body", "key", "launch", "pickled", "places", "ready", "saved", "since", "started", "tier", "told"),
+        *("unreadable", "until", "verdict"),
     )
 
     def __init__(self, launch: Launch, body: bytes, pickled: bytes | None) -> None:
@@ -160,5 +170,7 @@ class Run:
         self.started = False
         self.asked = False
         self.saved = time.time_ns() - _TICK_NS
+        self.told = -math.inf
+        self.unreadable = 0
         self.until: float | None = None
         self.verdict: tuple[Outcome, str] | None = None

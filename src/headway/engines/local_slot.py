@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import os
 import pickle
+import resource
 import signal
 import socket
 import subprocess
@@ -28,7 +30,7 @@ from msgspec import Raw
 from headway import checkpoints
 from headway.engines import local_checkpoints
 from headway.engines import local_output as output
-from headway.engines.base import Ending, Output
+from headway.engines.base import OUTSIDE, Ending, Output
 from headway.engines.local_frames import (
     CallFrame,
     CommandFrame,
@@ -41,9 +43,9 @@ from headway.engines.local_frames import (
     decode_command,
     decode_to_slot,
     encode,
-    frame,
 )
 from headway.engines.local_processes import adopt_orphans, die_with_parent, flush_c_streams
+from headway.engines.local_seal import opened, sealed
 from headway.files import FileTrouble, answering
 from headway.model.events import Outcome
 
@@ -54,6 +56,8 @@ DETAIL_MAX = 1 << 16
 """Characters of a traceback that are sent; of a longer one the middle is left out."""
 
 _CHUNK = 1 << 16
+_FILES_USUAL = 1024
+_FROM_THE_END = 24
 _NO_FILES = contextlib.nullcontext()
 _NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
 LEFT = "told to save and end, to go on elsewhere"
@@ -79,15 +83,27 @@ def serve(channel: socket.socket, agent: int, stem: str, kept: str, node: str) -
     _prefer_for_the_oom_killer()
     if os.path.exists(scratch(stem)):
         _remove(scratch(stem))
+    channel = _out_of_the_way(channel)
     slot = _Slot(channel, stem, kept, node)
     splitter = Splitter()
     while chunk := channel.recv(_CHUNK):
         slot.teller.ahead.extend(splitter.feed(chunk))
         while slot.teller.ahead:
-            said = decode_to_slot(slot.teller.ahead.popleft())
+            seal, body = opened(slot.teller.ahead.popleft())
+            said = decode_to_slot(body)
             if isinstance(said, Launch):  # else somebody was to end who has
+                slot.teller.seal = seal
                 slot.run(said)
     os._exit(0)
+
+
+def _out_of_the_way(channel: socket.socket) -> socket.socket:
+    """The channel under a number that tasks which count descriptors from 3 on do not come to."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = _FILES_USUAL if most == resource.RLIM_INFINITY else min(most, _FILES_USUAL)
+    moved = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, max(3, most - _FROM_THE_END))
+    channel.close()
+    return socket.socket(fileno=moved)
 
 
 def scratch(stem: str) -> str:
@@ -174,7 +190,8 @@ class _Slot:
             ending = Ending(Outcome.REFUSED, detail=str(trouble))
         if files:
             files.remove()
-        self.channel.sendall(frame(Done(self.spent or self.has_children(), Raw(encode(ending)))))
+        done = Done(self.spent or self.has_children(), Raw(encode(ending)))
+        self.channel.sendall(sealed(self.teller.seal, done))
 
     def files(self, launch: Launch) -> AttemptFiles:
         """The files that a member names."""
@@ -185,7 +202,7 @@ class _Slot:
     def begin(self, launch: Launch) -> None:
         """Its inputs are here: now it runs."""
         if launch.fetches:
-            self.channel.sendall(frame(Fetched()))
+            self.channel.sendall(sealed(self.teller.seal, Fetched()))
 
     def has_children(self) -> bool:
         """Whether processes are left of what ran; those that ended are buried."""
@@ -332,15 +349,16 @@ class _Slot:
         )
         ending = Ending(
             Outcome.SUCCEEDED if code == 0 else Outcome.EXITED if code > 0 else Outcome.SIGNALLED,
-            detail=ended_with(code),
+            detail=died_of(code),
             exit_code=code,
             stdout=stdout,
             stderr=stderr,
             seconds=time.perf_counter() - wall,
             cpu_seconds=usage.ru_utime + usage.ru_stime,
+            outside=-code in OUTSIDE,
         )
         if left:  # by itself or not, what it has done is what its folder has
-            return msgspec.structs.replace(ending, outcome=Outcome.KILLED, detail=LEFT, exit_code=None)
+            return msgspec.structs.replace(ending, outcome=Outcome.KILLED, detail=LEFT, exit_code=None, outside=False)
         return _put(files, ending) if files else ending
 
 
@@ -372,6 +390,12 @@ def ended_with(code: int) -> str:
         return f"signal {-code} ({signal.Signals(-code).name})"
     except ValueError:
         return f"signal {-code}"
+
+
+def died_of(code: int) -> str:
+    """How a process ended that nobody here ended, for people."""
+    by = ": sent by somebody else, by itself, or by the kernel when memory ran out" if code == -signal.SIGKILL else ""
+    return ended_with(code) + by
 
 
 def _loaded(function: _Function, call: CallFrame, files: AttemptFiles | None) -> tuple[Any, Any, Any] | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -13,16 +14,16 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn, Protocol
 
-import msgspec
 from msgspec import Raw
 
 from headway.engines import local_output as output
 from headway.engines import local_slot
 from headway.engines import local_tiers as tiers
-from headway.engines.base import Ending
-from headway.engines.local_frames import Done, Fetched, Saved, Unreadable, decode_command, decode_from_slot, encode
+from headway.engines.base import OUTSIDE, Ending
+from headway.engines.local_frames import Done, Fetched, Saved, Unreadable, decode_command, encode
 from headway.engines.local_processes import children, kill_trees
 from headway.engines.local_run import Channel, Place, Run
+from headway.engines.local_seal import CLOSED, FOREIGN, Forged, flaw, read
 from headway.model.events import Outcome
 from headway.model.tier import Tier
 
@@ -30,6 +31,9 @@ Handlers = dict[int, Callable[[int], None]]
 """What is called when a descriptor is ready, with what it is ready for."""
 
 _FORK_AGAIN_SECONDS: Final = 1.0
+
+_DEAF_SECONDS: Final = 1.0
+"""How long a process may outlive its end of the channel: it is dying, unless it has closed that end."""
 
 
 class Owner(Protocol):
@@ -84,6 +88,7 @@ class Staff:
         self._kept = kept
         self._pid = os.getpid()
         self._by_pid: dict[int, Place] = {}
+        self._deaf: dict[int, float] = {}
 
     def resize(self, count: int) -> None:
         """Have so many slots; those beyond as long as something runs there or waits for them."""
@@ -157,28 +162,57 @@ class Staff:
         """A slot's process says that it is done. If it is dead instead, a signal says so."""
         if mask & select.EPOLLOUT:
             channel.resume()
-        for body in channel.receive():
-            run = place.run
-            if run is None or run.since is None:
-                continue
-            try:
-                said = decode_from_slot(body)
-            except msgspec.DecodeError:
-                self._owner.kill(run, Outcome.EXITED, "wrote to a file descriptor that was not its own")
-                continue
-            if not isinstance(said, Done):
-                self._owner.on_said(run, said)
-                continue
+        try:
+            for is_now, body in place.reader.feed(channel.read()):
+                self._hear(place, is_now, body)
+            if place.reader.broken:
+                raise Forged(FOREIGN)
+        except Forged as forged:
+            self._hang_up(channel)
+            self._end(place, str(forged))
+        if channel.closed and self._hang_up(channel) and place.pid:
+            self._deaf[place.pid] = time.monotonic() + _DEAF_SECONDS
+
+    def _hear(self, place: Place, is_now: bool, body: bytes) -> None:
+        """See to what a slot's process says; `is_now`: of what it was given last.
+
+        Raises:
+            Forged: nothing but our code says that, and not in that way.
+        """
+        said, ending = read(body)
+        run = self._run_in(place)
+        if run is None or not is_now:
+            if ending is not None:  # it has been said to have ended before: what runs in that process nobody knows
+                self.replace(place)
+        elif not isinstance(said, Done):
+            self._owner.on_said(run, said)
+        else:
+            assert ending is not None
+            if wrong := flaw(ending, run.launch, self._kept, asked=run.asked):
+                raise Forged(f"{FOREIGN}: an ending whose {wrong}")
             if said.spent:
                 self.replace(place)
             self._owner.finish(run, said.ending)
-        if channel.closed:
-            self._hang_up(channel)
 
-    def _hang_up(self, channel: Channel) -> None:
-        """Listen no more to a slot's process that has closed its side, or is dead."""
-        if self._handlers.pop(channel.socket.fileno(), None):
-            channel.close()
+    def _run_in(self, place: Place) -> Run | None:
+        """What the process of a place was given."""
+        run = place.run
+        return run if run is not None and run.since is not None and run.places[0] is place else None
+
+    def _end(self, place: Place, detail: str) -> None:
+        """End a process that does not keep to what was agreed, and what it runs."""
+        run = self._run_in(place)
+        if run is not None:
+            self._owner.kill(run, Outcome.EXITED, detail)
+        if not place.dying:
+            self.replace(place)
+
+    def _hang_up(self, channel: Channel) -> bool:
+        """Listen no more to a slot's process that has closed its side, or is dead; whether that was not so before."""
+        if self._handlers.pop(channel.socket.fileno(), None) is None:
+            return False
+        channel.close()
+        return True
 
     def replace(self, place: Place) -> None:
         """Kill a slot's process with all that is below it; a new one follows when it is buried."""
@@ -206,13 +240,22 @@ class Staff:
                 break
             if pid == 0:
                 break
+            self._deaf.pop(pid, None)
             if place := self._by_pid.pop(pid, None):
                 self._bury(place, status)
         if strays := [pid for pid in children(self._pid) if pid not in self._by_pid]:
             kill_trees(strays)
 
-    def try_again(self, now: float) -> None:
-        """Fork what could not be forked before, if it is time to."""
+    def next_look(self) -> float:
+        """When something has to be seen to even if nothing happens, an instant of `time.monotonic`."""
+        again = math.inf if self.fork_again is None else self.fork_again
+        return min(again, *self._deaf.values()) if self._deaf else again
+
+    def look(self, now: float) -> None:
+        """End processes that live on without their channel, and fork what could not be forked before."""
+        for pid in [pid for pid, until in self._deaf.items() if until <= now]:
+            del self._deaf[pid]
+            self._end(self._by_pid[pid], CLOSED)
         if self.fork_again is not None and self.fork_again <= now:
             self.fork_again = None
             for places in self.slots:
@@ -224,11 +267,14 @@ class Staff:
         assert channel is not None
         channel.drained = False
         while not (channel.closed or channel.drained):  # it may have been done just before
-            for body in channel.receive():
-                if place.run is not None and place.run.since is not None:
-                    with contextlib.suppress(msgspec.DecodeError):  # the run wrote that; its process's end counts
-                        if isinstance(said := decode_from_slot(body), Done):
-                            self._owner.finish(place.run, said.ending)
+            for is_now, body in place.reader.feed(channel.read()):
+                run = self._run_in(place)
+                with contextlib.suppress(Forged):  # the run wrote that; its process's end counts
+                    said, ending = read(body)
+                    if run is None or not is_now or not isinstance(said, Done) or ending is None:
+                        continue
+                    if not flaw(ending, run.launch, self._kept, asked=run.asked):
+                        self._owner.finish(run, said.ending)
         self._hang_up(channel)
         well = place.used or place.dying
         place.renew(0, None)
@@ -256,10 +302,9 @@ def _ending(run: Run, since: float, code: int, kept: str) -> Ending:
     if run.verdict:
         outcome, detail = run.verdict
     elif code < 0:
-        outcome, detail, exit_code = Outcome.SIGNALLED, local_slot.ended_with(code), code
-        if code == -signal.SIGKILL:
-            detail += ": sent by somebody else, or by the kernel when memory ran out"
+        outcome, detail, exit_code = Outcome.SIGNALLED, local_slot.died_of(code), code
     else:
         outcome, exit_code = Outcome.EXITED, code
         detail = f"exit status {code}, before it returned"
-    return Ending(outcome, None, detail, exit_code, stdout, stderr, seconds=time.monotonic() - since)
+    outside = exit_code is not None and -exit_code in OUTSIDE
+    return Ending(outcome, None, detail, exit_code, stdout, stderr, time.monotonic() - since, outside=outside)

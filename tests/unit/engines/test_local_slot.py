@@ -16,13 +16,12 @@ from headway.engines.local_frames import (
     CommandFrame,
     Done,
     Launch,
-    Splitter,
     Suspend,
     decode_ending,
     decode_from_slot,
     encode,
-    frame,
 )
+from headway.engines.local_seal import Reader, new_seal, size_max, to_slot
 from headway.model.events import Outcome
 
 
@@ -44,7 +43,8 @@ def test_a_program_that_ends_just_as_it_is_asked_to_has_left(
     ours, theirs = socket.socketpair()
     with ours:
         ours.settimeout(30)
-        ours.sendall(frame(launch) + frame(Suspend(1, 0, 1, 10.0)))
+        seal = new_seal()
+        ours.sendall(to_slot(seal, encode(launch)) + to_slot(seal, encode(Suspend(1, 0, 1, 10.0))))
         parent = os.getpid()
         slot = os.fork()
         if slot == 0:
@@ -54,11 +54,12 @@ def test_a_program_that_ends_just_as_it_is_asked_to_has_left(
             finally:
                 os._exit(70)
         theirs.close()
-        splitter, said = Splitter(), list[Any]()
+        reader, said = Reader(), list[Any]()
+        reader.begin(seal, size_max(launch))
         while not said:
             chunk = ours.recv(10_000)
             assert chunk, "the slot's process went on"
-            said = [decode_from_slot(body) for body in splitter.feed(chunk)]
+            said = [decode_from_slot(body) for _, body in reader.feed(chunk)]
     os.waitpid(slot, 0)
     (done,) = said
     assert isinstance(done, Done)

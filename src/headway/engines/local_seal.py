@@ -1,0 +1,181 @@
+"""What a slot's process says of a run is sealed, and seen through before anybody else reads it.
+
+The descriptor through which that process speaks with its agent is there for a task to find: it may write into it, by
+accident or not, what looks like the end of its run, or like no end at all. So each launch comes with a seal, a few
+random bytes, and a frame from the slot begins with the seal of the launch it speaks of. What begins otherwise, says
+that it is longer than any frame may be, or cannot be read as what it should be, ends that run alone. An ending is
+decoded and checked by the agent: what is passed on to the driver is what the driver can read, and names no files but
+the run's own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, Final
+
+import msgspec
+
+from headway.engines import local_output as output
+from headway.engines.base import TAIL_MAX, Ending, Output
+from headway.engines.local_frames import (
+    Done,
+    Fetched,
+    Launch,
+    Saved,
+    Unreadable,
+    decode_ending,
+    decode_from_slot,
+    encode,
+    framed,
+)
+from headway.model.events import Outcome
+
+SEAL_SIZE: Final = 8
+"""Bytes."""
+
+FOREIGN: Final = "wrote to a file descriptor that was not its own"
+CLOSED: Final = "closed a file descriptor that was not its own"
+
+_HEAD: Final = SEAL_SIZE + 4
+_SLACK: Final = 4 << 20
+"""Bytes of a frame that are not its result: texts, paths, URLs, the last part of the output."""
+
+_DETAIL_MAX: Final = 1 << 20
+_CODES: Final = range(-64, 256)
+
+_OF_A_SLOT: Final = frozenset(Outcome) - {Outcome.LOST, Outcome.OUT_OF_TIME}
+"""What a slot's process may say that became of its run; the rest is for others to say."""
+
+
+class _Limits(msgspec.Struct, frozen=True, array_like=True):
+    """A `CallFrame` as far as it limits what may come back; the arguments are not unpacked for that."""
+
+    arguments: msgspec.Raw
+    result_max: int
+
+
+_limits = msgspec.msgpack.Decoder(_Limits).decode
+
+
+def new_seal() -> bytes:
+    """The seal of a launch."""
+    return os.urandom(SEAL_SIZE)
+
+
+def to_slot(seal: bytes, body: bytes) -> bytes:
+    """What an agent sends to a slot's process: a body, with the seal to answer under before it."""
+    return framed(seal + body)
+
+
+def opened(received: bytes) -> tuple[bytes, bytes]:
+    """Seal and body of what was sent by `to_slot`."""
+    return received[:SEAL_SIZE], received[SEAL_SIZE:]
+
+
+def sealed(seal: bytes, message: Any) -> bytes:
+    """A message of a slot's process as it is sent."""
+    return seal + framed(encode(message))
+
+
+def size_max(launch: Launch) -> int:
+    """Bytes that a frame about this run may have."""
+    return _SLACK + (_limits(launch.work).result_max if launch.function else 0)
+
+
+class Reader:
+    """Cuts what a slot's process sends into bodies, as long as it is sealed.
+
+    Attributes:
+        seal: of the launch that its process has; empty: none yet.
+        last: of the launch before. What was left running by then may still speak, which is no forgery.
+        size_max: bytes that a frame may have.
+        broken: something else came. What follows is not read.
+    """
+
+    __slots__ = ("_rest", "broken", "last", "seal", "size_max")
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self.seal = self.last = b""
+        self.size_max = _SLACK
+        self.broken = False
+
+    def begin(self, seal: bytes, size_max: int) -> None:
+        """From now on the process has this launch."""
+        self.last, self.seal, self.size_max = self.seal, seal, size_max
+
+    def feed(self, chunk: bytes) -> list[tuple[bool, bytes]]:
+        """The bodies that are complete now, in order, and whether each speaks of the launch that the process has."""
+        rest, bodies = self._rest, list[tuple[bool, bytes]]()
+        if self.broken:
+            return []
+        rest += chunk
+        at = 0
+        while True:
+            seal = bytes(rest[at : at + SEAL_SIZE])
+            if seal and not any(known and known.startswith(seal) for known in (self.seal, self.last)):
+                self.broken = True
+                break
+            if len(rest) - at < _HEAD:
+                break
+            size = int.from_bytes(rest[at + SEAL_SIZE : at + _HEAD], "little")
+            if size > self.size_max:
+                self.broken = True
+                break
+            if len(rest) - at - _HEAD < size:
+                break
+            with memoryview(rest) as view:
+                bodies.append((seal == self.seal, bytes(view[at + _HEAD : at + _HEAD + size])))
+            at += _HEAD + size
+        del rest[:at]
+        if self.broken:
+            rest.clear()
+        return bodies
+
+
+class Forged(Exception):
+    """A frame is not what a slot's process says; the text says what it is."""
+
+
+def read(body: bytes) -> tuple[Fetched | Done | Saved | Unreadable, Ending | None]:
+    """What a slot's process says, and the ending in it.
+
+    Raises:
+        Forged: it cannot be read.
+    """
+    try:
+        said = decode_from_slot(body)
+        return said, decode_ending(said.ending) if isinstance(said, Done) else None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Forged(FOREIGN) from error
+
+
+def flaw(ending: Ending, launch: Launch, kept: str, *, asked: bool) -> str | None:
+    """What of an ending cannot be true of this run, as `field is value`; None: nothing.
+
+    Args:
+        kept: folder of the output of attempts.
+        asked: whether it was told to save and end.
+    """
+    if ending.outcome not in _OF_A_SLOT or (ending.outcome is Outcome.KILLED and not asked):
+        return f"outcome is {ending.outcome.value!r}"
+    if ending.outside and ending.outcome is not Outcome.SIGNALLED:
+        return "outside is true"
+    for name, seconds in (("seconds", ending.seconds), ("cpu_seconds", ending.cpu_seconds)):
+        if not (math.isfinite(seconds) and seconds >= 0):
+            return f"{name} is {seconds}"
+    if ending.exit_code is not None and ending.exit_code not in _CODES:
+        return "exit_code is out of range"
+    if len(ending.detail) > _DETAIL_MAX:
+        return f"detail has {len(ending.detail)} characters"
+    if ending.result is not None and len(ending.result) > (_limits(launch.work).result_max if launch.function else 0):
+        return f"result has {len(ending.result)} bytes"
+    for stream, suffix in zip((ending.stdout, ending.stderr), output.SUFFIXES, strict=True):
+        if stream is not None and not _is_its_own(stream, output.kept_path(kept, launch, suffix)):
+            return f"std{suffix} is not its own"
+    return None
+
+
+def _is_its_own(stream: Output, path: str) -> bool:
+    return stream.path in ("", path) and stream.size >= 0 and len(stream.tail) <= TAIL_MAX

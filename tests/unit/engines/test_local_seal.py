@@ -1,0 +1,162 @@
+"""What a slot's process says: only what is sealed and true of its run is passed on, whatever else arrives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from headway.engines.base import TAIL_MAX, Ending, Output
+from headway.engines.local_frames import CallFrame, CommandFrame, Done, Fetched, Launch, Saved, encode
+from headway.engines.local_seal import Forged, Reader, flaw, new_seal, opened, read, sealed, size_max, to_slot
+from headway.model.events import Outcome
+
+CALL = Launch(7, 3, 2, 0, 1, (0,), None, None, "f", None, Raw(encode(CallFrame(b"", 1000))))
+COMMAND = Launch(7, 3, 2, 0, 1, (0,), None, None, "", None, Raw(encode(CommandFrame(("true",), "", {}, "", "", ""))))
+KEPT = "/kept"
+
+
+def reader_of(seal: bytes) -> Reader:
+    reader = Reader()
+    reader.begin(seal, size_max(CALL))
+    return reader
+
+
+@given(
+    st.lists(st.sampled_from([Fetched(), Saved(), Done(False, Raw(encode(Ending(Outcome.SUCCEEDED, b"x" * 50))))])),
+    st.lists(st.integers(1, 20)),
+)
+def test_what_was_sealed_comes_whole_however_it_is_cut(messages: list[Any], cuts: list[int]) -> None:
+    seal = new_seal()
+    sent, reader, arrived = b"".join(sealed(seal, message) for message in messages), reader_of(seal), list[Any]()
+    for cut in [*cuts, len(sent)]:
+        arrived += reader.feed(sent[:cut])
+        sent = sent[cut:]
+    assert arrived == [(True, encode(message)) for message in messages]
+    assert not reader.broken
+
+
+@given(st.binary(min_size=1, max_size=60), st.integers(1, 20))
+def test_what_is_not_sealed_is_noticed_at_once_and_nothing_after_it_is_read(written: bytes, cut: int) -> None:
+    reader, seal = reader_of(b"\0sealed\0"), b"\0sealed\0"
+    if not written.startswith(b"\1"):
+        written = b"\1" + written
+    sent = sealed(seal, Saved()) + written
+    assert [body for at in range(0, len(sent), cut) for _, body in reader.feed(sent[at : at + cut])] == [
+        encode(Saved())
+    ]
+    assert reader.broken
+    assert reader.feed(sealed(seal, Saved())) == []
+
+
+def test_bytes_before_an_end_do_not_swallow_it() -> None:
+    seal = new_seal()
+    reader = reader_of(seal)
+    assert reader.feed(bytes([seal[0] ^ 1])) == []
+    assert reader.broken  # three more bytes need not come
+
+
+def test_a_frame_longer_than_any_may_be_is_not_waited_for() -> None:
+    seal = new_seal()
+    longest, longer = ((size_max(CALL) + more).to_bytes(4, "little") for more in (0, 1))
+    reader = reader_of(seal)
+    assert reader.feed(seal + longest) == []
+    assert not reader.broken
+    reader = reader_of(seal)
+    assert reader.feed(seal + longer) == []
+    assert reader.broken
+
+
+def test_what_is_said_of_the_launch_before_is_told_apart() -> None:
+    before, now = new_seal(), new_seal()
+    reader = reader_of(before)
+    reader.begin(now, size_max(CALL))
+    assert reader.feed(sealed(before, Saved()) + sealed(now, Saved())) == [
+        (False, encode(Saved())),
+        (True, encode(Saved())),
+    ]
+    reader.begin(new_seal(), size_max(CALL))
+    reader.feed(sealed(before, Saved()))
+    assert reader.broken
+
+
+def test_a_process_that_was_given_nothing_has_nothing_to_say() -> None:
+    reader = Reader()
+    reader.feed(b"\0")
+    assert reader.broken
+
+
+def test_the_seal_goes_with_the_launch() -> None:
+    seal, body = new_seal(), encode(CALL)
+    assert opened(to_slot(seal, body)[4:]) == (seal, body)
+
+
+@given(st.binary(max_size=200) | st.recursive(st.none() | st.integers(0, 30), st.lists).map(msgspec.msgpack.encode))
+def test_whatever_a_frame_holds_it_is_read_or_said_to_be_forged(body: bytes) -> None:
+    try:
+        said, ending = read(body)
+    except Forged:
+        return
+    assert (ending is None) != isinstance(said, Done)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        encode(Done(False, Raw(b"\xc1"))),
+        encode(Done(False, Raw(encode(["no outcome"])))),
+        encode(Done(False, Raw(b"\x91" * 100_000))),
+        encode(Done(False, Raw(encode(["succeeded", None, 3])))),
+        encode([22, False, ["succeeded", None, ""]])[:-1] + b"\xa1\xff",  # text that is no UTF-8
+    ],
+)
+def test_an_ending_that_cannot_be_read_is_forged(body: bytes) -> None:
+    with pytest.raises(Forged, match="not its own"):
+        read(body)
+
+
+def test_an_ending_is_of_its_own_run() -> None:
+    own = Output("/kept/7/3.2.out", 5, b"hello")
+    for true in (
+        Ending(Outcome.SUCCEEDED, b"x" * 1000, stdout=own, stderr=Output("", 5, b"hello"), seconds=3.5),
+        Ending(Outcome.EXITED, exit_code=255),
+        Ending(Outcome.SIGNALLED, exit_code=-9, outside=True),
+    ):
+        assert flaw(true, CALL, KEPT, asked=False) is None
+    assert flaw(Ending(Outcome.KILLED), CALL, KEPT, asked=True) is None
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (Ending(Outcome.KILLED), "outcome is 'killed'"),
+        (Ending(Outcome.LOST), "outcome is 'lost'"),
+        (Ending(Outcome.OUT_OF_TIME), "outcome is 'out of time'"),
+        (Ending(Outcome.SUCCEEDED, outside=True), "outside is true"),
+        (Ending(Outcome.SUCCEEDED, b"x" * 1001), "result has 1001 bytes"),
+        (Ending(Outcome.RAISED, detail="x" * 2_000_000), "detail has 2000000 characters"),
+        (Ending(Outcome.SUCCEEDED, seconds=float("nan")), "seconds is nan"),
+        (Ending(Outcome.SUCCEEDED, seconds=-1.0), "seconds is -1.0"),
+        (Ending(Outcome.SUCCEEDED, cpu_seconds=float("inf")), "cpu_seconds is inf"),
+        (Ending(Outcome.EXITED, exit_code=2**40), "exit_code is out of range"),
+        (Ending(Outcome.SUCCEEDED, stdout=Output("/etc/passwd", 1, b"")), "stdout is not its own"),
+        (Ending(Outcome.SUCCEEDED, stderr=Output("/kept/7/3.2.out", 1, b"")), "stderr is not its own"),
+        (Ending(Outcome.SUCCEEDED, stdout=Output("/kept/7/3.1.out", 1, b"")), "stdout is not its own"),
+        (Ending(Outcome.SUCCEEDED, stdout=Output("", -1, b"")), "stdout is not its own"),
+        (Ending(Outcome.SUCCEEDED, stdout=Output("", 1, b"x" * (TAIL_MAX + 1))), "stdout is not its own"),
+    ],
+)
+def test_what_cannot_be_true_of_a_run_is_named(ending: Ending, said: str) -> None:
+    assert flaw(ending, CALL, KEPT, asked=False) == said
+
+
+def test_a_command_has_no_result() -> None:
+    assert flaw(Ending(Outcome.SUCCEEDED, b"x"), COMMAND, KEPT, asked=False) == "result has 1 bytes"
+    assert flaw(Ending(Outcome.SUCCEEDED), COMMAND, str(Path(KEPT)), asked=False) is None
