@@ -237,7 +237,7 @@ async def test_a_task_that_writes_to_every_file_it_finds_open_harms_only_itself(
         import os
         import time
 
-        for number in range(3, 64):
+        for number in (number for number in map(int, os.listdir("/proc/self/fd")) if number > 2):
             with contextlib.suppress(OSError):
                 os.write(number, b"\1\0\0\0\xc1")
         if then_dies:
