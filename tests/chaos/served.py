@@ -1,0 +1,157 @@
+"""A real server that is attacked: started, found out about, killed, started again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import RLock
+from urllib.parse import urlsplit
+
+import psutil
+
+HERE = Path(__file__).resolve().parent
+START_SECONDS = 120.0
+"""A server that has not said where it is after so long does not start."""
+
+CLUSTER = """\
+[[node]]
+name = "n"
+slots = 2
+count = 3
+"""
+
+
+class Served:
+    """The server of one data directory, with three nodes of two slots.
+
+    Attributes:
+        data: the data directory.
+        starts: how often it was started; `ended` how often it ended without having been told to.
+    """
+
+    def __init__(self, folder: Path, data: Path, words: list[str]) -> None:
+        self.data = data
+        self.starts = self.ended = 0
+        self.log = folder / "server.log"
+        self.lock = RLock()
+        self._cluster = folder / "cluster.toml"
+        self._cluster.write_text(CLUSTER)
+        self._offset = folder / "clock"
+        self._offset.write_bytes(bytes(8))
+        self._words = words
+        self._process: subprocess.Popen[str] | None = None
+        self._url = ""
+        self._meant_down = True
+
+    def start(self) -> None:
+        """Start it, and return when it answers.
+
+        Raises:
+            RuntimeError: it does not start.
+        """
+        command = [sys.executable, str(HERE / "up.py"), str(self._offset), "--json", "--data", str(self.data)]
+        with self.lock, self.log.open("ab") as log:
+            began = time.monotonic()
+            self._process = subprocess.Popen(
+                [*command, "--cluster", str(self._cluster), *self._words],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+            assert self._process.stdout is not None
+            with self._process.stdout as said:
+                line = said.readline()
+            if not line or time.monotonic() - began > START_SECONDS:
+                raise RuntimeError(f"the server does not start; the end of {self.log} says why:\n{self.tail()}")
+            self._url = json.loads(line)["url"]
+            self.starts += 1
+            self._meant_down = False
+
+    def see_alive(self) -> None:
+        """Start it again if it ended by itself, which is counted."""
+        with self.lock:
+            if self._process is not None and self._process.poll() is not None and not self._meant_down:
+                self.ended += 1
+                self.start()
+
+    def tail(self) -> str:
+        """The last lines of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Host and port."""
+        parts = urlsplit(self._url)
+        return parts.hostname or "", parts.port or 0
+
+    def kill(self) -> None:
+        """kill -9 of the server alone; the nodes go on."""
+        with self.lock:
+            assert self._process is not None
+            self._meant_down = True
+            self._process.kill()
+            self._process.wait()
+
+    def end(self) -> int:
+        """End it in order; its exit status."""
+        with self.lock:
+            assert self._process is not None
+            self._meant_down = True
+            self._process.send_signal(signal.SIGTERM)
+            return self._process.wait(START_SECONDS)
+
+    def agents(self) -> list[psutil.Process]:
+        """The agents of its nodes: each the first child of a guard, whose command line names the data directory."""
+        found = []
+        mark = str(self.data.resolve())
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                words = process.cmdline()
+                if "headway.engines.local_guard" in words and any(mark in word for word in words):
+                    found += process.children()[:1]
+        return found
+
+    def below(self, agents: list[psutil.Process]) -> list[psutil.Process]:
+        """Processes of slots, and whatever they have started."""
+        found = []
+        for agent in agents:
+            with contextlib.suppress(psutil.Error):
+                found += agent.children(recursive=True)
+        return found
+
+    def set_clock(self, seconds: float) -> None:
+        """Set the server's wall clock, so far from the machine's."""
+        with self._offset.open("r+b") as file:  # in place: the server has it mapped
+            file.write(int(seconds * 1e9).to_bytes(8, "little", signed=True))
+
+    def health_seconds(self) -> float:
+        """How long it takes to answer that it is there, asked on a connection of its own; 60 if it does not."""
+        began = time.monotonic()
+        try:
+            with socket.create_connection(self.place, 60) as line:
+                line.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                line.recv(4096)
+        except OSError:
+            return 60.0
+        return time.monotonic() - began
+
+
+def signal_all(processes: list[psutil.Process], number: int) -> None:
+    """Send a signal to whichever of them are still there."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            os.kill(process.pid, number)

@@ -1,0 +1,62 @@
+"""What tasks of the load do, and what poisonous ones do. All of it goes with its job, by value."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+
+def squared(number: int, seconds: float) -> int:
+    """Honest work."""
+    time.sleep(seconds)
+    return number * number
+
+
+def ranked(name: str) -> tuple[str, str]:
+    """A member of a rigid job says which it is."""
+    time.sleep(0.01)
+    return name, os.environ["HEADWAY_RANK"]
+
+
+def kills_its_agent() -> None:
+    """Poison: the agent dies, the process between the driver and those of the slots."""
+    ancestors = [os.getpid()]
+    while b"local_guard" in Path(f"/proc/{ancestors[-1]}/cmdline").read_bytes():
+        ancestors.append(int(Path(f"/proc/{ancestors[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
+    os.kill(ancestors[-3], 9)  # the last is no part of the node, the one before it is the guard
+    time.sleep(10)
+
+
+def kills_itself() -> None:
+    """Poison: the slot's process dies as if somebody had killed it."""
+    os.kill(os.getpid(), 9)
+
+
+def writes_everywhere(seed: int) -> None:
+    """Poison: garbage into every descriptor that it has."""
+    chance = random.Random(seed)
+    rubbish = [b"\xff" * 4, chance.randbytes(64), (1 << 20).to_bytes(4, "little") + b"x", bytes(9)]
+    for number in range(3, 64):
+        try:
+            os.set_blocking(number, False)
+            os.write(number, chance.choice(rubbish))
+        except OSError:
+            continue
+    time.sleep(0.2)
+
+
+def leaves_much_behind(seed: int) -> int:
+    """Rude, not wrong: an alarm, another `math.sqrt`, another folder, a lot of output."""
+    import math
+    import signal
+
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    math.sqrt = lambda _: float("nan")
+    os.chdir("/")
+    sys.stdout.write("x" * (1 << 20))
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    return seed
