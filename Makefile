@@ -1,7 +1,7 @@
 # Every target makes and fills .venv by itself; nothing is assumed but Python >= 3.11, make and a C compiler.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick fast test whole check style types slow peers compiled test-compiled format bench clean
+.PHONY: help venv demo quick fast test whole check style types slow chaos peers compiled test-compiled format bench clean
 
 # The first Python on the path that is new enough; set PYTHON=... to choose another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -35,6 +35,7 @@ help:
 	@echo "make quick          before a commit, half a minute: formatting, lint, types, and the tests that take no time"
 	@echo "make test           formatting, lint, types and the tests, as many at once as there are processors"
 	@echo "make slow           the same questions asked of the tests for minutes"
+	@echo "make chaos          attack a real server under load for MINUTES=10 and count what is lost, doubled, wrong, stuck"
 	@echo "make check          formatting, lint, types"
 	@echo "make peers          the tests against other implementations, after installing those (large)"
 	@echo "make compiled       $(COMPILED), where the core is compiled: simulations twice as fast"
@@ -78,6 +79,13 @@ whole: venv
 
 slow: venv
 	HEADWAY_EFFORT=slow $(PYTEST) -m "slow or hypothesis" --timeout 1800
+
+# How long a server is attacked, and in which order.
+MINUTES ?= 10
+SEED ?= 1
+
+chaos: venv
+	$(BIN)/python tests/chaos/run.py --minutes $(MINUTES) --seed $(SEED)
 
 peers: $(VENV)/.filled-peers
 	$(BIN)/python -m pytest -m peers

@@ -115,15 +115,23 @@ class Served:
             return self._process.wait(START_SECONDS)
 
     def agents(self) -> list[psutil.Process]:
-        """The agents of its nodes: each the first child of a guard, whose command line names the data directory."""
-        found = []
+        """The agents of its nodes: each a child of a guard, which is the first process of its node.
+
+        All processes of a node that were forked from one another have the guard's command line, with the folder in it.
+        """
         mark = str(self.data.resolve())
+        of_nodes = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 words = process.cmdline()
                 if "headway.engines.local_guard" in words and any(mark in word for word in words):
-                    found += process.children()[:1]
-        return found
+                    of_nodes[process.pid] = process
+        parents = dict[int, int]()
+        for process in of_nodes.values():
+            with contextlib.suppress(psutil.Error):
+                parents[process.pid] = process.ppid()
+        guards = {pid for pid, parent in parents.items() if parent not in of_nodes}
+        return [of_nodes[pid] for pid, parent in parents.items() if parent in guards]
 
     def below(self, agents: list[psutil.Process]) -> list[psutil.Process]:
         """Processes of slots, and whatever they have started."""
