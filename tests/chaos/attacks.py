@@ -267,7 +267,7 @@ def nodes_come_and_go(where: Field) -> None:
 def other_policy(where: Field) -> None:
     """Another policy decides from now on."""
     with Client(data=where.served.data, patience=60.0) as client, contextlib.suppress(HeadwayError):  # the disk is full
-        client.policy(where.chance.choice(["deadline", "edf", "tempo", "easy", "priority", "measy"]))
+        client.choose_policy(where.chance.choice(["deadline", "edf", "tempo", "easy", "priority", "measy"]))
 
 
 def _flood(

@@ -26,6 +26,7 @@ import cloudpickle
 import work
 
 from headway import Client, HeadwayExecutor, Job, Task
+from headway.client.address import Unreachable
 from headway.engines.local_processes import die_with_parent
 from headway.errors import HeadwayError
 
@@ -44,7 +45,7 @@ class Load:
     """
 
     def __init__(self, data: str, record: Path, name: str, seed: int, rate: float) -> None:
-        self._client = Client(data=data, patience=600.0)
+        self._client = connected(data)
         self._executor = HeadwayExecutor(self._client, name=f"{name}-calls")
         self._record = record.open("a", buffering=1)
         self._writing = threading.Lock()
@@ -147,6 +148,15 @@ class Load:
     def _say(self, what: str, **more: object) -> None:
         with self._writing:
             self._record.write(json.dumps({"what": what, **more}) + "\n")
+
+
+def connected(data: str) -> Client:
+    """A client, as soon as a server answers: its first question is asked once."""
+    while True:
+        try:
+            return Client(data=data, patience=600.0)
+        except Unreachable:
+            time.sleep(0.1)
 
 
 def told(record: Path) -> Iterator[dict[str, Any]]:
