@@ -294,6 +294,26 @@ def test_cancelled_jobs_end_and_say_so(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_nobody_is_kept_waiting_for_more_while_a_slot_stands_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listeners, "GATHER_SECONDS", 3600.0)
+
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO) as live:
+            await live.submit(new_job(tasks=3), client="c")
+            hearing = asyncio.create_task(hear(live.driver, 0, 100, client="c", wait_seconds=3600.0))
+            await live.end(1, 0)
+            await asyncio.sleep(0.05)
+            assert not hearing.done()  # its next task took the slot
+            await live.end(1, 1)
+            rows, _ = await asyncio.wait_for(hearing, 10)
+            assert [row.task for row in rows] == [0, 1]
+            assert live.driver.core.state.jobs
+
+    run(scenario)
+
+
 def test_cancelled_tasks_are_told_of_and_the_others_go_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, ONE) as live:

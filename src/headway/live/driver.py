@@ -134,7 +134,7 @@ class Driver:
         )
         self._result_max = result_max
         self.retention = Retention(self, journal, clock, keep)
-        self._listeners = Listeners(self._ledger.has_work)
+        self._listeners = Listeners(self._gains_by_waiting)
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.client_name, clock, call_lease
         )
@@ -584,6 +584,13 @@ class Driver:
             size_max=wanted.size_max,
         )
         return self._listeners.add(wanted, keys, found, caller)
+
+    def _gains_by_waiting(self, key: int) -> bool:
+        """Whether whoever has messages may get more by waiting a little, at nobody's cost.
+
+        Where a slot stands idle it costs something: what he does next may be what it could run.
+        """
+        return not self.core.state.free and self._ledger.has_work(key)
 
     @property
     def listeners(self) -> int:

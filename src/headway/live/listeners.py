@@ -18,7 +18,8 @@ from headway.model.job import JobId
 log = logging.getLogger(__name__)
 
 GATHER_SECONDS: Final = 0.010
-"""A caller with messages is answered so long after he asked, unless nothing more is to come for now: then at once.
+"""A caller with messages is answered so long after he asked, unless nothing more is to come for now, or a slot stands
+idle, for which he may have something: then at once.
 
 So the ends of many short tasks come many at a time, and that of a single task without delay.
 """
@@ -102,16 +103,17 @@ class Listeners:
     """Who waits for messages about what. A key is a job's id, the negative number of a client, or 0 for everything.
 
     Args:
-        has_work: whether more messages about a key are to come without anybody submitting anything.
+        gains: whether a caller with messages about a key should wait a little for more: they come without anybody
+            submitting anything, and no slot stands idle meanwhile.
 
     Attributes:
         told: the number of the last message that is durable.
         count: how many wait.
     """
 
-    def __init__(self, has_work: Callable[[int], bool]) -> None:
+    def __init__(self, gains: Callable[[int], bool]) -> None:
         self.told = self.count = 0
-        self._has_work = has_work
+        self._gains = gains
         self._waiting: dict[int, dict[Listener, None]] = {}
         self._released = False
 
@@ -179,7 +181,7 @@ class Listeners:
 
     def _is_due(self, listener: Listener, now: float) -> bool:
         """Whether a caller with messages is answered at once: no more of them are to come, or he has waited enough."""
-        return now >= listener.gather_until or listener.is_full or not any(map(self._has_work, listener.keys))
+        return now >= listener.gather_until or listener.is_full or not any(map(self._gains, listener.keys))
 
     def _wait(self, listener: Listener, until: float) -> None:
         """Answer him at this time, unless he is to be answered sooner in any case."""

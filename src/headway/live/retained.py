@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS outputs (
     job INTEGER NOT NULL, task INTEGER NOT NULL, upload TEXT NOT NULL, PRIMARY KEY (job, task, upload)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS outputs_upload ON outputs (upload);
+CREATE INDEX IF NOT EXISTS acknowledged_job ON acknowledged (job);
 CREATE INDEX IF NOT EXISTS messages_ends ON messages (at) WHERE task IS NULL;
 """
 
@@ -37,7 +38,7 @@ LAST: Final = 2**62
 """Greater than the number of any task."""
 
 _IN = "job = ? AND task >= ? AND task < ?"
-_ENDED = "job IN (SELECT id FROM jobs WHERE ended IS NOT NULL)"
+_ENDED = "(SELECT ended IS NOT NULL FROM jobs WHERE id = job)"  # of this job alone: not a list of all that ended
 
 _result = msgspec.msgpack.Decoder(TaskResult)
 

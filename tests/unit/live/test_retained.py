@@ -162,6 +162,32 @@ def test_numbers_of_messages_are_not_used_again(tmp_path: Path) -> None:
         assert journal.last()[1] == 4
 
 
+def test_to_clear_a_job_costs_the_same_however_many_have_ended(journal: Journal, rows: Rows) -> None:
+    def cost(cleared: int) -> int:
+        """Instructions of SQLite, in hundreds."""
+        counted = 0
+
+        def count() -> int:
+            nonlocal counted
+            counted += 1
+            return 0
+
+        journal.retained._db.set_progress_handler(count, 100)
+        assert journal.retained.clear([cleared]) == (1, [])
+        journal.retained._db.set_progress_handler(None, 0)
+        return counted
+
+    rows.job(1, 1, ended=9)
+    rows.job(2, 1, ended=9)
+    rows.write()
+    alone = cost(1)
+    for number in range(3, 3000):
+        rows.job(number, 1, ended=9)
+        rows.acknowledge(number)
+    rows.write()
+    assert cost(2) <= alone + 3
+
+
 def test_an_acknowledgement_of_what_was_cleared_by_hand_harms_nothing(journal: Journal, rows: Rows) -> None:
     rows.job(1, 2, ended=9)
     rows.job(2, 2, ended=9)
