@@ -105,7 +105,7 @@ class ManualClock:
 
     def __init__(self, seconds: float = 0) -> None:
         self._now: Instant = from_seconds(seconds)
-        self._alarms: list[tuple[Instant, int, Callable[[], None]]] = []
+        self._alarms: list[tuple[Instant, int, Callable[[], object]]] = []
         self._numbers = count()
         self._off: set[int] = set()
 
@@ -113,7 +113,7 @@ class ManualClock:
         """Microseconds."""
         return self._now
 
-    def call_at(self, at: Instant, callback: Callable[[], None]) -> Callable[[], None]:
+    def call_at(self, at: Instant, callback: Callable[[], object]) -> Callable[[], None]:
         """Call back when the clock is moved to this instant or past it; returns what calls it off."""
         number = next(self._numbers)
         heappush(self._alarms, (at, number, callback))

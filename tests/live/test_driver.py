@@ -1020,29 +1020,6 @@ def test_snapshots_shorten_the_start(tmp_path: Path, keep_events: bool) -> None:
     run(scenario)
 
 
-def test_what_breaks_the_driver_stops_it_where_the_journal_is_right(tmp_path: Path) -> None:
-    class Broken(FakeEngine):
-        def launch(self, assignment: base.Assignment) -> None:
-            raise RuntimeError("engine on fire")
-
-    async def scenario() -> None:
-        raised: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: raised.append(context["exception"]))
-        async with rig(tmp_path, engine=Broken()) as live:
-            offered = asyncio.create_task(live.driver.submit("me", submission()))
-            await live.settle()
-            assert isinstance(live.driver.broken.exception(), RuntimeError)
-            assert [type(error) for error in raised] == [RuntimeError]
-            with pytest.raises(Unavailable):
-                await live.driver.cancel([1])
-            with pytest.raises(Unavailable, match="broke"):
-                await offered
-        async with rig(tmp_path) as live:
-            assert live.running == [(1, 0, 2)]
-
-    run(scenario)
-
-
 def test_a_journal_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path) as live:

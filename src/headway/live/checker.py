@@ -49,6 +49,9 @@ PAUSE_MAX: Final[Duration] = 300 * SECOND
 REMEMBERED: Final[Duration] = 3600 * SECOND
 """A cause that was not seen for so long is told again."""
 
+NO_THREAD: Final = "no thread"
+"""The cause where a collector could not be asked, for the system gives no more threads."""
+
 GONE: Final = "gone"
 """The status of a slot that is no more: its node has left, or has fewer slots."""
 
@@ -194,8 +197,17 @@ class Checker:
             if watch.asked is not None and not watch.late and watch.alarm not in self._call_off:
                 self._alarm(watch.alarm, watch.asked + self._limit, partial(self._miss, watch))
             if is_new:
-                Thread(target=self._ask, args=(watch, nodes), name=watch.alarm, daemon=True).start()
+                self._begin(watch, nodes)
         self._write_soon()
+
+    def _begin(self, watch: Watch, nodes: Sequence[Node]) -> None:
+        """Ask it in a thread of its own, if the system gives one."""
+        try:
+            Thread(target=self._ask, args=(watch, nodes), name=watch.alarm, daemon=True).start()
+        except RuntimeError as error:
+            self._call_off.pop(watch.alarm)()
+            watch.asked = None
+            self._fail(watch, NO_THREAD, f"it was not asked: {error}; see the limits of processes (ulimit -u, cgroups)")
 
     def _ask(self, watch: Watch, nodes: Sequence[Node]) -> None:
         """In the collector's thread."""
@@ -298,7 +310,8 @@ class Checker:
         return min(KEPT, self.every * ROWS_MAX // max(1, rows))
 
     def _alarm(self, name: str, at: Instant, callback: Callable[[], None]) -> None:
-        self._call_off[name] = self._clock.call_at(at, callback)
+        part, then = f"the status checker ({name})", "it goes on with the next look"
+        self._call_off[name] = self._clock.call_at(at, partial(self._driver.troubles.contain, part, callback, then))
 
 
 def _said(error: BaseException) -> str:

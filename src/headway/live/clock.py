@@ -19,7 +19,7 @@ class Clock(Protocol):
         """Microseconds since the Unix epoch."""
         ...
 
-    def call_at(self, at: Instant, callback: Callable[[], None]) -> Callable[[], None]:
+    def call_at(self, at: Instant, callback: Callable[[], object]) -> Callable[[], None]:
         """Call back once at this instant, or an hour from now if that is sooner; returns what calls it off."""
         ...
 
@@ -31,7 +31,7 @@ class SystemClock(Clock):
         """Microseconds since the Unix epoch."""
         return time.time_ns() // 1000
 
-    def call_at(self, at: Instant, callback: Callable[[], None]) -> Callable[[], None]:
+    def call_at(self, at: Instant, callback: Callable[[], object]) -> Callable[[], None]:
         """Call back by the event loop."""
         # The loop's clock does not follow when the machine's is set, so a far instant is looked at again in between.
         delay = min(max(0, at - self.now()), _FAR) / SECOND

@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, Protocol
 
 from headway import wire
@@ -85,6 +86,11 @@ def chosen(choice: wire.PolicyChoice, now: Instant) -> list[Event]:
     if choice.policy:
         events.append(PolicyChosen(now, choice.policy))
     return events
+
+
+def failed(url: str, question: int, detail: str, now: Instant) -> list[Event]:
+    """What it means that a question has no answer."""
+    return [DeciderFailed(now, question, detail), Incident(now, "decider_failed", url, detail)]
 
 
 def is_new(choice: Event, core: Scheduler) -> bool:
@@ -183,14 +189,14 @@ class Consultant:
         except NoAdvice as failure:
             detail = in_short(str(failure))
             log.warning("the decider at %s failed, the policy decides: %s", url, detail)
-            await self._told(
-                lambda now: [DeciderFailed(now, question, detail), Incident(now, "decider_failed", url, detail)]
-            )
+            await self._told(partial(failed, url, question, detail))
         else:
             self._pause = PAUSE
             if plan.wake is not None:
                 plan = replace(plan, wake=max(plan.wake, snapshot.now + WAKE_LEAST))
-            await self._told(lambda now: [Advised(now, question, plan)])
+            refused = await self._told(lambda now: [Advised(now, question, plan)])
+            if refused is not None:
+                await self._told(partial(failed, url, question, in_short(f"its plan cannot be taken in: {refused!r}")))
 
     async def _try_again(self, url: str) -> None:
         """Ask on trial until there is an answer that could be used; then the decider is back."""
@@ -236,17 +242,23 @@ class Consultant:
             raise NoAdvice(f"{type(error).__name__}: {error}") from error
         raise NoAdvice(str(error.args[0]), error.hint) from error
 
-    async def _told(self, events: Callable[[Instant], Sequence[Event]]) -> None:
-        """Have events taken in, when the disk has room again if it has none; not if the server is about to end."""
+    async def _told(self, events: Callable[[Instant], Sequence[Event]]) -> Exception | None:
+        """Have events taken in, when the disk has room again if it has none; not if the server is about to end.
+
+        Returns:
+            What was wrong with them, if the core could not take them.
+        """
         while True:
             try:
                 await self._tell(events)
-                return
+                return None
             except NotNow:
                 await self._sleep(SECOND)
             except HeadwayError as ending:
                 log.info("what came of asking the decider is not taken in: %s", ending.args[0])
-                return
+                return None
+            except Exception as error:  # noqa: BLE001  # the core choked on them: nothing of it was done
+                return error
 
     async def _sleep(self, duration: Duration) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()

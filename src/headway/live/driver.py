@@ -8,6 +8,10 @@ What arrives (reports of the engine, requests, submissions) is collected and tak
 
 If the disk takes no more, reports are kept and the transaction is tried again; requests are refused and the core is
 loaded anew from the journal, as if they had never been made. So the journal and the core never disagree.
+
+Nothing that one request, report or caller brings, and nothing that fails beside the turn, ends the driver: it is set
+apart (`arrivals`), tried again (`performing`) or told of and left (`troubles`). Only where going on would break a
+promise it stops, and says which (`CannotGoOn`).
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final
 
 from headway import wire
 from headway.advice.asking import address_of, ask
@@ -24,28 +28,25 @@ from headway.advice.language import NoAdvice
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError
-from headway.live import consultant, intake, work
+from headway.live import consultant, intake
+from headway.live.arrivals import Arrivals, Came, Thing
 from headway.live.clock import Clock
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
-from headway.live.journal import Journal, NotNow
+from headway.live.journal import Journal, JournalBusy, NotNow
 from headway.live.leases import LEASE, Leases
 from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, Wanted
 from headway.live.nodes import Nodes, changes_since
+from headway.live.performing import Performer, left_undone
 from headway.live.retention import Keep, Retention
-from headway.live.turn import Request, Turn
-from headway.live.uploads import remove
-from headway.model.actions import ChangeTier, Kill, Launch, Suspend
+from headway.live.troubles import CannotGoOn, Troubles, raised_by, said
+from headway.live.turn import Request, Turn, answer, refuse
 from headway.model.events import (
     Event,
     Incident,
     JobCancelled,
     JobChanged,
-    NodeJoined,
-    NodeLeft,
-    NodeMeasured,
-    NodeResized,
     Outcome,
     TaskEnded,
     TasksCancelled,
@@ -56,17 +57,22 @@ from headway.model.node import NodeSpec
 from headway.model.plan import Waiting
 from headway.model.slots import numbers
 from headway.model.snapshot import PolicySource
-from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
 
 RETRY_AFTER: Final[Duration] = SECOND
 """How long to wait before a full disk is tried again."""
 
+BUSY_AGAIN: Final[Duration] = SECOND // 50
+"""How long to wait before a journal that another program has locked is tried again."""
+
+BUSY_MAX: Final[Duration] = 2 * SECOND
+"""So long a lock is waited for before whoever asks for something is refused."""
+
+STOPPED: Final = "the server broke"
+
 FIRST_POLICY: Final = "deadline"
 """Decides where nobody has chosen: due dates first, and no slot idle while a job could use it."""
-
-T = TypeVar("T")
 
 
 class Unavailable(HeadwayError):
@@ -93,10 +99,11 @@ class Driver:
     Attributes:
         nodes: takes nodes into service and out of it.
         broken: fails with what broke the driver, should anything; then nothing is done any more.
-        full: what the disk said when it last refused to take more; None while it takes all.
+        full: why the journal took no more when that was last tried; None while it takes all.
         commits: transactions since the start.
         started: when this driver was made.
         retention: what is kept for callers, and until when.
+        troubles: is told of what goes wrong and ends nothing.
     """
 
     def __init__(
@@ -132,13 +139,11 @@ class Driver:
         self._consultant = consultant.Consultant(
             lambda: self.core, clock, self.request, self.incident, answer_time=answer_time, asking=asking
         )
-        self._result_max = result_max
         self.retention = Retention(self, journal, clock, keep)
         self._listeners = Listeners(self._gains_by_waiting)
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.client_name, clock, call_lease
         )
-        self._function = lru_cache(maxsize=64)(self._find_function)
         self._alarm: tuple[Instant, Callable[[], None]] | None = None
         self._serving = False
         self._stopping = False
@@ -146,11 +151,26 @@ class Driver:
         self._reports: list[base.Report] = []
         self._requests: list[Request] = []
         self._offers: list[Offer] = []
-        self._taken: tuple[Request | Offer, ...] = ()
         self._keys: dict[tuple[str, str], Offer] = {}
+        self._came = Came()
         self._pending: Turn | None = None
+        self._suspects: list[Thing] = []
+        self._stuck_since: Instant | None = None
         self._from_engine = FromEngine(self._ledger)
         self._measured: dict[str, dict[str, float]] = {}
+        self.troubles = Troubles(self.incident, clock)
+        self._arrivals = Arrivals(self._ledger, self._from_engine, self.troubles, lambda: self._listeners.told)
+        self._performer = Performer(
+            self._ledger,
+            journal,
+            engine,
+            self._from_engine,
+            self._report,
+            self.troubles,
+            clock,
+            result_max,
+            str(self.retention.uploads.folder),
+        )
 
     @property
     def core(self) -> Scheduler:
@@ -193,9 +213,8 @@ class Driver:
             for attempt in state.attempts()
         }
         self._from_engine.where |= {key: places for key, places in running.items() if key in found.running}
-        turn, feed = Turn(self._now()), self._ledger.feed
-        for ended in found.ended:
-            self._from_engine.take(turn, ended)
+        turn, feed = self._arrivals.take(Came(list(found.ended), wakes=False), self._now), self._ledger.feed
+        state = self.core.state  # it may have been loaded anew
         # Attempts killed by an orderly end are simply redone; those that a crash took may be what caused it.
         outcome = Outcome.KILLED if was_clean else Outcome.LOST
         for key in running.keys() - found.running - {ended.key for ended in found.ended}:
@@ -206,7 +225,8 @@ class Driver:
             if consultant.is_new(chosen, self.core):
                 feed(turn, chosen)
         self._ledger.wake(turn, always=True)
-        turn.actions[:0] = self._put_right(found)
+        attempts = {(one.job.id, one.task, one.number): one for one in state.attempts()}
+        turn.actions[:0] = left_undone(found, attempts)
         self.journal.write(turn.batch)
         for job in found.saved - self.open.keys():
             self._engine.forget(job)
@@ -215,20 +235,6 @@ class Driver:
         self._serving = True
         self.retention.start()
         self._ask_for_turn()
-
-    def _put_right(self, found: base.Found) -> list[Launch | Kill | ChangeTier | Suspend]:
-        """What an earlier driver wanted of what still runs, and may not have come to ask for."""
-        actions: list[Launch | Kill | ChangeTier | Suspend] = []
-        attempts = {(one.job.id, one.task, one.number): one for one in self.core.state.attempts()}
-        for key in sorted(found.running):
-            attempt = attempts.get(key)
-            if attempt is None or (attempt.ending and not attempt.saving):
-                actions.append(Kill(*key))
-            elif attempt.saving:
-                actions.append(Suspend(*key))
-            elif (attempt.tier is Tier.BACKGROUND) != (key in found.background):
-                actions.append(ChangeTier(*key, attempt.tier))
-        return actions
 
     async def _started(self, nodes: tuple[NodeSpec, ...]) -> base.Found:
         """Start the engine; that a node's name is taken is recorded before the start fails for it."""
@@ -256,13 +262,14 @@ class Driver:
             if self._pending is None:
                 self._run_turn()
         finally:
-            is_whole = self._serving and self._pending is None and not self.broken.done()
+            is_whole = self._serving and self._pending is None and not self._suspects and not self.broken.done()
             self._serving = False
             self._call_off()
+            self._performer.stop()
             self._consultant.put_down()
             await self.nodes.settle()
             await self._engine.stop()
-        _refuse((*self._requests, *self._offers), Unavailable("the server has ended"))
+        self._refuse_all(Unavailable("the server has ended"))
         if is_whole:
             self._ledger.store_snapshot(self._now(), due_only=False)
             try:
@@ -426,130 +433,130 @@ class Driver:
         self._turn_due = False
         if not self._serving or self.broken.done():
             return
-        try:
-            self._turn()
-        except Exception as error:
-            # The journal is right, this process may not be: stop here, a start goes on from the journal.
-            log.critical("the driver broke", exc_info=error)
-            self.broken.set_exception(error)
-            _refuse(self._taken, Unavailable("the server broke", "Ask again when it has been started again."))
-            self._listeners.release()
-            raise
+        if error := raised_by(self._turn):
+            self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        """Stop here: the journal is right, this process may not be. A start goes on from the journal."""
+        if not isinstance(error, CannotGoOn):
+            why = f"{said(error)}, which nobody foresaw"
+            unforeseen, error = error, CannotGoOn("what is done follows from what is recorded", why)
+            error.__cause__ = unforeseen
+        log.critical("the driver stops: %s", error.args[0], exc_info=error)
+        self.broken.set_exception(error)
+        self._refuse_all(Unavailable(STOPPED, "Ask again when it has been started again."))
+        self._listeners.release()
 
     def _turn(self) -> None:
-        turn, requests, offers = self._pending, list[Request](), list[Offer]()
-        if turn is None:
-            reports, self._reports = self._reports, []
-            requests, self._requests = self._requests, []
-            offers, self._offers = self._offers, []
-            self._taken = (*requests, *offers)
-            turn = self._digest(reports, requests, offers)
-        try:
-            if turn.batch:
-                self.journal.write(turn.batch)
-        except NotNow as full:
-            if self.full is None:
-                log.error("%s", full)
-            if requests or offers:
-                _refuse(self._taken, full)
-                self._ledger.load()
-                turn = self._digest(reports, [], [])
-            self._pending, self.full = turn, full
-            self._clock.call_at(self._clock.now() + RETRY_AFTER, self._run_turn)
+        if self._pending is None:
+            self._came = self._take_what_came()
+            self._pending = self._arrivals.take(self._came, self._now)
+        turn = self._pending
+        error = raised_by(partial(self.journal.write, turn.batch)) if turn.batch else None
+        if error is not None:
+            # One of those that came cannot be written, or the journal cannot write any more, or not now.
+            if isinstance(error, NotNow):
+                self._put_off(error)
+            else:
+                self._suspect(error)
             return
         if self.full is not None:
             log.info("the journal takes more again")
-        self._pending = self.full = None
+        self._pending = self.full = self._stuck_since = None
+        self._arrivals.durable(self._came)
         self._perform(turn)
-        self._taken = ()
+        self._came = Came()
         self._ledger.store_snapshot(turn.now)
-        if self._reports:
+        if self._reports or self._requests or self._offers or self._suspects:
             self._ask_for_turn()
 
-    def _digest(self, reports: list[base.Report], requests: list[Request], offers: list[Offer]) -> Turn:
-        """Let the core handle everything that came, as of now."""
-        turn = Turn(self._now())
-        if self._measured and (self.core.state.jobs or offers):
-            measured, self._measured = self._measured, {}
-            for node in sorted(measured.keys() & self.core.state.nodes.keys()):
-                self._ledger.feed(turn, NodeMeasured(turn.now, node, tuple(sorted(measured[node].items()))))
-        for report in reports:
-            self._from_engine.take(turn, report)
-        for request in requests:
-            ignored = self.core.ignored
-            events = request.events(turn.now)
-            for event in events:
-                self._ledger.feed(turn, event)
-                if isinstance(event, NodeResized):
-                    turn.resized.append(event)
-                elif isinstance(event, NodeJoined):
-                    self._from_engine.joined(event.node.name)
-                elif isinstance(event, NodeLeft):
-                    self._from_engine.end_gangs(turn, event.name, Outcome.KILLED)
-            turn.answers.append((request.answer, len(events) - (self.core.ignored - ignored)))
-            turn.batch.acknowledged += [(*tasks, self._listeners.told, turn.now) for tasks in request.acknowledged]
-        for offer in offers:
-            turn.submitted.append((offer.answer, self._ledger.accept(turn, offer)))
-        self._ledger.wake(turn)
-        return turn
+    def _take_what_came(self) -> Came:
+        """Everything; while something that came together cannot be written, one after the other."""
+        if self._suspects:
+            return Came.of(self._suspects.pop(0))
+        came = Came(self._reports, self._requests, self._offers, self._measured)
+        self._reports, self._requests, self._offers, self._measured = [], [], [], {}
+        return came
+
+    def _put_off(self, reason: NotNow) -> None:
+        """The journal takes nothing now: try it again; callers wait for another program's lock, but not for ever."""
+        now, again = self._clock.now(), BUSY_AGAIN if isinstance(reason, JournalBusy) else RETRY_AFTER
+        if self._stuck_since is None:
+            self._stuck_since = now
+        if not isinstance(reason, JournalBusy) or now - self._stuck_since >= BUSY_MAX:
+            if self.full is None:
+                log.error("%s", reason)
+            self.full = reason
+            was_asked = bool(self._came.asked)
+            self._refuse_all(reason)
+            if was_asked:
+                self._take_again()
+        self._clock.call_at(now + again, self._run_turn)
+
+    def _refuse_all(self, error: HeadwayError) -> None:
+        """Refuse everything that somebody waits for the answer of."""
+        queued = [each for each in self._suspects if isinstance(each, Request | Offer)]
+        refuse((*self._came.asked, *queued, *self._requests, *self._offers), error)
+        self._suspects = [each for each in self._suspects if not isinstance(each, Request | Offer)]
+        self._came.requests, self._came.offers, self._requests, self._offers = [], [], [], []
+
+    def _suspect(self, error: Exception) -> None:
+        """Something that came cannot be written: find what it is, and set it apart.
+
+        Raises:
+            CannotGoOn: nothing can be written, or a promise would be broken without what cannot.
+        """
+        broken = raised_by(partial(self.journal.note, "probe", self.recorded))
+        if isinstance(broken, NotNow):
+            self._put_off(broken)
+            return
+        if broken is not None:
+            raise CannotGoOn("what happens is recorded", f"the journal cannot be written: {said(broken)}") from error
+        things = self._came.things()
+        if len(things) > 1:
+            log.error("one of %d things cannot be written, they are taken one by one", len(things), exc_info=error)
+            self._suspects[:0] = things
+            self._came = Came(wakes=False)
+        else:
+            self._arrivals.set_apart(self._came, things[0] if things else None, error)
+        self._take_again()
+        asyncio.get_running_loop().call_soon(self._run_turn)
+
+    def _take_again(self) -> None:
+        """Load the core anew from the journal, and have it handle what is left of what came."""
+        job = self._ledger.job
+        self._arrivals.reload()
+        if any(isinstance(each, Offer) for each in (*self._suspects, *self._came.offers, *self._offers)):
+            self._ledger.job = job  # jobs that are still to be accepted have their numbers
+        self._pending = self._arrivals.take(self._came, self._now)
 
     def _perform(self, turn: Turn) -> None:
         """What a durable turn is followed by."""
         self.commits += bool(turn.batch)
-        for key in turn.gone:
-            self._from_engine.where.pop(key, None)
-        for resized in turn.resized:
-            self._engine.resize(resized.name, resized.slots, at_once=resized.at_once)
-        for action in turn.actions:
-            match action:
-                case Launch():
-                    self._launch(action)
-                case Kill():
-                    self._engine.kill(action.job, action.task, action.attempt)
-                case ChangeTier():
-                    self._engine.change(action.job, action.task, action.attempt, action.tier)
-                case Suspend():
-                    self._engine.suspend(action.job, action.task, action.attempt)
-        for key in turn.acknowledged:
-            self._engine.acknowledge(*key)
-        for _, _, job, task, *_ in turn.batch.messages:  # a task is settled, or a job has ended
-            self._engine.forget(job, task)
-        self.nodes.follow()
-        remove(turn.spent)
+        self._performer.perform(turn)
+        contain = self.troubles.contain
+        contain("nodes that leave", self.nodes.follow, "they are looked at again after the next turn")
         for waiting, submitted in turn.submitted:
-            _answer(waiting, submitted)
-        for answer, taken in turn.answers:
-            _answer(answer, taken)
-        self._listeners.tell(turn.batch.messages)
+            answer(waiting, submitted)
+        for asked, taken in turn.answers:
+            answer(asked, taken)
+        tell, ask_again = partial(self._listeners.tell, turn.batch.messages), "callers who wait ask again"
+        if contain("messages to callers", tell, ask_again) is not None:
+            self._listeners.start_over()
         if turn.batch.acknowledged:
-            self.retention.acknowledged()
-        self._consultant.follow()
-        self._leases.follow()
+            contain("retention", self.retention.acknowledged, "it looks again later")
+        self._consult()
+        contain("leases of calls", self._leases.follow, "they are looked at again after the next turn")
         self._set_alarm()
 
-    def _launch(self, launch: Launch) -> None:
-        job = self.core.state.jobs.get(launch.job)
-        attempt = None if job is None else job.attempts.get(launch.task)
-        if attempt is None or attempt.number != launch.attempt:
-            return  # lost with its node in the very turn that wanted it
-        kept = self.open[launch.job]
-        if kept.work is None:
-            kept.work = self.journal.work(launch.job)
-            kept.names_files = any(wire.urls_of(kept.work))
-        wanted = work.assignment(
-            launch,
-            kept.spec,
-            kept.work,
-            self.core.state.slot_nodes,
-            self._function,
-            self._result_max,
-            str(self.retention.uploads.folder) if kept.names_files else "",
-        )
-        self._from_engine.where[wanted.key] = tuple(member.node for member in wanted.members)
-        self._engine.launch(wanted)
-
-    def _find_function(self, name: str) -> base.Function:
-        return base.Function(name, self.journal.blob(name))
+    def _consult(self) -> None:
+        """Have the consultant follow; where it cannot, the policy decides."""
+        error = self.troubles.contain("the decider", self._consultant.follow, "the policy decides")
+        question = self.core.question
+        if error is not None and question is not None:
+            url, detail = self.core.decider, said(error)
+            events = partial(consultant.failed, url, question, detail)
+            self._requests.append(Request(events, (), asyncio.get_running_loop().create_future()))
 
     def _set_alarm(self) -> None:
         if self._alarm is not None and self._alarm[0] == self._ledger.wake_at:
@@ -602,15 +609,3 @@ class Driver:
         self._listeners.leave(listener)
         if listener.wanted.client is not None:
             self._leases.heard(-listener.keys[0])
-
-
-def _answer(future: asyncio.Future[T], value: T) -> None:
-    """Answer whoever waits, if somebody still does."""
-    if not future.done():
-        future.set_result(value)
-
-
-def _refuse(wanted: Iterable[Request | Offer], error: HeadwayError) -> None:
-    for each in wanted:
-        if not each.answer.done():
-            each.answer.set_exception(error)

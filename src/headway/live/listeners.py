@@ -174,6 +174,14 @@ class Listeners:
             if listener.timer is not None:
                 self._wait(listener, listener.gather_until)
 
+    def start_over(self) -> None:
+        """What is here of those who wait may not be whole: they ask again from where they were."""
+        for listener in {listener: None for others in self._waiting.values() for listener in others}:
+            listener.found = []
+            told, self.told = self.told, 0
+            self._answer((listener,))
+            self.told = told
+
     def release(self) -> None:
         """From now on nobody waits: everybody is answered with what there is."""
         self._released = True

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from headway import wire
 from headway.engines import base
+from headway.live.intake import Offer
 from headway.live.ledger import Entry
 from headway.model.events import Event, NodeResized
 from headway.model.instant import Instant
 from headway.model.job import JobId
+
+T = TypeVar("T")
 
 
 class Request(NamedTuple):
@@ -43,3 +46,16 @@ class Turn(Entry):
     gone: list[base.AttemptKey] = field(default_factory=list)
     answers: list[tuple[asyncio.Future[int], int]] = field(default_factory=list)
     submitted: list[tuple[asyncio.Future[wire.Submitted], wire.Submitted]] = field(default_factory=list)
+
+
+def answer(future: asyncio.Future[T], value: T) -> None:
+    """Answer whoever waits, if somebody still does."""
+    if not future.done():
+        future.set_result(value)
+
+
+def refuse(wanted: Iterable[Request | Offer], error: Exception) -> None:
+    """Let all who wait know why nothing was done."""
+    for each in wanted:
+        if not each.answer.done():
+            each.answer.set_exception(error)

@@ -1,0 +1,234 @@
+"""What has arrived, as events for the core; what the core cannot take is set apart, so that the rest goes on.
+
+Whatever raises on its way into the core may have left it half changed. So the core is loaded anew from the journal, as
+it was before this turn, and the rest is taken without the offender: a request or a submission is refused, a report is
+replaced by what may stand for it. Each time something is taken away or replaced once, so this comes to an end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headway.engines import base
+from headway.live.from_engine import FromEngine
+from headway.live.intake import Offer
+from headway.live.ledger import Ledger
+from headway.live.troubles import CannotGoOn, Troubles, said
+from headway.live.turn import Request, Turn, refuse
+from headway.model.events import Event, NodeJoined, NodeLeft, NodeMeasured, NodeResized, Outcome
+from headway.model.instant import Instant
+
+log = logging.getLogger(__name__)
+
+NOT_TAKEN_IN = "not_taken_in"
+"""The kind of the incident."""
+
+WAKES_MAX = 3
+"""Turns in a row in which the core may fail to be woken."""
+
+Thing = base.Report | Request | Offer
+Measured = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(slots=True)
+class Came:
+    """What has come since the last turn.
+
+    Attributes:
+        measured: what was measured on nodes, by their names.
+        wakes: whether the core is woken if it wants to be.
+    """
+
+    reports: list[base.Report] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    offers: list[Offer] = field(default_factory=list)
+    measured: Measured = field(default_factory=dict)
+    wakes: bool = True
+
+    def __bool__(self) -> bool:
+        """Whether there is anything but what was measured."""
+        return bool(self.reports or self.requests or self.offers)
+
+    @property
+    def asked(self) -> list[Request | Offer]:
+        """What somebody waits for the answer of."""
+        return [*self.requests, *self.offers]
+
+    def things(self) -> list[Thing]:
+        """Everything but what was measured, in the order in which it is taken."""
+        return [*self.reports, *self.requests, *self.offers]
+
+    @classmethod
+    def of(cls, thing: Thing) -> Came:
+        """One thing alone."""
+        if isinstance(thing, Offer):
+            return cls(offers=[thing])
+        return cls(requests=[thing]) if isinstance(thing, Request) else cls(reports=[thing])
+
+
+class _Choked(Exception):
+    """The core cannot take this, for it raised."""
+
+    def __init__(self, thing: Thing | Measured | None, error: Exception) -> None:
+        super().__init__()
+        self.thing = thing
+        self.error = error
+
+
+class Arrivals:
+    """Has the core handle what came.
+
+    Args:
+        ledger: feeds the core.
+        from_engine: makes events of reports.
+        troubles: is told of what is set apart.
+        told: the number of the last message that is durable.
+    """
+
+    def __init__(self, ledger: Ledger, from_engine: FromEngine, troubles: Troubles, told: Callable[[], int]) -> None:
+        self._ledger = ledger
+        self._from_engine = from_engine
+        self._troubles = troubles
+        self._told = told
+        self._not_woken = 0
+
+    def take(self, came: Came, now: Callable[[], Instant]) -> Turn:
+        """Let the core handle everything that came, as of now. What it cannot take leaves `came`.
+
+        Raises:
+            CannotGoOn: a promise would be broken without what it cannot take; or the journal cannot be read.
+        """
+        while True:
+            turn = Turn(now())
+            try:
+                self._take_all(turn, came)
+            except _Choked as choked:
+                self.reload()
+                self.set_apart(came, choked.thing, choked.error)
+            else:
+                return turn
+
+    def durable(self, came: Came) -> None:
+        """What came is durable."""
+        if came.wakes:
+            self._not_woken = 0
+
+    def reload(self) -> None:
+        """Make the core what the journal says it is.
+
+        Raises:
+            CannotGoOn: the journal cannot be read.
+        """
+        try:
+            self._ledger.load()
+        except Exception as error:
+            raise CannotGoOn("what was accepted is kept", f"the state cannot be loaded: {said(error)}") from error
+
+    def _take_all(self, turn: Turn, came: Came) -> None:
+        ledger = self._ledger
+        if came.measured and (ledger.core.state.jobs or came.offers):
+            try:
+                for node in sorted(came.measured.keys() & ledger.core.state.nodes.keys()):
+                    ledger.feed(turn, NodeMeasured(turn.now, node, tuple(sorted(came.measured[node].items()))))
+            except Exception as error:
+                raise _Choked(came.measured, error) from error
+        for report in came.reports:
+            try:
+                self._from_engine.take(turn, report)
+            except Exception as error:
+                raise _Choked(report, error) from error
+        for request in tuple(came.requests):
+            try:
+                events = request.events(turn.now)
+            except Exception as error:  # noqa: BLE001  # it is the caller's, and nothing was done yet
+                self.set_apart(came, request, error)
+                continue
+            try:
+                self._take_request(turn, request, events)
+            except Exception as error:
+                raise _Choked(request, error) from error
+        for offer in came.offers:
+            try:
+                turn.submitted.append((offer.answer, ledger.accept(turn, offer)))
+            except Exception as error:
+                raise _Choked(offer, error) from error
+        if came.wakes:
+            try:
+                ledger.wake(turn)
+            except Exception as error:
+                raise _Choked(None, error) from error
+
+    def _take_request(self, turn: Turn, request: Request, events: Sequence[Event]) -> None:
+        ledger = self._ledger
+        ignored = ledger.core.ignored
+        for event in events:
+            ledger.feed(turn, event)
+            if isinstance(event, NodeResized):
+                turn.resized.append(event)
+            elif isinstance(event, NodeJoined):
+                self._from_engine.joined(event.node.name)
+            elif isinstance(event, NodeLeft):
+                self._from_engine.end_gangs(turn, event.name, Outcome.KILLED)
+        turn.answers.append((request.answer, len(events) - (ledger.core.ignored - ignored)))
+        turn.batch.acknowledged += [(*tasks, self._told(), turn.now) for tasks in request.acknowledged]
+
+    def set_apart(self, came: Came, thing: Thing | Measured | None, error: Exception) -> None:
+        """Take from what came what the core cannot handle, or what cannot be made durable; None: the time.
+
+        Raises:
+            CannotGoOn: a promise would be broken without it.
+        """
+        tell = self._troubles.tell
+        if thing is None:
+            self._not_woken += 1
+            came.wakes = False
+            if self._not_woken >= WAKES_MAX:
+                raise CannotGoOn("what is due happens: releases, leases, rounds", said(error)) from error
+            tell(NOT_TAKEN_IN, "the time", error, "the core is woken again")
+        elif isinstance(thing, Mapping):
+            came.measured = {}
+            tell(NOT_TAKEN_IN, "what was measured", error, "it is forgotten")
+        elif isinstance(thing, Request):
+            came.requests.remove(thing)
+            refuse((thing,), error)
+            tell(NOT_TAKEN_IN, "a request", error, "it is refused, nothing of it was done")
+        elif isinstance(thing, Offer):
+            came.offers.remove(thing)
+            refuse((thing,), error)
+            tell(NOT_TAKEN_IN, f"a submission of {thing.key[0]}", error, "it is refused, nothing of it was accepted")
+        else:
+            self._replace(came, thing, error)
+
+    def _replace(self, came: Came, report: base.Report, error: Exception) -> None:
+        """What stands for a report that the core cannot take."""
+        place = next(place for place, other in enumerate(came.reports) if other is report)
+        subject, then = type(report).__name__, "it is forgotten"
+        match report:
+            case base.Ended():
+                subject = f"the end of job {report.job}, task {report.task}, attempt {report.attempt}"
+                if report.ending.outcome is Outcome.LOST:
+                    raise CannotGoOn(
+                        "every accepted task ends", f"{subject} cannot be taken in: {said(error)}"
+                    ) from error
+                detail = f"how it ended ({report.ending.outcome.value}) could not be taken in: {said(error)}"
+                ending = base.Ending(Outcome.LOST, detail=detail)
+                came.reports[place] = base.Ended(report.job, report.task, report.attempt, ending)
+                self._troubles.tell(NOT_TAKEN_IN, subject, error, "the attempt counts as lost and is tried again")
+                return
+            case base.NodeLost():
+                why = f"that node {report.node!r} is lost cannot be taken in: {said(error)}"
+                raise CannotGoOn("what runs on a lost node is done again", why) from error
+            case base.Noticed():  # one incident less; to tell of it would be another
+                del came.reports[place]
+                log.error("an incident cannot be recorded: %r", report, exc_info=error)
+                return
+            case base.NodeBack():
+                subject, then = f"node {report.node} is back", "nothing starts there until it is lost and back again"
+            case base.Started() | base.Saved() | base.TierRefused():
+                subject = f"{type(report).__name__} of job {report.job}, task {report.task}, attempt {report.attempt}"
+            case base.Heard():
+                subject = "signs of life"
+        del came.reports[place]
+        self._troubles.tell(NOT_TAKEN_IN, subject, error, then)

@@ -1,0 +1,229 @@
+"""What a durable turn asks of the engine, one thing after the other; what fails there harms nothing else.
+
+An action that the engine does not take is tried again a few times by the clock. What cannot be launched then counts as
+lost, so it is tried anew as the next attempt, until it is given up as any task is that is lost each time; what cannot
+change its tier is a refusal of the system. A kill is tried until it is taken or there is nothing left to kill.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Final
+
+from headway import wire
+from headway.engines import base
+from headway.live import work
+from headway.live.clock import Clock
+from headway.live.from_engine import FromEngine
+from headway.live.journal import Journal
+from headway.live.ledger import Ledger
+from headway.live.troubles import Troubles, raised_by, said
+from headway.live.turn import Turn
+from headway.live.uploads import remove
+from headway.model.actions import ChangeTier, Kill, Launch, Suspend
+from headway.model.events import NodeResized, Outcome
+from headway.model.instant import SECOND, Duration
+from headway.model.snapshot import AttemptView
+from headway.model.tier import Tier
+
+log = logging.getLogger(__name__)
+
+NOT_PERFORMED: Final = "not_performed"
+"""The kind of the incident."""
+
+AGAIN: Final[Duration] = SECOND
+"""How long to wait before an action is tried again."""
+
+TRIES: Final = 3
+"""How often one is tried; kills of what still runs are tried on."""
+
+Act = Launch | Kill | ChangeTier | Suspend
+
+
+class Performer:
+    """Performs turns.
+
+    Args:
+        ledger, journal: what is known of the jobs.
+        engine: does it.
+        from_engine: knows on which nodes attempts run.
+        report: takes in what comes of it at once, as from the engine.
+        troubles: is told of what fails.
+        clock: times what is tried again.
+        result_max: bytes that a result may have.
+        uploads: the folder of the files that the server keeps.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        journal: Journal,
+        engine: base.Engine,
+        from_engine: FromEngine,
+        report: Callable[[base.Report], None],
+        troubles: Troubles,
+        clock: Clock,
+        result_max: int,
+        uploads: str,
+    ) -> None:
+        self._ledger = ledger
+        self._journal = journal
+        self._engine = engine
+        self._from_engine = from_engine
+        self._report = report
+        self._troubles = troubles
+        self._clock = clock
+        self._result_max = result_max
+        self._uploads = uploads
+        self._function = lru_cache(maxsize=64)(self._find_function)
+        self._unlaunched: set[base.AttemptKey] = set()
+        self._stopped = False
+
+    def perform(self, turn: Turn) -> None:
+        """Have the engine do what a turn wants, and let it forget what is durable."""
+        engine = self._engine
+        for key in turn.gone:
+            self._from_engine.where.pop(key, None)
+        for resized in turn.resized:
+            self._resize(resized)
+        for action in turn.actions:
+            if error := raised_by(partial(self._act, action)):
+                self._failed(action, error, 1)
+        for key in turn.acknowledged:
+            if error := raised_by(partial(engine.acknowledge, *key)):
+                self._tell(f"acknowledgement of {_named(key)}", error, "the engine keeps this end until the next start")
+        for _, _, job, task, *_ in turn.batch.messages:  # a task is settled, or a job has ended
+            if error := raised_by(partial(engine.forget, job, task)):
+                self._tell(f"checkpoints of job {job}", error, "they stay until the next start")
+        if error := raised_by(partial(remove, turn.spent)):
+            self._tell("output that nobody needs", error, "it stays")
+
+    def stop(self) -> None:
+        """Try nothing again."""
+        self._stopped = True
+
+    # An action
+
+    def _act(self, action: Act) -> None:
+        match action:
+            case Launch():
+                self._launch(action)
+            case Kill():
+                if (action.job, action.task, action.attempt) in self._unlaunched:
+                    self._give_up(action, Outcome.KILLED, "it was not launched")
+                else:
+                    self._engine.kill(action.job, action.task, action.attempt)
+            case ChangeTier():
+                self._engine.change(action.job, action.task, action.attempt, action.tier)
+            case Suspend():
+                if (action.job, action.task, action.attempt) in self._unlaunched:
+                    self._give_up(action, Outcome.KILLED, "it was not launched")
+                else:
+                    self._engine.suspend(action.job, action.task, action.attempt)
+
+    def _failed(self, action: Act, error: Exception, tries: int) -> None:
+        """See that what could not be done is done later, or that nobody relies on it."""
+        key = (action.job, action.task, action.attempt)
+        again, then = tries < TRIES, "it is tried again"
+        match action:
+            case Launch():
+                if again:
+                    self._unlaunched.add(key)
+                else:
+                    then = "the attempt counts as lost and is tried anew"
+                    self._give_up(action, Outcome.LOST, f"it could not be launched: {said(error)}")
+            case ChangeTier():
+                again, then = False, "it stays where it was"
+                self._report(base.TierRefused(*key, action.tier, said(error)))
+            case Suspend():
+                if not again:
+                    again, action, then = True, Kill(*key), "it is killed instead"
+            case Kill():
+                again = again or self._current(action) is not None
+                then = then if again else "nothing of it is known any more"
+        self._tell(f"{type(action).__name__.lower()} of {_named(key)}", error, then)
+        if again:
+            self._clock.call_at(self._clock.now() + AGAIN, partial(self._again, action, tries + 1))
+
+    def _again(self, action: Act, tries: int) -> None:
+        key = (action.job, action.task, action.attempt)
+        if self._stopped or (isinstance(action, Launch) and key not in self._unlaunched):
+            return
+        self._unlaunched.discard(key)
+        if error := raised_by(partial(self._act, action)):
+            self._failed(action, error, tries)
+
+    def _give_up(self, action: Act, outcome: Outcome, detail: str) -> None:
+        """The attempt ends without having run; should the engine have something of it, that ends unseen."""
+        key = (action.job, action.task, action.attempt)
+        self._unlaunched.discard(key)
+        try:
+            self._engine.kill(*key)
+        except Exception:
+            log.exception("what there may be of %s cannot be killed", _named(key))
+        self._report(base.Ended(*key, base.Ending(outcome, detail=detail)))
+
+    def _current(self, action: Act) -> AttemptView | None:
+        """What the core knows of the attempt; None if it does not wait for it any more."""
+        job = self._ledger.core.state.jobs.get(action.job)
+        attempt = None if job is None else job.attempts.get(action.task)
+        return attempt if attempt is not None and attempt.number == action.attempt else None
+
+    def _launch(self, launch: Launch) -> None:
+        if self._current(launch) is None:
+            return  # lost with its node, in the very turn that wanted it or before it could be launched
+        kept = self._ledger.open[launch.job]
+        if kept.work is None:
+            kept.work = self._journal.work(launch.job)
+            kept.names_files = any(wire.urls_of(kept.work))
+        wanted = work.assignment(
+            launch,
+            kept.spec,
+            kept.work,
+            self._ledger.core.state.slot_nodes,
+            self._function,
+            self._result_max,
+            self._uploads if kept.names_files else "",
+        )
+        self._from_engine.where[wanted.key] = tuple(member.node for member in wanted.members)
+        self._engine.launch(wanted)
+
+    def _find_function(self, name: str) -> base.Function:
+        return base.Function(name, self._journal.blob(name))
+
+    def _resize(self, resized: NodeResized, tries: int = 1) -> None:
+        """Give a node its slots; the core counts on them, so this is tried until they are there or it has others."""
+        node = self._ledger.core.state.nodes.get(resized.name)
+        if tries > 1 and (node is None or node.spec.slots != resized.slots or self._stopped):
+            return
+        resize = partial(self._engine.resize, resized.name, resized.slots, at_once=resized.at_once)
+        if error := raised_by(resize):
+            self._tell(f"new size of node {resized.name}", error, "it is tried again")
+            self._clock.call_at(self._clock.now() + AGAIN, partial(self._resize, resized, tries + 1))
+
+    def _tell(self, subject: str, error: Exception, then: str) -> None:
+        self._troubles.tell(NOT_PERFORMED, subject, error, then)
+
+
+def left_undone(found: base.Found, attempts: Mapping[base.AttemptKey, AttemptView]) -> list[Act]:
+    """What an earlier driver wanted of what still runs, and may not have come to ask for.
+
+    Args:
+        attempts: what the core knows to run.
+    """
+    actions: list[Act] = []
+    for key in sorted(found.running):
+        attempt = attempts.get(key)
+        if attempt is None or (attempt.ending and not attempt.saving):
+            actions.append(Kill(*key))
+        elif attempt.saving:
+            actions.append(Suspend(*key))
+        elif (attempt.tier is Tier.BACKGROUND) != (key in found.background):
+            actions.append(ChangeTier(*key, attempt.tier))
+    return actions
+
+
+def _named(key: base.AttemptKey) -> str:
+    return "job {}, task {}, attempt {}".format(*key)
