@@ -1024,7 +1024,7 @@ def test_a_journal_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path) as live:
             await live.submit()
-        with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
+        with closing(Journal(tmp_path)) as journal, journal._transaction() as db:
             db.execute("DELETE FROM jobs")
         with pytest.raises(HeadwayError, match=r"contradicts itself.*\[1\]"):
             async with rig(tmp_path):

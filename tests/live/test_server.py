@@ -197,7 +197,9 @@ def test_a_journal_with_a_broken_page_is_refused(tmp_path: Path) -> None:
     with open(tmp_path / "journal.sqlite", "r+b") as file:
         file.seek((page - 1) * size)
         file.write(b"\xff" * size)
-    with pytest.raises(HeadwayError, match=r"the journal in .* cannot be read: database disk image is malformed"):
+    with pytest.raises(
+        HeadwayError, match=r"the journal in .* is damaged: journal.sqlite: .*the table snapshots cannot be read"
+    ):
         run(Settings(tmp_path, NODES))
 
 

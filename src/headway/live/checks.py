@@ -24,20 +24,20 @@ ROWS_MAX: Final = 500_000
 """Rows that a table of metrics or statuses has, about; older ones go first."""
 
 SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS node_metrics (
+CREATE TABLE node_metrics (
     at INTEGER NOT NULL, node TEXT NOT NULL, metric TEXT NOT NULL, value REAL NOT NULL,
     PRIMARY KEY (at, node, metric)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS slot_statuses (
+CREATE TABLE slot_statuses (
     at INTEGER NOT NULL, node TEXT NOT NULL, slot INTEGER NOT NULL, status TEXT NOT NULL,
     PRIMARY KEY (at, node, slot)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS job_statistics (
+CREATE TABLE job_statistics (
     job INTEGER NOT NULL, node_class TEXT NOT NULL, at INTEGER NOT NULL,
     tasks INTEGER NOT NULL, mean INTEGER NOT NULL, spread INTEGER NOT NULL,
     PRIMARY KEY (job, node_class)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS job_losses (
+CREATE TABLE job_losses (
     job INTEGER PRIMARY KEY, at INTEGER NOT NULL, lost INTEGER NOT NULL, kills INTEGER NOT NULL
 );
 """

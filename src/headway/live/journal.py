@@ -6,7 +6,7 @@ belongs to, so that after a crash all of it is there or none. The tables are des
 
 from __future__ import annotations
 
-import fcntl
+import logging
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,49 +21,16 @@ from headway.core.record import StateRecord
 from headway.errors import HeadwayError
 from headway.live import checks, retained
 from headway.live.checks import Checks, LossRow, StatisticsRow
+from headway.live.mark import MARK
+from headway.live.opening import open_journal
 from headway.live.retained import Retained
+from headway.live.schema import FILE as FILE
+from headway.live.schema import FORMAT as FORMAT
 from headway.model.actions import JobStatus
 from headway.model.events import Event, Incident, Outcome
 from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
 from headway.wire import TaskRange, Work
-
-FORMAT: Final = 2
-"""Version of the data directory. It changes whenever an older Headway could not read what a newer one wrote."""
-
-FILE: Final = "journal.sqlite"
-LOCK: Final = "lock"
-
-SCHEMA: Final = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE events (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL);
-CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, body BLOB NOT NULL);
-CREATE TABLE clients (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-CREATE TABLE submissions (
-    caller TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL,
-    first INTEGER NOT NULL, jobs INTEGER NOT NULL, cursor INTEGER NOT NULL,
-    PRIMARY KEY (caller, key)
-) WITHOUT ROWID;
-CREATE TABLE jobs (
-    id INTEGER PRIMARY KEY, client INTEGER NOT NULL, name TEXT NOT NULL, user TEXT NOT NULL,
-    status TEXT, submitted INTEGER NOT NULL, started INTEGER, ended INTEGER, done INTEGER, failed INTEGER,
-    spec BLOB NOT NULL, functions TEXT, work BLOB
-);
-CREATE INDEX jobs_open ON jobs (id) WHERE ended IS NULL;
-CREATE TABLE blobs (name TEXT PRIMARY KEY, used INTEGER NOT NULL, body BLOB NOT NULL);
-CREATE TABLE messages (
-    number INTEGER PRIMARY KEY, client INTEGER NOT NULL, job INTEGER NOT NULL, task INTEGER,
-    at INTEGER NOT NULL, word TEXT NOT NULL, files INTEGER NOT NULL, result BLOB
-);
-CREATE UNIQUE INDEX messages_once ON messages (job, task);
-CREATE INDEX messages_client ON messages (client, number);
-"""
-"""The tables; docs/reference/journal.md says what is in them."""
-
-ADDED: Final = f"""{checks.SCHEMA}{retained.SCHEMA}
-CREATE INDEX IF NOT EXISTS events_incidents ON events (seq) WHERE kind = 'Incident';
-"""
-"""What files of this format may lack that an earlier Headway made."""
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
     kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
@@ -72,6 +39,7 @@ _spec = msgspec.msgpack.Decoder(JobSpec)
 _work: msgspec.msgpack.Decoder[Work] = msgspec.msgpack.Decoder(Work)
 _record = msgspec.json.Decoder(StateRecord)
 encode = msgspec.msgpack.Encoder().encode
+log = logging.getLogger(__name__)
 
 
 class NotNow(HeadwayError):
@@ -183,36 +151,31 @@ class Journal:
     Attributes:
         checks: the tables of the status checker.
         retained: the tables of what is kept for callers, and until when.
+        epoch: the name of this journal's story; one that was restored, or has lost something, has a new one.
 
     Raises:
-        HeadwayError: the directory cannot be made or written to, another process uses it, or its format is another one.
+        Damaged: what is there is not what was written, or not all of it.
+        HeadwayError: the directory cannot be made or written to, another process uses it, or its format is newer.
     """
 
     def __init__(self, folder: Path, *, keep_events: bool = True) -> None:
         self.folder = folder
         self._keep_events = keep_events
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = _lock(folder)
-            try:
-                self._db = _open(folder / FILE)
-            except BaseException:
-                os.close(self._lock)
-                raise
-        except OSError as error:
-            raise HeadwayError(
-                f"{folder} cannot be used: {error.strerror or error}", "Choose another data directory (--data)."
-            ) from error
+        self._lock, self._db, self._vouching, self._mark, self.epoch = open_journal(folder)
+        self._mark_fails = False
         self.checks = Checks(self._db, self._transaction)
-        self.retained = Retained(self._db, self._transaction, lambda: self.last()[1])
+        self.retained = Retained(self._db, self._transaction)
         self._clients: dict[str, int] = {
             name: number for number, name in self._db.execute("SELECT id, name FROM clients")
         }
 
     def close(self) -> None:
         """Let go of the file and of the directory."""
-        self._db.close()
-        os.close(self._lock)
+        try:
+            self._db.close()
+            self._mark.close()
+        finally:
+            os.close(self._lock)
 
     def mark_clean(self, clean: bool) -> bool:
         """Note whether the process ends in order from here on; returns what was noted before.
@@ -248,17 +211,37 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Rows that are added, changed or deleted together, all of them or none; the chain has one row of it.
+
+        Whatever the statements are, the triggers of the schema count the rows; see `headway.live.vouching`.
+        """
         db = self._db
         try:
             db.execute("BEGIN IMMEDIATE")
             yield db
+            reached = self._vouching.end()
             db.execute("COMMIT")
         except BaseException as error:
             if db.in_transaction:
                 db.execute("ROLLBACK")
+            self._vouching.rolled_back()
             if isinstance(error, sqlite3.OperationalError):
                 self._see_transient(error)
             raise
+        if reached is not None:
+            self._vouching.committed(reached)
+            self._note_reached()
+
+    def _note_reached(self) -> None:
+        """Move the mark on. Where that cannot be done it stays behind, which costs nothing but its warning."""
+        try:
+            self._mark.write(self._vouching.reached)
+        except OSError as error:
+            if not self._mark_fails:
+                log.warning("%s cannot be written: %s", self.folder / MARK, error.strerror or error)
+            self._mark_fails = True
+        else:
+            self._mark_fails = False
 
     def _see_transient(self, error: sqlite3.OperationalError) -> None:
         """Say what passes by itself, or when somebody has made room."""
@@ -360,13 +343,12 @@ class Journal:
         return [(seq, _DECODERS["Incident"].decode(body)) for seq, body in reversed(rows)]
 
     def last(self) -> tuple[int, int, JobId]:
-        """The greatest numbers so far: of an event, a message, a job; 0 where there is none."""
-        return (
-            max(self._greatest("seq", "events"), self._greatest("seq", "snapshots")),
-            # Numbers are never used twice, though the last messages may have been cleared.
-            max(self._greatest("number", "messages"), self._number("message")),
-            self._greatest("id", "jobs"),
-        )
+        """The greatest numbers so far: of an event, a message, a job; 0 where there has been none.
+
+        Numbers are never used twice, whatever was let go of since.
+        """
+        reached = self._vouching.reached
+        return reached.event, reached.message, reached.job
 
     def job(self, job: JobId) -> JobRow | None:
         """One job; None if there is none with this id."""
@@ -481,9 +463,6 @@ class Journal:
                 found.append(result)
         return found, False
 
-    def _greatest(self, column: str, table: str) -> int:
-        return int(self._db.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()[0])
-
     def _number(self, name: str) -> int:
         return self.noted(name) or 0
 
@@ -503,49 +482,3 @@ def _job_row(row: tuple[Any, ...]) -> JobRow:
     job, client, status, submitted, started, ended, done, failed, spec = row
     final = None if status is None else JobStatus(status)
     return JobRow(job, client, final, submitted, started, ended, done, failed, _spec.decode(spec))
-
-
-def _lock(folder: Path) -> int:
-    """Take the directory for this process; the lock ends with the process, however it ends.
-
-    A lock of POSIX, for child processes do not inherit it: a node that outlives its driver does not hold it.
-    """
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.read(lock, 32).decode("ascii", "replace").strip()
-        os.close(lock)
-        raise HeadwayError(
-            f"{folder} is in use by the process {holder or '(unknown)'}",
-            "Only one `headway up` can use a data directory. Use the one that runs, end it, or choose another --data.",
-        ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    """Open the file, or make it, and see that it is of our format."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    db = sqlite3.connect(path, isolation_level=None)
-    try:
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute(f"PRAGMA journal_size_limit = {64 << 20}")
-        if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
-            db.executescript(f"BEGIN;{SCHEMA}INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;")
-        found = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-        if found is None or found[0] != FORMAT:
-            raise HeadwayError(
-                f"{path} has format {found[0] if found else 'unknown'}; this Headway reads format {FORMAT}",
-                "Use the Headway that wrote it, or another data directory (--data).",
-            )
-        db.executescript(f"BEGIN;{ADDED}COMMIT;")
-    except sqlite3.DatabaseError as error:
-        db.close()
-        raise HeadwayError(f"{path} cannot be used: {error}", "Choose another data directory (--data).") from error
-    except BaseException:
-        db.close()
-        raise
-    return db

@@ -13,21 +13,28 @@ from typing import Final
 
 import msgspec
 
+from headway.live.vouching import sum_of
 from headway.model.instant import Instant
 from headway.model.job import JobId
 from headway.wire import TaskResult
 
-SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS acknowledged (
-    job INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, number INTEGER NOT NULL, at INTEGER NOT NULL
+SCHEMA: Final = f"""
+CREATE TABLE acknowledged (
+    job INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, number INTEGER NOT NULL, at INTEGER NOT NULL,
+    {sum_of("acknowledged")}
 );
-CREATE TABLE IF NOT EXISTS uploads (name TEXT PRIMARY KEY, used INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS outputs (
-    job INTEGER NOT NULL, task INTEGER NOT NULL, upload TEXT NOT NULL, PRIMARY KEY (job, task, upload)
+CREATE TABLE uploads (
+    name TEXT PRIMARY KEY, used INTEGER NOT NULL,
+    {sum_of("uploads")}
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS outputs_upload ON outputs (upload);
-CREATE INDEX IF NOT EXISTS acknowledged_job ON acknowledged (job);
-CREATE INDEX IF NOT EXISTS messages_ends ON messages (at) WHERE task IS NULL;
+CREATE TABLE outputs (
+    job INTEGER NOT NULL, task INTEGER NOT NULL, upload TEXT NOT NULL,
+    {sum_of("outputs")},
+    PRIMARY KEY (job, task, upload)
+) WITHOUT ROWID;
+CREATE INDEX outputs_upload ON outputs (upload);
+CREATE INDEX acknowledged_job ON acknowledged (job);
+CREATE INDEX messages_ends ON messages (at) WHERE task IS NULL;
 """
 
 ACKNOWLEDGED: Final = "INSERT INTO acknowledged VALUES (?, ?, ?, ?, ?)"
@@ -49,18 +56,15 @@ class Retained:
     Args:
         db: the journal's file.
         transaction: makes what is written durable; raises `NotNow` where that cannot be.
-        message: the greatest number of a message so far.
     """
 
     def __init__(
         self,
         db: sqlite3.Connection,
         transaction: Callable[[], AbstractContextManager[sqlite3.Connection]],
-        message: Callable[[], int],
     ) -> None:
         self._db = db
         self._transaction = transaction
-        self._message = message
 
     def clear(self, jobs: Sequence[JobId]) -> tuple[int, list[str]]:
         """Let go of the messages and results of ended jobs.
@@ -72,7 +76,6 @@ class Retained:
             NotNow: not now.
         """
         with self._transaction() as db:
-            self._keep_numbers(db)
             had, paths = 0, list[str]()
             for job in jobs:
                 paths += _paths(db.execute(f"SELECT result FROM messages WHERE job = ? AND files AND {_ENDED}", (job,)))
@@ -94,7 +97,6 @@ class Retained:
             NotNow: not now.
         """
         with self._transaction() as db:
-            self._keep_numbers(db)
             paths = list[str]()
             while limit > 0:
                 row = db.execute(
@@ -177,10 +179,6 @@ class Retained:
             gone = [name for (name,) in old if name not in wanted]
             db.executemany("DELETE FROM uploads WHERE name = ?", [(name,) for name in gone])
             return gone
-
-    def _keep_numbers(self, db: sqlite3.Connection) -> None:
-        """Numbers of messages are never used twice, though the last messages may go."""
-        db.execute("INSERT OR REPLACE INTO meta VALUES ('message', ?)", (self._message(),))
 
 
 def needed(db: sqlite3.Connection) -> set[str]:

@@ -87,18 +87,3 @@ def test_on_a_full_disk_nothing_is_written(journal: Journal) -> None:
     with pytest.raises(JournalFull):
         write(journal.checks, *(MetricRow(at, "a", "m" * 50, 0.0) for at in range(1000)))
     assert journal.checks.metrics(0, 10) == ([], False)
-
-
-def test_a_file_of_an_earlier_headway_gets_the_tables(tmp_path: Path) -> None:
-    with closing(Journal(tmp_path)) as journal:
-        journal.note("check_every", 7)
-    with closing(sqlite3.connect(tmp_path / FILE)) as db:
-        for name in ("node_metrics", "slot_statuses", "job_statistics", "job_losses"):
-            db.execute(f"DROP TABLE {name}")
-        db.execute("DROP INDEX events_incidents")
-    with closing(Journal(tmp_path)) as journal:
-        assert journal.noted("check_every") == 7
-        assert journal.noted("checking") is None
-        assert journal.incidents(5) == []
-        write(journal.checks, *rows(1, "a"))
-        assert len(journal.checks.metrics(0, 10)[0]) == 2

@@ -285,11 +285,10 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     assert third.returncode == 0, third.stderr
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
-    Journal(tmp_path).close()
-    with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
-        db.execute("UPDATE meta SET value = 99 WHERE name = 'format'")
-    with pytest.raises(HeadwayError, match=f"has format 99; this Headway reads format {FORMAT}"):
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        journal.note("format", 99)
+    with pytest.raises(HeadwayError, match=f"has format 99; this Headway reads formats up to {FORMAT}"):
         Journal(tmp_path)
     # The lock is not left behind.
     with pytest.raises(HeadwayError, match="has format 99"):

@@ -20,7 +20,7 @@ from headway import __version__, wire
 from headway.live.checker import PERIOD, Checker
 from headway.live.checks import MetricRow
 from headway.live.driver import Driver
-from headway.live.journal import ADDED, SCHEMA, Journal
+from headway.live.journal import FILE, Journal
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.policies.registry import find
@@ -483,13 +483,13 @@ def test_nodes_are_added_resized_drained_and_removed(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-def test_every_route_and_table_has_its_page() -> None:
+def test_every_route_and_table_has_its_page(tmp_path: Path) -> None:
     pages = Path(__file__).resolve().parents[3] / "docs" / "reference"
     routes = (pages / "http-api.md").read_text("utf-8")
     assert [route.name for route in wire.ROUTES if f"| `{route.method} {route.path}` |" not in routes] == []
     tables = (pages / "journal.md").read_text("utf-8")
-    with closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(SCHEMA + ADDED)
+    Journal(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / FILE)) as db:
         for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             (line,) = [line for line in tables.splitlines() if line.startswith(f"| `{table}` |")]
             columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]

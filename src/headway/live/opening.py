@@ -1,0 +1,176 @@
+"""A data directory is taken by one process, and its journal is opened: made, if there has been none, or seen to."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headway.errors import HeadwayError
+from headway.live import conversion, mark
+from headway.live.mark import MARK, Mark
+from headway.live.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch
+from headway.live.verification import WHOLE_AGAIN, see_whole
+from headway.live.vouching import Damaged, Vouching
+
+LOCK: Final = "lock"
+
+_SIDES: Final = ("", "-wal", "-shm")
+_SIGNS: Final = (MARK, "engine", "uploads", "url", "token")
+"""What a server leaves in its directory beside the journal."""
+
+_MAKING: Final = "is making the journal"
+
+
+class Opened(NamedTuple):
+    """An open journal.
+
+    Attributes:
+        lock: the file that keeps other processes away while it is open.
+        epoch: the name of this journal's story, see docs/reference/journal.md.
+    """
+
+    lock: int
+    db: sqlite3.Connection
+    vouching: Vouching
+    mark: Mark
+    epoch: str
+
+
+def open_journal(folder: Path) -> Opened:
+    """Take a data directory for this process and open its journal; both are made if they are not there.
+
+    A journal of an older format is converted; the old file stays beside it.
+
+    Raises:
+        Damaged: what is there is not what was written, or not all of it; nothing was changed.
+        HeadwayError: the directory cannot be made or written to, another process uses it, or its format is newer.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock, was_making = _lock(folder)
+        try:
+            if was_making or _is_new(folder, lock):
+                _make(folder, lock)
+            else:
+                found = _format(folder / FILE)
+                if found < FORMAT:
+                    conversion.convert(folder, found)
+                see_whole(folder)
+            _say(lock, str(os.getpid()))
+            return _open(folder, lock)
+        except BaseException:
+            os.close(lock)
+            raise
+    except OSError as error:
+        raise HeadwayError(
+            f"{folder} cannot be used: {error.strerror or error}", "Choose another data directory (--data)."
+        ) from error
+
+
+def _open(folder: Path, lock: int) -> Opened:
+    path = folder / FILE
+    try:
+        db = connect(path)
+    except sqlite3.Error as error:
+        raise HeadwayError(f"{path} cannot be used: {error}", "Choose another data directory (--data).") from error
+    try:
+        (epoch,) = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+        return Opened(lock, db, Vouching(epoch, db), Mark(folder / MARK), epoch)
+    except BaseException:
+        db.close()
+        raise
+
+
+def _is_new(folder: Path, lock: int) -> bool:
+    """Whether there has been no journal here yet.
+
+    Raises:
+        Damaged: there has been one, and it is gone.
+    """
+    path = folder / FILE
+    if path.exists() and path.stat().st_size > 0:
+        return False
+    signs = [name for name in _SIGNS if (folder / name).exists()]
+    # A token alone may have been put there for a first start.
+    if signs and not (signs == ["token"] and not os.fstat(lock).st_size):
+        what = "is empty" if path.exists() else "is missing"
+        raise Damaged(
+            f"{path} {what}, though a server has used {folder} and left there: {', '.join(signs)}."
+            " Everything that was accepted is missing with it",
+            WHOLE_AGAIN.replace("DATA", str(folder)),
+        )
+    return True
+
+
+def _make(folder: Path, lock: int) -> None:
+    """Make an empty journal with its mark. Until all of it is on the disk the lock says so, and a start begins anew."""
+    path = folder / FILE
+    _say(lock, f"{os.getpid()} {_MAKING}")
+    for side in _SIDES:
+        path.with_name(f"{FILE}{side}").unlink(missing_ok=True)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        db = connect(path)
+        try:
+            vouching = make_tables(db, new_epoch())
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        raise HeadwayError(f"{path} cannot be made: {error}", "Choose another data directory (--data).") from error
+    mark.make(folder / MARK, vouching.reached)
+
+
+def _format(path: Path) -> int:
+    """The format of a journal.
+
+    Raises:
+        Damaged: it is none, or does not say.
+        HeadwayError: it is newer than this Headway.
+    """
+    try:
+        db = connect_to_read(path)
+        try:
+            row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        raise Damaged(f"{path} cannot be used: {error}", WHOLE_AGAIN.replace("DATA", str(path.parent))) from error
+    found = row[0] if row else None
+    if not isinstance(found, int) or found < 1:
+        raise Damaged(
+            f"{path} cannot be used: it does not say its format", WHOLE_AGAIN.replace("DATA", str(path.parent))
+        )
+    if found > FORMAT:
+        raise HeadwayError(
+            f"{path} has format {found}; this Headway reads formats up to {FORMAT}",
+            "Use the Headway that wrote it, or a newer one; or another data directory (--data).",
+        )
+    return found
+
+
+def _lock(folder: Path) -> tuple[int, bool]:
+    """Take the directory for this process; whether the one before died as it made the journal.
+
+    The lock ends with the process, however it ends. A lock of POSIX, for child processes do not inherit it: a node that
+    outlives its driver does not hold it.
+    """
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    said = os.pread(lock, 64, 0).decode("ascii", "replace").strip()
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise HeadwayError(
+            f"{folder} is in use by the process {said.partition(' ')[0] or '(unknown)'}",
+            "Only one `headway up` can use a data directory. Use the one that runs, end it, or choose another --data.",
+        ) from None
+    return lock, said.endswith(_MAKING)
+
+
+def _say(lock: int, text: str) -> None:
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{text}\n".encode(), 0)

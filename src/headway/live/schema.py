@@ -1,0 +1,117 @@
+"""The tables of the journal's file; docs/reference/journal.md says what is in them."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from headway.live import checks, retained
+from headway.live.vouching import Vouching, define, sum_of, triggers
+
+FORMAT: Final = 3
+"""Version of the data directory. It changes whenever an older Headway could not read what a newer one wrote."""
+
+FILE: Final = "journal.sqlite"
+
+SCHEMA: Final = f"""
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY, value,
+    {sum_of("meta")}
+) WITHOUT ROWID;
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL,
+    {sum_of("events")}
+);
+CREATE INDEX events_incidents ON events (seq) WHERE kind = 'Incident';
+CREATE TABLE snapshots (
+    seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, body BLOB NOT NULL,
+    {sum_of("snapshots")}
+);
+CREATE TABLE clients (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
+    {sum_of("clients")}
+);
+CREATE TABLE submissions (
+    caller TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL,
+    first INTEGER NOT NULL, jobs INTEGER NOT NULL, cursor INTEGER NOT NULL,
+    {sum_of("submissions")},
+    PRIMARY KEY (caller, key)
+) WITHOUT ROWID;
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY, client INTEGER NOT NULL, name TEXT NOT NULL, user TEXT NOT NULL,
+    status TEXT, submitted INTEGER NOT NULL, started INTEGER, ended INTEGER, done INTEGER, failed INTEGER,
+    spec BLOB NOT NULL, functions TEXT, work BLOB,
+    {sum_of("jobs")}
+);
+CREATE INDEX jobs_open ON jobs (id) WHERE ended IS NULL;
+CREATE TABLE blobs (
+    name TEXT PRIMARY KEY, used INTEGER NOT NULL, body BLOB NOT NULL,
+    {sum_of("blobs")}
+);
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY, client INTEGER NOT NULL, job INTEGER NOT NULL, task INTEGER,
+    at INTEGER NOT NULL, word TEXT NOT NULL, files INTEGER NOT NULL, result BLOB,
+    {sum_of("messages")}
+);
+CREATE UNIQUE INDEX messages_once ON messages (job, task);
+CREATE INDEX messages_client ON messages (client, number);
+{checks.SCHEMA}{retained.SCHEMA}{triggers()}
+"""
+
+
+def new_epoch() -> str:
+    """A name for a journal that has not had what any other one had: 32 digits in hexadecimal."""
+    return secrets.token_hex(16)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the file for writing; it is made if it is not there.
+
+    Raises:
+        sqlite3.Error: it cannot be opened.
+    """
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA journal_size_limit = {64 << 20}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open the file to be read, also beside the server that writes it; nothing in it is changed, nor in its log.
+
+    Text that is none is read as far as it can be, and so has another checksum.
+
+    Raises:
+        sqlite3.Error: it cannot be opened.
+    """
+    db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    define(db)
+    db.text_factory = lambda text: text.decode("utf-8", "replace")
+    return db
+
+
+def make_tables(db: sqlite3.Connection, epoch: str) -> Vouching:
+    """Make all tables in an empty file.
+
+    Raises:
+        sqlite3.Error: they cannot be made.
+    """
+    db.execute("BEGIN IMMEDIATE")
+    define(db)
+    for statement in SCHEMA.split(";\n"):
+        if statement.strip():
+            db.execute(statement)
+    vouching = Vouching(epoch, db)
+    db.executemany("INSERT INTO meta VALUES (?, ?)", [("epoch", epoch), ("format", FORMAT)])
+    reached = vouching.end()
+    db.execute("COMMIT")
+    assert reached is not None
+    vouching.committed(reached)
+    return vouching

@@ -1,0 +1,212 @@
+"""Whether a journal is as it was written: what `headway up` sees to at its start, and `headway check` at any time.
+
+What was lost is known from three sides: the mark says how far the journal had come; the chain which transactions there
+were; the sums how many rows, and which, there must be.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from headway.live import mark
+from headway.live.mark import MARK, Reached
+from headway.live.schema import FILE, connect_to_read
+from headway.live.vouching import BODIES, GUARDED, NUMBERED, Damaged, body_sum, digest_of, last_of, row_sum
+
+NAMED: Final = 10
+"""Ranges of rows that a sentence names, at most."""
+
+WHOLE_AGAIN: Final = (
+    "`headway restore BACKUP DATA` puts a backup in its place. `headway up --accept-loss` starts with what is whole,"
+    " and keeps the damaged files beside it; `headway check DATA` lists all that is wrong."
+)
+
+_BITS: Final = (1 << 64) - 1
+
+
+class Flaw(NamedTuple):
+    """Something that is not as it was written: in which file, and what."""
+
+    file: str
+    what: str
+
+
+class Found(NamedTuple):
+    """What was found of a table: how many rows, their checksums added up, those that were changed, and what numbers."""
+
+    rows: int
+    total: int
+    changed: list[Any]
+    numbers: list[tuple[int, int]]
+
+
+def see_whole(folder: Path) -> None:
+    """See that the journal of a data directory is as it was written, and reaches its mark; nothing is changed.
+
+    Raises:
+        Damaged: it is not; the message says what is missing from where.
+    """
+    found = list(flaws(folder))
+    if found:
+        raise damaged(folder, found)
+
+
+def damaged(folder: Path, found: Sequence[Flaw]) -> Damaged:
+    """An error that tells of flaws."""
+    said = "; ".join(f"{flaw.file}: {flaw.what}" for flaw in found[:NAMED])
+    more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return Damaged(f"the journal in {folder} is damaged: {said}{more}", WHOLE_AGAIN.replace("DATA", str(folder)))
+
+
+def flaws(folder: Path) -> Iterator[Flaw]:
+    """What is wrong with the journal of a data directory, also while a server writes it; nothing where all is well."""
+    try:
+        reached = mark.read(folder / MARK)  # before the journal is looked at, which a server may carry on
+    except FileNotFoundError:
+        reached = None
+        yield Flaw(MARK, "it is missing, so nobody can say whether the end of the journal is")
+    except OSError as error:
+        reached = None
+        yield Flaw(MARK, f"it cannot be read: {error.strerror or error}")
+    else:
+        if reached is None:
+            yield Flaw(MARK, "it was changed or cut, so nobody can say whether the end of the journal is missing")
+    try:
+        db = connect_to_read(folder / FILE)
+    except sqlite3.Error as error:
+        yield Flaw(FILE, f"it cannot be opened: {error}")
+        return
+    try:
+        db.execute("BEGIN")
+        yield from _flaws(db, reached)
+    except (sqlite3.Error, Damaged) as error:
+        yield Flaw(FILE, f"it cannot be read to its end: {error}")
+    finally:
+        db.close()
+
+
+def _flaws(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:
+    yield from _lost_end(db, reached)
+    try:
+        for (line,) in db.execute(f"PRAGMA integrity_check({NAMED})"):
+            if line != "ok":
+                yield Flaw(FILE, " ".join(str(line).split()))
+    except sqlite3.Error as error:
+        yield Flaw(FILE, f"SQLite cannot check it: {error}")
+    sums = last_of(db)[2]
+    for table in GUARDED:
+        try:
+            found = look_through(db, table)
+        except sqlite3.Error as error:
+            yield Flaw(FILE, f"the table {table} cannot be read to its end: {error}")
+            continue
+        name = GUARDED[table].split(",")[0]
+        if found.changed:
+            yield Flaw(FILE, f"{_rows(len(found.changed))} of {table} changed: {name} {_some(found.changed)}")
+        missing = sums.rows.get(table, 0) - found.rows
+        if missing > 0:
+            which = _gaps(found.numbers, sums.greatest.get(table, 0), missing) if table in NUMBERED else ""
+            yield Flaw(FILE, f"{_rows(missing)} of {table} missing{which}")
+        elif missing < 0:
+            yield Flaw(FILE, f"{_rows(-missing)} of {table} too many: an older state of some came back")
+        elif found.total != sums.totals.get(table, 0) and not found.changed:
+            yield Flaw(FILE, f"rows of {table} are not those that were written last: an older state of some came back")
+
+
+def _lost_end(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:
+    """What the chain and the mark say of each other."""
+    before: tuple[int, bytes] | None = None
+    at_mark: bytes | None = None
+    for number, digest, sums in db.execute("SELECT number, digest, sums FROM chain ORDER BY number"):
+        if before is not None and number != before[0] + 1:
+            yield Flaw(FILE, f"the transactions {before[0] + 1} to {number - 1} are missing from the chain")
+        elif before is not None and (not isinstance(sums, bytes) or digest != digest_of(before[1], number, sums)):
+            yield Flaw(FILE, f"transaction {number} of the chain was changed")
+        before = (number, digest)
+        if reached is not None and number == reached.number:
+            at_mark = digest
+    if reached is None:
+        return
+    number, _, sums = last_of(db)
+    epoch = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+    if epoch is not None and epoch[0] != reached.epoch:
+        yield Flaw(MARK, "it belongs to another journal: one of the two files was put here from elsewhere")
+    elif number < reached.number:
+        lost = [("transactions", number, reached.number)]
+        lost += [(table, sums.greatest.get(table, 0), last) for table, last in zip(NUMBERED, reached[3:], strict=True)]
+        said = ", ".join(f"{what} {_span(have + 1, had)}" for what, have, had in lost if have < had)
+        yield Flaw(f"{FILE}-wal", f"the end of the journal is missing: {said}. This file was lost, cut or changed")
+    elif at_mark is not None and at_mark != reached.digest:
+        yield Flaw(MARK, f"it belongs to another story: transaction {reached.number} of the journal is a different one")
+
+
+def look_through(db: sqlite3.Connection, table: str) -> Found:
+    """Read a whole table and compute the checksum of each row.
+
+    Raises:
+        sqlite3.Error: it cannot be read to its end.
+    """
+    columns = GUARDED[table]
+    body = BODIES.get(table)
+    at = None if body is None else columns.split(", ").index(body[1])
+    is_numbered = table in NUMBERED
+    rows = total = 0
+    changed: list[Any] = []
+    numbers: list[tuple[int, int]] = []
+    # In the order of the rows themselves, not of an index.
+    for its_sum, content, *values in db.execute(f"SELECT sum, {body[0] if body else 'NULL'}, {columns} FROM {table}"):
+        rows += 1
+        number = values[0]
+        if isinstance(its_sum, int):
+            total += its_sum
+        if not isinstance(its_sum, int) or not is_right(values, its_sum, content, at):
+            changed.append(number)
+        if is_numbered:
+            if numbers and numbers[-1][1] + 1 == number:
+                numbers[-1] = (numbers[-1][0], number)
+            else:
+                numbers.append((number, number))
+    return Found(rows, total & _BITS, changed, numbers)
+
+
+def is_right(values: Sequence[Any], its_sum: int, body: Any, at: int | None) -> bool:
+    """Whether a row is as it was written.
+
+    Args:
+        values: its columns of `GUARDED`.
+        its_sum: its checksum as it stands there.
+        body: of tables in `BODIES`, what may be large.
+        at: at which place of `values` the checksum of the body is; None where there is none.
+    """
+    try:
+        if row_sum(*values) != its_sum:
+            return False
+        return at is None or body_sum(body) == values[at]
+    except TypeError:  # not even a body
+        return False
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _some(values: Iterable[Any]) -> str:
+    named = [str(value) if isinstance(value, int) else repr(value)[:80] for value in values]
+    return ", ".join(named[:NAMED]) + (f" and {len(named) - NAMED} more" if len(named) > NAMED else "")
+
+
+def _gaps(numbers: list[tuple[int, int]], last: int, missing: int) -> str:
+    """Which numbers are missing, where that is known: others may have been let go of."""
+    ends = [0, *(end for _, end in numbers)]
+    starts = [*(start for start, _ in numbers), last + 1]
+    gaps = [(end + 1, start - 1) for end, start in zip(ends, starts, strict=True) if end + 1 < start]
+    if sum(end - start + 1 for start, end in gaps) != missing:
+        return ""
+    return ": " + ", ".join(_span(*gap) for gap in gaps[:NAMED]) + (" and more" if len(gaps) > NAMED else "")
