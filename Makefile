@@ -80,12 +80,13 @@ whole: venv
 slow: venv
 	HEADWAY_EFFORT=slow $(PYTEST) -m "slow or hypothesis" --timeout 1800
 
-# How long a server is attacked, and in which order.
+# How long a server is attacked, in which order, and with which event loop.
 MINUTES ?= 10
 SEED ?= 1
+LOOP ?= uvloop
 
 chaos: venv
-	$(BIN)/python tests/chaos/run.py --minutes $(MINUTES) --seed $(SEED)
+	$(BIN)/python tests/chaos/run.py --minutes $(MINUTES) --seed $(SEED) --loop $(LOOP)
 
 peers: $(VENV)/.filled-peers
 	$(BIN)/python -m pytest -m peers

@@ -1,6 +1,6 @@
 """Attack a real server under load for some minutes, and count what is lost, doubled, wrong and stuck (`make chaos`).
 
-    python tests/chaos/run.py [--minutes 10] [--seed 1] [--rate 60] [--only ATTACK]... [--list] [--json]
+    python tests/chaos/run.py [--minutes 10] [--seed 1] [--rate 60] [--loop asyncio] [--only ATTACK]...
 
 Clients submit bags, commands, rigid jobs, workflows and calls of an executor all the time. One attack follows the
 other, in an order that follows from the seed. After each, a task of a client of its own is timed: how long it takes
@@ -196,7 +196,7 @@ def settle(served: Served, clients: Clients, listening: Listening, where: Field,
 def attack(folder: Path, data: Path, words: argparse.Namespace, *, small_disk: bool) -> Outcome:
     """All of it."""
     chance, outcome = random.Random(words.seed), Outcome()
-    served = Served(folder, data, ["--lease", "3s"])
+    served = Served(folder, data, words.loop, ["--lease", "3s"])
     served.start()
     clients = Clients(data, folder, chance, words.rate)
     listening = Listening(data)
@@ -294,6 +294,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=60.0, help="tasks a second, as far as the server can")
+    parser.add_argument("--loop", choices=["uvloop", "asyncio"], default="uvloop", help="the server's event loop")
     parser.add_argument("--only", action="append", choices=list(ATTACKS), help="only this attack; may be repeated")
     parser.add_argument("--list", action="store_true", help="say what the attacks are")
     parser.add_argument("--json", action="store_true")

@@ -36,7 +36,7 @@ class Served:
         starts: how often it was started; `ended` how often it ended without having been told to.
     """
 
-    def __init__(self, folder: Path, data: Path, words: list[str]) -> None:
+    def __init__(self, folder: Path, data: Path, loop: str, words: list[str]) -> None:
         self.data = data
         self.starts = self.ended = 0
         self.log = folder / "server.log"
@@ -45,7 +45,7 @@ class Served:
         self._cluster.write_text(CLUSTER)
         self._offset = folder / "clock"
         self._offset.write_bytes(bytes(8))
-        self._words = words
+        self._words = [loop, "--json", "--data", str(data), "--cluster", str(self._cluster), *words]
         self._process: subprocess.Popen[str] | None = None
         self._url = ""
         self._meant_down = True
@@ -56,11 +56,11 @@ class Served:
         Raises:
             RuntimeError: it does not start.
         """
-        command = [sys.executable, str(HERE / "up.py"), str(self._offset), "--json", "--data", str(self.data)]
+        command = [sys.executable, str(HERE / "up.py"), str(self._offset), *self._words]
         with self.lock, self.log.open("ab") as log:
             began = time.monotonic()
             self._process = subprocess.Popen(
-                [*command, "--cluster", str(self._cluster), *self._words],
+                command,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

@@ -1,18 +1,23 @@
-"""`headway up` with a wall clock that another process may set: the first argument is the file that says how far.
+"""`headway up` with a wall clock that another process may set, and one of two event loops.
 
-The file holds eight bytes, the nanoseconds by which the wall clock is ahead of the machine's: little end first, signed.
+    python tests/chaos/up.py CLOCK uvloop|asyncio [OPTION OF HEADWAY UP]...
+
+The file CLOCK holds eight bytes, the nanoseconds by which the wall clock is ahead of the machine's: little end first, signed.
 Only the wall clock is set, as an operator or a time service does it; the monotonic clock goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import sys
 import time
 from pathlib import Path
 
+import uvloop
 
-def main(offset: str, words: list[str]) -> None:
+
+def main(offset: str, loop: str, words: list[str]) -> None:
     """Serve until told to end."""
     with Path(offset).open("rb") as file:
         step = mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
@@ -25,9 +30,11 @@ def main(offset: str, words: list[str]) -> None:
     time.time = lambda: time_ns() / 1e9
     from headway.cli.main import main as headway
 
+    if loop == "asyncio":
+        uvloop.run = asyncio.run
     sys.argv = ["headway", "up", *words]
     headway()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
