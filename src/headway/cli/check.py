@@ -79,5 +79,23 @@ def incidents(reach: Reach, last: int, as_json: bool) -> None:
     if not found:
         click.echo("There are none.")
         return
-    rows = [(clock(one.at), one.kind, one.subject, " ".join(one.detail.split())) for one in found]
-    print_table(("at", "kind", "of", "detail"), rows, fold=("of", "detail"))
+    rows = [(clock(one.at), one.kind, one.subject, " ".join(one.detail.split()), one.by) for one in found]
+    print_table(("at", "kind", "of", "detail", "asked by"), rows, fold=("of", "detail"))
+
+
+@click.command()
+@click.option("--last", default=50, show_default=True, type=click.IntRange(1, 10_000), help="So many, the latest.")
+@as_json
+@asks_server
+def requests(reach: Reach, last: int, as_json: bool) -> None:
+    """List who asked for what: jobs submitted, cancelled and changed, nodes, what decides; the latest last."""
+    with reach() as client:
+        found = client.requests(last=last)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo("There are none.")
+        return
+    rows = [(clock(one.at), one.by, one.kind, one.subject, " ".join(one.detail.split())) for one in found]
+    print_table(("at", "by", "what", "of", "detail"), rows, fold=("of", "detail"))

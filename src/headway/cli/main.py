@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "metrics": ("headway.cli.check", "Show what collectors measured on the nodes."),
     "checker": ("headway.cli.check", "Show the status checker, or switch it on or off."),
     "incidents": ("headway.cli.check", "List what an operator should know of."),
+    "requests": ("headway.cli.check", "List who asked for what."),
     "policy": ("headway.cli.live", "Show or change the policy that decides."),
     "policies": ("headway.cli.policies", "List the policies there are, with their parameters."),
     "decider": ("headway.cli.decider", "Answer what to do about a cluster, over HTTP, for any system."),

@@ -17,6 +17,7 @@ from headway.wire import (
     NODES,
     POLICY,
     REMOVE_NODE,
+    REQUESTS,
     RESIZE_NODE,
     SET_CHECKER,
     STATISTICS,
@@ -30,6 +31,7 @@ from headway.wire import (
     NodeSize,
     PolicyChoice,
     PolicyText,
+    RequestReport,
     Statistics,
 )
 
@@ -129,6 +131,10 @@ class Operation:
     def incidents(self, *, last: int = 50) -> list[IncidentReport]:
         """What an operator should know of: so many, the latest, in order."""
         return list(self._server.ask(INCIDENTS, query=(("limit", last),)).incidents)
+
+    def requests(self, *, last: int = 50) -> list[RequestReport]:
+        """Who asked for what: so many, the latest, in order."""
+        return list(self._server.ask(REQUESTS, query=(("limit", last),)).requests)
 
     def policy(self) -> str:
         """The policy that decides, as `NAME[:key=value,...]`."""

@@ -299,6 +299,7 @@ class Noticed(msgspec.Struct, frozen=True):
     kind: str
     subject: str
     detail: str
+    by: str = ""
 
 
 Report = Started | Ended | Saved | TierRefused | NodeLost | NodeBack | Heard | Noticed

@@ -141,7 +141,7 @@ class Arrivals:
                 raise _Choked(report, error) from error
         for request in tuple(came.requests):
             try:
-                events = request.events(turn.now)
+                events = request.events_of(turn.now)
             except Exception as error:  # noqa: BLE001  # it is the caller's, and nothing was done yet
                 self.set_apart(came, request, error)
                 continue

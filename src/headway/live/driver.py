@@ -283,9 +283,13 @@ class Driver:
         self._reports.append(report)
         self._ask_for_turn()
 
-    def incident(self, kind: str, subject: str, detail: str) -> None:
-        """Log what an operator should know and have it recorded as an `Incident`; a full disk only delays that."""
-        self._report(base.Noticed(kind, subject, detail))
+    def incident(self, kind: str, subject: str, detail: str, by: str = "") -> None:
+        """Log what an operator should know and have it recorded as an `Incident`; a full disk only delays that.
+
+        Args:
+            by: the caller who asked for what led to it.
+        """
+        self._report(base.Noticed(kind, subject, detail, by))
 
     def measure(self, node: str, values: Mapping[str, float]) -> None:
         """Note what was measured on a node. While there are jobs the core is told before the next thing it handles.
@@ -295,9 +299,16 @@ class Driver:
         self._measured.setdefault(node, {}).update(values)
 
     async def request(
-        self, events: Callable[[Instant], Sequence[Event]], acknowledged: Sequence[tuple[JobId, int, int]] = ()
+        self,
+        events: Callable[[Instant], Sequence[Event]],
+        acknowledged: Sequence[tuple[JobId, int, int]] = (),
+        *,
+        by: str = "",
     ) -> int:
         """Have events of the instant at which they are taken in made durable; how many of them counted.
+
+        Args:
+            by: the caller who asks for them: each event says so; empty: the server itself wants them.
 
         Raises:
             NotNow: nothing was recorded, the journal takes no more.
@@ -305,16 +316,16 @@ class Driver:
         """
         self._see_open()
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._requests.append(Request(events, acknowledged, answer))
+        self._requests.append(Request(events, acknowledged, answer, by))
         self._ask_for_turn()
         return await answer
 
-    async def cancel(self, jobs: Iterable[JobId]) -> int:
+    async def cancel(self, jobs: Iterable[JobId], *, by: str = "") -> int:
         """Cancel jobs; how many of them were open."""
         jobs = tuple(jobs)
-        return await self.request(lambda now: [JobCancelled(now, job) for job in jobs])
+        return await self.request(lambda now: [JobCancelled(now, job) for job in jobs], by=by)
 
-    async def cancel_tasks(self, job: JobId, tasks: tuple[int, ...]) -> int:
+    async def cancel_tasks(self, job: JobId, tasks: tuple[int, ...], *, by: str = "") -> int:
         """Cancel tasks of a job; how many of them were not done with."""
         counted: list[int] = []
 
@@ -323,14 +334,16 @@ class Driver:
             counted[:] = [] if view is None else self.core.state.open_tasks(view, tasks)
             return [TasksCancelled(now, job, tuple(counted))] if counted else []
 
-        await self.request(events)
+        await self.request(events, by=by)
         return len(counted)
 
-    async def change(self, job: JobId, change: wire.JobChange) -> int:
+    async def change(self, job: JobId, change: wire.JobChange, *, by: str = "") -> int:
         """Give a job new terms; 0 if it has ended."""
-        return await self.request(lambda now: [JobChanged(now, job, change.priority, change.due)])
+        return await self.request(lambda now: [JobChanged(now, job, change.priority, change.due)], by=by)
 
-    async def choose(self, policy: str = "", *, decider: str | None = None, period: Duration | None = None) -> None:
+    async def choose(
+        self, policy: str = "", *, decider: str | None = None, period: Duration | None = None, by: str = ""
+    ) -> None:
         """Let something else decide from now on, see `wire.PolicyChoice`.
 
         Raises:
@@ -338,7 +351,7 @@ class Driver:
         """
         choice = wire.PolicyChoice(policy, decider, period)
         self._see_choice(choice)
-        await self.request(lambda now: consultant.chosen(choice, now))
+        await self.request(lambda now: consultant.chosen(choice, now), by=by)
 
     async def explain(self, job: JobId) -> tuple[Waiting, str, str]:
         """Why a job of the core waits; who says so; why that is not the decider, where it should be.

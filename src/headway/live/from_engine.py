@@ -89,7 +89,7 @@ class FromEngine:
             case base.Noticed():
                 subject, detail = in_short(report.subject), in_short(report.detail)
                 log.warning("%s: %s: %s", report.kind, subject, detail)
-                self._ledger.feed(turn, Incident(now, report.kind, subject, detail))
+                self._ledger.feed(turn, Incident(now, report.kind, subject, detail, report.by))
 
     def end_gangs(self, turn: Turn, node: str, outcome: Outcome) -> None:
         """Nothing more is told of attempts that had a member on a node that is gone: those with others have ended."""

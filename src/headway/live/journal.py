@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
@@ -24,13 +25,17 @@ from headway.live.checks import Checks, LossRow, StatisticsRow
 from headway.live.mark import MARK
 from headway.live.opening import open_journal
 from headway.live.retained import Retained
+from headway.live.schema import ASKED
 from headway.live.schema import FILE as FILE
 from headway.live.schema import FORMAT as FORMAT
 from headway.model.actions import JobStatus
-from headway.model.events import Event, Incident, Outcome
+from headway.model.events import Asked, Event, Incident, Outcome
 from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
 from headway.wire import TaskRange, Work
+
+ASKED_MAX: Final = 10_000
+"""So many events without a caller are looked at for those with one."""
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
     kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
@@ -341,6 +346,20 @@ class Journal:
             (after, limit),
         ).fetchall()
         return [(seq, _DECODERS["Incident"].decode(body)) for seq, body in reversed(rows)]
+
+    def asked(self, limit: int, after: int = 0) -> list[tuple[int, Asked]]:
+        """The latest events that a caller asked for, at most so many, of those with greater numbers; in order.
+
+        Events of before callers were noted are passed over, but not without end.
+        """
+        rows = self._db.execute(
+            f"SELECT seq, kind, body FROM events WHERE {ASKED} AND seq > ? ORDER BY seq DESC LIMIT ?",
+            (after, limit + ASKED_MAX),
+        )
+        events = ((seq, event_of(kind, body)) for seq, kind, body in rows)
+        found = list(islice(((seq, event) for seq, event in events if isinstance(event, Asked) and event.by), limit))
+        rows.close()
+        return found[::-1]
 
     def last(self) -> tuple[int, int, JobId]:
         """The greatest numbers so far: of an event, a message, a job; 0 where there has been none.

@@ -172,7 +172,7 @@ class Ledger:
         if key:
             batch.submissions.append((caller, key, digest, answer.jobs[0], len(answer.jobs), answer.cursor))
         for spec in offer.specs:
-            self.feed(entry, JobSubmitted(now, spec))
+            self.feed(entry, JobSubmitted(now, spec, caller))
             self.open[spec.id].view = self.core.state.jobs.get(spec.id)
         return answer
 

@@ -44,10 +44,10 @@ class Recorder(Protocol):
     def core(self) -> Scheduler:
         """The scheduler, to be read."""
 
-    async def request(self, events: Callable[[Instant], Sequence[Event]]) -> int:
-        """Have events recorded."""
+    async def request(self, events: Callable[[Instant], Sequence[Event]], *, by: str = "") -> int:
+        """Have events recorded, and who asked for them."""
 
-    def incident(self, kind: str, subject: str, detail: str) -> None:
+    def incident(self, kind: str, subject: str, detail: str, by: str = "") -> None:
         """Have recorded what an operator should know."""
 
 
@@ -96,7 +96,7 @@ class Nodes:
 
     # What operators ask
 
-    async def add(self, new: wire.NewNode) -> wire.NodeChange:
+    async def add(self, new: wire.NewNode, *, by: str = "") -> wire.NodeChange:
         """Take a node into service; one that is in service with the same terms is let be.
 
         Raises:
@@ -110,15 +110,15 @@ class Nodes:
         async with self._change(spec.name):
             known = self._recorder.core.state.nodes.get(spec.name)
             if known is not None:
-                self._see_same(known, spec)
+                self._see_same(known, spec, by)
                 return wire.NodeChange(spec.name, False)
             try:
                 await self._engine.join(spec)
             except base.NameTaken as taken:
-                self._recorder.incident("name_taken", spec.name, str(taken.args[0]))
+                self._recorder.incident("name_taken", spec.name, str(taken.args[0]), by)
                 raise Conflict(str(taken.args[0]), taken.hint) from taken
             try:
-                await self._recorder.request(lambda now: [NodeJoined(now, spec)])
+                await self._recorder.request(lambda now: [NodeJoined(now, spec)], by=by)
             except BaseException:
                 await self._engine.leave(spec.name)
                 raise
@@ -126,7 +126,7 @@ class Nodes:
             self.follow()  # the turn that recorded it may have ended another
             return wire.NodeChange(spec.name, True)
 
-    async def drain(self, name: str) -> wire.NodeChange:
+    async def drain(self, name: str, *, by: str = "") -> wire.NodeChange:
         """Let a node start nothing more and leave with the end of what runs there.
 
         Raises:
@@ -136,11 +136,11 @@ class Nodes:
         async with self._change(name):
             if self._known(name).draining:
                 return wire.NodeChange(name, False)
-            self._see_another(name)
-            await self._recorder.request(lambda now: [NodeDrained(now, name)])
+            self._see_another(name, by)
+            await self._recorder.request(lambda now: [NodeDrained(now, name)], by=by)
             return wire.NodeChange(name, True, unfit=self._unfit())
 
-    async def remove(self, name: str) -> wire.NodeChange:
+    async def remove(self, name: str, *, by: str = "") -> wire.NodeChange:
         """End a node at once; what runs there is redone elsewhere. Returns when nothing of it is left.
 
         Raises:
@@ -148,14 +148,14 @@ class Nodes:
         """
         async with self._change(name):
             node = self._known(name)
-            self._see_another(name)
+            self._see_another(name, by)
             redone = len(self._recorder.core.state.attempts_on(node.slots))
-            await self._recorder.request(lambda now: [NodeLeft(now, name)])
+            await self._recorder.request(lambda now: [NodeLeft(now, name)], by=by)
             if (leaving := self._leaving.get(name)) is not None:
                 await asyncio.wait((leaving,))
             return wire.NodeChange(name, True, redone, self._unfit())
 
-    async def resize(self, name: str, size: wire.NodeSize) -> wire.NodeChange:
+    async def resize(self, name: str, size: wire.NodeSize, *, by: str = "") -> wire.NodeChange:
         """Give a node more or fewer slots.
 
         Raises:
@@ -175,7 +175,7 @@ class Nodes:
             self._engine.see_fit(replace(node.spec, slots=size.slots))
             surplus = of_numbers(node.places[size.slots :]) & node.slots
             redone = len(self._recorder.core.state.attempts_on(surplus)) if size.at_once else 0
-            await self._recorder.request(lambda now: [NodeResized(now, name, size.slots, size.at_once)])
+            await self._recorder.request(lambda now: [NodeResized(now, name, size.slots, size.at_once)], by=by)
             return wire.NodeChange(name, True, redone, self._unfit())
 
     # Ours
@@ -194,23 +194,23 @@ class Nodes:
             raise NoSuchNode(name, nodes)
         return nodes[name]
 
-    def _see_same(self, known: NodeView, spec: NodeSpec) -> None:
+    def _see_same(self, known: NodeView, spec: NodeSpec, by: str) -> None:
         """See that a node that is asked for is the one that has its name."""
         if known.spec == spec and not known.draining:
             return
         detail = f"the name {spec.name!r} is taken by a node " + (
             "that drains" if known.draining else f"of other terms: slots {known.spec.slots}, speed {known.spec.speed:g}"
         )
-        self._recorder.incident("name_taken", spec.name, detail)
+        self._recorder.incident("name_taken", spec.name, detail, by)
         hint = "Wait until it has left" if known.draining else "`headway node resize` changes its slots"
         raise Conflict(detail, f"{hint}; or choose another name.")
 
-    def _see_another(self, name: str) -> None:
+    def _see_another(self, name: str, by: str) -> None:
         """See that there are slots left without this node."""
         others = [node for node in self._recorder.core.state.nodes.values() if node.spec.name != name]
         if all(node.draining for node in others):
             detail = f"node {name!r} is the last one" + (", for all others drain" if others else "")
-            self._recorder.incident("last_node", name, detail)
+            self._recorder.incident("last_node", name, detail, by)
             raise Conflict(detail, "Add another first: `headway node add NAME --slots N`.")
 
     def _unfit(self) -> tuple[int, ...]:

@@ -214,7 +214,9 @@ def incidents(driver: Driver, after: int, limit: int) -> wire.Incidents:
     """The latest incidents, in order."""
     found = driver.journal.incidents(limit + 1, after)
     kept = found[max(0, len(found) - limit) :]
-    told = (wire.IncidentReport(number, told.at, told.kind, told.subject, told.detail) for number, told in kept)
+    told = (
+        wire.IncidentReport(number, told.at, told.kind, told.subject, told.detail, told.by) for number, told in kept
+    )
     return wire.Incidents(tuple(told), len(found) > limit)
 
 

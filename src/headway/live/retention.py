@@ -71,7 +71,7 @@ class Recorder(Protocol):
     ) -> int:
         """Have recorded which results, of a job from one task up to another, their clients have."""
 
-    def incident(self, kind: str, subject: str, detail: str) -> None:
+    def incident(self, kind: str, subject: str, detail: str, by: str = "") -> None:
         """Have recorded what an operator should know."""
 
 
@@ -109,7 +109,7 @@ class Retention:
         """Acknowledgements were made durable."""
         self._ring_at(self._clock.now() + self._keep.acknowledged)
 
-    async def acknowledge(self, client: str, results: Sequence[TaskRange]) -> None:
+    async def acknowledge(self, client: str, results: Sequence[TaskRange], *, by: str = "") -> None:
         """Take note that a client has results; when they have been kept long enough they are let go of.
 
         Raises:
@@ -123,7 +123,7 @@ class Retention:
                 raise NoSuchJob(job)
             if owner != self._journal.known_client(client):
                 refusal = NotTheirs(client, job)
-                self._recorder.incident("acknowledge_refused", f"job {job}", str(refusal.args[0]))
+                self._recorder.incident("acknowledge_refused", f"job {job}", str(refusal.args[0]), by)
                 raise refusal
         ranges = [(tasks.job, tasks.first, LAST if tasks.last is None else tasks.last) for tasks in results]
         await self._recorder.request(lambda now: [], ranges)

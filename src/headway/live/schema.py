@@ -5,15 +5,19 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from headway.live import checks, retained
 from headway.live.vouching import Vouching, define, sum_of, triggers
+from headway.model.events import Asked
 
 FORMAT: Final = 3
 """Version of the data directory. It changes whenever an older Headway could not read what a newer one wrote."""
 
 FILE: Final = "journal.sqlite"
+
+ASKED: Final = f"kind IN ({', '.join(repr(kind.__name__) for kind in get_args(Asked))})"
+"""Which events somebody may have asked for."""
 
 SCHEMA: Final = f"""
 CREATE TABLE meta (
@@ -25,6 +29,7 @@ CREATE TABLE events (
     {sum_of("events")}
 );
 CREATE INDEX events_incidents ON events (seq) WHERE kind = 'Incident';
+CREATE INDEX events_asked ON events (seq) WHERE {ASKED};
 CREATE TABLE snapshots (
     seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, body BLOB NOT NULL,
     {sum_of("snapshots")}

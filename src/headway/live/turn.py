@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -12,7 +12,7 @@ from headway import wire
 from headway.engines import base
 from headway.live.intake import Offer
 from headway.live.ledger import Entry
-from headway.model.events import Event, NodeResized
+from headway.model.events import Asked, Event, NodeResized
 from headway.model.instant import Instant
 from headway.model.job import JobId
 
@@ -20,11 +20,22 @@ T = TypeVar("T")
 
 
 class Request(NamedTuple):
-    """What a caller wants: the events it means, tasks (job, first, last) whose results it has, the answer's place."""
+    """What a caller wants: the events it means, tasks (job, first, last) whose results it has, the answer's place.
+
+    `by` is the caller's name; empty: the server itself wants it.
+    """
 
     events: Callable[[Instant], Sequence[Event]]
     acknowledged: Sequence[tuple[JobId, int, int]]
     answer: asyncio.Future[int]
+    by: str = ""
+
+    def events_of(self, now: Instant) -> Sequence[Event]:
+        """The events as of now, each with its caller."""
+        events = self.events(now)
+        if not self.by:
+            return events
+        return [replace(event, by=self.by) if isinstance(event, Asked) else event for event in events]
 
 
 @dataclass(slots=True)

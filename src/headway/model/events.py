@@ -1,5 +1,7 @@
 """Facts, in the past tense, each with its instant. The only way the state of the core changes.
 
+`by` says who asked for it, where somebody did: the owner of the token that the request came with. It changes nothing.
+
 Events are fed in the order of their instants. They are what the journal holds: the same events give the same state and
 the same actions on every machine.
 """
@@ -54,6 +56,7 @@ class JobSubmitted:
 
     at: Instant
     job: JobSpec
+    by: str = ""
 
 
 @value
@@ -66,6 +69,7 @@ class JobCancelled:
     at: Instant
     job: JobId
     reason: str = ""
+    by: str = ""
 
 
 @value
@@ -79,6 +83,7 @@ class TasksCancelled:
     at: Instant
     job: JobId
     tasks: tuple[int, ...]
+    by: str = ""
 
 
 @value
@@ -89,6 +94,7 @@ class JobChanged:
     job: JobId
     priority: float | None = None
     due: Instant | None = None
+    by: str = ""
 
 
 @value
@@ -143,6 +149,7 @@ class NodeJoined:
 
     at: Instant
     node: NodeSpec
+    by: str = ""
 
 
 @value
@@ -167,6 +174,7 @@ class NodeDrained:
 
     at: Instant
     name: str
+    by: str = ""
 
 
 @value
@@ -175,6 +183,7 @@ class NodeLeft:
 
     at: Instant
     name: str
+    by: str = ""
 
 
 @value
@@ -188,6 +197,7 @@ class NodeResized:
     name: str
     slots: int
     at_once: bool = False
+    by: str = ""
 
 
 @value
@@ -213,6 +223,7 @@ class PolicyChosen:
 
     at: Instant
     policy: str
+    by: str = ""
 
 
 @value
@@ -221,6 +232,7 @@ class PeriodChosen:
 
     at: Instant
     period: Duration | None
+    by: str = ""
 
 
 @value
@@ -229,6 +241,7 @@ class DeciderChosen:
 
     at: Instant
     url: str
+    by: str = ""
 
 
 @value
@@ -270,6 +283,7 @@ class Incident:
     kind: str
     subject: str
     detail: str
+    by: str = ""
 
 
 @value
@@ -278,6 +292,22 @@ class Woke:
 
     at: Instant
 
+
+Asked = (
+    JobSubmitted
+    | JobCancelled
+    | TasksCancelled
+    | JobChanged
+    | NodeJoined
+    | NodeDrained
+    | NodeLeft
+    | NodeResized
+    | PolicyChosen
+    | PeriodChosen
+    | DeciderChosen
+    | Incident
+)
+"""What somebody may have asked for: these say by whom."""
 
 Event = (
     JobSubmitted

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from headway import __version__, wire
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.live import reports, uploads
+from headway.live import reports, requests, uploads
 from headway.live.checker import Checker
 from headway.live.driver import Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs, NoSuchJob
@@ -31,6 +31,7 @@ from headway.live.nodes import NoSuchNode
 from headway.live.retention import NotTheirs
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
+from headway.model.instant import to_seconds
 from headway.model.job import JobId, flaw
 from headway.web.bodies import (
     BODY_MAX,
@@ -160,6 +161,7 @@ class Api:
             wire.CHECKER: self._show_checker,
             wire.SET_CHECKER: self._set_checker,
             wire.INCIDENTS: self._incidents,
+            wire.REQUESTS: self._requests,
             wire.STATISTICS: self._statistics,
             wire.SHUTDOWN: self._shutdown,
             wire.HEALTH: self._health,
@@ -250,11 +252,11 @@ class Api:
         wrong = flaw(replace(spec, **terms))
         if wrong is not None:
             raise HeadwayError(wrong)
-        return wire.Done(await self._driver.change(asked.job, asked.body))
+        return wire.Done(await self._driver.change(asked.job, asked.body, by=asked.caller.name))
 
     async def _cancel(self, asked: Asked) -> wire.Done:
         self._see_known(asked.body.jobs)
-        return wire.Done(await self._driver.cancel(asked.body.jobs))
+        return wire.Done(await self._driver.cancel(asked.body.jobs, by=asked.caller.name))
 
     async def _cancel_tasks(self, asked: Asked) -> wire.Done:
         tasks: tuple[int, ...] = asked.body.tasks
@@ -263,7 +265,7 @@ class Api:
         for task in tasks:
             if task > last:
                 raise InvalidInput("tasks", task, f"numbers of tasks of job {asked.job}, 0 to {last}")
-        return wire.Done(await self._driver.cancel_tasks(asked.job, tasks))
+        return wire.Done(await self._driver.cancel_tasks(asked.job, tasks, by=asked.caller.name))
 
     async def _explain(self, asked: Asked) -> wire.Explanation:
         return await reports.explanation(self._driver, asked.job)
@@ -276,7 +278,7 @@ class Api:
         return wire.Done(self._driver.retention.clear(asked.body.jobs))
 
     async def _acknowledge(self, asked: Asked) -> wire.Done:
-        await self._driver.retention.acknowledge(asked.body.client, asked.body.results)
+        await self._driver.retention.acknowledge(asked.body.client, asked.body.results, by=asked.caller.name)
         return wire.Done(len({tasks.job for tasks in asked.body.results}))
 
     async def _upload(self, asked: Asked) -> wire.Upload:
@@ -341,16 +343,16 @@ class Api:
         return reports.node_list(self._driver)
 
     async def _add_node(self, asked: Asked) -> wire.NodeChange:
-        return await self._driver.nodes.add(asked.body)
+        return await self._driver.nodes.add(asked.body, by=asked.caller.name)
 
     async def _drain_node(self, asked: Asked) -> wire.NodeChange:
-        return await self._driver.nodes.drain(asked.node)
+        return await self._driver.nodes.drain(asked.node, by=asked.caller.name)
 
     async def _remove_node(self, asked: Asked) -> wire.NodeChange:
-        return await self._driver.nodes.remove(asked.node)
+        return await self._driver.nodes.remove(asked.node, by=asked.caller.name)
 
     async def _resize_node(self, asked: Asked) -> wire.NodeChange:
-        return await self._driver.nodes.resize(asked.node, asked.body)
+        return await self._driver.nodes.resize(asked.node, asked.body, by=asked.caller.name)
 
     async def _policy(self, asked: Asked) -> wire.PolicyText:
         return reports.deciding(self._driver)
@@ -359,7 +361,7 @@ class Api:
         choice: wire.PolicyChoice = asked.body
         if choice == wire.PolicyChoice():
             raise InvalidInput("choice", "empty", "a policy, a decider, a period, or several of them")
-        await self._driver.choose(choice.policy, decider=choice.decider, period=choice.period)
+        await self._driver.choose(choice.policy, decider=choice.decider, period=choice.period, by=asked.caller.name)
         return reports.deciding(self._driver)
 
     async def _metrics(self, asked: Asked) -> wire.Metrics:
@@ -372,16 +374,23 @@ class Api:
 
     async def _set_checker(self, asked: Asked) -> wire.CheckerReport:
         self._checker.choose(on=asked.body.on, every=asked.body.every)
+        said = f"{'on' if self._checker.on else 'off'}, every {to_seconds(self._checker.every):g} s"
+        self._driver.incident("checker_chosen", "the status checker", said, asked.caller.name)
         return reports.checker_report(self._checker)
 
     async def _incidents(self, asked: Asked) -> wire.Incidents:
         limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
         return reports.incidents(self._driver, asked.query.get("after", 0), limit)
 
+    async def _requests(self, asked: Asked) -> wire.Requests:
+        limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
+        return requests.report(self._driver.journal, asked.query.get("after", 0), limit)
+
     async def _statistics(self, asked: Asked) -> wire.Statistics:
         return reports.statistics(self._driver)
 
     async def _shutdown(self, asked: Asked) -> wire.Done:
+        self._driver.incident("shut_down", "the server", "somebody asked for its end", asked.caller.name)
         self._shut_down()
         return wire.Done(0)
 

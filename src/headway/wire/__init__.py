@@ -49,6 +49,8 @@ from headway.wire.operation import (
     NodeSize,
     PolicyChoice,
     PolicyText,
+    RequestReport,
+    Requests,
     Statistics,
 )
 from headway.wire.results import (
@@ -84,6 +86,7 @@ from headway.wire.routes import (
     OPENAPI,
     POLICY,
     REMOVE_NODE,
+    REQUESTS,
     RESIZE_NODE,
     RESULTS,
     ROUTES,

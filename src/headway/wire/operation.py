@@ -158,6 +158,7 @@ class IncidentReport(Answer, frozen=True):
     Attributes:
         kind: a word such as `collector_failed` or `node_lost`.
         subject: what it is about: a node, a collector, a job, a URL.
+        by: the caller who asked for what led to it; empty: nobody did.
     """
 
     number: int
@@ -165,12 +166,37 @@ class IncidentReport(Answer, frozen=True):
     kind: str
     subject: str
     detail: str
+    by: str = ""
 
 
 class Incidents(Answer, frozen=True):
     """The latest incidents, in order; `more` says whether the limit left earlier ones out."""
 
     incidents: tuple[IncidentReport, ...]
+    more: bool = False
+
+
+class RequestReport(Answer, frozen=True):
+    """What a caller asked for and got; `number` is that of its event in the journal.
+
+    Attributes:
+        by: the owner of the token that the request came with.
+        kind: a word such as `job_submitted` or `policy_chosen`.
+        subject: what it is about: a job, a node, what decides.
+    """
+
+    number: int
+    at: Instant
+    by: str
+    kind: str
+    subject: str
+    detail: str
+
+
+class Requests(Answer, frozen=True):
+    """The latest requests, in order; `more` says whether the limit left earlier ones out."""
+
+    requests: tuple[RequestReport, ...]
     more: bool = False
 
 

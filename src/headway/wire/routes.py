@@ -17,6 +17,7 @@ from headway.wire.operation import (
     NodeSize,
     PolicyChoice,
     PolicyText,
+    Requests,
     Statistics,
 )
 from headway.wire.results import Acknowledgement, Messages, Results, ResultsWanted, Upload
@@ -123,6 +124,17 @@ INCIDENTS: Final = Route(
     ),
     summary="What an operator should know of.",
 )
+REQUESTS: Final = Route(
+    "requests",
+    "GET",
+    f"{API}/requests",
+    Requests,
+    query=(
+        ("after", Number, "only those with greater numbers; default 0"),
+        ("limit", int, "the latest so many; default 1000"),
+    ),
+    summary="Who asked for what.",
+)
 STATISTICS: Final = Route("statistics", "GET", f"{API}/statistics", Statistics, summary="How the server fares.")
 SHUTDOWN: Final = Route("shutdown", "POST", f"{API}/shutdown", Done, summary="End the server in order.")
 HEALTH: Final = Route("health", "GET", "/health", Health, summary="Whether the server answers; needs no token.")
@@ -131,5 +143,5 @@ ROUTES: Final = (
     *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, CANCEL_TASKS, EXPLAIN, RESULTS, CLEAR, MESSAGES),
     *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
     *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE),
-    *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, STATISTICS, SHUTDOWN, HEALTH, OPENAPI),
+    *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, REQUESTS, STATISTICS, SHUTDOWN, HEALTH, OPENAPI),
 )

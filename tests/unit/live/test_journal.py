@@ -19,7 +19,7 @@ from headway import wire
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live.journal import FILE, FORMAT, Batch, Journal, JournalBusy, JournalFull, encode, event_row
+from headway.live.journal import FILE, FORMAT, Batch, Journal, JournalBusy, JournalFull, encode, event_of, event_row
 from headway.model.actions import JobStatus
 from headway.model.events import (
     Advised,
@@ -122,6 +122,21 @@ def test_every_event_is_read_as_it_was_written(journal: Journal) -> None:
     assert list(journal.events()) == list(enumerate(ALL_EVENTS, 1))
     assert list(journal.events(after=len(ALL_EVENTS) - 1)) == [(len(ALL_EVENTS), ALL_EVENTS[-1])]
     assert journal.last() == (len(ALL_EVENTS), 0, 0)
+
+
+def test_events_of_before_callers_were_noted_are_read(journal: Journal) -> None:
+    for event in ALL_EVENTS:
+        fields = msgspec.msgpack.decode(encode(event))
+        fields.pop("by", None)
+        assert event_of(type(event).__name__, encode(fields)) == event
+
+
+def test_the_latest_events_that_somebody_asked_for_are_found(journal: Journal) -> None:
+    events = [JobCancelled(at, at, by="me" if at % 2 else "") for at in range(1, 8)]
+    events.insert(3, Woke(3))
+    journal.write(Batch([event_row(number, event.at, event) for number, event in enumerate(events, 1)]))
+    assert [(number, event.at) for number, event in journal.asked(3)] == [(3, 3), (6, 5), (8, 7)]
+    assert [number for number, _ in journal.asked(3, after=6)] == [8]
 
 
 def test_a_state_is_read_as_it_was_stored(journal: Journal) -> None:

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,7 +22,7 @@ from headway.live.checks import MetricRow
 from headway.live.driver import Driver
 from headway.live.journal import FILE, Journal
 from headway.model.actions import JobStatus
-from headway.model.events import Outcome
+from headway.model.events import Asked, NodeJoined, Outcome
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 from headway.web.api import LIMIT_MAX, Api, Owner
@@ -402,6 +402,55 @@ def test_only_submissions_in_messagepack_may_be_large(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+def test_every_event_that_a_request_caused_has_its_caller(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        jobs = (new_job(tasks=3, name="one"), new_job(name="two", user="you"))
+        accepted = await rig.ask(wire.SUBMIT, submission(*jobs))
+        first, second = accepted.jobs
+        await rig.ask(wire.CHANGE, wire.JobChange(priority=2.0, due=7_000_000), job=first)
+        await rig.ask(wire.CANCEL_TASKS, wire.TasksNamed((2,)), job=first)
+        await rig.ask(wire.CANCEL, wire.JobsNamed((second,)))
+        await rig.ask(wire.ADD_NODE, wire.NewNode("m", slots=2))
+        await rig.ask(wire.RESIZE_NODE, wire.NodeSize(1, at_once=True), node="m")
+        await rig.ask(wire.DRAIN_NODE, node="m")
+        await rig.ask(wire.ADD_NODE, wire.NewNode("o"))
+        await rig.ask(wire.REMOVE_NODE, node="o")
+        await rig.ask(wire.REMOVE_NODE, node="n", status=409)
+        await rig.ask(wire.CHOOSE, wire.PolicyChoice("easy", "http://127.0.0.1:9", 3_000_000))
+        await rig.ask(wire.SET_CHECKER, wire.CheckerChange(on=False))
+        await rig.ask(wire.SHUTDOWN)
+        await asyncio.sleep(0)
+        told = await rig.ask(wire.REQUESTS)
+        assert {one.by for one in told.requests} == {"me"}
+        assert [(one.kind, one.subject, one.detail) for one in told.requests] == [
+            ("job_submitted", "job 1", "one"),
+            ("job_submitted", "job 2", "two, for you"),
+            ("job_changed", "job 1", "priority 2.0, due 7.000000"),
+            ("tasks_cancelled", "job 1", "tasks 2"),
+            ("job_cancelled", "job 2", ""),
+            ("node_joined", "node m", "slots 2, speed 1"),
+            ("node_resized", "node m", "slots 1, at once"),
+            ("node_drained", "node m", ""),
+            ("node_joined", "node o", "slots 1, speed 1"),
+            ("node_left", "node o", ""),
+            ("last_node", "n", "node 'n' is the last one"),
+            ("decider_chosen", "what decides", "http://127.0.0.1:9"),
+            ("period_chosen", "what decides", "period 3 s"),
+            ("policy_chosen", "what decides", "easy"),
+            ("checker_chosen", "the status checker", "off, every 5 s"),
+            ("shut_down", "the server", "somebody asked for its end"),
+        ]
+        last = await rig.ask(wire.REQUESTS, query="?limit=2")
+        assert (last.requests, last.more) == (told.requests[-2:], True)
+        after = await rig.ask(wire.REQUESTS, query=f"?after={told.requests[-3].number}")
+        assert (after.requests, after.more) == (told.requests[-2:], False)
+        asked = [event for _, event in rig.driver.journal.events() if isinstance(event, get_args(Asked))]
+        by_itself = [event for event in asked if not event.by]
+        assert [type(event) for event in by_itself] == [NodeJoined], "the start"
+
+    run(tmp_path, scenario)
+
+
 def test_other_refusals_have_a_status_of_their_own(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         await rig.ask(wire.SUBMIT, submission(key="k"))
@@ -580,7 +629,12 @@ def test_the_status_checker_is_shown_and_changed_and_what_was_found_is_told(tmp_
         assert (await rig.ask(wire.METRICS, query="?since=0&node=m")) == wire.Metrics(())
         for query in ("?since=-1", "?limit=0", "?nodes=n"):
             assert (await rig.ask(wire.METRICS, query=query, status=400)).error
-        assert await rig.ask(wire.INCIDENTS) == wire.Incidents(())
+        await asyncio.sleep(0)
+        chosen = await rig.ask(wire.INCIDENTS)
+        assert [(one.kind, one.detail, one.by) for one in chosen.incidents] == [
+            ("checker_chosen", "off, every 5 s", "me"),
+            ("checker_chosen", "off, every 2 s", "me"),
+        ]
         for number in range(3):
             rig.driver.incident("test_kind", f"subject {number}", "detail")
         await asyncio.sleep(0)

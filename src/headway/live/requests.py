@@ -1,0 +1,67 @@
+"""Who asked for what: the events that a caller wanted, as the journal has them."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+from headway import wire
+from headway.live.journal import Journal
+from headway.model.events import (
+    Asked,
+    DeciderChosen,
+    Incident,
+    JobCancelled,
+    JobChanged,
+    JobSubmitted,
+    NodeJoined,
+    NodeResized,
+    PeriodChosen,
+    PolicyChosen,
+    TasksCancelled,
+)
+from headway.model.instant import to_seconds
+
+KINDS = {kind.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Asked)}
+"""What each kind of event is called in a report."""
+
+
+def report(journal: Journal, after: int, limit: int) -> wire.Requests:
+    """The latest requests, at most so many, of those with greater event numbers; in order."""
+    found = journal.asked(limit + 1, after)
+    told = tuple(
+        wire.RequestReport(number, event.at, event.by, _kind(event), *_about(event)) for number, event in found[-limit:]
+    )
+    return wire.Requests(told, more=len(found) > limit)
+
+
+def _kind(event: Asked) -> str:
+    return event.kind if isinstance(event, Incident) else KINDS[type(event).__name__]
+
+
+def _about(event: Asked) -> tuple[str, str]:
+    """What it is about, and what was wanted of that."""
+    match event:
+        case JobSubmitted(job=job):
+            of = "" if job.user == event.by else f", for {job.user}"
+            return f"job {job.id}", f"{job.name or 'without a name'}{of}"
+        case JobCancelled(job=number, reason=reason):
+            return f"job {number}", reason
+        case TasksCancelled(job=number, tasks=tasks):
+            return f"job {number}", f"tasks {', '.join(map(str, tasks[:10]))}{', ...' if len(tasks) > 10 else ''}"
+        case JobChanged(job=number, priority=priority, due=due):
+            terms = {"priority": priority, "due": None if due is None else f"{to_seconds(due):.6f}"}
+            return f"job {number}", ", ".join(f"{name} {term}" for name, term in terms.items() if term is not None)
+        case NodeJoined(node=node):
+            return f"node {node.name}", f"slots {node.slots}, speed {node.speed:g}"
+        case NodeResized(name=name, slots=slots, at_once=at_once):
+            return f"node {name}", f"slots {slots}{', at once' if at_once else ''}"
+        case PolicyChosen(policy=policy):
+            return "what decides", policy
+        case PeriodChosen(period=period):
+            return "what decides", "period none" if period is None else f"period {to_seconds(period):g} s"
+        case DeciderChosen(url=url):
+            return "what decides", url or "no decider"
+        case Incident(subject=subject, detail=detail):
+            return subject, detail
+    return f"node {event.name}", ""
