@@ -502,11 +502,11 @@ def test_callers_are_answered_though_telling_them_fails(tmp_path: Path, monkeypa
             await live.submit(new_job(tasks=2), client="c")
             waiting = asyncio.create_task(hear(live.driver, 0, 10, client="c", wait_seconds=60))
             await live.settle()
-            has_work = live.driver._listeners._has_work
-            live.driver._listeners._has_work = lambda key: 1 // 0 > 0
+            gains = live.driver._listeners._gains
+            live.driver._listeners._gains = lambda key: 1 // 0 > 0
             await live.end(1, 0)
             assert await waiting == ([], 0), "from there it asks again"
-            live.driver._listeners._has_work = has_work
+            live.driver._listeners._gains = gains
             rows, _ = await hear(live.driver, 0, 10, client="c")
             assert [row.task for row in rows] == [0]
 

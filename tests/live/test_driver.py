@@ -396,8 +396,8 @@ def test_functions_are_sent_once(tmp_path: Path) -> None:
             await live.submit(call, blobs={name: blob})
             await live.submit(call)
             assert [a.members[0].work for a in live.engine.launched] == [
-                base.Call(base.Function(name, blob), b"args")
-            ] * 2
+                base.Call(base.Function(name, blob), b"args", f"job {number}") for number in (1, 2)
+            ]
 
     run(scenario)
 
