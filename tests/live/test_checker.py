@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
@@ -158,6 +159,29 @@ def test_what_collectors_find_is_in_the_table_each_period(tmp_path: Path) -> Non
             assert [(one.node, one.value) for one in last.metrics] == [("a", 2.5), ("b", 2.5)]
             assert live.incidents == []
             assert [one.status for one in reports.checker_report(live.checker).collectors] == ["works", "works"]
+
+    run(scenario)
+
+
+def test_collectors_that_get_no_thread_are_told_of_and_asked_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario() -> None:
+        with monkeypatch.context() as limited:
+            limited.setattr(threading.Thread, "start", start)
+            async with rig(tmp_path, one=Steady(1), two=Steady(2)) as live:
+                await live.advance(PERIOD)
+                assert [subject for subject, _ in live.incidents] == ["one", "two"]
+                assert "it was not asked: can't start new thread" in live.incidents[0][1]
+                assert [one.status for one in reports.checker_report(live.checker).collectors] == ["fails", "fails"]
+                await live.driver.submit("me", submission())
+                limited.undo()
+                for _ in range(4):
+                    await live.advance(PERIOD)
+                assert {row[3] for row in live.metrics()} == {1, 2}
 
     run(scenario)
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
 import os
+import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -25,6 +30,8 @@ TOKEN: Final = "HEADWAY_DECIDER_TOKEN"
 """The environment variable that holds the token of the decider, where it demands one."""
 
 _READ: Final = 1 << 16
+
+_pool = ThreadPoolExecutor(2, thread_name_prefix="headway-asking")  # an event loop wants a thread to end its own pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,11 @@ async def _exchange(address: Address, body: bytes) -> bytes:
         NoAdvice: the answer has another status, is no HTTP, too large, or breaks off.
         OSError: the connection cannot be made, or breaks.
     """
-    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=address.secure or None)
+    host = await _resolved(address)
+    server_name = address.host if address.secure else None
+    reader, writer = await asyncio.open_connection(
+        host, address.port, ssl=address.secure or None, server_hostname=server_name
+    )
     try:
         writer.write(_head(address, len(body)) + body)
         reply = _Reply()
@@ -111,6 +122,25 @@ async def _exchange(address: Address, body: bytes) -> bytes:
     if status != 200:
         raise NoAdvice(f"it answers with status {status}{_said(bytes(reply.content))}")
     return bytes(reply.content)
+
+
+async def _resolved(address: Address) -> str:
+    """The number of a host.
+
+    The event loop would look it up as well; but where the system gives no thread for that, uvloop ends the process.
+
+    Raises:
+        NoAdvice: there is no thread.
+        OSError: there is no such host.
+    """
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(address.host))
+    look_up = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+    try:
+        found = await asyncio.get_running_loop().run_in_executor(_pool, look_up)
+    except RuntimeError as error:
+        raise NoAdvice(f"its host cannot be looked up: {error}") from error
+    return str(found[0][4][0])
 
 
 def _head(address: Address, length: int) -> bytes:

@@ -20,6 +20,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from headway.engines import local_checkpoints
@@ -124,6 +125,7 @@ class LocalEngine:
         self._attempts: dict[AttemptKey, LocalNode | Gang] = {}
         self._saving: set[JobId] = set()
         self._tending: dict[str, asyncio.Task[None]] = {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="headway-engine")
         self._listening: asyncio.Task[None] | None = None
         self._early: list[Report] | None = []
         self._report: Callable[[Report], None]
@@ -259,7 +261,10 @@ class LocalEngine:
             self._saving.discard(job)
         path = f"{self._checkpoints}/{job}" if task is None else f"{self._checkpoints}/{job}/{task}"
         if os.path.exists(path):
-            self._loop.run_in_executor(None, local_checkpoints.remove, path)
+            try:
+                self._loop.run_in_executor(self._pool, local_checkpoints.remove, path)
+            except RuntimeError as error:  # no thread for it
+                log.warning("%s stays until the next start: %s", path, error)
 
     async def stop(self) -> None:
         """End every node with all its processes."""
@@ -502,11 +507,12 @@ class LocalEngine:
                 try:
                     await node.attach()
                     break
-                except (EngineError, OSError) as error:
+                except Exception as error:  # noqa: BLE001  # no fork, no file, ...: it may start another time
                     log.warning("node %s is not back: %s", node.spec.name, error)
-                    if isinstance(error, NameTaken) and not told:
+                    if not told:
                         told = True
-                        self._tell(Noticed("name_taken", node.spec.name, str(error.args[0])))
+                        kind = "name_taken" if isinstance(error, NameTaken) else "node_not_started"
+                        self._tell(Noticed(kind, node.spec.name, f"{error.args[0] if error.args else error!r}"))
                     pause = min(2 * pause, most)
             self._tell(NodeBack(node.spec.name))
 

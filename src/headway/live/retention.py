@@ -17,6 +17,7 @@ from headway.live.clock import Clock
 from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, NotNow
 from headway.live.retained import LAST
+from headway.live.troubles import Troubles
 from headway.live.uploads import NoSuchUpload, Uploads, remove
 from headway.model.events import Event
 from headway.model.instant import SECOND, Duration, Instant
@@ -35,6 +36,7 @@ JOBS: Final = 20
 """Jobs whose results nobody acknowledged that are let go of at a time."""
 
 _AGAIN: Final[Duration] = SECOND
+_LATER: Final[Duration] = 60 * SECOND
 _LOOK_EVERY: Final[Duration] = UPLOADS_KEPT // 4
 
 
@@ -65,6 +67,10 @@ class NotTheirs(HeadwayError):
 
 class Recorder(Protocol):
     """What is wanted of the driver."""
+
+    @property
+    def troubles(self) -> Troubles:
+        """Is told of what goes wrong."""
 
     async def request(
         self, events: Callable[[Instant], Sequence[Event]], acknowledged: Sequence[tuple[JobId, int, int]] = ()
@@ -177,8 +183,12 @@ class Retention:
             self._call_off = self._clock.call_at(at, self._ring)
 
     def _ring(self) -> None:
-        """Let go of a part of what is due, and come again when the next is."""
+        """Let go of a part of what is due, and come again when the next is, or later if that fails."""
         self._rings_at = None
+        if self._recorder.troubles.contain("retention", self._let_go, "it is tried again later") is not None:
+            self._ring_at(self._clock.now() + _LATER)
+
+    def _let_go(self) -> None:
         now, keep, retained = self._clock.now(), self._keep, self._journal.retained
         try:
             oldest = retained.oldest()

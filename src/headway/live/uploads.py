@@ -6,7 +6,6 @@ write the folder themselves.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
 import logging
@@ -14,16 +13,21 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Container, Iterable
+from collections.abc import AsyncIterator, Container, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from headway.errors import HeadwayError, InvalidInput
+from headway.live.aside import aside
 
 log = logging.getLogger(__name__)
 
 STRAY_SECONDS: Final = 3600.0
 """A file that no table names is removed when it is older: a task may have written it whose end is not told yet."""
+
+WRITTEN_AT_ONCE: Final = 4 << 20
+"""Bytes of an upload that are gathered before they are hashed and written, beside the event loop."""
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -102,16 +106,19 @@ class Uploads:
         goal = self.path(name)
         draft = self.folder / f".{name}.{secrets.token_hex(8)}"
         digest, size = hashlib.sha256(), 0
+        parts_held, held = list[bytes](), 0
         try:
             self._see_size(announced)
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 async for part in parts:
                     size += len(part)
                     self._see_size(size)
-                    digest.update(part)
-                    file.write(part)
-                file.flush()
-                await asyncio.to_thread(os.fsync, file.fileno())
+                    parts_held.append(part)
+                    held += len(part)
+                    if held >= WRITTEN_AT_ONCE:
+                        await aside(partial(_write, file, digest, parts_held))
+                        parts_held, held = [], 0
+                await aside(partial(_write, file, digest, parts_held, last=True))
             if digest.hexdigest() != name:
                 raise InvalidInput("upload", name, f"the SHA-256 of the bytes that were sent, {digest.hexdigest()}")
             draft.replace(goal)
@@ -136,6 +143,16 @@ class Uploads:
         """Remove old files that nobody knows: what was being uploaded, or put by a task, when everything died."""
         strays = (entry for entry in self.folder.iterdir() if entry.name not in known)
         remove(stray for stray in strays if time.time() - stray.stat().st_mtime > STRAY_SECONDS)
+
+
+def _write(file: IO[bytes], digest: hashlib._Hash, parts: Sequence[bytes], *, last: bool = False) -> None:
+    """Write a part of a file; with the last it is on the disk."""
+    for part in parts:
+        digest.update(part)
+        file.write(part)
+    if last:
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def remove(paths: Iterable[Path]) -> None:

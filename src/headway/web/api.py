@@ -6,22 +6,24 @@ What it is for callers stands in docs/reference/http-api.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_origin
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from headway import __version__, wire
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.live import reports, requests, uploads
+from headway.live.aside import gives_threads
 from headway.live.checker import Checker
 from headway.live.driver import Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs, NoSuchJob
@@ -62,6 +64,8 @@ JOBS_MAX: Final = 1000
 WAIT_MAX: Final = 60.0
 """Seconds that a long poll may wait."""
 
+
+_PART: Final = 1 << 16
 
 _MESSAGES: Final = {name: kind for name, kind, _ in wire.MESSAGES.query}
 _TOKEN: Final = "the file `token` of the data directory"
@@ -291,7 +295,12 @@ class Api:
 
     async def _download(self, asked: Asked) -> Response:
         self._driver.retention.uploaded(asked.upload)
-        return FileResponse(self._driver.retention.uploads.path(asked.upload), media_type=wire.OCTETS)
+        path = self._driver.retention.uploads.path(asked.upload)
+        if gives_threads():
+            return FileResponse(path, media_type=wire.OCTETS)
+        return StreamingResponse(
+            _parts(path), media_type=wire.OCTETS, headers={"Content-Length": str(path.stat().st_size)}
+        )
 
     def _see_known(self, jobs: Iterable[JobId]) -> None:
         for job in jobs:
@@ -399,6 +408,13 @@ class Api:
 
     async def _openapi(self, asked: Asked) -> Any:
         return describe(wire.ROUTES, __version__)
+
+
+async def _parts(path: Path) -> AsyncIterator[bytes]:
+    """A file part by part, where there is no thread to read it."""
+    with path.open("rb") as file:
+        while part := file.read(_PART):
+            yield part
 
 
 def _query(request: Request, kinds: Mapping[str, Any]) -> dict[str, Any]:

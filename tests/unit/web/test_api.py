@@ -7,7 +7,9 @@ import base64
 import hashlib
 import json
 import sqlite3
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +19,7 @@ import msgspec
 import pytest
 
 from headway import __version__, wire
+from headway.live import aside
 from headway.live.checker import PERIOD, Checker
 from headway.live.checks import MetricRow
 from headway.live.driver import Driver
@@ -545,7 +548,14 @@ def test_every_route_and_table_has_its_page(tmp_path: Path) -> None:
             assert [column for column in columns if f"`{column}`" not in line] == []
 
 
-def test_a_file_goes_up_and_comes_down_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [True, False])
+def test_a_file_goes_up_and_comes_down_as_it_is(tmp_path: Path, threads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    if not threads:
+        monkeypatch.setattr(aside, "_pool", ThreadPoolExecutor(1))
+        monkeypatch.setattr(threading.Thread, "start", start)
     content = b"some bytes \x00\xff" * 1000
     name = hashlib.sha256(content).hexdigest()
     headers = {"authorization": f"Bearer {TOKEN}", "content_type": wire.OCTETS}

@@ -1,0 +1,63 @@
+"""Steps that would hold the event loop, taken in a thread beside it; or within it, where the system gives no thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Thread
+from typing import Final, TypeVar
+
+log = logging.getLogger(__name__)
+
+THREADS: Final = 4
+"""Steps that are taken at the same time."""
+
+T = TypeVar("T")
+
+_pool = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-aside")
+
+
+async def aside(step: Callable[[], T]) -> T:
+    """Take a step in a thread, and return what it returns.
+
+    Where the system gives no more threads (`ulimit -u`, a limit of the control group) the step is taken at once: the
+    server is slower then, but it serves.
+
+    Raises:
+        Whatever the step raises.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+    untaken = [step]
+
+    def take() -> None:
+        try:
+            taken = untaken.pop()
+        except IndexError:
+            return  # a pool that could start no thread has kept the step for whichever is free next
+        try:
+            settle = partial(result.set_result, taken())
+        except BaseException as error:  # noqa: BLE001  # it is raised where the result is waited for
+            settle = partial(result.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(lambda: None if result.done() else settle())
+
+    try:
+        _pool.submit(take)
+    except RuntimeError as error:
+        log.warning("%s: the event loop does itself what a thread should do", error)
+        take()
+    return await result
+
+
+def gives_threads() -> bool:
+    """Whether the system gives another thread now."""
+    try:
+        Thread(target=int, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
