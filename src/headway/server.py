@@ -18,7 +18,15 @@ from headway.advice.asking import address_of
 from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
 from headway.engines import base
-from headway.engines.local import GRACE_RANGE, GRACE_SECONDS, LEASE_RANGE, LEASE_SECONDS, LocalEngine
+from headway.engines.local import (
+    GRACE_RANGE,
+    GRACE_SECONDS,
+    LEASE_RANGE,
+    LEASE_SECONDS,
+    OUTPUT_MAX,
+    OUTPUT_RANGE,
+    LocalEngine,
+)
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
@@ -65,6 +73,7 @@ class Settings:
         grace: seconds that a task which is to move is given to save, see `engines.local.GRACE_RANGE`.
         pin: whether each slot has a processor of its own, which its two places share.
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
+        output_max: bytes that are kept of each stream of a task, see `engines.local.OUTPUT_RANGE`.
         keep: how long results and files are kept.
         call_lease: how long the client of an executor's calls may be silent before they are cancelled, at least
             `live.leases.LEASE_LEAST`; None: for ever.
@@ -85,6 +94,7 @@ class Settings:
     lease: float = LEASE_SECONDS
     grace: float = GRACE_SECONDS
     pin: bool = False
+    output_max: int = OUTPUT_MAX
     check_every: float | None = None
     keep: Keep = field(default_factory=Keep)
     call_lease: Duration | None = LEASE
@@ -133,6 +143,8 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
         raise InvalidInput("call_lease", to_seconds(settings.call_lease), allowed)
     if settings.check_every:
         period(settings.check_every)
+    if not OUTPUT_RANGE[0] <= settings.output_max <= OUTPUT_RANGE[1]:
+        raise InvalidInput("output_max", settings.output_max, "{} to {} bytes".format(*OUTPUT_RANGE))
     journal = Journal(settings.data, keep_events=settings.keep_events)
     try:
         await _serve(settings, journal, say)
@@ -150,7 +162,13 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
     with listen(settings.host, settings.port) as listener, signals(end):
         token_file = settings.data / "token"
         token = token_of(token_file)
-        engine = LocalEngine(settings.data / "engine", lease=settings.lease, grace=settings.grace, pin=settings.pin)
+        engine = LocalEngine(
+            settings.data / "engine",
+            lease=settings.lease,
+            grace=settings.grace,
+            pin=settings.pin,
+            output_max=settings.output_max,
+        )
         driver = Driver(
             journal,
             engine,

@@ -238,7 +238,9 @@ def test_whatever_arrives_from_an_agent_the_driver_goes_on(bodies: list[bytes]) 
             return lambda *_: None
 
     async def fed() -> None:
-        node = LocalNode(NodeSpec("n"), Path("/nowhere"), Owner(), secret=b"", lease=1.0, orphaned_after=1.0)  # type: ignore[arg-type]
+        node = LocalNode(
+            NodeSpec("n"), Path("/nowhere"), Owner(), secret=b"", lease=1.0, orphaned_after=1.0, output_max=1 << 20
+        )  # type: ignore[arg-type]
         node.line = line = _Line(node)
         line.transport = transport = Transport()  # type: ignore[assignment]
         decode, sound = to_driver_decoder().decode, True

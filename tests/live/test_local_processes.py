@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import resource
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from headway import Client, HeadwayExecutor, Job, Task
 from headway.engines.local import LocalEngine
 from headway.engines.trial import Trial, calling
 from headway.model.events import Outcome
+from headway.model.node import NodeSpec
 from headway.model.tier import Tier
 
 pytestmark = pytest.mark.anyio
@@ -166,6 +170,131 @@ async def test_a_timer_that_a_call_leaves_does_not_end_the_next_one(trial: Trial
     ending = (await trial.ended(trial.launch(calling(work, 0.6, family="job 1")))).ending
     assert ending.outcome is Outcome.SUCCEEDED, ending.detail
     assert await value(trial, "job 1", pid) == first
+
+
+# Output
+
+
+def chatter(seconds: float, size: int) -> int:
+    """Write without end to stdout, and a word to stderr."""
+    import os
+    import sys
+    import time
+
+    end, written = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        written += os.write(1, b"y\n" * 32768)
+    print("last words", flush=True)
+    print("to stderr", file=sys.stderr)
+    assert written > size
+    return written
+
+
+def disk_use(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+
+
+async def test_what_a_task_writes_is_kept_up_to_a_bound_while_it_runs(tmp_path: Path) -> None:
+    """Of a function and of a program; the task goes on, and so does its node."""
+    bound = 1 << 20
+    root = tmp_path / "engine"
+    async with Trial(LocalEngine(root, output_max=bound)) as trial:
+        await trial.start(NodeSpec("n", slots=3))
+        function = trial.launch(calling(chatter, 1.0, 10 * bound, family="job 1"), slots=(0,))
+        program = trial.command("timeout", "1", "yes", slots=(1,))
+        used, calm = [], []
+        while len(used) < 40:
+            begin = time.monotonic()
+            assert await value(trial, "job 2", pid, slots=(2,))
+            calm.append(time.monotonic() - begin)
+            used.append(disk_use(root))
+            await asyncio.sleep(0.02)
+        assert max(used) < 3 * bound
+        assert sorted(calm)[len(calm) // 2] < 1.0
+        for key, last in ((function, b"last words\n"), (program, b"y\ny\n")):
+            ending = (await trial.ended(key)).ending
+            assert ending.stdout is not None
+            assert ending.stdout.cut > 0
+            assert ending.stdout.tail.endswith(last)
+            kept = Path(ending.stdout.path).read_bytes()
+            assert len(kept) <= bound
+            assert kept.startswith(b"y\ny\n")
+            assert kept.endswith(last)
+            said = f"[{ending.stdout.cut} of {ending.stdout.size} bytes are left out here]"
+            assert said.encode() in kept
+        assert ending.outcome is Outcome.EXITED  # `timeout` ended it, not we
+        after = (await trial.ended(trial.call(print, "as before"))).ending
+        assert after.stdout is not None
+        assert (after.stdout.tail, after.stdout.cut) == (b"as before\n", 0)
+
+
+async def test_files_that_a_task_names_have_all_it_writes(tmp_path: Path) -> None:
+    path = tmp_path / "named"
+    async with Trial(LocalEngine(tmp_path / "engine", output_max=64 << 10)) as trial:
+        await trial.start()
+        ending = (await trial.ended(trial.command("seq", "100000", stdout=str(path)))).ending
+        assert ending.stdout is not None
+        assert (ending.stdout.size, ending.stdout.cut) == (path.stat().st_size, 0)
+        assert path.read_text().splitlines()[-1] == "100000"
+
+
+async def test_what_a_task_wrote_before_it_was_killed_is_kept(trial: Trial, tmp_path: Path) -> None:
+    script = f"seq 100000; echo >&2 words; touch {tmp_path}/wrote; sleep 600"
+    key = trial.command("sh", "-c", script)
+    while not (tmp_path / "wrote").exists():
+        await asyncio.sleep(0.01)
+    trial.engine.kill(*key)
+    ending = (await trial.ended(key)).ending
+    assert ending.stdout is not None
+    assert ending.stderr is not None
+    assert Path(ending.stdout.path).read_text().splitlines()[-1] == "100000"
+    assert ending.stderr.tail == b"words\n"
+
+
+async def test_what_a_thread_writes_that_a_call_has_left_is_nobodys(trial: Trial) -> None:
+    def leave() -> None:
+        import os
+        import threading
+        import time
+
+        def write() -> None:
+            while True:
+                os.write(1, b"of nobody\n" * 1000)
+                time.sleep(0.001)
+
+        threading.Thread(target=write, daemon=True).start()
+
+    await value(trial, "job 1", leave)
+    await asyncio.sleep(0.2)
+    ending = (await trial.ended(trial.launch(calling(print, "mine", family="job 2")))).ending
+    assert ending.stdout is not None
+    assert ending.stdout.tail == b"mine\n"
+
+
+async def test_a_stream_that_a_call_has_replaced_is_there_for_the_next_one(trial: Trial) -> None:
+    def replace() -> None:
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    await value(trial, "job 1", replace)
+    ending = (await trial.ended(trial.launch(calling(print, "heard", family="job 1")))).ending
+    assert ending.stdout is not None
+    assert ending.stdout.tail == b"heard\n"
+
+
+async def test_tasks_may_have_no_more_files_open_than_the_server_was_started_with(trial: Trial) -> None:
+    def files() -> tuple[list[int], tuple[int, int]]:
+        import os
+        import resource
+
+        return sorted(map(int, os.listdir("/proc/self/fd")))[:-1], resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    for _ in range(2):
+        fds, limits = await value(trial, "job 1", files)
+        assert limits == resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert len(fds) <= 6, fds  # three streams, the channel, its folder, that of the listing
+        await value(trial, "job 2", pid, slots=(1,))
 
 
 # Modules

@@ -217,6 +217,9 @@ def print_result(one: TaskResult) -> None:
             stream.flush()
             stream.buffer.write(whole(text, path))
             stream.flush()
+        for name, cut in (("stdout", ending.stdout_cut), ("stderr", ending.stderr_cut)):
+            if cut:
+                click.echo(f"Task {one.task} wrote too much to {name}: {cut} bytes of it were not kept.", err=True)
         if ending.outcome is Outcome.SUCCEEDED and ending.value is not None:
             click.echo(value_text(ending.value))
         for name, url in ending.outputs.items():
@@ -246,6 +249,8 @@ def in_words(one: TaskResult) -> dict[str, Any]:
             "detail": ending.detail,
             "stdout": whole(ending.stdout, ending.stdout_path).decode("utf-8", "replace"),
             "stderr": whole(ending.stderr, ending.stderr_path).decode("utf-8", "replace"),
+            "stdout_cut": ending.stdout_cut,
+            "stderr_cut": ending.stderr_cut,
             "value": None if ending.value is None else value_text(ending.value),
             "seconds": ending.seconds,
             "outputs": ending.outputs,

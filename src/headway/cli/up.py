@@ -48,6 +48,13 @@ if TYPE_CHECKING:
     help="An executor's calls are cancelled when their client was silent for so long; none: never.",
 )
 @click.option("--upload-max", default=16384, show_default=True, type=click.IntRange(min=0), help="MiB of an upload.")
+@click.option(
+    "--output-max",
+    default=64,
+    show_default=True,
+    type=click.IntRange(1, 1 << 20),
+    help="MiB that are kept of a task's stdout, and as many of its stderr; the middle of more is left out.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Say as one line of JSON where the server is.")
 def up(
     slots: int | None,
@@ -67,6 +74,7 @@ def up(
     keep_unacknowledged: str | None,
     call_lease: str,
     upload_max: int,
+    output_max: int,
     as_json: bool,
 ) -> None:
     """Run a server on this machine until it is told to end (ctrl-c).
@@ -115,6 +123,7 @@ def up(
             None if keep_unacknowledged is None else duration_in(keep_unacknowledged, "--keep-unacknowledged"),
             upload_max << 20,
         ),
+        output_max=output_max << 20,
         call_lease=None if call_lease == "none" else duration_in(call_lease, "--call-lease"),
     )
     run(settings, say)

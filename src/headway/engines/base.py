@@ -185,14 +185,17 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         path: the engine's file that has all of it, the driver's to delete once the attempt is acknowledged; empty
-            where the task itself named the file, which is its user's.
-        size: bytes.
+            where the tail is all of it, where it could not be kept (the disk is full), and where the task itself named
+            the file, which is its user's.
+        size: bytes that were written.
         tail: its last part, `TAIL_MAX` bytes at most.
+        cut: how many of them are not kept. The file has the first and the last, and says between them what is missing.
     """
 
     path: str
     size: int
     tail: bytes
+    cut: int = 0
 
 
 class Ending(msgspec.Struct, frozen=True, array_like=True):

@@ -57,7 +57,7 @@ from headway.engines.local_frames import (
     Standing,
     Suspend,
     Welcome,
-    decode_ending,
+    ending_of,
     frame,
     launch_of,
 )
@@ -88,6 +88,11 @@ GRACE_SECONDS = 20.0
 GRACE_RANGE = (0.0, 86400.0)
 """Seconds that what is to move may be given to save."""
 
+OUTPUT_MAX = 64 << 20
+
+OUTPUT_RANGE = (64 << 10, 1 << 40)
+"""Bytes of each stream of an attempt that may be kept."""
+
 _PINGS_A_LEASE = 3
 _BACKOFF_SECONDS = (0.05, 10.0)
 _SETTLED_SECONDS = 10.0
@@ -104,6 +109,7 @@ class LocalEngine:
         grace: seconds after which what was told to save and end is killed.
         pin: whether each slot has a processor of its own, which its two places share; with more slots than processors
             some share one.
+        output_max: bytes that are kept of what an attempt writes to stdout, and as many of stderr; `OUTPUT_RANGE`.
     """
 
     def __init__(
@@ -114,9 +120,11 @@ class LocalEngine:
         orphaned_after: float = ORPHANED_SECONDS,
         grace: float = GRACE_SECONDS,
         pin: bool = False,
+        output_max: int = OUTPUT_MAX,
     ) -> None:
         self._root = root
         self._grace = grace
+        self._output_max = output_max
         self._pins = Pins(os.sched_getaffinity(0) if pin else ())
         self._checkpoints = local_checkpoints.root(str(root / "output"))
         self._lease = lease
@@ -289,12 +297,12 @@ class LocalEngine:
         if held is None:  # part of a gang that is lost
             node.acknowledge(key)
         elif isinstance(held, Gang):
-            if held.take(message.rank, decode_ending(message.ending)):
+            if held.take(message.rank, ending_of(message)):
                 self._kill(key, held)
             if whole := held.whole():
                 self._tell(whole)
         else:
-            self._tell(Ended(*key, decode_ending(message.ending)))
+            self._tell(Ended(*key, ending_of(message)))
 
     def on_started(self, node: LocalNode, message: MemberStarted) -> None:
         """A member runs; a gang does when all its members do."""
@@ -370,7 +378,15 @@ class LocalEngine:
     def _node(self, spec: NodeSpec) -> LocalNode:
         self.see_fit(spec)
         lease = self._lease if spec.lease is None else to_seconds(spec.lease)
-        return LocalNode(spec, self._root, self, secret=self._secret, lease=lease, orphaned_after=self._orphaned_after)
+        return LocalNode(
+            spec,
+            self._root,
+            self,
+            secret=self._secret,
+            lease=lease,
+            orphaned_after=self._orphaned_after,
+            output_max=self._output_max,
+        )
 
     def _drop(self, node: LocalNode) -> None:
         """Forget every attempt that has a member on a node, and kill the other members."""
@@ -452,7 +468,7 @@ class LocalEngine:
             if member.width == 1:
                 self._attempts[key] = node
                 if isinstance(member, MemberEnded):
-                    ended.append(Ended(*key, decode_ending(member.ending)))
+                    ended.append(Ended(*key, ending_of(member)))
                 else:
                     running.append(key)
                     if member.tier is Tier.BACKGROUND:

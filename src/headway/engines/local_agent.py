@@ -16,6 +16,7 @@ import contextlib
 import gc
 import math
 import os
+import resource
 import select
 import signal
 import socket
@@ -80,7 +81,9 @@ _UNREADABLE_MAX = 8
 _UNREADABLE_DETAIL_MAX = 2000
 
 
-def serve(name: str, folder: str, kept: str, slots: int, orphaned_after: float, listener: int, lock: int) -> NoReturn:
+def serve(
+    name: str, folder: str, kept: str, slots: int, orphaned_after: float, output_max: int, listener: int, lock: int
+) -> NoReturn:
     """Be the agent of a node until the driver stops it, a signal ends it, or no driver is heard for long.
 
     Args:
@@ -89,6 +92,7 @@ def serve(name: str, folder: str, kept: str, slots: int, orphaned_after: float, 
         kept: folder of the output of attempts.
         slots: how many slots the node has.
         orphaned_after: seconds without a driver.
+        output_max: bytes that are kept of each stream of an attempt.
         listener: socket that drivers connect to.
         lock: descriptor that holds the lock on the folder as long as a process of agent or guard has it open.
     """
@@ -96,7 +100,8 @@ def serve(name: str, folder: str, kept: str, slots: int, orphaned_after: float, 
         adopt_orphans()
         with open(os.path.join(folder, os.pardir, os.pardir, "secret"), "rb") as file:
             secret = file.read()
-        agent = _Agent(name, folder, kept, slots, orphaned_after, secret, socket.socket(fileno=listener), lock)
+        connecting = socket.socket(fileno=listener)
+        agent = _Agent(name, folder, kept, slots, orphaned_after, output_max, secret, connecting, lock)
         agent.serve()
         os._exit(0)
     except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
@@ -113,6 +118,7 @@ class _Agent:
         kept: str,
         slots: int,
         orphaned_after: float,
+        output_max: int,
         secret: bytes,
         listener: socket.socket,
         lock: int,
@@ -155,8 +161,11 @@ class _Agent:
         self.runs: dict[Key, list[Run]] = {}
         self.ended: dict[Key, list[MemberEnded]] = {}
         self.watch = Watch(kept)
-        self.staff = Staff(self, self.epoll, self.handlers, name=name, folder=folder, kept=kept)
+        places = {"name": name, "folder": folder, "kept": kept}
+        self.staff = Staff(self, self.epoll, self.handlers, output_max=output_max, **places)
         self.limits_told = False
+        self.files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.files_max[1], self.files_max[1]))  # three a slot are open
         tiers.raise_limit()
         gc.collect()
         gc.freeze()
@@ -194,7 +203,7 @@ class _Agent:
         self.staff.reap()
 
     def let_go(self) -> None:
-        """In a process that was just forked: close what is the agent's."""
+        """In a process that was just forked: let go of what is the agent's alone."""
         self.epoll.close()
         signal.set_wakeup_fd(-1)
         for one in (self.listener, self.wake, self.waker, *(channel.socket for channel in self.strangers)):
@@ -202,6 +211,7 @@ class _Agent:
         if self.driver:
             self.driver.socket.close()
         os.close(self.lock)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.files_max)
 
     # The driver
 
@@ -393,6 +403,8 @@ class _Agent:
         seal = new_seal()
         place.reader.begin(seal, size_max(launch))
         place.channel.send(to_slot(seal, body))
+        for stream in place.streams:
+            stream.begin(launch)
         run.body = b""
         run.since = time.monotonic()
         self.watch.begin(run)
@@ -515,7 +527,8 @@ class _Agent:
         if run.asked and not launch.function and self.watch.has_saved(run):
             self.outbox.append(frame(MemberSaved(*run.key, launch.rank)))
         self.watch.end(run)
-        member = MemberEnded(*run.key, launch.rank, launch.width, ending)
+        written = self.staff.taken(run.places[0]) if run.since is not None else ()
+        member = MemberEnded(*run.key, launch.rank, launch.width, ending, *written)
         self.ended.setdefault(run.key, []).append(member)
         self.outbox.append(frame(member))
         if self.waiting:

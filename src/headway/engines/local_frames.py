@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
-from headway.engines.base import Assignment, Call, Ending
+from headway.engines.base import Assignment, Call, Ending, Output
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
@@ -207,7 +207,12 @@ class MemberStarted(Frame, frozen=True, tag=13):
 
 
 class MemberEnded(Frame, frozen=True, tag=14):
-    """Agent to driver: a member has ended; `ending` is an `Ending`."""
+    """Agent to driver: a member has ended.
+
+    Attributes:
+        ending: an `Ending`, as the process of the slot has it: without what the engine has kept of its output.
+        stdout, stderr: that; None where there is none.
+    """
 
     job: int
     task: int
@@ -215,6 +220,8 @@ class MemberEnded(Frame, frozen=True, tag=14):
     rank: int
     width: int
     ending: Raw
+    stdout: Output | None = None
+    stderr: Output | None = None
 
 
 class Pong(Frame, frozen=True, tag=15):
@@ -313,6 +320,15 @@ def to_agent_decoder() -> msgspec.msgpack.Decoder[ToAgent]:
 def to_driver_decoder() -> msgspec.msgpack.Decoder[ToDriver]:
     """What a driver reads of its agents."""
     return msgspec.msgpack.Decoder(ToDriver)
+
+
+def ending_of(ended: MemberEnded) -> Ending:
+    """How a member has ended, with what the engine has kept of its output."""
+    ending = decode_ending(ended.ending)
+    if ended.stdout is None and ended.stderr is None:
+        return ending
+    stdout, stderr = ended.stdout or ending.stdout, ended.stderr or ending.stderr
+    return msgspec.structs.replace(ending, stdout=stdout, stderr=stderr)
 
 
 def framed(body: bytes) -> bytes:

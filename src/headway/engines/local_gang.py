@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headway.engines.base import AttemptKey, Ended, Ending
-from headway.engines.local_frames import MemberEnded, Standing, decode_ending
+from headway.engines.local_frames import MemberEnded, Standing, ending_of
 from headway.engines.local_node import LocalNode
 from headway.model.events import Outcome
 from headway.model.tier import Tier
@@ -52,7 +52,7 @@ class Gang:
         """Take over how far its members have come without a driver."""
         for member in members:
             if isinstance(member, MemberEnded):
-                self.take(member.rank, decode_ending(member.ending))
+                self.take(member.rank, ending_of(member))
                 self.ready.add(member.rank)
                 self.started.add(member.rank)
                 continue

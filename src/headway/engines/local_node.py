@@ -121,7 +121,15 @@ class LocalNode:
     """
 
     def __init__(
-        self, spec: NodeSpec, root: Path, owner: Owner, *, secret: bytes, lease: float, orphaned_after: float
+        self,
+        spec: NodeSpec,
+        root: Path,
+        owner: Owner,
+        *,
+        secret: bytes,
+        lease: float,
+        orphaned_after: float,
+        output_max: int,
     ) -> None:
         self.spec = spec
         self.up = False
@@ -136,6 +144,7 @@ class LocalNode:
         self._secret = secret
         self.lease = lease
         self._orphaned_after = orphaned_after
+        self._output_max = output_max
         self._loop = asyncio.get_running_loop()
         self.line: _Line | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -192,7 +201,7 @@ class LocalNode:
                     self._kept.resolve(),
                     self.spec.slots,
                 )
-                words += (self._orphaned_after, listener.fileno(), lock, _FILES)
+                words += (self._orphaned_after, self._output_max, listener.fileno(), lock, _FILES)
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "headway.engines.local_guard", *map(str, words)],
                     stdin=subprocess.DEVNULL,

@@ -1,8 +1,4 @@
-"""Where the output of attempts goes on this machine.
-
-Each slot writes to the same two files again and again; only output that is not empty becomes a file of its attempt. So
-a task that prints nothing costs no file.
-"""
+"""Where the output of attempts goes on this machine: files of the engine (`local_streams`), or what the task names."""
 
 from __future__ import annotations
 
@@ -17,30 +13,10 @@ from headway.engines.local_frames import CommandFrame, Launch
 SUFFIXES = ("out", "err")
 
 
-def open_fresh(path: str) -> int:
-    """Open a file for writing, empty. Writers that share it append."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-
-
 def kept_path(folder: str, launch: Launch, suffix: str) -> str:
     """The file that keeps an attempt's output: `JOB/TASK.ATTEMPT[.RANK].out` or `.err` in `folder`."""
     member = f".{launch.rank}" if launch.width > 1 else ""
     return os.path.join(folder, str(launch.job), f"{launch.task}.{launch.attempt}{member}.{suffix}")
-
-
-def keep(source: str, target: str) -> Output | None:
-    """Make what a slot's file holds the output of an attempt; None if it holds nothing.
-
-    Where it cannot be kept (the disk is full), its last part still comes, without a path.
-    """
-    if not os.path.exists(source) or os.stat(source).st_size == 0:
-        return None
-    try:
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        os.rename(source, target)
-    except OSError:
-        return named(source)
-    return read(target)
 
 
 def read(path: str) -> Output | None:

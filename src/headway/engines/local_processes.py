@@ -5,6 +5,7 @@ Imports little, for it is loaded into every process of a node.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -40,6 +41,14 @@ def adopt_orphans() -> None:
 def flush_c_streams() -> None:
     """Write out what C code has printed so far."""
     _libc.fflush(None)
+
+
+def close_others(kept: set[int]) -> None:
+    """Close every file of this process but these."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd not in kept:
+            with contextlib.suppress(OSError):  # that of the listing itself
+                os.close(fd)
 
 
 def processes() -> Iterator[int]:

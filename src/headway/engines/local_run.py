@@ -9,6 +9,7 @@ import time
 
 from headway.engines.local_frames import Launch, Shelf, Splitter
 from headway.engines.local_seal import Reader
+from headway.engines.local_streams import Stream
 from headway.model.events import Outcome
 from headway.model.tier import Tier
 
@@ -102,11 +103,12 @@ class Place:
         family: of the calls that its process has run; None: it has run none, and is as it was forked.
         functions: what its process holds.
         reader: of what its process sends.
+        streams: what its process writes to stdout and stderr; none where it has no process.
     """
 
     __slots__ = (
         *("channel", "dying", "family", "functions", "number", "pid", "priority", "processors", "reader", "run"),
-        *("stem", "tier", "used"),
+        *("stem", "streams", "tier", "used"),
     )
 
     def __init__(self, number: int, tier: Tier, stem: str) -> None:
@@ -114,17 +116,18 @@ class Place:
         self.tier = tier
         self.stem = stem
         self.run: Run | None = None
-        self.renew(0, None)
+        self.renew(0, None, ())
 
     @property
     def is_free(self) -> bool:
         """Whether it can be given something to run."""
         return self.run is None and not self.dying
 
-    def renew(self, pid: int, channel: Channel | None) -> None:
+    def renew(self, pid: int, channel: Channel | None, streams: tuple[Stream, ...]) -> None:
         """Have another process, or none (0)."""
         self.pid = pid
         self.channel = channel
+        self.streams = streams
         self.dying = pid == 0
         self.used = False
         self.family: str | None = None

@@ -151,11 +151,10 @@ def read(body: bytes) -> tuple[Fetched | Done | Saved | Unreadable, Ending | Non
         raise Forged(FOREIGN) from error
 
 
-def flaw(ending: Ending, launch: Launch, kept: str, *, asked: bool) -> str | None:
+def flaw(ending: Ending, launch: Launch, *, asked: bool) -> str | None:
     """What of an ending cannot be true of this run, as `field is value`; None: nothing.
 
     Args:
-        kept: folder of the output of attempts.
         asked: whether it was told to save and end.
     """
     if ending.outcome not in _OF_A_SLOT or (ending.outcome is Outcome.KILLED and not asked):
@@ -172,10 +171,11 @@ def flaw(ending: Ending, launch: Launch, kept: str, *, asked: bool) -> str | Non
     if ending.result is not None and len(ending.result) > (_limits(launch.work).result_max if launch.function else 0):
         return f"result has {len(ending.result)} bytes"
     for stream, suffix in zip((ending.stdout, ending.stderr), output.SUFFIXES, strict=True):
-        if stream is not None and not _is_its_own(stream, output.kept_path(kept, launch, suffix)):
+        if stream is not None and not _is_its_own(stream):
             return f"std{suffix} is not its own"
     return None
 
 
-def _is_its_own(stream: Output, path: str) -> bool:
-    return stream.path in ("", path) and stream.size >= 0 and len(stream.tail) <= TAIL_MAX
+def _is_its_own(stream: Output) -> bool:
+    """Whether it can be what a file has that the task has named; files of the engine are for the agent to tell of."""
+    return stream.path == "" and stream.size >= 0 and stream.cut == 0 and len(stream.tail) <= TAIL_MAX

@@ -30,7 +30,7 @@ from msgspec import Raw
 from headway import checkpoints
 from headway.engines import local_checkpoints
 from headway.engines import local_output as output
-from headway.engines.base import OUTSIDE, Ending, Output
+from headway.engines.base import OUTSIDE, Ending
 from headway.engines.local_frames import (
     CallFrame,
     CommandFrame,
@@ -69,7 +69,7 @@ def serve(channel: socket.socket, agent: int, stem: str, kept: str, node: str) -
     Args:
         channel: to the agent.
         agent: its process.
-        stem: path of this slot's output files, without `.out` and `.err`.
+        stem: path of the folder of what it runs, without `.files`.
         kept: folder of the output of attempts.
         node: the node's name.
     """
@@ -159,8 +159,7 @@ class _Slot:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
-        for number in (1, 2):
-            self.renew(number)
+        self.streams = _identities()
         sys.path.insert(0, os.getcwd())
         self.own_paths = list(sys.path)
         self.paths: tuple[str, ...] = ()
@@ -169,12 +168,6 @@ class _Slot:
         sys.stdout = self.stdout
         sys.stderr = self.stderr
         faulthandler.enable(2)
-
-    def renew(self, number: int) -> None:
-        """Give stream `number` an empty file of this slot."""
-        opened = output.open_fresh(f"{self.stem}.{output.SUFFIXES[number - 1]}")
-        os.dup2(opened, number)
-        os.close(opened)
 
     def run(self, launch: Launch) -> None:
         """Run one member and say how it ended."""
@@ -243,8 +236,8 @@ class _Slot:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         if os.getpid() != self.pid:  # a child that the function forked and did not end
             os._exit(0)
-        stdout, stderr = self.captured(launch)
-        ending = Ending(outcome, result, detail, code, stdout, stderr, wall, cpu)
+        self.restore()
+        ending = Ending(outcome, result, detail, code, seconds=wall, cpu_seconds=cpu)
         return _put(files, ending) if files else ending
 
     def import_from(self, paths: tuple[str, ...]) -> None:
@@ -254,8 +247,8 @@ class _Slot:
         own = [path for path in self.own_paths if path not in before]
         sys.path[:] = [*before, *own, *(path for path in paths[len(before) + 1 :] if path not in own)]
 
-    def captured(self, launch: Launch) -> tuple[Output | None, Output | None]:
-        """Take what a function has written, and set the process to rights for the next one."""
+    def restore(self) -> None:
+        """Set the process to rights after a function, as far as can be; else it is replaced."""
         try:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -263,27 +256,10 @@ class _Slot:
             os.fchdir(self.home)
             for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
                 signal.setitimer(timer, 0)
-            found = [self.taken(launch, number) for number in (1, 2)]
+            self.spent |= _identities() != self.streams
         except Exception:  # noqa: BLE001 - whatever the function did to its streams, its ending is told
             self.spent = True
-            return (
-                output.keep(f"{self.stem}.out", output.kept_path(self.kept, launch, "out")),
-                output.keep(f"{self.stem}.err", output.kept_path(self.kept, launch, "err")),
-            )
         sys.stdout, sys.stderr, sys.stdin = self.stdout, self.stderr, self.stdin
-        return found[0], found[1]
-
-    def taken(self, launch: Launch, number: int) -> Output | None:
-        """What stream `number` holds becomes the attempt's; the stream is empty then."""
-        if os.lseek(number, 0, os.SEEK_END) == 0:
-            return None
-        suffix = output.SUFFIXES[number - 1]
-        kept = output.keep(f"{self.stem}.{suffix}", output.kept_path(self.kept, launch, suffix))
-        try:
-            self.renew(number)
-        except OSError:  # the disk is full
-            self.spent = True
-        return kept
 
     def command(self, launch: Launch, command: CommandFrame, files: AttemptFiles | None) -> Ending:
         """Run a program and wait for its end.
@@ -344,9 +320,7 @@ class _Slot:
                 while True:
                     os.waitpid(-1, 0)
         local_checkpoints.end(saves)
-        stdout, stderr = (
-            output.named(path) if path else self.taken(launch, number) for number, path in enumerate(paths, 1)
-        )
+        stdout, stderr = (output.named(path) if path else None for path in paths)
         ending = Ending(
             Outcome.SUCCEEDED if code == 0 else Outcome.EXITED if code > 0 else Outcome.SIGNALLED,
             detail=died_of(code),
@@ -377,8 +351,13 @@ def _put(files: AttemptFiles, ending: Ending) -> Ending:
         return msgspec.structs.replace(ending, outcome=Outcome.REFUSED, result=None, detail=str(trouble))
 
 
+def _identities() -> list[tuple[int, int]]:
+    """Which files the streams of this process are."""
+    return [(status.st_dev, status.st_ino) for status in map(os.fstat, (1, 2))]
+
+
 def _text(number: int) -> TextIOWrapper:
-    """A text stream of which every full line is in the file at once, for the process may die at any moment."""
+    """A text stream of which every full line is written at once, for the process may die at any moment."""
     return open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 

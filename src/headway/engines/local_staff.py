@@ -19,11 +19,12 @@ from msgspec import Raw
 from headway.engines import local_output as output
 from headway.engines import local_slot
 from headway.engines import local_tiers as tiers
-from headway.engines.base import OUTSIDE, Ending
+from headway.engines.base import OUTSIDE, Ending, Output
 from headway.engines.local_frames import Done, Fetched, Saved, Unreadable, decode_command, encode
-from headway.engines.local_processes import children, kill_trees
+from headway.engines.local_processes import children, close_others, kill_trees
 from headway.engines.local_run import Channel, Place, Run
 from headway.engines.local_seal import CLOSED, FOREIGN, Forged, flaw, read
+from headway.engines.local_streams import DROP_SECONDS, Stream
 from headway.model.events import Outcome
 from headway.model.tier import Tier
 
@@ -67,25 +68,38 @@ class Staff:
         name: of the node.
         folder: of the node.
         kept: folder of the output of attempts.
+        output_max: bytes that are kept of each stream of an attempt.
 
     Attributes:
         slots: places by tier; also of slots beyond `count`, idle ones without a process.
         count: how many slots the node has.
+        dropping: streams that are over their bound and read every `DROP_SECONDS`.
         fork_again: when it is tried again to fork what could not be forked; None: all could be.
     """
 
     def __init__(
-        self, owner: Owner, epoll: select.epoll, handlers: Handlers, *, name: str, folder: str, kept: str
+        self,
+        owner: Owner,
+        epoll: select.epoll,
+        handlers: Handlers,
+        *,
+        name: str,
+        folder: str,
+        kept: str,
+        output_max: int,
     ) -> None:
         self.slots: list[list[Place]] = []
         self.count = 0
         self.fork_again: float | None = None
+        self.dropping: set[Stream] = set()
         self._owner = owner
         self._epoll = epoll
         self._handlers = handlers
         self._name = name
         self._folder = folder
         self._kept = kept
+        self._output_max = output_max
+        self._drop_at = 0.0
         self._pid = os.getpid()
         self._by_pid: dict[int, Place] = {}
         self._deaf: dict[int, float] = {}
@@ -123,33 +137,41 @@ class Staff:
     def _fork(self, place: Place) -> None:
         """Give a place a new process, warm at once: it is a copy of this one. What waited for it goes on."""
         ours, theirs = socket.socketpair()
+        reading, writing = zip(os.pipe(), os.pipe(), strict=True)
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
         try:
             pid = os.fork()
             if pid == 0:
-                self._be(place, theirs, ours, blocked)
+                self._be(place, theirs, writing, blocked)
         except OSError as error:
             print(f"cannot fork: {error}", file=sys.stderr, flush=True)
             self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
             ours.close()
+            for fd in reading:
+                os.close(fd)
             return
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             theirs.close()
+            for fd in writing:
+                os.close(fd)
         channel = Channel(ours, self._epoll)
         self._handlers[ours.fileno()] = lambda mask: self._on_slot(place, channel, mask)
+        streams = tuple(Stream(fd, number, self._kept, self._output_max) for number, fd in enumerate(reading, 1))
+        for stream in streams:
+            os.set_blocking(stream.fd, False)
+            self._listen(stream)
         self._by_pid[pid] = place
-        place.renew(pid, channel)
+        place.renew(pid, channel, streams)
         self._owner.on_staffed(place)
 
-    def _be(self, place: Place, theirs: socket.socket, ours: socket.socket, blocked: Any) -> NoReturn:
+    def _be(self, place: Place, theirs: socket.socket, writing: tuple[int, int], blocked: Any) -> NoReturn:
         """In the forked process: let go of what is the agent's, then be the slot's process."""
         try:
             self._owner.let_go()
-            ours.close()
-            for channel in (one.channel for places in self.slots for one in places):
-                if channel is not None:
-                    channel.socket.close()
+            for number, fd in enumerate(writing, 1):
+                os.dup2(fd, number)
+            close_others({0, 1, 2, theirs.fileno()})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             local_slot.serve(theirs, self._pid, place.stem, self._kept, self._name)
@@ -157,6 +179,41 @@ class Staff:
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(70)
+
+    def _listen(self, stream: Stream) -> None:
+        """Have a stream read when there is something."""
+        self._epoll.register(stream.fd, select.EPOLLIN)
+        self._handlers[stream.fd] = lambda _: self._on_stream(stream)
+
+    def _ignore(self, stream: Stream) -> None:
+        """Listen to a stream no more."""
+        if self._handlers.pop(stream.fd, None):
+            self._epoll.unregister(stream.fd)
+
+    def _on_stream(self, stream: Stream) -> None:
+        """A process has written something, or has ended."""
+        stream.pump()
+        if stream.closed:
+            self._ignore(stream)
+        elif stream.is_over:
+            self._ignore(stream)
+            stream.widen()
+            self.dropping.add(stream)
+
+    def _drop(self, now: float) -> None:
+        """Read what has come of streams that are over their bound, if it is time to."""
+        if self._drop_at <= now:
+            self._drop_at = now + DROP_SECONDS
+            for stream in self.dropping:
+                stream.drop()
+
+    def taken(self, place: Place) -> list[Output | None]:
+        """What a run has written to the streams of its place."""
+        found = [stream.end() for stream in place.streams]
+        for stream in self.dropping.intersection(place.streams):
+            self.dropping.remove(stream)
+            self._listen(stream)
+        return found
 
     def _on_slot(self, place: Place, channel: Channel, mask: int) -> None:
         """A slot's process says that it is done. If it is dead instead, a signal says so."""
@@ -188,7 +245,7 @@ class Staff:
             self._owner.on_said(run, said)
         else:
             assert ending is not None
-            if wrong := flaw(ending, run.launch, self._kept, asked=run.asked):
+            if wrong := flaw(ending, run.launch, asked=run.asked):
                 raise Forged(f"{FOREIGN}: an ending whose {wrong}")
             if said.spent:
                 self.replace(place)
@@ -214,6 +271,16 @@ class Staff:
         channel.close()
         return True
 
+    def _leave(self, place: Place) -> None:
+        """Have nothing to do any more with the process of a place."""
+        assert place.channel is not None
+        self._hang_up(place.channel)
+        for stream in place.streams:
+            self.dropping.discard(stream)
+            self._ignore(stream)
+            stream.close()
+        place.renew(0, None, ())
+
     def replace(self, place: Place) -> None:
         """Kill a slot's process with all that is below it; a new one follows when it is buried."""
         place.dying = True
@@ -225,10 +292,9 @@ class Staff:
     def exchange(self, place: Place) -> None:
         """Give a place whose process is idle a clean one at once; the other is killed, and buried when it has ended."""
         del self._by_pid[place.pid]
-        assert place.channel is not None
-        self._hang_up(place.channel)
+        self._deaf.pop(place.pid, None)
         self.replace(place)
-        place.renew(0, None)
+        self._leave(place)
         self._fork(place)
 
     def reap(self) -> None:
@@ -249,10 +315,13 @@ class Staff:
     def next_look(self) -> float:
         """When something has to be seen to even if nothing happens, an instant of `time.monotonic`."""
         again = math.inf if self.fork_again is None else self.fork_again
-        return min(again, *self._deaf.values()) if self._deaf else again
+        drop = self._drop_at if self.dropping else math.inf
+        return min(again, drop, *self._deaf.values())
 
     def look(self, now: float) -> None:
-        """End processes that live on without their channel, and fork what could not be forked before."""
+        """See to what is due: processes that live on without their channel, streams over their bound, new forks."""
+        if self.dropping:
+            self._drop(now)
         for pid in [pid for pid, until in self._deaf.items() if until <= now]:
             del self._deaf[pid]
             self._end(self._by_pid[pid], CLOSED)
@@ -273,14 +342,14 @@ class Staff:
                     said, ending = read(body)
                     if run is None or not is_now or not isinstance(said, Done) or ending is None:
                         continue
-                    if not flaw(ending, run.launch, self._kept, asked=run.asked):
+                    if not flaw(ending, run.launch, asked=run.asked):
                         self._owner.finish(run, said.ending)
-        self._hang_up(channel)
         well = place.used or place.dying
-        place.renew(0, None)
         run = place.run
+        place.dying = True
         if run is not None and run.since is not None and run.places[0] is place:
-            self._owner.finish(run, Raw(encode(_ending(run, run.since, os.waitstatus_to_exitcode(status), self._kept))))
+            self._owner.finish(run, Raw(encode(_ending(run, run.since, os.waitstatus_to_exitcode(status)))))
+        self._leave(place)
         if not self._is_wanted(place):
             return
         if well:
@@ -289,15 +358,12 @@ class Staff:
             self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
 
 
-def _ending(run: Run, since: float, code: int, kept: str) -> Ending:
+def _ending(run: Run, since: float, code: int) -> Ending:
     """The ending of a run whose process died, by our hand or otherwise."""
     place, launch = run.places[0], run.launch
     home = local_slot.scratch(place.stem) if launch.uploads else ""
     paths = ("", "") if launch.function else output.streams(decode_command(launch.work), home)
-    stdout, stderr = (
-        output.named(path) if path else output.keep(f"{place.stem}.{suffix}", output.kept_path(kept, launch, suffix))
-        for path, suffix in zip(paths, output.SUFFIXES, strict=True)
-    )
+    stdout, stderr = (output.named(path) if path else None for path in paths)
     exit_code: int | None = None
     if run.verdict:
         outcome, detail = run.verdict

@@ -114,6 +114,8 @@ def _ending(ending: base.Ending) -> wire.TaskEnding:
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,
         outputs=ending.outputs,
+        stdout_cut=out.cut if out else 0,
+        stderr_cut=err.cut if err else 0,
     )
 
 

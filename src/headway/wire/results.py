@@ -20,6 +20,8 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
         exit_code: negative for a signal; None where no process ended of itself.
         stdout, stderr: the last part of what it wrote.
         stdout_path, stderr_path: files on the server's machine that have all of it, where that is more.
+        stdout_cut, stderr_cut: how many bytes of it were not kept, because it wrote too much: files have the first
+            and the last part then, and say between them what is missing.
         seconds, cpu_seconds: from start to end, and of processor time.
         outputs: where each output was put: its URL, by its path for a program, by the URL it was asked for otherwise.
     """
@@ -35,6 +37,8 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     outputs: dict[str, str] = msgspec.field(default_factory=dict)
+    stdout_cut: int = 0
+    stderr_cut: int = 0
 
 
 class TaskResult(Answer, frozen=True, omit_defaults=True):

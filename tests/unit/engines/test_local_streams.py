@@ -1,0 +1,128 @@
+"""What is kept of a stream: all of it up to the bound, else its first and its last part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from headway.engines.base import TAIL_MAX, Output
+from headway.engines.local_frames import Launch
+from headway.engines.local_streams import Stream
+
+BOUND = 64 << 10
+LAUNCH = Launch(7, 3, 1, 0, 1, (0,), None, None, "", None, Raw(b""))
+
+
+class Pipe:
+    """A stream and who writes to it."""
+
+    def __init__(self, kept: Path, bound: int = BOUND) -> None:
+        reading, self.writing = os.pipe()
+        os.set_blocking(reading, False)
+        os.set_blocking(self.writing, False)
+        self.stream = Stream(reading, 1, str(kept), bound)
+
+    def write(self, written: bytes) -> None:
+        """Write as a process does that waits where the pipe is full."""
+        while written:
+            try:
+                written = written[os.write(self.writing, written) :]
+            except BlockingIOError:
+                while self.stream.pump():
+                    pass
+
+    def output(self, written: bytes) -> Output | None:
+        self.stream.begin(LAUNCH)
+        self.write(written)
+        return self.stream.end()
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Pipe]:
+    pipe = Pipe(tmp_path / "output")
+    yield pipe
+    os.close(pipe.writing)
+    pipe.stream.close()
+
+
+def numbered(size: int) -> bytes:
+    """Bytes of which every part is recognised."""
+    return b"".join(b"%7d\n" % number for number in range(size // 8 + 1))[:size]
+
+
+@pytest.mark.parametrize("size", [1, TAIL_MAX - 1, TAIL_MAX])
+def test_what_an_ending_can_hold_costs_no_file(pipe: Pipe, tmp_path: Path, size: int) -> None:
+    assert pipe.output(numbered(size)) == Output("", size, numbered(size), 0)
+    assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize("size", [TAIL_MAX + 1, 2 * TAIL_MAX, BOUND - TAIL_MAX - 256, BOUND - TAIL_MAX, BOUND - 256])
+def test_up_to_the_bound_a_file_has_all_of_it(pipe: Pipe, tmp_path: Path, size: int) -> None:
+    written = numbered(size)
+    path = tmp_path / "output" / "7" / "3.1.out"
+    assert pipe.output(written) == Output(str(path), size, written[-TAIL_MAX:], 0)
+    assert path.read_bytes() == written
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("size", [BOUND - 255, BOUND, BOUND + 1, 3 * BOUND, 100 * BOUND])
+def test_beyond_the_bound_the_first_and_the_last_part_are_kept_and_it_is_said_what_is_left_out(
+    pipe: Pipe, size: int
+) -> None:
+    written = numbered(size)
+    found = pipe.output(written)
+    assert found is not None
+    assert (found.size, found.tail) == (size, written[-TAIL_MAX:])
+    kept = Path(found.path).read_bytes()
+    assert len(kept) <= BOUND
+    mark = f"\n[{found.cut} of {size} bytes are left out here]\n".encode()
+    head, _, tail = kept.partition(mark)
+    assert found.cut > 0
+    assert len(head) + len(tail) + found.cut == size
+    assert (head, tail) == (written[: len(head)], written[-TAIL_MAX:])
+
+
+def test_each_member_has_its_own(pipe: Pipe) -> None:
+    """Nothing is left of the one before, and what comes while nothing runs is nobody's."""
+    assert pipe.output(numbered(3 * BOUND)) is not None
+    pipe.write(b"of a thread that was left")
+    while pipe.stream.pump():
+        pass
+    assert pipe.output(b"") is None
+    assert pipe.output(b"its own") == Output("", 7, b"its own", 0)
+
+
+def test_where_it_cannot_be_kept_its_last_part_still_comes(tmp_path: Path) -> None:
+    (tmp_path / "output").write_text("no folder")
+    pipe = Pipe(tmp_path / "output")
+    written = numbered(3 * BOUND)
+    assert pipe.output(written) == Output("", len(written), written[-TAIL_MAX:], len(written) - TAIL_MAX)
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_removed(
+    pipe: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.write
+
+    def write(fd: int, part: bytes) -> int:
+        if fd != pipe.writing and os.fstat(fd).st_size > BOUND // 4:
+            raise OSError(28, "No space left on device")
+        return whole(fd, part)
+
+    monkeypatch.setattr(os, "write", write)
+    written = numbered(3 * BOUND)
+    assert pipe.output(written) == Output("", len(written), written[-TAIL_MAX:], len(written) - TAIL_MAX)
+    assert not (tmp_path / "output" / "7" / "3.1.out").exists()
+
+
+def test_a_stream_that_nobody_can_write_to_is_closed(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path)
+    os.close(pipe.writing)
+    assert not pipe.stream.closed
+    assert not pipe.stream.pump()
+    assert pipe.stream.closed
+    pipe.stream.close()
