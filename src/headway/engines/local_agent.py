@@ -514,7 +514,7 @@ class _Agent:
             self.waiting.remove(run)
         self.finish(run, Raw(encode(Ending(outcome, detail=detail))))
 
-    def finish(self, run: Run, ending: Raw) -> None:
+    def finish(self, run: Run, ending: Raw, *, wrote: bool = True) -> None:
         """A run is over: tell the driver, and keep it until it says that it knows."""
         launch = run.launch
         runs = self.runs[run.key]
@@ -527,7 +527,7 @@ class _Agent:
         if run.asked and not launch.function and self.watch.has_saved(run):
             self.outbox.append(frame(MemberSaved(*run.key, launch.rank)))
         self.watch.end(run)
-        written = self.staff.taken(run.places[0]) if run.since is not None else ()
+        written = self.staff.taken(run.places[0], wrote=wrote) if run.since is not None else ()
         member = MemberEnded(*run.key, launch.rank, launch.width, ending, *written)
         self.ended.setdefault(run.key, []).append(member)
         self.outbox.append(frame(member))

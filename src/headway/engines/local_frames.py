@@ -288,10 +288,12 @@ class Done(Frame, frozen=True, tag=22):
 
     Attributes:
         spent: something of it is left in the slot's process or below it, which must be replaced.
+        wrote: there is output in the pipes that the agent may not have read yet.
     """
 
     spent: bool
     ending: Raw
+    wrote: bool = True
 
 
 class Saved(Frame, frozen=True, tag=23):

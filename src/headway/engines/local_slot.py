@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 import traceback
 from collections.abc import Callable
@@ -183,7 +184,8 @@ class _Slot:
             ending = Ending(Outcome.REFUSED, detail=str(trouble))
         if files:
             files.remove()
-        done = Done(self.spent or self.has_children(), Raw(encode(ending)))
+        spent = self.spent or self.has_children()
+        done = Done(spent, Raw(encode(ending)), spent or _is_pending(1) or _is_pending(2))
         self.channel.sendall(sealed(self.teller.seal, done))
 
     def files(self, launch: Launch) -> AttemptFiles:
@@ -354,6 +356,11 @@ def _put(files: AttemptFiles, ending: Ending) -> Ending:
 def _identities() -> list[tuple[int, int]]:
     """Which files the streams of this process are."""
     return [(status.st_dev, status.st_ino) for status in map(os.fstat, (1, 2))]
+
+
+def _is_pending(number: int) -> bool:
+    """Whether nobody has read yet all that was written to a stream of this process."""
+    return any(fcntl.ioctl(number, termios.FIONREAD, b"\0\0\0\0"))
 
 
 def _text(number: int) -> TextIOWrapper:

@@ -55,8 +55,8 @@ class Owner(Protocol):
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
         """End a run, whatever it is doing."""
 
-    def finish(self, run: Run, ending: Raw) -> None:
-        """A run is over."""
+    def finish(self, run: Run, ending: Raw, *, wrote: bool = True) -> None:
+        """A run is over; `wrote`: it may have written what has not been read yet."""
 
 
 class Staff:
@@ -207,12 +207,13 @@ class Staff:
             for stream in self.dropping:
                 stream.drop()
 
-    def taken(self, place: Place) -> list[Output | None]:
-        """What a run has written to the streams of its place."""
-        found = [stream.end() for stream in place.streams]
-        for stream in self.dropping.intersection(place.streams):
-            self.dropping.remove(stream)
-            self._listen(stream)
+    def taken(self, place: Place, *, wrote: bool) -> list[Output | None]:
+        """What a run has written to the streams of its place; `wrote`: there may be more of it in the pipes."""
+        found = [stream.end(wrote=wrote) for stream in place.streams]
+        if self.dropping:
+            for stream in self.dropping.intersection(place.streams):
+                self.dropping.remove(stream)
+                self._listen(stream)
         return found
 
     def _on_slot(self, place: Place, channel: Channel, mask: int) -> None:
@@ -249,7 +250,7 @@ class Staff:
                 raise Forged(f"{FOREIGN}: an ending whose {wrong}")
             if said.spent:
                 self.replace(place)
-            self._owner.finish(run, said.ending)
+            self._owner.finish(run, said.ending, wrote=said.wrote)
 
     def _run_in(self, place: Place) -> Run | None:
         """What the process of a place was given."""
@@ -315,6 +316,8 @@ class Staff:
     def next_look(self) -> float:
         """When something has to be seen to even if nothing happens, an instant of `time.monotonic`."""
         again = math.inf if self.fork_again is None else self.fork_again
+        if not (self.dropping or self._deaf):
+            return again
         drop = self._drop_at if self.dropping else math.inf
         return min(again, drop, *self._deaf.values())
 

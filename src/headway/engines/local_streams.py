@@ -102,9 +102,10 @@ class Stream:
         with suppress(OSError):  # there are too many such pipes
             fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _PIPE_MAX)
 
-    def end(self) -> Output | None:
-        """The output of the member, which has ended; None if there is none."""
-        self.drop()
+    def end(self, *, wrote: bool = True) -> Output | None:
+        """The output of the member, which has ended; None if there is none. `wrote`: there may be more in the pipe."""
+        if wrote:
+            self.drop()
         if self._size == 0:
             self._launch = None
             return None
