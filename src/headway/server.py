@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import getpass
 import logging
 import os
 import sqlite3
@@ -38,9 +37,10 @@ from headway.live.retention import Keep
 from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
+from headway.private import account, tighten, token_of, write_private
 from headway.web.api import Api, Owner
 from headway.web.bodies import BODY_MAX
-from headway.web.serving import Server, listen, signals, token_of, url_of, write_private
+from headway.web.serving import Server, listen, signals, url_of
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +145,7 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
         period(settings.check_every)
     if not OUTPUT_RANGE[0] <= settings.output_max <= OUTPUT_RANGE[1]:
         raise InvalidInput("output_max", settings.output_max, "{} to {} bytes".format(*OUTPUT_RANGE))
+    tighten(settings.data)
     journal = Journal(settings.data, keep_events=settings.keep_events)
     try:
         await _serve(settings, journal, say)
@@ -190,7 +191,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         try:
             named = None if settings.nodes is None else map(_warm, settings.nodes)
             await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)))
-            api = Api(driver, {token: Owner(getpass.getuser())}, end.set, checker=checker, body_max=settings.body_max)
+            api = Api(driver, {token: Owner(account())}, end.set, checker=checker, body_max=settings.body_max)
             server = Server(api.app, end)
             _spare_collector()
             url = url_of(listener)

@@ -171,6 +171,7 @@ def test_wrong_settings_are_refused(tmp_path: Path, settings: dict[str, Any], er
 
 def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("\n")
+    (tmp_path / "token").chmod(0o600)
     with pytest.raises(HeadwayError, match=r"token is empty"):
         run(Settings(tmp_path, NODES))
     assert issubclass(InvalidInput, HeadwayError)
@@ -178,8 +179,18 @@ def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_token_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"\xff\xfe")
+    (tmp_path / "token").chmod(0o600)
     with pytest.raises(HeadwayError, match=r"token holds no token"):
         run(Settings(tmp_path, NODES))
+
+
+def test_a_token_that_others_may_know_keeps_it_from_starting_and_its_directory_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "token").chmod(0o644)
+    tmp_path.chmod(0o755)
+    error = refused(tmp_path)
+    assert "token has the mode 0644: its token may be known to others" in error
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
 
 
 def test_what_cannot_be_written_at_the_start_is_said(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "checkpoints": {"errors"},
     "files": {"errors"},
+    "private": {"errors"},
     "model": {"errors"},
     "wire": {"model", "errors"},
     "config": {"model", "errors"},
@@ -37,7 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "sim": {"advice", "core", "model", "errors"},
     "live": {"advice", "core", "files", "model", "errors", "wire"},
     "web": {"advice", "live", "core", "model", "errors", "wire"},
-    "server": LEAF | {"advice", "collectors", "config", "engines", "live", "policies", "web"},
+    "server": LEAF | {"advice", "collectors", "config", "engines", "live", "policies", "private", "web"},
     "reproduce": {"sim", "client", "metrics", "pictures", "policies", "traces", "model", "errors", "workloads"},
 }
 

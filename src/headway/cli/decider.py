@@ -24,8 +24,8 @@ def decider(policy: str, host: str, port: int, token_file: str | None, as_json: 
     """
     from headway.advice.language import PolicyOffer
     from headway.policies.registry import find, installed
+    from headway.private import token_of
     from headway.web.decider import Decider, run
-    from headway.web.serving import token_of
 
     log_to_stderr()
     find(policy)

@@ -25,8 +25,17 @@ class Address:
 
 
 def data_directory(given: str | Path | None = None) -> Path:
-    """The directory given, else the one $HEADWAY_DATA_DIR names, else `~/.local/share/headway`."""
-    return Path(given or os.environ.get("HEADWAY_DATA_DIR") or DATA_DIRECTORY).expanduser()
+    """The directory given, else the one $HEADWAY_DATA_DIR names, else `~/.local/share/headway`.
+
+    Raises:
+        InvalidInput: it begins with a `~` that nobody can be found for.
+    """
+    named = given or os.environ.get("HEADWAY_DATA_DIR") or DATA_DIRECTORY
+    try:
+        return Path(named).expanduser()
+    except RuntimeError:
+        hint = "This account has no home directory: name the data directory with --data or HEADWAY_DATA_DIR."
+        raise InvalidInput("data", str(named), "a folder that can be found", hint=hint) from None
 
 
 def find_server(url: str | None = None, token: str | None = None, data: str | Path | None = None) -> Address:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
+import logging
 import resource
-import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
+from ipaddress import ip_address
 from typing import Final
 
 import uvicorn
@@ -20,6 +19,8 @@ from starlette.types import ASGIApp
 
 from headway.errors import HeadwayError, InvalidInput
 from headway.web.line import Line, Room
+
+log = logging.getLogger(__name__)
 
 FILES_KEPT: Final = 128
 """Files that callers leave to the server itself, or a tenth of all where that is more: the journal, nodes, uploads."""
@@ -94,6 +95,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind(address)
         listener.listen(1024)
         listener.setblocking(False)
+        _say_who_may_come(listener)
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
@@ -102,6 +104,16 @@ def listen(host: str, port: int) -> socket.socket:
             ) from error
         raise HeadwayError(f"cannot listen on port {port} of {host}: {error.strerror or error}") from error
     return listener
+
+
+def _say_who_may_come(listener: socket.socket) -> None:
+    host = listener.getsockname()[0]
+    if not ip_address(host.partition("%")[0]).is_loopback:
+        log.warning(
+            "listening on %s: whoever reaches this machine may try tokens, and can read what goes over, for it is not "
+            "encrypted; 127.0.0.1 is for this machine alone, to others it can be brought by `ssh -L`",
+            host,
+        )
 
 
 def url_of(listener: socket.socket) -> str:
@@ -121,40 +133,3 @@ def signals(end: asyncio.Event) -> Iterator[None]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-
-
-def token_of(path: Path) -> str:
-    """The token in a file that only its owner may read; made the first time.
-
-    Raises:
-        HeadwayError: the file is empty, or cannot be read or made.
-    """
-    try:
-        if not path.exists():
-            write_private(path, f"{secrets.token_urlsafe(32)}\n")
-        token = path.read_text("ascii").strip()
-    except OSError as error:
-        raise HeadwayError(f"the token in {path} cannot be had: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise HeadwayError(f"{path} holds no token: {error}", "Remove it, and a new token is made.") from error
-    if not token:
-        raise HeadwayError(f"{path} is empty", "Remove it, and a new token is made.")
-    return token
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all.
-
-    Raises:
-        HeadwayError: the disk is full, or the folder takes no files.
-    """
-    draft = path.with_name(f".{path.name}")
-    try:
-        draft.unlink(missing_ok=True)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
