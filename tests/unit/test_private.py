@@ -87,8 +87,15 @@ def test_a_data_directory_is_closed_to_others_and_that_is_said(
         tighten(data)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (data, *data.iterdir())}
     assert modes == {
-        "data": 0o700, "uploads": 0o700, "engine": 0o700, "mine": 0o755, "lock": 0o644,
-        "journal.sqlite": 0o600, "journal.sqlite-wal": 0o600, "url": 0o600, "note": 0o644,
+        "data": 0o700,
+        "uploads": 0o700,
+        "engine": 0o700,
+        "mine": 0o755,
+        "lock": 0o644,
+        "journal.sqlite": 0o600,
+        "journal.sqlite-wal": 0o600,
+        "url": 0o600,
+        "note": 0o644,
     }
     [said] = caplog.messages
     assert str(data) in said
