@@ -1,0 +1,475 @@
+"""Small changes to the sources, made on purpose: which of them do the tests notice? (`make mutants COUNT=200 SEED=1`)
+
+    python tests/mutants.py --count 200 --seed 1 [--only core/rounds.py] [--again]
+
+A sample is drawn, with a seed, from all changes of one token or statement in `core`, `policies`, `sim` and `live`: a
+comparison or an operator is another one, a condition is negated or a part of it left out, a number is one more, a
+statement is left out. Constants of modules are let be: a test of one would only say it twice. Each change is made in a
+copy of the sources, and the tests that run the changed line are asked, the quickest first, until one fails that passes
+without the change. Which tests run which line is found out once (`.mutants/lines.json`), and again when sources or
+tests have changed. Servers of their own are not seen by that, so where nothing failed for a change in `live` the test
+files that start servers are asked too.
+
+What was found is kept in `.mutants/`, so that a run that was broken off goes on. `--again` asks for what went unnoticed
+in an earlier run, after tests were written for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import copy
+import hashlib
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coverage import CoverageData
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "headway"
+KEPT = ROOT / ".mutants"
+FOLDERS = ("core", "policies", "sim", "live")
+
+TESTS_MAX = 600
+"""Tests that one change is tried on; those that run its line and take least time."""
+
+SECONDS_OF_TESTS = 60.0
+"""What these may have taken together when nothing was changed."""
+
+SECONDS_MAX = 600
+"""What one change may take; a change that makes a test hang is noticed."""
+
+MEMORY_MAX = 6 << 30
+"""Bytes of addresses that tests may use: a loop without end may not take the machine down."""
+
+SERVERS = re.compile(r'\bup: |own_server|"headway", "up"|"-m", "headway"')
+"""What a test file of `tests/live` has in it that starts a server of its own."""
+
+COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+REPLACED: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Add,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+}
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Change:
+    """One small change.
+
+    Attributes:
+        file: below `src/headway`.
+        lines: the first and the last that is changed; of a compound statement its head.
+        entry: the first line of the body where the changed line is the head of a function, else 0.
+        where: the function or class.
+        before, after: what is changed, in one line each.
+    """
+
+    file: str
+    lines: tuple[int, int]
+    entry: int
+    where: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.lines[0]} {self.where}: {self.before}  →  {self.after}"
+
+
+class Site:
+    """A node of a tree that can be something else: found, changed, and put back."""
+
+    def __init__(self, owner: Any, field: str, index: int | None, new: Any) -> None:
+        self.owner, self.field, self.index, self.new = owner, field, index, new
+
+    def swap(self) -> None:
+        """Make the change, or undo it."""
+        if self.index is None:
+            old = getattr(self.owner, self.field)
+            setattr(self.owner, self.field, self.new)
+        else:
+            old = getattr(self.owner, self.field)[self.index]
+            getattr(self.owner, self.field)[self.index] = self.new
+        self.new = old
+
+
+def in_expression(node: ast.AST) -> Iterator[Site]:
+    """What can be changed of an expression, its parts not counted."""
+    match node:
+        case ast.Compare():
+            for place, sign in enumerate(node.ops):
+                if type(sign) in COMPARED:
+                    yield Site(node, "ops", place, COMPARED[type(sign)]())
+        case ast.BinOp(op=op) if type(op) in REPLACED and not any(
+            isinstance(part, ast.Constant) and isinstance(part.value, str) for part in (node.left, node.right)
+        ):
+            yield Site(node, "op", None, REPLACED[type(op)]())
+        case ast.BoolOp():
+            yield Site(node, "op", None, ast.And() if isinstance(node.op, ast.Or) else ast.Or())
+            if len(node.values) > 2:
+                for place in range(len(node.values)):
+                    yield Site(node, "values", None, [one for at, one in enumerate(node.values) if at != place])
+        case ast.IfExp():
+            yield Site(node, "test", None, ast.UnaryOp(ast.Not(), node.test))
+        case ast.Constant(value=bool()):
+            yield Site(node, "value", None, not node.value)
+        case ast.Constant(value=int() | float()):
+            yield Site(node, "value", None, node.value + 1)
+        case ast.UnaryOp(op=ast.Not()):
+            yield Site(node, "operand", None, ast.UnaryOp(ast.Not(), node.operand))
+        case ast.Call(func=ast.Name(id=name)) if name in NAMES and not (name in ("min", "max") and node.keywords):
+            yield Site(node.func, "id", None, NAMES[name])
+
+
+def in_statement(body: list[ast.stmt], place: int) -> Iterator[Site]:
+    """What can be changed of a statement as a whole."""
+    statement = body[place]
+    owner = _Body(body)
+    match statement:
+        case ast.Expr(value=ast.Call() | ast.Await()):
+            yield Site(owner, "body", place, ast.Pass())
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]) | ast.AugAssign() | ast.Delete():
+            yield Site(owner, "body", place, ast.Pass())
+        case ast.Continue():
+            yield Site(owner, "body", place, ast.Break())
+        case ast.Break():
+            yield Site(owner, "body", place, ast.Continue())
+        case ast.If() | ast.While():
+            if not isinstance(statement.test, ast.Constant):
+                yield Site(statement, "test", None, ast.UnaryOp(ast.Not(), statement.test))
+    if isinstance(statement, ast.AugAssign) and type(statement.op) in REPLACED:
+        yield Site(statement, "op", None, REPLACED[type(statement.op)]())
+
+
+class _Body:
+    """A list of statements, as a field."""
+
+    def __init__(self, body: list[ast.stmt]) -> None:
+        self.body = body
+
+
+def parts(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The expressions of a statement, without those of statements in it, annotations and messages for people."""
+    waiting: list[ast.AST] = []
+    if isinstance(statement, Function):
+        waiting += [*statement.args.defaults, *(one for one in statement.args.kw_defaults if one is not None)]
+    elif isinstance(statement, ast.AnnAssign):
+        waiting += [statement.value] if statement.value is not None else []
+    elif not isinstance(statement, ast.ClassDef):
+        waiting += [one for one in ast.iter_child_nodes(statement) if not isinstance(one, ast.stmt | ast.excepthandler)]
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.match_case):
+            if node.guard is not None:
+                waiting.append(node.guard)
+            continue
+        if isinstance(node, ast.JoinedStr | ast.pattern):
+            continue
+        yield node
+        waiting += [one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.stmt)]
+
+
+def for_people(statement: ast.stmt) -> bool:
+    """Whether a statement only tells somebody something, or holds what the types say already."""
+    if isinstance(statement, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom | ast.Global | ast.Nonlocal):
+        return True
+    if isinstance(statement, ast.If):
+        return ast.unparse(statement.test) == "TYPE_CHECKING"
+    return isinstance(statement, ast.Expr) and ast.unparse(statement).startswith("log.")
+
+
+def sites(tree: ast.Module) -> Iterator[tuple[Site, ast.stmt, str, int]]:
+    """Every change that can be made to a module: the site, its statement, its function, the entry of that."""
+
+    def bodies(node: ast.AST, where: str) -> Iterator[tuple[Site, ast.stmt, str, int]]:
+        for field in ("body", "orelse", "finalbody"):
+            body = getattr(node, field, None)
+            if isinstance(body, list):
+                yield from of(body, where)
+        for inner in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            yield from bodies(inner, where)
+
+    def of(body: list[ast.stmt], where: str) -> Iterator[tuple[Site, ast.stmt, str, int]]:
+        for place, statement in enumerate(body):
+            if for_people(statement) or (body is tree.body and isinstance(statement, ast.Assign | ast.AnnAssign)):
+                continue
+            name, entry = where, 0
+            if isinstance(statement, Function | ast.ClassDef):
+                if statement.name.startswith("__repr"):
+                    continue
+                name = f"{where}.{statement.name}".strip(".")
+                entry = statement.body[-1].lineno if isinstance(statement, Function) else 0
+            for site in in_statement(body, place):
+                yield site, statement, name, entry
+            for node in parts(statement):
+                for site in in_expression(node):
+                    yield site, statement, name, entry
+            yield from bodies(statement, name)
+
+    yield from of(tree.body, "")
+
+
+def head(statement: ast.stmt) -> str:
+    """A statement in one line, without those in it."""
+    if hasattr(statement, "body"):
+        statement = copy.copy(statement)
+        statement.body = [ast.Expr(ast.Constant(...))]
+        for field in ("orelse", "finalbody", "handlers"):
+            if hasattr(statement, field):
+                setattr(statement, field, [])
+        if isinstance(statement, Function | ast.ClassDef):
+            statement.decorator_list = []
+    elif isinstance(statement, ast.Match):
+        statement = ast.Match(statement.subject, [])
+    return " ".join(ast.unparse(ast.fix_missing_locations(statement)).split())
+
+
+def changed(file: str, tree: ast.Module) -> Iterator[Change]:
+    """The changes that can be made to a module. Each is made in its tree until the next is asked for."""
+    for site, statement, where, entry in sites(tree):
+        whole = isinstance(site.owner, _Body)
+        before = head(statement)
+        site.swap()
+        after = head(site.owner.body[site.index]) if whole else head(statement)
+        nested = [one for field in ("body", "cases") for one in getattr(statement, field, [])]
+        end = statement.lineno if nested else statement.end_lineno or statement.lineno
+        if before != after:
+            yield Change(file, (statement.lineno, end), entry, where, before, after)
+        site.swap()
+
+
+def text_of(change: Change, tree: ast.Module) -> str:
+    """The text of a module with a change."""
+    found = changed(change.file, tree)
+    while next(found) != change:
+        pass
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+# Which tests run which line
+
+
+def digest(*paths: Path) -> str:
+    """Of the text of files."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()
+
+
+def lines(jobs: str) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]:
+    """The tests that run each line, by file and line, and how long each takes; found out where that is not known."""
+    tests = sorted(ROOT.glob("tests/**/*.py"))
+    now = digest(*PACKAGE.rglob("*.py"), *(test for test in tests if test != Path(__file__)))
+    path = KEPT / "lines.json"
+    if path.exists():
+        known = json.loads(path.read_text())
+        if known["of"] == now:
+            return known["lines"], known["seconds"]
+    print("Finding out which tests run which line; this takes as long as the tests and a half.", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "rc").write_text(f"[run]\nsource = {PACKAGE}\ndata_file = {folder / 'coverage'}\n")
+        options = (
+            *("-q", "-n", jobs, "--dist", "loadfile", "-m", "not slow and not data", "-p", "no:cacheprovider"),
+            *(f"--cov-config={folder / 'rc'}", f"--cov={PACKAGE}", "--cov-context=test", "--cov-report="),
+            *(f"--junit-xml={folder / 'junit'}", "-o", "junit_duration_report=total"),
+            *(f"--ignore={path}" for path in server_tests()),
+        )
+        subprocess.run(
+            [sys.executable, "-m", "pytest", *options],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(PACKAGE.parent), "HEADWAY_EFFORT": "quick"},
+            check=False,
+            stdout=subprocess.DEVNULL,
+        )
+        seen = CoverageData(str(folder / "coverage"))
+        seen.read()
+        found: dict[str, dict[str, list[str]]] = {}
+        times = seconds(folder / "junit")
+        for measured in seen.measured_files():
+            inside = str(Path(measured).relative_to(PACKAGE))
+            if inside.split("/")[0] in FOLDERS:
+                found[inside] = {
+                    str(line): sorted({test.rsplit("|", 1)[0] for test in names if test} & times.keys())
+                    for line, names in seen.contexts_by_lineno(measured).items()
+                }
+    KEPT.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"of": now, "lines": found, "seconds": times}))
+    return found, times
+
+
+def seconds(path: Path) -> dict[str, float]:
+    """How long each test took that passed, from a report of JUnit's kind."""
+    from xml.etree import ElementTree
+
+    times = {}
+    for case in ElementTree.parse(path).iter("testcase"):
+        if len(case) == 0:
+            module = case.attrib["classname"].replace(".", "/") + ".py"
+            times[f"{module}::{case.attrib['name']}"] = float(case.attrib["time"])
+    return times
+
+
+def asked(change: Change, found: dict[str, dict[str, list[str]]], times: dict[str, float]) -> list[str]:
+    """The tests that run what is changed, the quickest first; where it is run by no test alone, those of its file."""
+    here = found.get(change.file, {})
+    first, last = change.lines
+    names = {name for line in range(first, last + 1) for name in here.get(str(line), ())}
+    if change.entry:
+        names |= set(here.get(str(change.entry), ()))
+    names = names or {name for of_line in here.values() for name in of_line}
+    chosen, left = [], SECONDS_OF_TESTS
+    for name in sorted(names, key=lambda name: (times[name], name))[:TESTS_MAX]:
+        left -= times[name]
+        if left < 0:
+            break
+        chosen.append(name)
+    return chosen
+
+
+# Whether it is noticed
+
+
+def notice(change: Change, text: str, tests: list[str], sources: Path) -> str:
+    """The test that noticed a change, or what else did; empty if nothing did."""
+    path = sources / "headway" / change.file
+    original = path.read_text("utf-8")
+    servers = server_tests() if change.file.startswith("live/") else []
+    for asking in (tests, servers):
+        while asking:
+            path.write_text(text, "utf-8")
+            failed = ask(asking, sources)
+            path.write_text(original, "utf-8")
+            if not failed:
+                break
+            if failed not in asking or not ask([failed], sources):  # it passes without the change
+                return failed
+            asking = asking[asking.index(failed) + 1 :]
+    return ""
+
+
+def server_tests() -> list[str]:
+    """The test files that start servers of their own."""
+    paths = sorted((ROOT / "tests" / "live").glob("test_*.py"))
+    return [str(path.relative_to(ROOT)) for path in paths if SERVERS.search(path.read_text("utf-8"))]
+
+
+def ask(tests: list[str], sources: Path) -> str:
+    """Run tests on these sources until one fails: which, or what else went wrong; empty if all pass."""
+
+    def bound() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
+
+    with tempfile.TemporaryDirectory() as folder:
+        names = Path(folder) / "tests"
+        names.write_text("\n".join(tests))
+        options = ("-q", "-x", "-rfE", "-p", "no:cacheprovider", "-m", "not slow", f"--basetemp={folder}/base")
+        running = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *options, f"@{names}"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(sources), "PYTHONDONTWRITEBYTECODE": "1", "HEADWAY_EFFORT": "quick"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            preexec_fn=bound,
+            start_new_session=True,
+            text=True,
+        )
+        try:
+            said, _ = running.communicate(timeout=SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            return f"{SECONDS_MAX} s were not enough"
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+                os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+    if running.returncode == 0:
+        return ""
+    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
+    if found is None and running.returncode not in (1, 2, -signal.SIGABRT, -signal.SIGSEGV):
+        raise SystemExit(f"pytest ended with {running.returncode}:\n{said}")
+    return found.group(1) if found else f"status {running.returncode}"
+
+
+def main() -> None:
+    """Draw a sample, ask the tests, and say what went unnoticed."""
+    known = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known.add_argument("--count", type=int, default=200, help="how many changes (200)")
+    known.add_argument("--seed", type=int, default=1, help="of the sample (1)")
+    known.add_argument("--only", default="", help="only in files whose path below src/headway has this in it")
+    known.add_argument("--again", action="store_true", help="ask again for what went unnoticed with this seed")
+    known.add_argument("--jobs", default="2", help="processes in which lines are found out (2)")
+    known.add_argument("--draw", action="store_true", help="only show the sample")
+    chosen = known.parse_args()
+    places: list[Change] = []
+    trees = {}
+    for folder in FOLDERS:
+        for path in sorted((PACKAGE / folder).glob("*.py")):
+            file = f"{folder}/{path.name}"
+            if chosen.only in file:
+                trees[file] = ast.parse(path.read_text("utf-8"))
+                places += changed(file, copy.deepcopy(trees[file]))
+    sample = random.Random(chosen.seed).sample(places, min(chosen.count, len(places)))
+    print(f"{len(places)} changes are possible; {len(sample)} are drawn with seed {chosen.seed}.", flush=True)
+    if chosen.draw:
+        print(*sample, sep="\n")
+        return
+    found, times = lines(chosen.jobs)
+    results = KEPT / f"found-{chosen.seed}.json"
+    KEPT.mkdir(exist_ok=True)
+    noticed: dict[str, str] = json.loads(results.read_text()) if results.exists() else {}
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        sources = Path(folder)
+        shutil.copytree(PACKAGE, sources / "headway", ignore=shutil.ignore_patterns("__pycache__"))
+        for number, change in enumerate(sample, 1):
+            if str(change) in noticed and not (chosen.again and not noticed[str(change)]):
+                continue
+            text = text_of(change, copy.deepcopy(trees[change.file]))
+            said = notice(change, text, asked(change, found, times), sources)
+            noticed[str(change)] = said
+            results.write_text(json.dumps(noticed, indent=1))
+            print(f"{number:4} {time.monotonic() - began:6.0f} s  {said or 'UNNOTICED'}  {change}", flush=True)
+    left = [change for change in sample if not noticed[str(change)]]
+    print(
+        f"\n{len(sample) - len(left)} of {len(sample)} changes were noticed. Unnoticed:"
+        if left
+        else "All were noticed."
+    )
+    print(*left, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
