@@ -1047,6 +1047,41 @@ def test_held_jobs_start_when_their_release_comes(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_after_a_crash_a_job_is_released_though_another_was_before_it(tmp_path: Path) -> None:
+    """What the core was woken for before the crash is over; for what it wants to be woken next the replay says."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.submit(new_job(release=50.0), new_job(release=90.0))
+            await live.advance(50)
+            assert live.running == [(1, 0, 1)]
+            found = crash(live)
+        async with rig(tmp_path, at=60, engine=FakeEngine(found)) as live:
+            assert min(live.clock.alarms) == 90
+            await live.advance(30)
+            assert live.running == [(1, 0, 1), (2, 0, 1)]
+
+    run(scenario)
+
+
+def test_when_a_job_started_is_known_after_a_crash_though_no_event_says_so_any_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, at=7, snapshot_every=3, keep_events=False) as live:
+            await live.submit(new_job(tasks=9))
+            for task in range(6):
+                await live.advance(1)
+                await live.end(1, task)
+            assert not live.events(JobSubmitted), "the snapshot stands for it"
+            found = crash(live)
+        async with rig(tmp_path, ONE, at=20, engine=FakeEngine(found)) as live:
+            assert reports.job_detail(live.driver, 1).job.started == 7 * SECOND
+            for task in range(6, 9):
+                await live.end(1, task)
+            assert reports.job_detail(live.driver, 1).job.started == 7 * SECOND
+
+    run(scenario)
+
+
 def test_an_incident_is_recorded_once_also_when_the_disk_is_full(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, at=10) as live:

@@ -315,6 +315,21 @@ async def test_jobs_that_fit_no_more_are_named_and_wait(tmp_path: Path) -> None:
         assert (2, 0, 1) in live.running
 
 
+async def test_a_gang_that_is_cut_and_can_never_run_again_is_named(tmp_path: Path) -> None:
+    """It runs until the engine has ended it, but that it will wait for ever is known now."""
+    async with rig(tmp_path, (*A2, node("b", slots=2))) as live:
+        await live.submit(new_job(kind="rigid", width=4))
+        change = await live.nodes.resize("b", wire.NodeSize(1, at_once=True))
+        assert live.driver.core.state.jobs[1].attempts[0].ending
+        assert change == wire.NodeChange("b", True, redone=1, unfit=(1,))
+        await live.settle()
+        assert live.running == []
+        assert await live.nodes.resize("b", wire.NodeSize(2)) == wire.NodeChange("b", True)
+        await live.settle()
+        assert live.running == [(1, 0, 2)]
+        assert await live.nodes.remove("b") == wire.NodeChange("b", True, redone=1, unfit=(1,))
+
+
 class Full(Journal):
     """A journal that takes no more while the test says so."""
 

@@ -14,7 +14,7 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.model.actions import Conclude, JobStatus, Launch, Settle
-from headway.model.events import JobSubmitted, NodeJoined, Outcome, TaskEnded
+from headway.model.events import JobSubmitted, NodeJoined, Outcome, TaskEnded, Woke
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
@@ -118,6 +118,36 @@ def test_the_graph_of_the_paper_by_hand() -> None:
     }
     assert static(PAPER, [1, 1, 1]) == by_hand
     assert follow(PAPER, [1, 1, 1]) == by_hand
+
+
+def test_what_a_bag_before_it_takes_is_not_promised_to_a_workflow() -> None:
+    """A slot a node: the bag takes the first for 10 s, one workflow the second for 5 s; the other comes after that."""
+    scheduler = Scheduler(registry.find, "heft")
+    for name in ("a", "b"):
+        scheduler.handle(NodeJoined(0, NodeSpec(name)))
+    scheduler.handle(JobSubmitted(0, job(1, estimate=10)))
+    for number in (2, 3):
+        scheduler.handle(JobSubmitted(0, job(number, plan=(TaskSpec(5 * SECOND),))))
+    scheduler.handle(Woke(0))
+    jobs = scheduler.state.jobs
+    assert [view.slots for view in jobs.values()] == [0b01, 0b10, 0]
+    assert jobs[3].promise == 5 * SECOND
+    scheduler.handle(JobSubmitted(0, job(4, tasks=2, estimate=20)))
+    scheduler.handle(TaskEnded(SECOND, 2, 0, 1))
+    scheduler.handle(Woke(SECOND))
+    assert jobs[3].slots == 0b10
+    scheduler.check()
+
+
+def test_a_bag_takes_what_is_free_beside_what_a_workflow_starts() -> None:
+    scheduler = Scheduler(registry.find, "heft")
+    scheduler.handle(NodeJoined(0, NodeSpec("a", slots=3)))
+    scheduler.handle(JobSubmitted(0, job(1, tasks=2, estimate=10)))
+    scheduler.handle(JobSubmitted(0, job(2, plan=(TaskSpec(4 * SECOND, cores=2),))))
+    scheduler.handle(Woke(0))
+    jobs = scheduler.state.jobs
+    assert (jobs[1].slots, jobs[2].slots, jobs[2].promise) == (0b011, 0, 10 * SECOND)
+    scheduler.check()
 
 
 def test_a_task_goes_where_it_ends_first_though_it_starts_later_there() -> None:

@@ -182,6 +182,26 @@ def test_an_outage_costs_the_work_it_hits_and_the_slots_it_takes() -> None:
     ]
 
 
+def test_an_outage_after_the_last_end_costs_nothing_and_gives_nothing() -> None:
+    workload = workload_of(release=[0], runtime=[10 * SECOND])
+    for until in (None, 60 * SECOND):
+        schedule = experiment.run(workload, nodes_of(1.0), "fcfs", outages=[Outage("n0", 40 * SECOND, until)])
+        assert schedule.end.tolist() == [10 * SECOND]
+        assert (schedule.offered, schedule.busy) == (2 * 10 * SECOND, 10 * SECOND)
+
+
+def test_a_job_released_in_the_instant_in_which_a_node_fails_does_not_start_there() -> None:
+    """What happens to nodes comes first, whatever the job's place in the workload."""
+    workload = workload_of(release=[0, 5 * SECOND], runtime=[SECOND, 2 * SECOND])
+    schedule = experiment.run(
+        workload, nodes_of(1.0, slots=1), "fcfs", outages=[Outage("n0", 5 * SECOND, 8 * SECOND)], record=True
+    )
+    assert schedule.start.tolist() == [0, 8 * SECOND]
+    assert schedule.attempts is not None
+    assert not schedule.attempts.wasted.any()
+    assert schedule.lost == 0
+
+
 def test_a_gang_that_loses_a_node_is_redone_whole() -> None:
     workload = workload_of(release=[0], runtime=[10 * SECOND], width=2, kind=Kind.RIGID)
     schedule = experiment.run(

@@ -52,7 +52,8 @@ class Interval:
     def is_correlated(self) -> bool:
         """Whether neighbouring batches are so alike that the interval is likely to be too narrow.
 
-        Of independent batches one series in twenty or so says yes (von Neumann's test in its normal approximation).
+        Of 20 independent batches one series in forty says yes: von Neumann's test at 5 % in its normal approximation,
+        for a correlation that falls short of his by half the squares of the first and the last mean.
         What helps is fewer batches, or more jobs.
         """
         spread = math.sqrt((self.batches - 2) / (self.batches**2 - 1))

@@ -10,7 +10,7 @@ from msgspec import json
 
 from headway.core.record import restore_state
 from headway.core.scheduler import Scheduler
-from headway.model.events import JobSubmitted, NodeDown, NodeJoined, Outcome, TaskEnded, TaskSaved
+from headway.model.events import JobSubmitted, NodeDown, NodeJoined, Outcome, TaskEnded, TaskSaved, Woke
 from headway.model.instant import LONGEST, SECOND
 from headway.model.job import SIZE_RANGE, flaw
 from headway.model.node import SPEED_RANGE
@@ -152,6 +152,25 @@ class TestCheckpoints:
         end(scheduler, 0, at=1, outcome=Outcome.RAISED)
         scheduler.handle(TaskSaved(2 * SECOND, 1, 0, 1))
         assert (scheduler.ignored, view.attempts[0].saved) == (1, SECOND)
+
+    @pytest.mark.parametrize(("saves", "expected"), [(True, 100), (False, 75)])
+    def test_what_was_killed_and_resumed_says_nothing_and_what_was_redone_whole_does(
+        self, saves: bool, expected: float
+    ) -> None:
+        """Part of what was saved may have been done in the background, nobody knows how fast."""
+        scheduler, view = core(node("a"), policy="priority:emergency=9", tasks=2, estimate=100)
+        scheduler.handle(Woke(0))
+        if saves:
+            scheduler.handle(TaskSaved(60 * SECOND, 1, 0, 1))
+        scheduler.handle(JobSubmitted(70 * SECOND, job(2, estimate=5, priority=9)))
+        scheduler.handle(Woke(70 * SECOND))
+        assert view.attempts[0].ending
+        end(scheduler, 0, at=70, outcome=Outcome.KILLED)
+        scheduler.handle(TaskEnded(80 * SECOND, 2, 0, 1))
+        scheduler.handle(Woke(80 * SECOND))
+        assert (view.kills, view.kept) == (1, {0: 60 * SECOND} if saves else {})
+        end(scheduler, 0, at=130)
+        assert view.estimate == expected * SECOND
 
 
 def test_what_was_learnt_is_kept_with_the_state() -> None:

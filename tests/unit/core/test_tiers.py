@@ -141,6 +141,17 @@ class TestStarting:
             Launch(2, 0, 1, 0b011, BACK, (1, 0)),
         ]
 
+    @pytest.mark.parametrize(("claim", "asked"), [(KILL, Kill(1, 0, 1)), (MIGRATE, Suspend(1, 0, 1)), (AFTER, None)])
+    def test_who_takes_slots_ends_what_is_in_their_foreground_alone(self, claim: Claim, asked: Action | None) -> None:
+        core = Core(2)
+        core.submit(job(1, tasks=1, movable=True), job(2, width=2, movable=True), job(3, width=2))
+        core.want(place(1, 0, 0b01), hold(2, 0b11, tier=BACK))
+        assert core.want(hold(3, 0b11, claim)) == ([asked] if asked else [])
+        assert [attempt.ending for attempt in core.state.background] == [False]
+        assert core.state.jobs[3].held == 0b11
+        core.end(1, outcome=Outcome.KILLED if claim is KILL else Outcome.SUCCEEDED)
+        assert 3 in {attempt.job.id for _, _, _, attempt in core.state.running}
+
     @pytest.mark.parametrize("claim", [AFTER, KILL])
     def test_seats_are_kept_while_their_slots_are_waited_for(self, claim: Claim) -> None:
         core = Core(2)

@@ -148,6 +148,16 @@ def test_a_state_is_read_as_it_was_stored(journal: Journal) -> None:
     assert journal.snapshot() == (3, core.dump())
 
 
+def test_first_launches_are_stored_with_the_state_and_the_first_stays(journal: Journal) -> None:
+    batch = Batch()
+    for number in (1, 2):
+        add_job(batch, number)
+    journal.write(batch)
+    journal.store_snapshot(1, empty_state(), [(5, 2)], unused_since=0)
+    journal.store_snapshot(2, empty_state(), [(9, 2)], unused_since=0)
+    assert {row.id: row.started for row in journal.jobs()} == {1: None, 2: 5}
+
+
 def test_a_batch_is_written_whole_or_not_at_all(journal: Journal) -> None:
     batch = Batch(events=[event_row(1, 1, Woke(1))])
     add_job(batch, 1)

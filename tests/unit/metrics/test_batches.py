@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headway.errors import InvalidInput
-from headway.metrics.batches import BATCHES, batch_means, interval, means_of_batches, student
+from headway.metrics.batches import BATCHES, Interval, batch_means, interval, means_of_batches, student
 from headway.metrics.measures import wait
 from headway.model.instant import SECOND
 from headway.model.node import NodeSpec
@@ -85,6 +85,13 @@ def test_batches_too_short_for_their_series_are_seen_and_others_are_not() -> Non
     assert sum(batch_means(row, warm_up=0).is_correlated for row in long) / 200 < 0.1
     assert sum(batch_means(row, warm_up=0).is_correlated for row in short) / 200 > 0.4
     assert batch_means(short[0], 2).is_correlated is False  # two means say nothing of it
+
+
+def test_of_independent_series_one_in_forty_is_said_to_be_correlated() -> None:
+    rows = np.random.default_rng(3).standard_normal((8000, BATCHES))
+    assert sum(interval(row).is_correlated for row in rows) / 8000 == pytest.approx(0.025, abs=0.005)
+    spread = (18 / 399) ** 0.5  # of the correlation of 20 independent values, by von Neumann
+    assert [Interval(0, 0, 0, 20, times * spread).is_correlated for times in (1.64, 1.65)] == [False, True]
 
 
 @pytest.mark.long

@@ -157,6 +157,23 @@ class TestKills:
         cluster = Cluster(1, bag(1, 1, 100, due=900))
         assert not any(isinstance(action, Kill) for action in cluster.submit(bag(2, 1, 1, due=1)))
 
+    def test_each_kill_makes_the_next_one_dearer(self) -> None:
+        """Twice the same job comes 10 s after job 1 began: a kill costs job 1 20 s, and saves 27; then it costs 40."""
+        cluster = Cluster(1, bag(1, 1, 100, priority=1, due=0), policy="tempo:floor=false")
+        assert Kill(1, 0, 1) in cluster.submit(bag(2, 1, 10, priority=0.3, due=0), at=10)
+        cluster.scheduler.handle(TaskEnded(20 * SECOND, 2, 0, 1))
+        cluster.wake(20)
+        assert cluster.runs == {1: [0]}
+        done = cluster.submit(bag(3, 1, 10, priority=0.3, due=0), at=30)
+        assert not any(isinstance(action, Kill) for action in done)
+        assert cluster.runs == {1: [0], 3: []}
+
+    @pytest.mark.parametrize("due", [(50, 70), (70, 50)])
+    def test_it_wakes_when_the_first_job_becomes_urgent(self, due: tuple[float, float]) -> None:
+        cluster = Cluster(2, bag(1, 2, 300, priority=5, due=900))
+        done = cluster.submit(*(bag(number, 1, 10, priority=1, due=at) for number, at in enumerate(due, 2)), at=20)
+        assert next(action.at for action in done if isinstance(action, Wake)) == 40 * SECOND
+
 
 class TestEveryKindOfJob:
     def test_a_rigid_job_gathers_its_slots(self) -> None:

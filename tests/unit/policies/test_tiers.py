@@ -1,0 +1,105 @@
+"""`keasy`, `reasy` and `measy`: what may come to the foreground beside a promise, slot by slot."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.model.events import JobSubmitted, NodeJoined, TaskEnded, Woke
+from headway.model.instant import SECOND
+from headway.model.job import JobSpec
+from headway.model.tier import Tier
+from headway.policies import registry
+from headway.testing import job, node
+
+EVERY = ["keasy", "reasy", "measy"]
+
+
+def core(policy: str, slots: int, *jobs: JobSpec) -> Scheduler:
+    """One round at time 0 for jobs that are submitted in this order."""
+    scheduler = Scheduler(registry.find, f"{policy}:per_instant=true")
+    scheduler.handle(NodeJoined(0, node("a", slots=slots)))
+    submit(scheduler, 0, *jobs)
+    return scheduler
+
+
+def submit(scheduler: Scheduler, at: int, *jobs: JobSpec) -> None:
+    for spec in jobs:
+        scheduler.handle(JobSubmitted(at * SECOND, spec))
+    scheduler.handle(Woke(at * SECOND))
+    scheduler.check()
+    assert not scheduler.refusals
+
+
+def front(scheduler: Scheduler) -> dict[int, list[int]]:
+    """The tasks in the foreground, by job."""
+    found: dict[int, list[int]] = {}
+    for attempt in scheduler.state.attempts():
+        if attempt.tier is Tier.FOREGROUND:
+            found.setdefault(attempt.job.id, []).append(attempt.task)
+    return {number: sorted(tasks) for number, tasks in sorted(found.items())}
+
+
+@pytest.mark.parametrize("policy", EVERY)
+class TestBesideAPromise:
+    """Job 1 has 2 of 6 slots until 10 s, job 2 wants 5 then: of the 4 that are free now one is extra."""
+
+    HEAD = (job(1, width=2, estimate=10), job(2, width=5, estimate=10))
+
+    def test_late_jobs_share_what_is_extra(self, policy: str) -> None:
+        scheduler = core(policy, 6, *self.HEAD, *(job(number, width=1, estimate=20) for number in (3, 4)))
+        assert front(scheduler) == {1: [0], 3: [0]}
+
+    def test_what_ends_in_time_takes_nothing_of_it(self, policy: str) -> None:
+        jobs = (job(3, width=1, estimate=10), job(4, width=1, estimate=20), job(5, width=1, estimate=20))
+        assert front(core(policy, 6, *self.HEAD, *jobs)) == {1: [0], 3: [0], 4: [0]}
+
+    def test_late_tasks_of_a_bag_take_what_is_extra_and_no_more(self, policy: str) -> None:
+        scheduler = core(policy, 6, *self.HEAD, job(3, tasks=4, estimate=20), job(4, width=1, estimate=20))
+        assert front(scheduler) == {1: [0], 3: [0]}
+
+    def test_tasks_that_end_in_time_take_all_that_is_free(self, policy: str) -> None:
+        scheduler = core(policy, 6, *self.HEAD, job(3, tasks=9, estimate=10))
+        assert front(scheduler) == {1: [0], 3: [0, 1, 2, 3]}
+
+    def test_newcomers_find_what_is_left_of_it(self, policy: str) -> None:
+        scheduler = core(policy, 6, *self.HEAD, job(3, width=1, estimate=20))
+        submit(scheduler, 1, job(4, width=1, estimate=20), job(5, width=1, estimate=9))
+        assert front(scheduler) == {1: [0], 3: [0], 5: [0]}
+
+
+def pinned() -> Scheduler:
+    """`reasy` at 4 s: job 1 has slots 0 and 1 until 10 s; job 3 is the head, and waits behind it for slots 0 to 2."""
+    jobs = job(1, width=2, estimate=10), job(2, width=2, estimate=4), job(3, width=3, estimate=30)
+    scheduler = core("reasy", 4, *jobs)
+    assert {attempt.job.id: attempt.slots for attempt in scheduler.state.background} == {3: 0b0111}
+    scheduler.handle(TaskEnded(4 * SECOND, 2, 0, 1))
+    assert scheduler.state.free == 0b1100
+    return scheduler
+
+
+def test_where_the_head_waits_for_its_own_slots_what_is_late_goes_elsewhere() -> None:
+    scheduler = pinned()
+    submit(scheduler, 4, *(job(number, width=1, estimate=99) for number in (4, 5)))
+    assert front(scheduler) == {1: [0], 4: [0]}
+    assert scheduler.state.jobs[4].slots == 0b1000
+    submit(scheduler, 5, job(6, width=1, estimate=5))
+    assert front(scheduler) == {1: [0], 4: [0], 6: [0]}
+    for number in (1, 6):
+        scheduler.handle(TaskEnded(10 * SECOND, number, 0, 1))
+    submit(scheduler, 10)
+    assert front(scheduler) == {3: [0], 4: [0]}
+
+
+def test_what_is_late_and_wider_than_the_slots_elsewhere_waits() -> None:
+    scheduler = pinned()
+    submit(scheduler, 4, job(4, width=2, estimate=99))
+    assert front(scheduler) == {1: [0]}
+
+
+def test_what_ends_in_time_goes_elsewhere_too_and_uses_up_what_is_extra() -> None:
+    """Job 4 has the slot that the head does not wait for: job 5 has to wait, and job 6 is not held up by it."""
+    scheduler = pinned()
+    submit(scheduler, 4, *(job(number, width=1, estimate=lasts) for number, lasts in ((4, 2), (5, 99), (6, 1))))
+    assert front(scheduler) == {1: [0], 4: [0], 6: [0]}
+    assert scheduler.state.jobs[4].slots == 0b1000
