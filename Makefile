@@ -1,7 +1,7 @@
 # Every target makes and fills .venv by itself; nothing is assumed but Python >= 3.11, make and a C compiler.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick fast test whole check style types slow chaos peers compiled test-compiled format bench clean
+.PHONY: help venv demo quick fast test whole check style types slow mutants chaos peers compiled test-compiled format bench clean
 
 # The first Python on the path that is new enough; set PYTHON=... to choose another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -37,6 +37,7 @@ help:
 	@echo "make slow           the same questions asked of the tests for minutes"
 	@echo "make chaos          attack a real server under load for MINUTES=10 and count what is lost, doubled, wrong, stuck"
 	@echo "make check          formatting, lint, types"
+	@echo "make mutants        small changes to the sources, and which of them no test notices (COUNT=200 SEED=1)"
 	@echo "make peers          the tests against other implementations, after installing those (large)"
 	@echo "make compiled       $(COMPILED), where the core is compiled: simulations twice as fast"
 	@echo "make test-compiled  the core's tests there, and whether it decides bit for bit as plain Python"
@@ -88,6 +89,12 @@ LOOP ?= uvloop
 chaos: venv
 	$(BIN)/python tests/chaos/run.py --minutes $(MINUTES) --seed $(SEED) --loop $(LOOP)
 
+COUNT ?= 200
+SEED ?= 1
+
+mutants: $(VENV)/.filled-mutants
+	$(BIN)/python tests/mutants.py --count $(COUNT) --seed $(SEED) --jobs $(JOBS) $(if $(ONLY),--only $(ONLY)) $(if $(AGAIN),--again)
+
 peers: $(VENV)/.filled-peers
 	$(BIN)/python -m pytest -m peers
 
@@ -118,5 +125,5 @@ bench: $(VENV)/.filled-bench compiled
 	$(BIN)/python bench/run.py
 
 clean:
-	rm -rf $(VENV) $(COMPILED) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(COMPILED) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants src/*.egg-info
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

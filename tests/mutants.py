@@ -36,8 +36,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from coverage import CoverageData
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "headway"
@@ -298,6 +297,8 @@ def lines(jobs: str) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]
         known = json.loads(path.read_text())
         if known["of"] == now:
             return known["lines"], known["seconds"]
+    from coverage import CoverageData  # of the extra `mutants`; drawing a sample needs nothing
+
     print("Finding out which tests run which line; this takes as long as the tests and a half.", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -333,8 +334,6 @@ def lines(jobs: str) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]
 
 def seconds(path: Path) -> dict[str, float]:
     """How long each test took that passed, from a report of JUnit's kind."""
-    from xml.etree import ElementTree
-
     times = {}
     for case in ElementTree.parse(path).iter("testcase"):
         if len(case) == 0:
