@@ -74,6 +74,7 @@ class Settings:
         pin: whether each slot has a processor of its own, which its two places share.
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
         output_max: bytes that are kept of each stream of a task, see `engines.local.OUTPUT_RANGE`.
+        pass_env: names of variables that tasks get of the server's environment, see `engines.local_environment`.
         keep: how long results and files are kept.
         call_lease: how long the client of an executor's calls may be silent before they are cancelled, at least
             `live.leases.LEASE_LEAST`; None: for ever.
@@ -95,6 +96,7 @@ class Settings:
     grace: float = GRACE_SECONDS
     pin: bool = False
     output_max: int = OUTPUT_MAX
+    pass_env: tuple[str, ...] = ()
     check_every: float | None = None
     keep: Keep = field(default_factory=Keep)
     call_lease: Duration | None = LEASE
@@ -169,6 +171,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             grace=settings.grace,
             pin=settings.pin,
             output_max=settings.output_max,
+            pass_env=settings.pass_env,
         )
         driver = Driver(
             journal,

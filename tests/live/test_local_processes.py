@@ -19,6 +19,7 @@ import pytest
 from headway import Client, HeadwayExecutor, Job, Task
 from headway.engines.local import LocalEngine
 from headway.engines.trial import Trial, calling
+from headway.errors import InvalidInput
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 from headway.model.tier import Tier
@@ -36,6 +37,11 @@ async def trial(tmp_path: Path) -> AsyncIterator[Trial]:
     async with Trial(LocalEngine(tmp_path / "engine")) as trial:
         await trial.start()
         yield trial
+
+
+def local(trial: Trial) -> LocalEngine:
+    assert isinstance(trial.engine, LocalEngine)
+    return trial.engine
 
 
 def pid() -> int:
@@ -170,6 +176,66 @@ async def test_a_timer_that_a_call_leaves_does_not_end_the_next_one(trial: Trial
     ending = (await trial.ended(trial.launch(calling(work, 0.6, family="job 1")))).ending
     assert ending.outcome is Outcome.SUCCEEDED, ending.detail
     assert await value(trial, "job 1", pid) == first
+
+
+# Environment
+
+
+def environment() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)
+
+
+async def test_tasks_get_a_named_part_of_the_servers_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(os.environ):
+        if name != "PYTHONPATH":
+            monkeypatch.delenv(name)
+    given = {"PATH": os.defpath, "HOME": "/home/x", "LC_TIME": "C", "TZ": "UTC", "AWS_KEY": "k", "AWS_REGION": "r"}
+    own = {"HEADWAY_TOKEN": "secret", "HEADWAY_DECIDER_TOKEN": "secret", "OF_MINE": "1", "LCD": "2"}
+    for name, text in {**given, **own}.items():
+        monkeypatch.setenv(name, text)
+    async with Trial(LocalEngine(tmp_path / "engine", pass_env=("AWS_*", "HEADWAY_*"))) as trial:
+        await trial.start()
+        of_function = await value(trial, "job 1", environment)
+        key = trial.command("env", env={"OF_THE_JOB": "3", "TZ": "CET"})
+        ended = (await trial.ended(key)).ending
+        of_processes = [
+            dict(line.split("=", 1) for line in (Path("/proc") / str(pid) / "environ").read_text().split("\0") if line)
+            for pid in [one.pid for one in psutil.Process(local(trial).pids()["n"]).parents()[:1]]
+        ]
+    assert ended.stdout is not None
+    of_command = dict(line.split("=", 1) for line in ended.stdout.tail.decode().splitlines())
+    for found in (of_function, of_command, *of_processes):
+        told = ("MARK", "NODE", "JOB", "TASK", "ATTEMPT", "RANK", "WIDTH", "CHECKPOINT")
+        ours = {"PYTHONPATH", "LC_CTYPE", *(f"HEADWAY_{name}" for name in told)}
+        left = {name: text for name, text in found.items() if name not in ours}
+        assert left == (given if found is not of_command else {**given, "OF_THE_JOB": "3", "TZ": "CET"})
+
+
+@pytest.mark.parametrize("name", ["", "A=B", "HEADWAY_TOKEN"])
+def test_what_cannot_be_passed_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match="pass_env"):
+        LocalEngine(tmp_path, pass_env=[name])
+
+
+async def test_threads_processes_and_programs_within_a_function(trial: Trial) -> None:
+    def use() -> tuple[int, list[int], str]:
+        import multiprocessing
+        import subprocess
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(2) as threads:
+            first = sum(threads.map(len, ["a", "bc"]))
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            second = pool.map(abs, [-1, -2])
+        third = subprocess.run(["sh", "-c", "echo said"], stdout=subprocess.PIPE, check=True, text=True).stdout
+        return first, second, third
+
+    for _ in range(2):
+        assert await value(trial, "job 1", use) == (3, [1, 2], "said\n")
 
 
 # Output

@@ -55,6 +55,12 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 1 << 20),
     help="MiB that are kept of a task's stdout, and as many of its stderr; the middle of more is left out.",
 )
+@click.option(
+    "--pass-env",
+    multiple=True,
+    metavar="NAME",
+    help="A variable of this environment that tasks get, * in it for any text; many times. Default: PATH, HOME, ...",
+)
 @click.option("--json", "as_json", is_flag=True, help="Say as one line of JSON where the server is.")
 def up(
     slots: int | None,
@@ -75,6 +81,7 @@ def up(
     call_lease: str,
     upload_max: int,
     output_max: int,
+    pass_env: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run a server on this machine until it is told to end (ctrl-c).
@@ -124,6 +131,7 @@ def up(
             upload_max << 20,
         ),
         output_max=output_max << 20,
+        pass_env=pass_env,
         call_lease=None if call_lease == "none" else duration_in(call_lease, "--call-lease"),
     )
     run(settings, say)

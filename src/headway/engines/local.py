@@ -42,6 +42,7 @@ from headway.engines.base import (
     Started,
     TierRefused,
 )
+from headway.engines.local_environment import see_names
 from headway.engines.local_frames import (
     Change,
     Go,
@@ -110,6 +111,7 @@ class LocalEngine:
         pin: whether each slot has a processor of its own, which its two places share; with more slots than processors
             some share one.
         output_max: bytes that are kept of what an attempt writes to stdout, and as many of stderr; `OUTPUT_RANGE`.
+        pass_env: names of variables of this process that tasks get besides `local_environment.PASSED`.
     """
 
     def __init__(
@@ -121,10 +123,12 @@ class LocalEngine:
         grace: float = GRACE_SECONDS,
         pin: bool = False,
         output_max: int = OUTPUT_MAX,
+        pass_env: Iterable[str] = (),
     ) -> None:
         self._root = root
         self._grace = grace
         self._output_max = output_max
+        self._pass_env = see_names(pass_env)
         self._pins = Pins(os.sched_getaffinity(0) if pin else ())
         self._checkpoints = local_checkpoints.root(str(root / "output"))
         self._lease = lease
@@ -386,6 +390,7 @@ class LocalEngine:
             lease=lease,
             orphaned_after=self._orphaned_after,
             output_max=self._output_max,
+            pass_env=self._pass_env,
         )
 
     def _drop(self, node: LocalNode) -> None:

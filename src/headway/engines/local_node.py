@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from headway.engines.base import AttemptKey, EngineError, NameTaken
+from headway.engines.local_environment import of_this_process
 from headway.engines.local_frames import (
     VERSION,
     Acknowledge,
@@ -130,6 +131,7 @@ class LocalNode:
         lease: float,
         orphaned_after: float,
         output_max: int,
+        pass_env: tuple[str, ...] = (),
     ) -> None:
         self.spec = spec
         self.up = False
@@ -145,6 +147,7 @@ class LocalNode:
         self.lease = lease
         self._orphaned_after = orphaned_after
         self._output_max = output_max
+        self._pass_env = pass_env
         self._loop = asyncio.get_running_loop()
         self.line: _Line | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -207,7 +210,7 @@ class LocalNode:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, MARK: _mark(self.folder)},
+                    env={**of_this_process(self._pass_env), MARK: _mark(self.folder)},
                     pass_fds=(listener.fileno(), lock),
                     start_new_session=True,
                 )

@@ -1,0 +1,51 @@
+"""The environment that tasks on this machine begin with: a documented part of the server's, and nothing else of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+from headway.errors import InvalidInput
+
+PASSED: Final = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"),
+    *("LANG", "LANGUAGE", "LC_*", "TZ"),
+    *("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
+)
+"""Names of the variables that tasks get, as far as the server has them; `*` stands for any text. The last row is what
+this Python may need to run at all."""
+
+NEVER: Final = ("HEADWAY_TOKEN", "HEADWAY_DECIDER_TOKEN")
+"""Variables with secrets of the server, which tasks get in no case."""
+
+
+def passed(environment: Mapping[str, str], more: Iterable[str] = ()) -> dict[str, str]:
+    """The part of an environment that tasks get; `more`: further names, with `*` for any text."""
+    wanted = (*PASSED, *more)
+    return {
+        name: text
+        for name, text in environment.items()
+        if name not in NEVER and any(fnmatchcase(name, pattern) for pattern in wanted)
+    }
+
+
+def see_names(names: Iterable[str]) -> tuple[str, ...]:
+    """See that these can be names of variables that tasks get.
+
+    Raises:
+        InvalidInput: one cannot be.
+    """
+    for name in (given := tuple(names)):
+        if not name or "=" in name or "\0" in name:
+            hint = "The value is the server's own: set it where `headway up` is started."
+            raise InvalidInput("pass_env", name, "the name of a variable, `*` in it for any text", hint=hint)
+        if name in NEVER:
+            raise InvalidInput("pass_env", name, "a variable that is no secret of the server")
+    return given
+
+
+def of_this_process(more: Iterable[str]) -> dict[str, str]:
+    """What of this process's environment tasks get."""
+    return passed(os.environ, more)
