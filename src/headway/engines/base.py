@@ -108,10 +108,10 @@ class Command(msgspec.Struct, frozen=True):
     Attributes:
         argv: program, looked for on PATH, and its arguments; at least one text.
         cwd: folder it runs in; empty: the one the driver was started in.
-        env: variables added to the environment of tasks (`local_environment`), which also has HEADWAY_JOB, HEADWAY_TASK, HEADWAY_ATTEMPT,
-            HEADWAY_RANK and HEADWAY_WIDTH (of a rigid job), HEADWAY_NODE, HEADWAY_CHECKPOINT (a folder that the later
-            attempts of the task, of the same rank, find as this one left it) and, with inputs or outputs,
-            HEADWAY_SCRATCH. When it is to go on elsewhere it is sent SIGTERM.
+        env: variables added to those that all tasks get (`local_environment`), and to HEADWAY_JOB, HEADWAY_TASK,
+            HEADWAY_ATTEMPT, HEADWAY_RANK and HEADWAY_WIDTH (of a rigid job), HEADWAY_NODE, HEADWAY_CHECKPOINT (a folder
+            that the later attempts of the task, of the same rank, find as this one left it) and, with inputs or
+            outputs, HEADWAY_SCRATCH. When it is to go on elsewhere it is sent SIGTERM.
         stdin, stdout, stderr: paths of files, relative ones from `cwd`. Empty: nothing to read; output kept by the
             engine, see `Ending`.
         inputs: files to be fetched before it starts into a folder of the attempt's own: URLs by path there.
