@@ -173,10 +173,11 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             output_max=settings.output_max,
             pass_env=settings.pass_env,
         )
+        clock = SystemClock()
         driver = Driver(
             journal,
             engine,
-            SystemClock(),
+            clock,
             find,
             policy=settings.policy,
             decider=settings.decider,
@@ -189,7 +190,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             call_lease=settings.call_lease,
         )
         driver.broken.add_done_callback(lambda _: end.set())
-        checker = Checker(driver, SystemClock(), collectors.installed(), engine.pids)
+        checker = Checker(driver, clock, collectors.installed(), engine.pids)
         url_file = settings.data / "url"
         try:
             named = None if settings.nodes is None else map(_warm, settings.nodes)

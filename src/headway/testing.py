@@ -17,11 +17,12 @@ from msgspec import structs
 from headway import wire
 from headway.engines import base
 from headway.errors import InvalidInput
+from headway.live.clock import Step
 from headway.live.driver import Driver
 from headway.live.journal import MessageRow
 from headway.live.listeners import Wanted
 from headway.model.events import Outcome
-from headway.model.instant import SECOND, Instant, from_seconds
+from headway.model.instant import SECOND, Duration, Instant, from_seconds
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
 from headway.model.tier import Tier
@@ -106,12 +107,34 @@ class ManualClock:
     def __init__(self, seconds: float = 0) -> None:
         self._now: Instant = from_seconds(seconds)
         self._alarms: list[tuple[Instant, int, Callable[[], object]]] = []
+        self._watching: list[Callable[[Step], None]] = []
         self._numbers = count()
         self._off: set[int] = set()
 
     def now(self) -> Instant:
         """Microseconds."""
         return self._now
+
+    def go_on_from(self, last: Instant) -> Duration:
+        """Stand at this instant at least."""
+        ahead = max(0, last - self._now)
+        self._now += ahead
+        return ahead
+
+    def watch(self, stepped: Callable[[Step], None]) -> Callable[[], None]:
+        """Call back after each `step`; returns what calls it off."""
+        self._watching.append(stepped)
+        return lambda: self._watching.remove(stepped)
+
+    def step(self, seconds: float) -> None:
+        """The machine's clock is set by so much. Set forward, time jumps with it, and alarms come as long from now on
+        as before; set back, time stays.
+        """
+        by = max(0, from_seconds(seconds))
+        self._now += by
+        self._alarms = [(at + by, number, callback) for at, number, callback in self._alarms]
+        for stepped in tuple(self._watching):
+            stepped(Step(by, f"the clock was set by {seconds:g} s"))
 
     def call_at(self, at: Instant, callback: Callable[[], object]) -> Callable[[], None]:
         """Call back when the clock is moved to this instant or past it; returns what calls it off."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headway.core import leases, nodes, tiers
 from headway.core.state import State
 from headway.model.events import (
+    ClockStepped,
     JobCancelled,
     JobChanged,
     JobSubmitted,
@@ -23,6 +24,7 @@ from headway.model.events import (
     TaskStarted,
     TierRefused,
 )
+from headway.model.instant import NEVER
 from headway.model.snapshot import AttemptView
 
 
@@ -192,6 +194,17 @@ def on_node_left(state: State, event: NodeLeft) -> bool:
     leases.take_down(state, node, Outcome.KILLED)
     if not node.draining:
         nodes.remove(state, node)
+    return True
+
+
+def on_clock_stepped(state: State, event: ClockStepped) -> bool:
+    """What runs has run no longer for it, and nobody has been silent for it; nothing is learnt of such run times."""
+    if event.forward < 0:
+        return False
+    state.shift(event.forward)
+    for node in state.nodes.values():
+        if node.heard_until < NEVER:
+            node.heard_until += event.forward
     return True
 
 

@@ -55,6 +55,7 @@ class AttemptRecord:
     saving: bool = False
     pinned: bool = False
     goal: GoalRecord | None = None
+    stepped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,7 @@ def job_record(job: JobView) -> JobRecord:
                 saving=attempt.saving,
                 pinned=attempt.pinned,
                 goal=goal_record(attempt.goal),
+                stepped=attempt.stepped,
             )
             for _, attempt in sorted(job.attempts.items())
         ),
@@ -313,7 +315,7 @@ def restore_job(state: State, record: JobRecord) -> None:
             job, kept.task, kept.number, slots, kept.start, kept.expected_end, kept.fed, tier, kept.seats
         )
         attempt.ending, attempt.running, attempt.queued = kept.ending, kept.running, kept.queued
-        attempt.saving, attempt.pinned = kept.saving, kept.pinned
+        attempt.saving, attempt.pinned, attempt.stepped = kept.saving, kept.pinned, kept.stepped
         if kept.since is not None:
             attempt.since = kept.since
         if kept.goal is not None:

@@ -12,6 +12,7 @@ from headway.core.state import State
 from headway.model.actions import Action, Consult, JobStatus, Wake
 from headway.model.events import (
     Advised,
+    ClockStepped,
     DeciderBack,
     DeciderChosen,
     DeciderFailed,
@@ -65,6 +66,7 @@ _RareEvent = (
     | DeciderFailed
     | DeciderBack
     | Incident
+    | ClockStepped
 )
 """What is left of `Event` without what comes for every task and heartbeat."""
 
@@ -340,6 +342,8 @@ class Scheduler:
                 return self._welcome_back()
             case Incident():
                 return True
+            case ClockStepped():
+                return reactor.on_clock_stepped(state, event)
             case _:
                 assert_never(event)
 

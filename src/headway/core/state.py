@@ -314,6 +314,18 @@ class State(Snapshot):
         if vacated:
             self._vacate(vacated)
 
+    def shift(self, by: Duration) -> None:
+        """Time has jumped: every attempt counts as started so much later, and its run time is no measure for others."""
+        for job in self.jobs.values():
+            for attempt in job.attempts.values():
+                attempt.start += by
+                attempt.since += by
+                attempt.saved += by
+                attempt.expected_end += by
+                attempt.stepped = True
+        self.running = [(attempt.expected_end, job, task, attempt) for _, job, task, attempt in self.running]
+        self.look_at_everything()
+
     def take_place(self, attempt: AttemptView) -> None:
         """An attempt runs from now on in the tier it is in."""
         if attempt.tier is FOREGROUND:
@@ -404,7 +416,7 @@ class State(Snapshot):
         self.actions.append(Settle(job.id, task, attempt, outcome))
 
     def _settle(self, job: JobView, attempt: AttemptView, outcome: Outcome) -> None:
-        on_its_own = attempt.tier is FOREGROUND and attempt.since == attempt.start
+        on_its_own = attempt.tier is FOREGROUND and attempt.since == attempt.start and not attempt.stepped
         if job.kept and attempt.task in job.kept and (job.moves or job.kills):
             on_its_own = False  # what it went on from may have been done in the background
         if job.observed is not None and outcome is SUCCEEDED and on_its_own and not attempt.queued:
@@ -517,7 +529,7 @@ class State(Snapshot):
         attempt = self.ahead[slot][0]
         self._leave_queue(attempt)
         job = attempt.job
-        attempt.queued = False
+        attempt.queued = attempt.stepped = False
         attempt.start = attempt.since = attempt.saved = self.now
         attempt.expected_end = self._expected_end(job, attempt.task, attempt.slots)
         insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))

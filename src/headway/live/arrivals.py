@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headway.engines import base
+from headway.live.clock import Step
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
 from headway.live.ledger import Ledger
 from headway.live.troubles import CannotGoOn, Troubles, said
 from headway.live.turn import Request, Turn, refuse
-from headway.model.events import Event, NodeJoined, NodeLeft, NodeMeasured, NodeResized, Outcome
+from headway.model.events import ClockStepped, Event, Incident, NodeJoined, NodeLeft, NodeMeasured, NodeResized, Outcome
 from headway.model.instant import Instant
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ NOT_TAKEN_IN = "not_taken_in"
 WAKES_MAX = 3
 """Turns in a row in which the core may fail to be woken."""
 
-Thing = base.Report | Request | Offer
+Thing = base.Report | Request | Offer | Step
 Measured = Mapping[str, Mapping[str, float]]
 
 
@@ -37,6 +38,7 @@ class Came:
     """What has come since the last turn.
 
     Attributes:
+        steps: of the clock; they come before everything that is told since.
         measured: what was measured on nodes, by their names.
         wakes: whether the core is woken if it wants to be.
     """
@@ -45,11 +47,12 @@ class Came:
     requests: list[Request] = field(default_factory=list)
     offers: list[Offer] = field(default_factory=list)
     measured: Measured = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
     wakes: bool = True
 
     def __bool__(self) -> bool:
         """Whether there is anything but what was measured."""
-        return bool(self.reports or self.requests or self.offers)
+        return bool(self.steps or self.reports or self.requests or self.offers)
 
     @property
     def asked(self) -> list[Request | Offer]:
@@ -58,13 +61,15 @@ class Came:
 
     def things(self) -> list[Thing]:
         """Everything but what was measured, in the order in which it is taken."""
-        return [*self.reports, *self.requests, *self.offers]
+        return [*self.steps, *self.reports, *self.requests, *self.offers]
 
     @classmethod
     def of(cls, thing: Thing) -> Came:
         """One thing alone."""
         if isinstance(thing, Offer):
             return cls(offers=[thing])
+        if isinstance(thing, Step):
+            return cls(steps=[thing])
         return cls(requests=[thing]) if isinstance(thing, Request) else cls(reports=[thing])
 
 
@@ -128,6 +133,12 @@ class Arrivals:
 
     def _take_all(self, turn: Turn, came: Came) -> None:
         ledger = self._ledger
+        for step in came.steps:
+            try:
+                ledger.feed(turn, ClockStepped(turn.now, step.by))
+                ledger.feed(turn, Incident(turn.now, "clock_stepped", "clock", step.detail))
+            except Exception as error:
+                raise _Choked(step, error) from error
         if came.measured and (ledger.core.state.jobs or came.offers):
             try:
                 for node in sorted(came.measured.keys() & ledger.core.state.nodes.keys()):
@@ -190,6 +201,9 @@ class Arrivals:
         elif isinstance(thing, Mapping):
             came.measured = {}
             tell(NOT_TAKEN_IN, "what was measured", error, "it is forgotten")
+        elif isinstance(thing, Step):
+            came.steps.remove(thing)
+            tell(NOT_TAKEN_IN, "a step of the clock", error, "it is forgotten")
         elif isinstance(thing, Request):
             came.requests.remove(thing)
             refuse((thing,), error)

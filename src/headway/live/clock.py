@@ -5,15 +5,38 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from headway.model.instant import SECOND, Duration, Instant
+from headway.model.instant import SECOND, Duration, Instant, to_seconds
 
 _FAR: Final[Duration] = 3600 * SECOND
 
+STEP_LEAST: Final[Duration] = SECOND // 2
+"""By how much the machine's clock must be off before it counts as set."""
+
+LOOK_SECONDS: Final = 2.0
+"""So often it is looked whether it was."""
+
+CATCH_UP: Final = 1000
+"""Where time is ahead of the machine's clock, it comes nearer by one microsecond in so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The machine's clock was set, or stood still while the machine slept.
+
+    Attributes:
+        by: how far time has jumped forward, so as to agree with it again; 0 where it was set back.
+        detail: for people.
+    """
+
+    by: Duration
+    detail: str
+
 
 class Clock(Protocol):
-    """Tells the time and calls back."""
+    """Tells the time and calls back. Time never goes back, and does not stand still."""
 
     def now(self) -> Instant:
         """Microseconds since the Unix epoch."""
@@ -23,16 +46,82 @@ class Clock(Protocol):
         """Call back once at this instant, or an hour from now if that is sooner; returns what calls it off."""
         ...
 
+    def go_on_from(self, last: Instant) -> Duration:
+        """Let time be this instant or later, as it was before; how far it is ahead of the machine's clock for that."""
+        ...
+
+    def watch(self, stepped: Callable[[Step], None]) -> Callable[[], None]:
+        """Call back after each step; returns what calls it off."""
+        ...
+
 
 class SystemClock(Clock):
-    """The machine's clock."""
+    """The machine's clock as it was when this was made, and from there the time that the machine runs.
+
+    What somebody does to the machine's clock later is a step. Set forward, time jumps with it; set back, time goes on
+    and is ahead from then on, by a thousandth less each moment, until both agree. A machine that slept was set forward.
+    """
+
+    def __init__(self) -> None:
+        self._anchor(ahead=0)
+
+    def _anchor(self, ahead: Duration) -> None:
+        """From here on time goes on from the machine's, and so much ahead of it."""
+        self._ran = time.monotonic_ns() // 1000
+        self._base = time.time_ns() // 1000 + ahead
+        self._ahead = ahead
+        self._slept = _slept()
 
     def now(self) -> Instant:
         """Microseconds since the Unix epoch."""
-        return time.time_ns() // 1000
+        ran = time.monotonic_ns() // 1000 - self._ran
+        return self._base + ran - min(self._ahead, ran // CATCH_UP)
 
     def call_at(self, at: Instant, callback: Callable[[], object]) -> Callable[[], None]:
         """Call back by the event loop."""
-        # The loop's clock does not follow when the machine's is set, so a far instant is looked at again in between.
+        # Time may jump, so a far instant is looked at again in between.
         delay = min(max(0, at - self.now()), _FAR) / SECOND
         return asyncio.get_running_loop().call_later(delay, callback).cancel
+
+    def go_on_from(self, last: Instant) -> Duration:
+        """Be ahead of the machine's clock where that is behind what was."""
+        ahead = max(0, max(last, self.now()) - time.time_ns() // 1000)
+        self._anchor(ahead)
+        return ahead
+
+    def look(self) -> Step | None:
+        """Whether the machine's clock was set since it was looked at last; if so, time agrees with it where it can."""
+        ahead = self.now() - time.time_ns() // 1000
+        off = ahead - (self._ahead - min(self._ahead, (time.monotonic_ns() // 1000 - self._ran) // CATCH_UP))
+        if abs(off) < STEP_LEAST:
+            return None
+        slept = _slept() - self._slept
+        was = self.now()
+        self._anchor(max(0, ahead))
+        said = f"the machine slept for {to_seconds(slept):.1f} s" if slept >= STEP_LEAST else "the clock was set"
+        how = f"{said} {'back' if off > 0 else 'forward'} by {to_seconds(abs(off)):.1f} s"
+        if slept >= STEP_LEAST and off < 0:
+            how = said
+        if ahead <= 0:
+            return Step(max(0, self.now() - was), f"{how}: time has jumped to it")
+        return Step(0, f"{how}: time goes on, and is {to_seconds(ahead):.1f} s ahead of it")
+
+    def watch(self, stepped: Callable[[Step], None]) -> Callable[[], None]:
+        """Look every `LOOK_SECONDS`."""
+        loop = asyncio.get_running_loop()
+        timer = [loop.call_later(LOOK_SECONDS, lambda: look())]
+
+        def look() -> None:
+            timer[0] = loop.call_later(LOOK_SECONDS, look)
+            step = self.look()
+            if step is not None:
+                stepped(step)
+
+        return lambda: timer[0].cancel()
+
+
+def _slept() -> Duration:
+    """How long the machine has slept since it was started, where it tells."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0
+    return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()) // 1000

@@ -30,7 +30,7 @@ from headway.engines import base
 from headway.errors import HeadwayError
 from headway.live import consultant, intake
 from headway.live.arrivals import Arrivals, Came, Thing
-from headway.live.clock import Clock
+from headway.live.clock import STEP_LEAST, Clock, Step
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
 from headway.live.journal import Journal, JournalBusy, NotNow
@@ -51,7 +51,7 @@ from headway.model.events import (
     TaskEnded,
     TasksCancelled,
 )
-from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.plan import Waiting
@@ -152,6 +152,8 @@ class Driver:
         self._requests: list[Request] = []
         self._offers: list[Offer] = []
         self._keys: dict[tuple[str, str], Offer] = {}
+        self._steps: list[Step] = []
+        self._unwatch: Callable[[], object] = lambda: None
         self._came = Came()
         self._pending: Turn | None = None
         self._suspects: list[Thing] = []
@@ -201,6 +203,10 @@ class Driver:
         """
         self._ledger.load()
         self._listeners.told = self._ledger.message
+        ahead = self._clock.go_on_from(self.core.state.now)
+        if ahead >= STEP_LEAST:
+            said = f"it is {to_seconds(ahead):.1f} s behind the last instant of the journal: time goes on from there"
+            self._steps.append(Step(0, said))
         was_clean = self.journal.mark_clean(False)
         state = self.core.state
         named = tuple(first if nodes is None and not state.nodes else nodes or ())
@@ -213,7 +219,8 @@ class Driver:
             for attempt in state.attempts()
         }
         self._from_engine.where |= {key: places for key, places in running.items() if key in found.running}
-        turn, feed = self._arrivals.take(Came(list(found.ended), wakes=False), self._now), self._ledger.feed
+        came, feed = Came(list(found.ended), steps=self._steps, wakes=False), self._ledger.feed
+        turn = self._arrivals.take(came, self._now)
         state = self.core.state  # it may have been loaded anew
         # Attempts killed by an orderly end are simply redone; those that a crash took may be what caused it.
         outcome = Outcome.KILLED if was_clean else Outcome.LOST
@@ -232,6 +239,8 @@ class Driver:
             self._engine.forget(job)
         self._perform(turn)
         self.journal.hurry()
+        self._steps = []
+        self._unwatch = self._clock.watch(self._stepped)
         self._serving = True
         self.retention.start()
         self._ask_for_turn()
@@ -266,6 +275,7 @@ class Driver:
             self._serving = False
             self._call_off()
             self._performer.stop()
+            self._unwatch()
             self._consultant.put_down()
             await self.nodes.settle()
             await self._engine.stop()
@@ -480,15 +490,15 @@ class Driver:
         self._perform(turn)
         self._came = Came()
         self._ledger.store_snapshot(turn.now)
-        if self._reports or self._requests or self._offers or self._suspects:
+        if self._reports or self._requests or self._offers or self._suspects or self._steps:
             self._ask_for_turn()
 
     def _take_what_came(self) -> Came:
         """Everything; while something that came together cannot be written, one after the other."""
         if self._suspects:
             return Came.of(self._suspects.pop(0))
-        came = Came(self._reports, self._requests, self._offers, self._measured)
-        self._reports, self._requests, self._offers, self._measured = [], [], [], {}
+        came = Came(self._reports, self._requests, self._offers, self._measured, self._steps)
+        self._reports, self._requests, self._offers, self._measured, self._steps = [], [], [], {}, []
         return came
 
     def _put_off(self, reason: NotNow) -> None:
@@ -577,6 +587,13 @@ class Driver:
         self._call_off()
         if self._ledger.wake_at < NEVER:
             self._alarm = (self._ledger.wake_at, self._clock.call_at(self._ledger.wake_at, self._ring))
+
+    def _stepped(self, step: Step) -> None:
+        """The clock was set: what was to come at an instant comes sooner or later than it seemed."""
+        log.warning("%s", step.detail)
+        self._call_off()
+        self._steps.append(step)
+        self._ask_for_turn()
 
     def _ring(self) -> None:
         self._alarm = None

@@ -287,6 +287,19 @@ class Incident:
 
 
 @value
+class ClockStepped:
+    """The clock was set, or the machine slept: whatever runs now runs on, for longer than its instants say.
+
+    Attributes:
+        at: an instant after the step.
+        forward: how far time has jumped forward with it, >= 0; 0 where the clock was set back, for time is not.
+    """
+
+    at: Instant
+    forward: Duration
+
+
+@value
 class Woke:
     """An instant has come that the core asked to be woken at."""
 
@@ -333,5 +346,6 @@ Event = (
     | DeciderFailed
     | DeciderBack
     | Incident
+    | ClockStepped
     | Woke
 )

@@ -94,11 +94,12 @@ class AttemptView:
         queued: whether it was launched ahead of its turn and waits behind another one on its slot; then `start` is its
             launch, and it is not among `Snapshot.running`.
         saved: what it did until then is in its last checkpoint; `start` where it has saved none.
+        stepped: whether the clock was set while it ran, so that nothing is learnt from its run time.
     """
 
     __slots__ = (
         *("ending", "expected_end", "fed", "goal", "job", "number", "pinned", "queued", "running", "saved", "saving"),
-        *("seats", "since", "slots", "start", "task", "tier"),
+        *("seats", "since", "slots", "start", "stepped", "task", "tier"),
     )
 
     def __init__(
@@ -125,6 +126,7 @@ class AttemptView:
         self.pinned = False
         self.running = True
         self.queued = False
+        self.stepped = False
         self.saved = start
         self.since = start
         self.tier = tier

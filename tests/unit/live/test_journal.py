@@ -23,6 +23,7 @@ from headway.live.journal import FILE, FORMAT, Batch, Journal, JournalBusy, Jour
 from headway.model.actions import JobStatus
 from headway.model.events import (
     Advised,
+    ClockStepped,
     DeciderBack,
     DeciderChosen,
     DeciderFailed,
@@ -89,6 +90,7 @@ ALL_EVENTS: list[Event] = [
     Advised(19, 7, a_plan()),
     DeciderFailed(20, 8, "no answer within 2 s"),
     DeciderBack(21),
+    ClockStepped(21, 3600),
     Incident(22, "collector_failed", "disk", "it raised"),
 ]
 
