@@ -18,6 +18,7 @@ from headway.engines import base
 from headway.live.driver import BUSY_MAX, Driver, Unavailable
 from headway.live.journal import FILE, Batch, Journal, JournalBusy
 from headway.live.ledger import Ledger
+from headway.live.listeners import Listeners
 from headway.live.performing import AGAIN, TRIES
 from headway.live.troubles import CannotGoOn
 from headway.model.actions import JobStatus
@@ -502,11 +503,10 @@ def test_callers_are_answered_though_telling_them_fails(tmp_path: Path, monkeypa
             await live.submit(new_job(tasks=2), client="c")
             waiting = asyncio.create_task(hear(live.driver, 0, 10, client="c", wait_seconds=60))
             await live.settle()
-            gains = live.driver._listeners._gains
-            live.driver._listeners._gains = lambda key: 1 // 0 > 0
-            await live.end(1, 0)
-            assert await waiting == ([], 0), "from there it asks again"
-            live.driver._listeners._gains = gains
+            with monkeypatch.context() as failing:
+                failing.setattr(Listeners, "_is_due", lambda self, listener, now: 1 // 0)
+                await live.end(1, 0)
+                assert await waiting == ([], 0), "from there it asks again"
             rows, _ = await hear(live.driver, 0, 10, client="c")
             assert [row.task for row in rows] == [0]
 

@@ -532,8 +532,12 @@ class LocalEngine:
                     log.warning("node %s is not back: %s", node.spec.name, error)
                     if not told:
                         told = True
-                        kind = "name_taken" if isinstance(error, NameTaken) else "node_not_started"
-                        self._tell(Noticed(kind, node.spec.name, f"{error.args[0] if error.args else error!r}"))
+                        said = str(error.args[0] if error.args else repr(error))
+                        taken = isinstance(error, NameTaken)
+                        name = node.spec.name
+                        self._tell(
+                            Noticed("name_taken", name, said) if taken else Noticed("node_not_started", name, said)
+                        )
                     pause = min(2 * pause, most)
             self._tell(NodeBack(node.spec.name))
 

@@ -23,9 +23,6 @@ from headway.model.instant import Instant
 
 log = logging.getLogger(__name__)
 
-NOT_TAKEN_IN = "not_taken_in"
-"""The kind of the incident."""
-
 WAKES_MAX = 3
 """Turns in a row in which the core may fail to be woken."""
 
@@ -191,27 +188,29 @@ class Arrivals:
         Raises:
             CannotGoOn: a promise would be broken without it.
         """
-        tell = self._troubles.tell
+        incident = self._troubles.incident
         if thing is None:
             self._not_woken += 1
             came.wakes = False
             if self._not_woken >= WAKES_MAX:
                 raise CannotGoOn("what is due happens: releases, leases, rounds", said(error)) from error
-            tell(NOT_TAKEN_IN, "the time", error, "the core is woken again")
+            incident("not_taken_in", "the time", error, "the core is woken again")
         elif isinstance(thing, Mapping):
             came.measured = {}
-            tell(NOT_TAKEN_IN, "what was measured", error, "it is forgotten")
+            incident("not_taken_in", "what was measured", error, "it is forgotten")
         elif isinstance(thing, Step):
             came.steps.remove(thing)
-            tell(NOT_TAKEN_IN, "a step of the clock", error, "it is forgotten")
+            incident("not_taken_in", "a step of the clock", error, "it is forgotten")
         elif isinstance(thing, Request):
             came.requests.remove(thing)
             refuse((thing,), error)
-            tell(NOT_TAKEN_IN, "a request", error, "it is refused, nothing of it was done")
+            incident("not_taken_in", "a request", error, "it is refused, nothing of it was done")
         elif isinstance(thing, Offer):
             came.offers.remove(thing)
             refuse((thing,), error)
-            tell(NOT_TAKEN_IN, f"a submission of {thing.key[0]}", error, "it is refused, nothing of it was accepted")
+            incident(
+                "not_taken_in", f"a submission of {thing.key[0]}", error, "it is refused, nothing of it was accepted"
+            )
         else:
             self._replace(came, thing, error)
 
@@ -229,7 +228,7 @@ class Arrivals:
                 detail = f"how it ended ({report.ending.outcome.value}) could not be taken in: {said(error)}"
                 ending = base.Ending(Outcome.LOST, detail=detail)
                 came.reports[place] = base.Ended(report.job, report.task, report.attempt, ending)
-                self._troubles.tell(NOT_TAKEN_IN, subject, error, "the attempt counts as lost and is tried again")
+                self._troubles.incident("not_taken_in", subject, error, "the attempt counts as lost and is tried again")
                 return
             case base.NodeLost():
                 why = f"that node {report.node!r} is lost cannot be taken in: {said(error)}"
@@ -245,4 +244,4 @@ class Arrivals:
             case base.Heard():
                 subject = "signs of life"
         del came.reports[place]
-        self._troubles.tell(NOT_TAKEN_IN, subject, error, then)
+        self._troubles.incident("not_taken_in", subject, error, then)

@@ -30,9 +30,6 @@ from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
 
-NOT_PERFORMED: Final = "not_performed"
-"""The kind of the incident."""
-
 AGAIN: Final[Duration] = SECOND
 """How long to wait before an action is tried again."""
 
@@ -204,7 +201,7 @@ class Performer:
             self._clock.call_at(self._clock.now() + AGAIN, partial(self._resize, resized, tries + 1))
 
     def _tell(self, subject: str, error: Exception, then: str) -> None:
-        self._troubles.tell(NOT_PERFORMED, subject, error, then)
+        self._troubles.incident("not_performed", subject, error, then)
 
 
 def left_undone(found: base.Found, attempts: Mapping[base.AttemptKey, AttemptView]) -> list[Act]:

@@ -42,7 +42,7 @@ class Troubles:
         self._clock = clock
         self._told: dict[tuple[str, str], Instant] = {}
 
-    def tell(self, kind: str, subject: str, error: BaseException, then: str) -> None:
+    def incident(self, kind: str, subject: str, error: BaseException, then: str) -> None:
         """Log an exception; with its traceback and an incident, unless the like was told of shortly before.
 
         Args:
@@ -65,7 +65,7 @@ class Troubles:
         """Take a step of a part of the server that others do not depend on; what it raised, None if nothing."""
         error = raised_by(step)
         if error is not None:
-            self.tell("step_failed", subject, error, then)
+            self.incident("step_failed", subject, error, then)
         return error
 
 
