@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
+import itertools
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,7 +20,7 @@ import cloudpickle
 import psutil
 import pytest
 
-from headway import Client, HeadwayError, HeadwayExecutor, Job, RemoteTraceback, Task, TaskFailed, as_completed
+from headway import Client, HeadwayError, HeadwayExecutor, Job, RemoteTraceback, Task, TaskFailed, as_completed, wire
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 
@@ -45,6 +48,18 @@ def square(number: int) -> int:
 
 def boom(text: str) -> None:
     raise LookupError(text)
+
+
+def set_name(name: str) -> None:
+    os.environ["HEADWAY_TEST_NAME"] = name
+
+
+def name_of_process(_: int) -> str:
+    return os.environ.get("HEADWAY_TEST_NAME", "")
+
+
+def named(client: Client, name: str) -> list[wire.JobReport]:
+    return [job for job in client.jobs() if job.name == name]
 
 
 def until_released(gate: str, value: int) -> int:
@@ -261,7 +276,9 @@ def test_the_executor(client: Client) -> None:
     with HeadwayExecutor(client, name="by executor") as executor:
         assert list(executor.map(square, range(300), timeout=LIMIT)) == [number * number for number in range(300)]
         assert isinstance(executor.submit(boom, "again").exception(LIMIT), LookupError)
-    assert not any(client.results(job.id) for job in client.jobs() if job.name == "by executor")
+    jobs = named(client, "by executor")
+    assert sum(job.tasks for job in jobs) == 301
+    assert [client.results(job.id) for job in jobs] == [[]] * len(jobs)
 
 
 def test_cancel_futures_kills_what_runs(client: Client, gate: Path) -> None:
@@ -270,7 +287,119 @@ def test_cancel_futures_kills_what_runs(client: Client, gate: Path) -> None:
     until(lambda: running(gate, 0))
     executor.shutdown(cancel_futures=True)
     assert all(future.cancelled() for future in futures)
-    assert all(job.status is JobStatus.CANCELLED for job in client.jobs() if job.name == "given up")
+    jobs = named(client, "given up")
+    assert sum(job.tasks for job in jobs) == 10
+    assert {job.status for job in jobs} == {JobStatus.CANCELLED}
+
+
+def test_calls_are_cancelled_though_others_of_their_batch_have_ended(client: Client, gate: Path) -> None:
+    executor = HeadwayExecutor(client, name="given up later")
+    futures = [executor.submit(until_released, str(gate), number) for number in range(2)]
+    until(lambda: running(gate, 0, 1))
+    batch = [executor.submit(square, number) for number in range(50)]  # they wait, so they go together
+    batch += [executor.submit(until_released, f"{gate}2", number) for number in range(2)]
+    Path(f"{gate}2").touch()
+    assert futures[1].cancel()  # one call that runs is killed, and the others go on with its slot
+    assert [future.result(LIMIT) for future in batch[:50]] == [number * number for number in range(50)]
+    until(lambda: Path(f"{gate}2.0").exists())
+    executor.shutdown(cancel_futures=True)
+    assert all(future.cancelled() for future in (*futures, *batch[50:]))
+    assert client.submit(Job("next", [Task(square, 5)], due=0)).result(LIMIT) == [25]
+    until(lambda: all(not node.attempts for node in client.nodes()))
+
+
+def test_an_initializer_and_max_workers(client: Client) -> None:
+    with HeadwayExecutor(1, client=client, initializer=set_name, initargs=("mine",), name="narrow") as executor:
+        assert set(executor.map(name_of_process, range(20), timeout=LIMIT)) == {"mine"}
+        assert executor._max_workers == 1
+    jobs = sorted(named(client, "narrow"), key=lambda job: job.id)
+    assert len(jobs) == 20
+    for before, after in itertools.pairwise(jobs):
+        assert before.ended <= after.submitted
+    with HeadwayExecutor(client=client) as executor:
+        assert executor._max_workers == 2
+        assert set(executor.map(name_of_process, range(20), timeout=LIMIT)) == {""}
+    with HeadwayExecutor(client=client, initializer=boom, initargs=("no licence",)) as executor:
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="no licence"):
+            executor.submit(square, 2).result(LIMIT)
+        with pytest.raises(concurrent.futures.BrokenExecutor):
+            executor.submit(square, 2)
+
+
+class OwnError(Exception):
+    """Cannot be read back from its pickle: what it is made of is not what it keeps."""
+
+    def __init__(self, code: int, *, where: str) -> None:
+        super().__init__(f"code {code} in {where}")
+
+
+def raise_own() -> None:
+    raise OwnError(3, where="there")
+
+
+def test_everyday_use_of_futures(client: Client) -> None:
+    with HeadwayExecutor(client=client) as executor:
+        error = executor.submit(raise_own).exception(LIMIT)
+        assert isinstance(error, TaskFailed)
+        assert "code 3 in there" in str(error)
+        large = os.urandom(20 << 20)
+        assert executor.submit(bytes, large).result(LIMIT) == large
+        with pytest.raises(TimeoutError):
+            executor.submit(time.sleep, 0.5).result(0.01)
+        with pytest.raises(TimeoutError):
+            list(executor.map(time.sleep, [0.01, 2], timeout=0.2))
+        assert list(executor.map(square, range(100), chunksize=7, timeout=LIMIT)) == [n * n for n in range(100)]
+        futures = {executor.submit(square, number): number for number in range(3000)}
+        for future in concurrent.futures.as_completed(futures, LIMIT):
+            assert future.result() == futures.pop(future) ** 2
+        assert futures == {}
+        others = [HeadwayExecutor(client=client) for _ in range(3)]
+        assert [one.submit(square, 3).result(LIMIT) for one in others] == [9] * 3
+        for one in others:
+            one.shutdown()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(square, 2)
+
+
+def test_in_asyncio(client: Client) -> None:
+    async def scenario() -> list[int]:
+        loop = asyncio.get_running_loop()
+        with HeadwayExecutor(client=client) as executor:
+            with pytest.raises(LookupError, match="not here"):
+                await loop.run_in_executor(executor, boom, "not here")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(loop.run_in_executor(executor, time.sleep, 30), 0.1)  # it is killed
+            return await asyncio.gather(*[loop.run_in_executor(executor, square, n) for n in range(50)])
+
+    began = time.monotonic()
+    assert asyncio.run(scenario()) == [n * n for n in range(50)]
+    assert time.monotonic() - began < 25
+
+
+INTERRUPTED = """
+import sys
+from headway import Client, HeadwayExecutor
+import time
+with Client(data=sys.argv[1]) as client, HeadwayExecutor(client=client) as executor:
+    future = executor.submit(time.sleep, 2)
+    try:
+        print("waits", flush=True)
+        future.result()
+    except KeyboardInterrupt:
+        print("interrupted", future.cancel(), flush=True)
+"""
+
+
+def test_ctrl_c_while_waiting_for_a_result(up: Any) -> None:
+    ran = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(up.data)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert ran.stdout is not None
+    assert ran.stdout.readline() == "waits\n"
+    time.sleep(0.3)
+    ran.send_signal(signal.SIGINT)
+    out, err = ran.communicate(timeout=LIMIT)
+    assert (out, ran.returncode) == ("interrupted True\n", 0), err
 
 
 def test_a_server_that_is_killed_and_started_again_loses_nothing(up: Any, client: Client, gate: Path) -> None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import concurrent.futures
-import logging
 import os
 import time
 import uuid
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from threading import Condition, Event, Thread, current_thread
 from typing import Any, Final, Self, overload
+from weakref import WeakSet
 
 from headway.client import transfer
-from headway.client.address import Unreachable, find_server
-from headway.client.connection import PAUSES, Line, Query, Refused, Server, pauses
+from headway.client.address import find_server
+from headway.client.connection import Refused, Server
+from headway.client.inbox import Inbox, results_of
 from headway.client.job import Job, When, described, instant
 from headway.client.operation import Operation
-from headway.client.receipts import Receipts
 from headway.client.waiters import Sink, Waiter, Waiters
 from headway.errors import HeadwayError
 from headway.files import Input
@@ -33,9 +33,7 @@ from headway.wire import (
     EXPLAIN,
     JOB,
     JOBS,
-    MESSAGES,
     POLICY,
-    RESULTS,
     SUBMIT,
     Acknowledgement,
     Done,
@@ -44,9 +42,7 @@ from headway.wire import (
     JobDetail,
     JobReport,
     JobsNamed,
-    Message,
     NewJob,
-    ResultsWanted,
     Submission,
     Submitted,
     TaskRange,
@@ -54,16 +50,8 @@ from headway.wire import (
     TasksNamed,
 )
 
-POLL_SECONDS: Final = 30.0
-"""How long the server may hold back its answer where there is no message."""
-
-INLINE_MAX: Final = 64 << 10
-"""Results up to so many bytes come with their messages; larger ones are fetched."""
-
 PATIENCE_SECONDS: Final = 60.0
 """How long a question is repeated while no server answers, for it may be being started again."""
-
-log = logging.getLogger("headway.client")
 
 
 class Client(Operation):
@@ -104,15 +92,10 @@ class Client(Operation):
             first.ask(POLICY)
         finally:
             first.hang_up()
-        self._name = name or uuid.uuid4().hex
-        self._receipts = Receipts() if acknowledge else None  # the listening thread's
-        self._closing = Event()
-        self._listeners: list[tuple[Thread, Line]] = []
-        self._changed = Condition()
-        # Guarded by `_changed`.
-        self._sinks: dict[JobId, Sink] = {}
-        self._sending = 0
-        self._listening = False
+        self._is_named = bool(name)
+        self._inbox = Inbox(self._server, name or uuid.uuid4().hex, acknowledge=acknowledge)
+        weakref.finalize(self, self._inbox.abandon).atexit = False
+        _clients.add(self)
         # Only saves sending what the server has; it says so where it has not.
         self._sent_blobs: set[str] = set()
 
@@ -158,8 +141,7 @@ class Client(Operation):
             TimeoutError: some have not ended within `timeout` seconds.
         """
         if not waiters:
-            with self._changed:
-                waiters = tuple(sink for sink in self._sinks.values() if isinstance(sink, Future))
+            waiters = tuple(sink for sink in self._inbox.sinks if isinstance(sink, Future))
         open_ = concurrent.futures.wait(waiters, timeout).not_done
         if open_:
             raise TimeoutError(f"{len(open_)} of {len(waiters)} have not ended within {timeout} s")
@@ -174,7 +156,7 @@ class Client(Operation):
         waiter = Waiter(report.name, max(report.tasks, report.width), self._cancel_one)
         waiter.accepted(job)
         if not report.status.is_final:
-            self._listen((("job", job),), 0, {job: waiter})
+            self._inbox.attach(job, waiter)
             return waiter
         results = self.results(job)
         if len(results) < report.done:
@@ -207,7 +189,7 @@ class Client(Operation):
 
     def results(self, job: JobId) -> list[TaskResult]:
         """The results of a job that exist, in order of the tasks, as they are stored."""
-        return self._results([TaskRange(job)])
+        return results_of(self._server, [TaskRange(job)])
 
     def explain(self, job: JobId) -> Explanation:
         """Why a job waits, and its expected start where the policy promises one."""
@@ -243,7 +225,7 @@ class Client(Operation):
         Raises:
             HeadwayError: another client submitted one of them; nothing is acknowledged then.
         """
-        self._server.ask(ACKNOWLEDGE, body=Acknowledgement(self._name, tuple(map(TaskRange, jobs))))
+        self._server.ask(ACKNOWLEDGE, body=Acknowledgement(self._inbox.name, tuple(map(TaskRange, jobs))))
 
     def upload(self, source: str | os.PathLike[str] | bytes, name: str | None = None) -> Input:
         """Have the server keep a file, or bytes, for tasks: `Task(function, client.upload("data.csv"))`.
@@ -276,23 +258,7 @@ class Client(Operation):
 
     def close(self) -> None:
         """Stop listening. Jobs go on; waiters that have not ended get an exception that says so."""
-        if self._closing.is_set():
-            return
-        self._closing.set()
-        with self._changed:
-            listeners, self._listeners = self._listeners, []
-            self._changed.notify_all()
-        for thread, line in listeners:
-            line.interrupt()
-            if thread is not current_thread():  # a waiter's callback may close the client
-                thread.join()
-        if self._receipts is not None:
-            last = self._server.line()
-            try:
-                self._acknowledge(last, self._receipts, last=True)
-            except HeadwayError as silence:
-                log.info("what was received last is not acknowledged: %s", silence.args[0])
-            last.hang_up()
+        self._inbox.close()
         self._server.close()
 
     def send(self, jobs: Sequence[NewJob], blobs: Mapping[str, bytes], sinks: Sequence[Sink]) -> None:
@@ -303,31 +269,14 @@ class Client(Operation):
         Raises:
             HeadwayError: the server refuses them; nothing was accepted.
         """
-        with self._changed:
-            if self._closing.is_set():
-                raise HeadwayError("the client is closed")
-            self._sending += 1
-        answer = None
-        try:
-            answer = self._accepted(jobs, blobs)
-        finally:
-            with self._changed:
-                self._sending -= 1
-                if answer is not None:
-                    for job, sink in zip(answer.jobs, sinks, strict=True):
-                        sink.accepted(job)
-                        self._sinks[job] = sink
-                self._changed.notify_all()
-                start = answer is not None and not self._listening
-                self._listening |= start
-        if start:
-            self._listen((("client", self._name),), answer.cursor, self._sinks)
+        with self._inbox.submitting(sinks) as accepted:
+            accepted(self._accepted(jobs, blobs))
 
     def _accepted(self, jobs: Sequence[NewJob], blobs: Mapping[str, bytes]) -> Submitted:
         key = uuid.uuid4().hex
         carried = {name: blob for name, blob in blobs.items() if name not in self._sent_blobs}
         while True:
-            body = Submission(tuple(jobs), key, self._name, carried)
+            body = Submission(tuple(jobs), key, self._inbox.name, carried)
             try:
                 answer: Submitted = self._server.ask(SUBMIT, body=body)
             except Refused as refusal:
@@ -342,108 +291,18 @@ class Client(Operation):
     def _cancel_one(self, job: JobId) -> bool:
         return self.cancel(job) > 0
 
-    def _listen(self, whose: Query, cursor: int, sinks: dict[JobId, Sink]) -> None:
-        """Start a thread that takes messages and tells the sinks."""
-        line = self._server.line()
-        thread = Thread(target=self._take_all, args=(line, whose, cursor, sinks), name="headway-messages", daemon=True)
-        with self._changed:
-            self._listeners.append((thread, line))
-        thread.start()
-
-    def _take_all(self, line: Line, whose: Query, cursor: int, sinks: dict[JobId, Sink]) -> None:
-        """A listener's life: until the client is closed or, if it listens for one job only, that job has ended."""
-        error = HeadwayError("the client was closed; the job goes on")
-        tries = pauses()
-        receipts = self._receipts if sinks is self._sinks else None
-        while not self._closing.is_set() and (sinks or sinks is self._sinks):
-            try:
-                wait = POLL_SECONDS if receipts is None else min(POLL_SECONDS, self._acknowledge(line, receipts))
-                query = (*whose, ("after", cursor), ("wait", wait), ("results", INLINE_MAX))
-                answer = line.ask(MESSAGES, query=query, wait=wait)
-                self._deliver(answer.messages, sinks, receipts)
-            except Unreachable as silence:
-                pause = next(tries)
-                if pause == PAUSES[-1]:
-                    log.warning("still waiting for the server: %s", silence.args[0])
-                self._closing.wait(pause)
-            except HeadwayError as refusal:
-                error = refusal
-                break
-            else:
-                cursor = answer.cursor
-                tries = pauses()
-        line.hang_up()
-        with self._changed:
-            left = list(sinks.values())
-            sinks.clear()
-            if sinks is self._sinks:
-                self._listening = False  # the next submission starts another listener
-        for sink in left:
-            sink.broken(error)
-
-    def _acknowledge(self, line: Line, receipts: Receipts, *, last: bool = False) -> float:
-        """Acknowledge what has been received, if that is due or nothing will come after; seconds until more may be."""
-        wait = receipts.wait(time.monotonic())
-        if wait is None:
-            return POLL_SECONDS
-        if wait > 0 and not last:
-            return wait
-        try:
-            line.ask(ACKNOWLEDGE, body=Acknowledgement(self._name, receipts.ranges()))
-        except Refused as refusal:
-            log.warning("the server keeps results that are not needed any more: %s", refusal.args[0])
-        receipts.clear()
-        return POLL_SECONDS
-
-    def _deliver(self, messages: Sequence[Message], sinks: dict[JobId, Sink], receipts: Receipts | None) -> None:
-        """Tell the sinks; first fetch what has to be fetched, so that when that fails nobody was told anything yet."""
-        large = [
-            TaskRange(message.job, message.task, message.task + 1)
-            for message in messages
-            if message.task is not None and message.result is None
-        ]
-        fetched = {(result.job, result.task): result for result in self._results(large)} if large else {}
-        for message in messages:
-            sink = sinks.get(message.job) or self._expected(message.job, sinks)
-            if sink is None:
-                continue
-            if message.task is None:
-                with self._changed:
-                    sinks.pop(message.job, None)
-                if message.status is not None:
-                    sink.concluded(message.status)
-                if receipts is not None:
-                    receipts.ended(message.job)
-            elif result := message.result or fetched.get((message.job, message.task)):
-                sink.settled(result)
-                if receipts is not None:
-                    receipts.took(message.job, result.task)
-            else:
-                with self._changed:
-                    sinks.pop(message.job, None)
-                sink.broken(HeadwayError(f"the results of job {message.job} have been cleared"))
-
-    def _expected(self, job: JobId, sinks: dict[JobId, Sink]) -> Sink | None:
-        """The sink of a job whose submission is still being answered; None if there is no such submission."""
-        with self._changed:
-            self._changed.wait_for(lambda: job in sinks or not self._sending or self._closing.is_set())
-            return sinks.get(job)
-
-    def _results(self, wanted: Sequence[TaskRange]) -> list[TaskResult]:
-        found: list[TaskResult] = []
-        while True:
-            answer = self._server.ask(RESULTS, body=ResultsWanted(tuple(wanted)))
-            found += answer.results
-            if not answer.more:
-                return found
-            if not answer.results:
-                raise HeadwayError("the server has results left but sends none")
-            wanted = _rest(wanted, answer.results[-1])
+    def _forked(self) -> None:
+        """In a child process: a client like a new one, for connections and threads are the parent's."""
+        self._server.renew()
+        self._inbox.forked(self._inbox.name if self._is_named else uuid.uuid4().hex)
 
 
-def _rest(wanted: Sequence[TaskRange], last: TaskResult) -> list[TaskRange]:
-    """What is wanted beyond the last result that came, in the order asked for."""
-    for place, part in enumerate(wanted):
-        if part.job == last.job and part.first <= last.task and (part.last is None or last.task < part.last):
-            return [TaskRange(part.job, last.task + 1, part.last), *wanted[place + 1 :]]
-    raise HeadwayError(f"the server sent the result of task {last.task} of job {last.job}, which nobody asked for")
+_clients: WeakSet[Client] = WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

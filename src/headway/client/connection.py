@@ -241,6 +241,14 @@ class Server:
         """A connection for the caller alone."""
         return Line(self._find)
 
+    def renew(self) -> None:
+        """In a child process: forget the connections that are the parent's, without ending them."""
+        is_closed = self._closed.is_set()
+        self._idle = []
+        self._closed = Event()  # the old one may be locked by a thread that does not exist here
+        if is_closed:
+            self._closed.set()
+
     def close(self) -> None:
         """Close what is open; questions under way end as they can."""
         self._closed.set()

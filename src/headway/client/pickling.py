@@ -44,19 +44,25 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0].rstrip()}\n"""'
 
 
+class NotPicklable(HeadwayError, pickle.PicklingError):
+    """A function or an argument cannot be sent where a task runs."""
+
+
 def pickled_function(function: Callable[..., Any], whose: str) -> bytes:
     """A function by cloudpickle.
 
     Raises:
-        HeadwayError: it cannot be pickled; names what it uses that is to blame.
+        NotPicklable: names what it uses that is to blame.
     """
     try:
         with naming() as files:
             blob: bytes = cloudpickle.dumps(function)
-    except Exception as error:  # any class of object may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # any class of object may raise anything, SystemExit too
         name = getattr(function, "__qualname__", repr(function))
         blame = next(_culprits(_used_by(function)), "")
-        raise HeadwayError(
+        raise NotPicklable(
             f"{whose}: the function {name} cannot be pickled{f': it uses {blame}' if blame else ''} ({error})", HINT
         ) from error
     if files:
@@ -74,18 +80,20 @@ def pickled_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], whose: s
     Plain pickle writes the same, many times faster, unless something belongs to the script itself.
 
     Raises:
-        HeadwayError: they cannot be pickled; names the argument to blame.
+        NotPicklable: names the argument to blame.
     """
     blob = _plainly((args, kwargs))
     if b"__main__" not in blob and not cloudpickle.list_registry_pickle_by_value():
         return blob
     try:
         carried: bytes = cloudpickle.dumps((args, kwargs), pickle.DEFAULT_PROTOCOL)
-    except Exception as error:  # any class of object may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # any class of object may raise anything, SystemExit too
         named = {f"argument {place}": value for place, value in enumerate(args)}
         named |= {f"argument {name!r}": value for name, value in kwargs.items()}
         blame = next(_culprits(named), "an argument")
-        raise HeadwayError(f"{whose}: {blame} cannot be pickled ({error})", HINT) from error
+        raise NotPicklable(f"{whose}: {blame} cannot be pickled ({error})", HINT) from error
     return carried
 
 
@@ -93,7 +101,9 @@ def _plainly(value: object) -> bytes:
     """By the standard library's pickle; the bytes of `__main__` where that cannot do it."""
     try:
         return pickle.dumps(value, pickle.DEFAULT_PROTOCOL)
-    except Exception:  # noqa: BLE001  # any class of object may raise anything; cloudpickle can do more
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  # any class of object may raise anything; cloudpickle can do more
         return b"__main__"
 
 
@@ -113,7 +123,9 @@ def _culprits(named: Mapping[str, Any]) -> Iterator[str]:
     for name, value in named.items():
         try:
             cloudpickle.dumps(value)
-        except Exception:  # noqa: BLE001  # that is what is looked for
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001  # that is what is looked for
             yield f"{name}, of type {type(value).__module__}.{type(value).__qualname__},"
 
 
@@ -140,7 +152,7 @@ def _given(ending: TaskEnding, result: TaskResult) -> End:
     if ending.value is not None:
         try:
             value = pickle.loads(ending.value)
-        except Exception as error:  # noqa: BLE001  # unpickling runs code of any class
+        except BaseException as error:  # noqa: BLE001  # unpickling runs code of any class, SystemExit too
             last = f"; there it was: {ending.detail.strip().splitlines()[-1]}" if ending.detail else ""
             failure = TaskFailed(
                 f"what {where} gave back cannot be read here: {error!r}{last}",

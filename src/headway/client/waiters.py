@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from threading import Condition
@@ -12,6 +13,8 @@ from headway.client.pickling import End, TaskFailed, ends
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
 from headway.wire import TaskResult
+
+log = logging.getLogger("headway.client")
 
 
 class Sink(Protocol):
@@ -31,6 +34,13 @@ class Sink(Protocol):
 
     def broken(self, error: BaseException) -> None:
         """Nothing more will be heard of it."""
+        ...
+
+    def orphaned(self, error: BaseException) -> None:
+        """This is a child process, forked while it waited: nothing more will be heard of it here.
+
+        Who was to be called is not: that is the parent's to do. Locks may be held by threads that do not exist here.
+        """
         ...
 
 
@@ -146,6 +156,19 @@ class Waiter(Future[list[Any]]):
         """Nothing more will be heard of the job (`Sink`)."""
         self._conclude(None, lambda _: error)
 
+    def orphaned(self, error: BaseException) -> None:
+        """Nothing more will be heard of the job in this process, a forked one (`Sink`)."""
+        for callback in self._done_callbacks:  # type: ignore[attr-defined]  # typeshed keeps it to itself
+            group = getattr(callback, "__self__", None)
+            if isinstance(group, Waiters):
+                orphan(group, error)
+        self._news = Condition()
+        self._concluded = True
+        self._ends = [(None, error) if end is None else end for end in self._ends]
+        self._left = 0
+        for future in (*self._futures, self):
+            orphan(future, error)
+
     def _never_ran(self, task: int) -> TaskFailed:
         return TaskFailed(
             f"task {task} of job {self.job} did not run, because a task before it failed", job=self.job, task=task
@@ -228,13 +251,25 @@ class Waiters(Future[list[list[Any]]]):
 def fulfil(future: Future[Any], end: End) -> None:
     """End a future that nobody else ends: with a value, an exception, or as cancelled."""
     value, error = end
-    if isinstance(error, CancelledError):
-        Future.cancel(future)
-    if future.set_running_or_notify_cancel():
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
+    try:
+        if isinstance(error, CancelledError):
+            Future.cancel(future)
+        if future.set_running_or_notify_cancel():
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+    except BaseException:
+        # A callback raised what `Future` lets through, such as SystemExit; others wait for this thread.
+        log.exception("a callback of %r failed", future)
+
+
+def orphan(future: Future[Any], error: BaseException) -> None:
+    """In a child process: end a future that came along when it was forked, without calling anybody."""
+    future._condition = Condition()
+    future._done_callbacks.clear()  # type: ignore[attr-defined]  # typeshed keeps it to itself
+    if not future.done():
+        Future.set_exception(future, error)
 
 
 def as_completed(waiters: Future[Any] | Iterable[Future[Any]], timeout: float | None = None) -> Iterator[Future[Any]]:

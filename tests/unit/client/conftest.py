@@ -27,7 +27,7 @@ class FakeServer:
     Attributes:
         asked: how often each route was asked, by name.
         submissions: bodies as they came, repeated ones too.
-        cleared, cancelled: ids of jobs.
+        cleared, cancelled: ids of jobs; cancelled_tasks: with numbers of tasks.
         acknowledged: acknowledgements as they came.
         uploads: files by name.
         drop: names of routes whose next answer is lost after the server has done its work.
@@ -42,6 +42,7 @@ class FakeServer:
         self.submissions: list[wire.Submission] = []
         self.cleared: list[int] = []
         self.cancelled: list[int] = []
+        self.cancelled_tasks: list[tuple[int, int]] = []
         self.acknowledged: list[wire.Acknowledgement] = []
         self.uploads: dict[str, bytes] = {}
         self.drop: list[str] = []
@@ -142,12 +143,20 @@ class FakeServer:
             status, answer = getattr(self, f"_on_{route.name}")(decoded, query, long or numbers)
         return route.name, status, answer
 
+    @property
+    def tasks(self) -> list[tuple[int, int]]:
+        """Job and number of each task that was ever submitted."""
+        return [(number, task) for number, job in enumerate(self._jobs, 1) for task in range(job.tasks)]
+
     def run_held(self) -> None:
         """Run what was held back."""
         with self._news:
             self.held = False
             for job in range(1, len(self._jobs) + 1):
                 self._run(job)
+
+    def _on_nodes(self, *_: Any) -> tuple[int, Any]:
+        return 200, wire.NodeList(())
 
     def _on_policy(self, *_: Any) -> tuple[int, Any]:
         return 200, wire.PolicyText("fcfs")
@@ -183,20 +192,29 @@ class FakeServer:
                 self._run(job)
         return 200, answer
 
+    def run_one(self, job: int, task: int) -> None:
+        """Run one task of those that were held back."""
+        with self._news:
+            self._run_task(job, task)
+
     def _run(self, job: int) -> None:
         if job in self._ended:
             return
-        new = self._jobs[job - 1]
-        failed = False
-        for task in range(new.tasks):
-            ending = self._ending(new.work, task)
-            failed |= ending.outcome is not Outcome.SUCCEEDED
-            members = tuple([ending] * new.width) if new.width > 1 else ()
-            if members and not failed:
-                ending = wire.TaskEnding(Outcome.SUCCEEDED)
-            result = self._results[job, task] = wire.TaskResult(job, task, 1, ending, members)
-            self._tell(job, task=task, outcome=ending.outcome, result=result)
+        tasks = range(self._jobs[job - 1].tasks)
+        for task in tasks:
+            if (job, task) not in self._results:  # else it was cancelled
+                self._run_task(job, task)
+        failed = any(self._results[job, task].ending.outcome is not Outcome.SUCCEEDED for task in tasks)
         self._end(job, JobStatus.FAILED if failed else JobStatus.SUCCEEDED)
+
+    def _run_task(self, job: int, task: int) -> None:
+        new = self._jobs[job - 1]
+        ending = self._ending(new.work, task)
+        members = tuple([ending] * new.width) if new.width > 1 else ()
+        if members and ending.outcome is Outcome.SUCCEEDED:
+            ending = wire.TaskEnding(Outcome.SUCCEEDED)
+        result = self._results[job, task] = wire.TaskResult(job, task, 1, ending, members)
+        self._tell(job, task=task, outcome=ending.outcome, result=result)
 
     def _ending(self, work: wire.Work, task: int) -> wire.TaskEnding:
         if isinstance(work, wire.Commands):
@@ -259,6 +277,17 @@ class FakeServer:
         for job in going:
             self._end(job, JobStatus.CANCELLED)
         self.cancelled += going
+        return 200, wire.Done(len(going))
+
+    def _on_cancel_tasks(self, body: wire.TasksNamed, _: Any, numbers: list[int]) -> tuple[int, Any]:
+        job = numbers[0]
+        going = [task for task in body.tasks if job not in self._ended and (job, task) not in self._results]
+        self.cancelled_tasks += [(job, task) for task in going]
+        for task in going:
+            result = self._results[job, task] = wire.TaskResult(job, task, 0, wire.TaskEnding(Outcome.CANCELLED))
+            self._tell(job, task=task, outcome=Outcome.CANCELLED, result=result)
+        if going and all((job, task) in self._results for task in range(self._jobs[job - 1].tasks)):
+            self._end(job, JobStatus.CANCELLED)
         return 200, wire.Done(len(going))
 
     def _on_acknowledge(self, body: wire.Acknowledgement, *_: Any) -> tuple[int, Any]:

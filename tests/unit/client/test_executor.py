@@ -88,7 +88,7 @@ def test_cancel_futures_cancels_the_jobs(server: Any, client: Client) -> None:
     executor.shutdown(cancel_futures=True)
     assert concurrent.futures.wait(futures, LIMIT).not_done == set()
     assert all(future.cancelled() for future in futures)
-    assert server.cancelled == list(range(1, len(server._jobs) + 1))
+    assert server.cancelled_tasks == server.tasks
 
 
 def test_shutdown_cancels_a_call_that_is_being_pickled(server: Any, client: Client) -> None:
@@ -110,7 +110,7 @@ def test_shutdown_cancels_a_call_that_is_being_pickled(server: Any, client: Clie
     go_on.set()
     assert future.cancelled()
     executor.shutdown()
-    assert server.cancelled == list(range(1, len(server._jobs) + 1))
+    assert server.cancelled_tasks == server.tasks
 
 
 def test_a_call_that_is_cancelled_while_it_is_sent_is_cancelled_at_the_server(server: Any, client: Client) -> None:
@@ -122,7 +122,7 @@ def test_a_call_that_is_cancelled_while_it_is_sent_is_cancelled_at_the_server(se
             time.sleep(0.001)
         assert future.cancel()
     executor.shutdown()
-    assert server.cancelled == [1]
+    assert server.cancelled_tasks == [(1, 0)]
 
 
 def test_one_cancelled_call_does_not_end_its_neighbours(server: Any, client: Client) -> None:

@@ -1,0 +1,327 @@
+"""What a client is told: threads that take messages from the server and tell whoever wants to know."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Condition, Event, Thread, current_thread
+from typing import Any, Final
+
+from headway.client.address import Unreachable
+from headway.client.connection import PAUSES, Line, Query, Refused, Server, pauses
+from headway.client.receipts import Receipts
+from headway.client.waiters import Sink
+from headway.errors import HeadwayError
+from headway.model.job import JobId
+from headway.wire import (
+    ACKNOWLEDGE,
+    MESSAGES,
+    RESULTS,
+    Acknowledgement,
+    Message,
+    ResultsWanted,
+    Submitted,
+    TaskRange,
+    TaskResult,
+)
+
+POLL_SECONDS: Final = 30.0
+"""How long the server may hold back its answer where there is no message."""
+
+INLINE_MAX: Final = 64 << 10
+"""Results up to so many bytes come with their messages; larger ones are fetched."""
+
+log = logging.getLogger("headway.client")
+
+
+class _Listener:
+    """One thread that takes messages.
+
+    Attributes:
+        whose: about which jobs.
+        cursor: number of the last message that was taken.
+        sinks: who wants to know, by job.
+        line: its connection.
+    """
+
+    def __init__(self, whose: Query, cursor: int, sinks: dict[JobId, Sink], line: Line) -> None:
+        self.whose = whose
+        self.cursor = cursor
+        self.sinks = sinks
+        self.line = line
+        self.thread: Thread | None = None
+
+
+class Inbox:
+    """Takes messages about jobs and tells their sinks, one after the other.
+
+    Its threads know the inbox and not the client, so that a client that nobody uses any more goes away, and they with
+    it. Whatever a sink, or a callback of a future, raises ends no thread.
+
+    Args:
+        server: whose messages.
+        name: of the client that submits.
+        acknowledge: whether results that sinks have received are acknowledged.
+    """
+
+    def __init__(self, server: Server, name: str, *, acknowledge: bool) -> None:
+        self.name = name
+        self._server = server
+        self._acknowledges = acknowledge
+        self._closing = Event()
+        self._abandoned = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._receipts = Receipts() if self._acknowledges else None  # the listening thread's
+        self._changed = Condition()
+        # Guarded by `_changed`.
+        self._sinks: dict[JobId, Sink] = {}
+        self._listeners: list[_Listener] = []
+        self._sending = 0
+        self._listening = False
+
+    @property
+    def sinks(self) -> list[Sink]:
+        """Who still wants to know of a job that was submitted here."""
+        with self._changed:
+            return list(self._sinks.values())
+
+    @contextmanager
+    def submitting(self, sinks: Sequence[Sink]) -> Iterator[Callable[[Submitted], None]]:
+        """While jobs are submitted; what it gives is called with the server's answer, a sink for each job.
+
+        Raises:
+            HeadwayError: the client is closed.
+        """
+        with self._changed:
+            if self._closing.is_set():
+                raise HeadwayError("the client is closed", "Make another one.")
+            self._sending += 1
+        answers: list[Submitted] = []
+        try:
+            yield answers.append
+        finally:
+            with self._changed:
+                self._sending -= 1
+                for answer in answers:
+                    for job, sink in zip(answer.jobs, sinks, strict=True):
+                        sink.accepted(job)
+                        self._sinks[job] = sink
+                self._changed.notify_all()
+                start = bool(answers) and not self._listening
+                self._listening |= start
+        if start:
+            self._listen((("client", self.name),), answers[0].cursor, self._sinks)
+
+    def attach(self, job: JobId, sink: Sink) -> None:
+        """Tell this sink of a job, whoever submitted it."""
+        self._listen((("job", job),), 0, {job: sink})
+
+    def abandon(self) -> None:
+        """Nobody uses the client any more: end with the last job somebody waits for. May be called at any moment."""
+        self._abandoned = True
+        for listener in tuple(self._listeners):
+            if not listener.sinks:
+                listener.line.interrupt()
+
+    def close(self) -> None:
+        """Listen no more; who still waits is told so."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        with self._changed:
+            listeners = tuple(self._listeners)
+            self._changed.notify_all()
+        for listener in listeners:
+            listener.line.interrupt()
+            if listener.thread is not None and listener.thread is not current_thread():  # a callback may close it
+                listener.thread.join()
+        self._acknowledge_last()
+
+    def forked(self, name: str) -> None:
+        """In a child process, where none of the threads exist: begin anew, under this name."""
+        left = [sink for sinks in (self._sinks, *(one.sinks for one in self._listeners)) for sink in sinks.values()]
+        is_closed = self._closing.is_set()
+        self._closing = Event()
+        if is_closed:
+            self._closing.set()
+        self.name = name
+        self._begin()
+        error = HeadwayError(
+            f"this was submitted by process {os.getppid()}, which forked this one: only there it is heard of",
+            "Client.attach(JOB) gives a waiter here.",
+        )
+        for sink in dict.fromkeys(left):
+            sink.orphaned(error)
+
+    def _listen(self, whose: Query, cursor: int, sinks: dict[JobId, Sink]) -> None:
+        """Start a thread that takes messages and tells the sinks."""
+        listener = _Listener(whose, cursor, sinks, self._server.line())
+        thread = Thread(target=self._live, args=(listener,), name="headway-messages", daemon=True)
+        listener.thread = thread
+        with self._changed:
+            self._listeners.append(listener)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no more threads, or the interpreter ends
+            self._over(listener, HeadwayError(f"no thread can be started that takes messages: {error}"))
+
+    def _live(self, listener: _Listener) -> None:
+        """A listener's life. However it ends, nobody is left to wait for it."""
+        error: BaseException
+        try:
+            error = self._take_all(listener)
+        except BaseException as trouble:  # whoever waits must hear of it, whatever it is
+            log.critical("messages are not taken any more", exc_info=trouble)
+            error = HeadwayError(
+                f"messages are not taken any more: {trouble!r}", "The job goes on: Client.attach(JOB)."
+            )
+        self._over(listener, error)
+
+    def _over(self, listener: _Listener, error: BaseException) -> None:
+        listener.line.hang_up()
+        with self._changed:
+            self._listeners.remove(listener)
+            left = list(listener.sinks.values())
+            listener.sinks.clear()
+            if listener.sinks is self._sinks:
+                self._listening = False  # the next submission starts another listener
+        for sink in left:
+            _tell(sink.broken, error)
+        if self._abandoned and not self._closing.is_set() and not self._listeners:
+            self._acknowledge_last()
+            self._server.close()
+
+    def _take_all(self, listener: _Listener) -> HeadwayError:
+        """Until the client is closed or abandoned or, if it is about one job only, that job has ended. Says why."""
+        tries = pauses()
+        own = listener.sinks is self._sinks
+        receipts = self._receipts if own else None
+        while not self._closing.is_set() and (listener.sinks or (own and not self._abandoned)):
+            try:
+                self._take(listener, receipts)
+            except Unreachable as silence:
+                pause = next(tries)
+                if pause == PAUSES[-1]:
+                    log.warning("still waiting for the server: %s", silence.args[0])
+                self._closing.wait(pause)
+            except HeadwayError as refusal:
+                return refusal
+            else:
+                tries = pauses()
+        return HeadwayError("the client was closed; the job goes on")
+
+    def _take(self, listener: _Listener, receipts: Receipts | None) -> None:
+        """Ask once, and tell what came. What was told is not asked for again, also if this fails half-way."""
+        line = listener.line
+        wait = POLL_SECONDS if receipts is None else min(POLL_SECONDS, self._acknowledge(line, receipts))
+        query = (*listener.whose, ("after", listener.cursor), ("wait", wait), ("results", INLINE_MAX))
+        answer = line.ask(MESSAGES, query=query, wait=wait)
+        cursor, messages = answer.cursor, deque[Message](answer.messages)
+        del answer  # so that each result goes when it has been told
+        fetched: dict[tuple[JobId, int], TaskResult] = {}
+        while messages:
+            message = messages[0]
+            sink = listener.sinks.get(message.job) or self._expected(message.job, listener.sinks)
+            if sink is not None:
+                result = message.result
+                if message.task is not None and result is None:
+                    if (message.job, message.task) not in fetched:
+                        fetched = self._fetch(messages, listener.sinks)
+                    result = fetched.pop((message.job, message.task), None)
+                self._pass_on(message, result, sink, listener, receipts)
+                del result
+            listener.cursor = messages.popleft().number
+        listener.cursor = cursor
+
+    def _fetch(self, messages: Iterable[Message], sinks: Mapping[JobId, Sink]) -> dict[tuple[JobId, int], TaskResult]:
+        """As many of the results that did not come along, from the first on, as one answer holds."""
+        large = tuple(
+            TaskRange(message.job, message.task, message.task + 1)
+            for message in messages
+            if message.task is not None and message.result is None and message.job in sinks
+        )
+        answer = self._server.ask(RESULTS, body=ResultsWanted(large))
+        return {(result.job, result.task): result for result in answer.results}
+
+    def _pass_on(
+        self, message: Message, result: TaskResult | None, sink: Sink, listener: _Listener, receipts: Receipts | None
+    ) -> None:
+        if message.task is not None and result is not None:
+            _tell(sink.settled, result)
+            if receipts is not None:
+                receipts.took(message.job, result.task)
+            return
+        with self._changed:
+            listener.sinks.pop(message.job, None)
+        if message.task is not None:
+            _tell(sink.broken, HeadwayError(f"the results of job {message.job} have been cleared"))
+            return
+        if message.status is not None:
+            _tell(sink.concluded, message.status)
+        if receipts is not None:
+            receipts.ended(message.job)
+
+    def _expected(self, job: JobId, sinks: Mapping[JobId, Sink]) -> Sink | None:
+        """The sink of a job whose submission is still being answered; None if there is no such submission."""
+        with self._changed:
+            self._changed.wait_for(lambda: job in sinks or not self._sending or self._closing.is_set())
+            return sinks.get(job)
+
+    def _acknowledge(self, line: Line, receipts: Receipts, *, last: bool = False) -> float:
+        """Acknowledge what has been received, if that is due or nothing will come after; seconds until more may be."""
+        wait = receipts.wait(time.monotonic())
+        if wait is None:
+            return POLL_SECONDS
+        if wait > 0 and not last:
+            return wait
+        try:
+            line.ask(ACKNOWLEDGE, body=Acknowledgement(self.name, receipts.ranges()))
+        except Refused as refusal:
+            log.warning("the server keeps results that are not needed any more: %s", refusal.args[0])
+        receipts.clear()
+        return POLL_SECONDS
+
+    def _acknowledge_last(self) -> None:
+        if self._receipts is None:
+            return
+        last = self._server.line()
+        try:
+            self._acknowledge(last, self._receipts, last=True)
+        except HeadwayError as silence:
+            log.info("what was received last is not acknowledged: %s", silence.args[0])
+        last.hang_up()
+
+
+def _tell(tell: Callable[..., None], *what: Any) -> None:
+    """Tell a sink. What it raises is no reason for others to hear nothing."""
+    try:
+        tell(*what)
+    except BaseException:
+        log.exception("whoever waited for a job did not take what became of it")
+
+
+def results_of(server: Server, wanted: Sequence[TaskRange]) -> list[TaskResult]:
+    """The results that exist, in the order asked for, in as many answers as they need."""
+    found: list[TaskResult] = []
+    while True:
+        answer = server.ask(RESULTS, body=ResultsWanted(tuple(wanted)))
+        found += answer.results
+        if not answer.more:
+            return found
+        if not answer.results:
+            raise HeadwayError("the server has results left but sends none")
+        wanted = _rest(wanted, answer.results[-1])
+
+
+def _rest(wanted: Sequence[TaskRange], last: TaskResult) -> list[TaskRange]:
+    """What is wanted beyond the last result that came, in the order asked for."""
+    for place, part in enumerate(wanted):
+        if part.job == last.job and part.first <= last.task and (part.last is None or last.task < part.last):
+            return [TaskRange(part.job, last.task + 1, part.last), *wanted[place + 1 :]]
+    raise HeadwayError(f"the server sent the result of task {last.task} of job {last.job}, which nobody asked for")

@@ -1,0 +1,442 @@
+"""The executor where things go wrong or are cut short: what was submitted runs, or its future says why."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gc
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor
+from typing import Any
+
+import pytest
+
+from headway import Client, HeadwayError, HeadwayExecutor, Job, Task
+
+LIMIT = 20
+"""Seconds; reached only where something is wrong."""
+
+
+def until(true: Callable[[], Any]) -> None:
+    end = time.monotonic() + LIMIT
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def threads() -> list[str]:
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("headway"))
+
+
+@pytest.fixture
+def elsewhere(server: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The server as it is found where nobody names it."""
+    monkeypatch.setenv("HEADWAY_URL", server.url)
+    monkeypatch.setenv("HEADWAY_TOKEN", "right")
+    return server
+
+
+class Exits:
+    """Raises when it is pickled or read."""
+
+    def __init__(self, error: type[BaseException] = SystemExit) -> None:
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        raise self.error("on the way")
+
+
+def exits(*_: object) -> None:
+    raise SystemExit(3)
+
+
+class ReadBack:
+    """Its pickle ends the thread that reads it."""
+
+    def __reduce__(self) -> Any:
+        return exits, ()
+
+
+class Value:
+    """Something that can be seen to be gone."""
+
+    def __call__(self) -> Value:
+        return Value()
+
+
+# What is submitted runs
+
+
+PROGRAM = """
+import sys, time
+from headway import HeadwayExecutor
+executor = HeadwayExecutor()
+futures = [executor.submit(pow, 2, number) for number in range({calls})]
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["", "executor.shutdown(wait=False)", "del executor, futures", "raise ValueError", "sys.exit(3)"]
+)
+def test_at_the_end_of_a_program_everything_is_sent(elsewhere: Any, end: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(calls=2500, end=end)], capture_output=True, text=True, timeout=60
+    )
+    assert len(elsewhere.tasks) == 2500, ran.stderr
+    assert "never" not in ran.stderr
+    assert ran.returncode == {"raise ValueError": 1, "sys.exit(3)": 3}.get(end, 0), ran.stderr
+
+
+def test_what_cannot_be_sent_at_the_end_is_said_with_its_number(elsewhere: Any) -> None:
+    code = PROGRAM.format(calls=1, end="futures[0].result(); executor._client.close()") + (
+        "futures = [executor.submit(pow, 2, number) for number in range(20)]\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    said = [int(line.split()[0]) for line in ran.stderr.splitlines() if "calls of an executor were not sent" in line]
+    assert sum(said) == 20, ran.stderr
+    assert ran.returncode == 0
+
+
+def test_no_call_is_taken_when_the_interpreter_ends(elsewhere: Any) -> None:
+    code = """
+import threading, time
+from headway import HeadwayExecutor
+executor = HeadwayExecutor()
+def late():
+    threading.main_thread().join()
+    while True:
+        try:
+            executor.submit(pow, 2, 2)
+        except RuntimeError as error:
+            print(error)
+            return
+        time.sleep(0.001)
+threading.Thread(target=late).start()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "cannot schedule new futures after interpreter shutdown\n", ran.stderr
+
+
+def test_a_dropped_executor_sends_what_it_took_and_leaves_nothing(elsewhere: Any) -> None:
+    gc.collect()
+    until(lambda: not threads())
+    elsewhere.held = True
+    sockets = len(elsewhere._sockets)
+    executor = HeadwayExecutor()
+    client = weakref.ref(executor._client)
+    futures = [executor.submit(pow, 2, number) for number in range(5)]
+    until(lambda: len(elsewhere.tasks) == 5)
+    del executor
+    gc.collect()
+    assert not any(future.done() for future in futures)
+    elsewhere.run_held()
+    assert [future.result(LIMIT) for future in futures] == [1, 2, 4, 8, 16]
+    until(lambda: not threads())
+    until(lambda: client() is None)
+    until(lambda: len(elsewhere._sockets) == sockets)
+
+
+def test_a_dropped_client_goes_when_nobody_waits_any_more(server: Any) -> None:
+    gc.collect()
+    until(lambda: not threads())
+    server.held = True
+    client = Client(server.url, token="right")
+    gone = weakref.ref(client)
+    waiter = client.submit(Job("one", [Task(pow, 2, 5)]))
+    del client
+    gc.collect()
+    server.run_held()
+    assert waiter.result(LIMIT) == [32]
+    del waiter
+    gc.collect()
+    until(lambda: gone() is None)
+    until(lambda: not threads())
+    until(lambda: server.acknowledged)
+
+
+def test_an_idle_executor_keeps_neither_functions_nor_results(client: Client) -> None:
+    with HeadwayExecutor(client) as executor:
+        function = Value()
+        kept = weakref.ref(function)
+        future = executor.submit(function)
+        result = weakref.ref(future.result(LIMIT))
+        del function, future
+        until(lambda: gc.collect() is not None and kept() is None and result() is None)
+
+
+def test_a_batch_keeps_no_result_that_was_taken(server: Any, client: Client) -> None:
+    server.held = True
+    with HeadwayExecutor(client) as executor:
+        futures = [executor.submit(Value) for number in range(3)]
+        until(lambda: len(server.tasks) == 3)
+        server.run_one(1, 0)
+        kept = weakref.ref(futures.pop(0).result(LIMIT))
+        gc.collect()
+        assert kept() is None
+        assert not futures[0].done()
+        server.run_held()
+
+
+# Arguments of the executor
+
+
+@pytest.mark.parametrize(
+    ("arguments", "terms", "error"),
+    [
+        ((0,), {}, ValueError),
+        ((-3,), {}, ValueError),
+        (("four",), {}, TypeError),
+        ((2.5,), {}, TypeError),
+        ((), {"client": 4}, TypeError),
+        ((), {"mp_context": "fork"}, TypeError),
+        ((), {"max_tasks_per_child": 5}, TypeError),
+        ((), {"initializer": 7}, TypeError),
+        ((), {"no_such_term": 1}, TypeError),
+    ],
+)
+def test_arguments_that_cannot_be_had_are_refused(
+    elsewhere: Any, arguments: tuple[Any, ...], terms: dict[str, Any], error: type[Exception]
+) -> None:
+    before = threads()
+    with pytest.raises(error):
+        HeadwayExecutor(*arguments, **terms)
+    assert threads() == before
+
+
+def test_max_workers_bounds_the_calls_on_the_server(server: Any, client: Client) -> None:
+    server.held = True
+    with HeadwayExecutor(3, client=client) as executor:
+        futures = [executor.submit(pow, 2, number) for number in range(10)]
+        until(lambda: len(server.tasks) == 3)
+        time.sleep(0.05)
+        assert len(server.tasks) == 3
+        assert futures[0].cancel()  # what takes its place is sent when the server is done with it
+        until(lambda: len(server.tasks) == 4)
+        server.run_held()
+        assert [future.result(LIMIT) for future in futures[1:]] == [2**number for number in range(1, 10)]
+    assert executor._max_workers == 1  # the server has no slot
+
+
+def test_chunks(server: Any, client: Client) -> None:
+    with HeadwayExecutor(client) as executor:
+        assert list(executor.map(pow, range(10), [2] * 7, chunksize=3, timeout=LIMIT)) == [n * n for n in range(7)]
+        assert len(server.tasks) == 3
+        with pytest.raises(ValueError, match="chunksize"):
+            executor.map(pow, [1], [2], chunksize=0)
+
+
+BEGUN: list[int] = []
+
+
+def begin(number: int) -> None:
+    BEGUN.append(number)
+
+
+def begun() -> list[int]:
+    return BEGUN
+
+
+def test_an_initializer_is_called_once_in_a_process_and_before_any_call(client: Client) -> None:
+    BEGUN.clear()  # the server of these tests runs calls in this process
+    with HeadwayExecutor(client=client, initializer=begin, initargs=(7,)) as executor:
+        assert executor.submit(begun).result(LIMIT) == [7]
+        assert executor.submit(begun).result(LIMIT) == [7]
+    with HeadwayExecutor(client=client, initializer=begin, initargs=(8,)) as executor:
+        assert executor.submit(begun).result(LIMIT) == [7, 8]
+
+
+# Nothing ends a thread without its futures
+
+
+def test_an_initializer_that_fails_breaks_the_executor(server: Any, client: Client) -> None:
+    def fail() -> None:
+        raise OSError("no licence")
+
+    server.held = True
+    executor = HeadwayExecutor(2, client=client, initializer=fail)
+    futures = [executor.submit(pow, 2, number) for number in range(5)]
+    until(lambda: len(server.tasks) == 2)
+    server.run_held()
+    for future in futures:
+        with pytest.raises(BrokenExecutor, match="no licence"):
+            future.result(LIMIT)
+    with pytest.raises(BrokenExecutor, match="no licence"):
+        executor.submit(pow, 2, 2)
+    executor.shutdown()
+
+
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, RecursionError])
+def test_what_cannot_be_pickled_is_a_pickling_error(client: Client, error: type[BaseException]) -> None:
+    with HeadwayExecutor(client) as executor:
+        for future in (executor.submit(abs, Exits(error)), executor.submit(Exits(error).__reduce__)):
+            with pytest.raises(pickle.PicklingError):
+                future.result(LIMIT)
+            assert isinstance(future.exception(), HeadwayError)
+        assert executor.submit(pow, 2, 3).result(LIMIT) == 8
+
+
+def test_a_value_that_raises_when_it_is_read_is_the_error_of_its_call(client: Client) -> None:
+    with HeadwayExecutor(client) as executor:
+        future = executor.submit(ReadBack)
+        with pytest.raises(HeadwayError, match="cannot be read here: SystemExit"):
+            future.result(LIMIT)
+        assert executor.submit(pow, 2, 3).result(LIMIT) == 8
+    assert client.submit(Job("after", [Task(pow, 2, 4)])).result(LIMIT) == [16]
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, ValueError])
+def test_a_callback_that_raises_ends_nothing(
+    server: Any, client: Client, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise error("in a callback")
+
+    server.held = True
+    with HeadwayExecutor(client) as executor, caplog.at_level(logging.ERROR):
+        futures = [executor.submit(pow, 2, number) for number in range(4)]
+        until(lambda: len(server.tasks) == 4)
+        futures[0].add_done_callback(fail)
+        waiter = client.submit(Job("waited for", [Task(pow, 2, 4), Task(pow, 2, 5)]))
+        waiter.tasks[0].add_done_callback(fail)
+        waiter.add_done_callback(fail)
+        server.run_held()
+        assert [future.result(LIMIT) for future in futures] == [1, 2, 4, 8]
+        assert waiter.tasks[1].result(LIMIT) == 32
+        assert waiter.result(LIMIT) == [16, 32]
+        assert executor.submit(pow, 2, 6).result(LIMIT) == 64
+    assert "in a callback" in caplog.text
+
+
+def test_a_callback_may_cancel_and_submit(client: Client) -> None:
+    with HeadwayExecutor(client) as executor:
+        again: list[Any] = []
+
+        def more(future: concurrent.futures.Future[Any]) -> None:
+            future.cancel()
+            again.append(executor.submit(pow, 2, 5))
+
+        first = executor.submit(pow, 2, 2)
+        first.add_done_callback(more)
+        assert first.result(LIMIT) == 4
+        until(lambda: again)
+        assert again[0].result(LIMIT) == 32
+
+
+def test_a_sender_that_breaks_fails_its_futures(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(client, "send", broken)
+    executor = HeadwayExecutor(client)
+    future = executor.submit(pow, 2, 2)
+    assert isinstance(future.exception(LIMIT), MemoryError | BrokenExecutor)
+    until(lambda: executor._sender._broken)
+    with pytest.raises(BrokenExecutor, match="no room"):
+        executor.submit(pow, 2, 2)
+    executor.shutdown()
+
+
+def test_a_thread_that_cannot_be_started_is_the_error_of_submit(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = HeadwayExecutor(client)
+
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("headway"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        executor.submit(pow, 2, 2)
+    waiter = client.submit(Job("one", [Task(pow, 2, 2)]))
+    monkeypatch.undo()
+    with pytest.raises(HeadwayError, match="no thread can be started"):
+        waiter.result(LIMIT)
+    assert executor.submit(pow, 2, 2).result(LIMIT) == 4
+    executor.shutdown()
+
+
+# Single calls are cancelled
+
+
+def test_a_cancelled_call_is_cancelled_on_the_server_though_others_of_its_batch_have_ended(
+    server: Any, client: Client
+) -> None:
+    server.held = True
+    executor = HeadwayExecutor(client)
+    executor.submit(pow, 2, 0)
+    futures = [executor.submit(pow, 2, number) for number in range(1, 6)]
+    until(lambda: len(server.tasks) == 6)
+    server.run_one(*server.tasks[-1])
+    assert futures[-1].result(LIMIT) == 32
+    executor.shutdown(cancel_futures=True)
+    assert sorted(server.cancelled_tasks) == server.tasks[:-1]
+    assert all(future.cancelled() for future in futures[:-1])
+
+
+# Forks
+
+
+def in_child(of_it: Callable[[], None]) -> None:
+    """Fork, and see that it goes well there."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            of_it()
+            status = 0
+        except BaseException:  # noqa: BLE001  # it must not go on as if it were the parent
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    end = time.monotonic() + LIMIT
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > end:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            pytest.fail("the child hangs")
+        time.sleep(0.01)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("busy", [False, True])
+def test_client_and_executor_are_usable_in_a_forked_process(server: Any, client: Client, busy: bool) -> None:
+    told: list[int] = []
+    with HeadwayExecutor(client) as executor:
+        assert executor.submit(pow, 2, 2).result(LIMIT) == 4
+        server.held = busy
+        waiter = client.submit(Job("the parent's", [Task(pow, 2, 3)]))
+        both = client.submit([Job("the parent's too", [Task(pow, 2, 3)])])
+        call = executor.submit(pow, 2, 4)
+        until(lambda: len(server.tasks) == 4 and (busy or (call.done() and both.done())))
+        for future in (waiter.tasks[0], both, call):
+            future.add_done_callback(lambda _: told.append(os.getpid()))
+        server.held = False  # what the child submits is run
+
+        def child() -> None:
+            for inherited in (waiter, waiter.tasks[0], both, call) if busy else ():
+                with pytest.raises(HeadwayError, match="forked"):
+                    inherited.result(5)
+            assert os.getpid() not in told
+            assert client.submit(Job("the child's", [Task(pow, 2, 5)])).result(10) == [32]
+            assert executor.submit(pow, 2, 6).result(10) == 64
+            executor.shutdown()
+            client.close()
+
+        in_child(child)
+        server.run_held()
+        assert (waiter.result(LIMIT), both.result(LIMIT), call.result(LIMIT)) == ([8], [[8]], 16)
+        assert executor.submit(pow, 2, 7).result(LIMIT) == 128
+        assert told == [os.getpid()] * 3
