@@ -44,6 +44,7 @@ from headway.model.events import (
     TaskSaved,
     TasksCancelled,
     TaskStarted,
+    TaskStruck,
     TierRefused,
     Woke,
 )
@@ -309,7 +310,7 @@ class World:
         self.answers.append(actions)
         for copy in self.copies:
             assert copy.handle(event) == actions, "a restored core answers otherwise"
-        if isinstance(event, TaskEnded | TaskSaved) and self.runs(event):
+        if isinstance(event, TaskEnded | TaskSaved | TaskStruck) and self.runs(event):
             key = event.job, event.task
             if isinstance(event, TaskSaved):
                 self.saves.add(key)
@@ -369,7 +370,7 @@ class World:
                 self.leaving[key] = self.running.pop(key)
                 self.gone.add((*key, one.attempt))
 
-    def runs(self, event: TaskEnded | TaskSaved | TierRefused) -> bool:
+    def runs(self, event: TaskEnded | TaskSaved | TaskStruck | TierRefused) -> bool:
         """Whether the event is about an attempt that engines run."""
         one = self.running.get((event.job, event.task))
         return one is not None and one.attempt == event.attempt
@@ -394,6 +395,8 @@ class World:
                 self.seen["goal gone"] += 1
             elif key in self.settled:
                 self.seen["done before it moved"] += 1
+            elif view is not None and key[1] in view.apart:
+                self.seen["suspected before it moved"] += 1
             elif view is not None and not view.cancelled:
                 assert self.launched.get(key) == one.goal, f"{key} does not go where it was to"
                 self.seen["arrived by kill" if (*key, one.attempt) in self.doomed else "arrived"] += 1
@@ -595,7 +598,10 @@ class World:
                 outcome = Outcome.SUCCEEDED
             if (job, task, one.attempt) in self.suspended and self.chance.random() < 0.5:
                 self.feed(TaskSaved(self.now, job, task, one.attempt))
-            self.feed(TaskEnded(self.now, job, task, one.attempt, outcome))
+            if outcome is Outcome.SIGNALLED and self.chance.random() < 0.7:
+                self.feed(TaskStruck(self.now, job, task, one.attempt))
+            else:
+                self.feed(TaskEnded(self.now, job, task, one.attempt, outcome))
 
     def refuse(self) -> None:
         """The operating system refuses one of the latest changes; or did long ago, or of another attempt."""

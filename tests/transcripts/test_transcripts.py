@@ -42,10 +42,12 @@ from headway.model.events import (
     NodeUp,
     Outcome,
     PolicyChosen,
+    RulesChosen,
     TaskEnded,
     TaskSaved,
     TasksCancelled,
     TaskStarted,
+    TaskStruck,
     TierRefused,
     Woke,
 )
@@ -132,6 +134,10 @@ class Play:
                 return TaskSaved(at, *attempt(first))
             case "tier_refused":
                 return TierRefused(at, *attempt(first), Tier[words[1].upper()])
+            case "struck":
+                return TaskStruck(at, *attempt(first))
+            case "rules":
+                return RulesChosen(at, int(first))
             case "end":
                 return TaskEnded(at, *attempt(first), Outcome(" ".join(words[1:]) or "succeeded"))
             case "join":
@@ -197,7 +203,7 @@ class Play:
             case "why":
                 waiting = self.scheduler.explain(int(of))
                 at = "" if waiting.start is None else f", from {seconds_text(waiting.start)}"
-                return waiting.reason.value + at
+                return waiting.text + at
             case "front" | "behind":
                 tier = Tier(verb == "behind")
                 here = sorted(

@@ -61,8 +61,31 @@ def check_snapshot(snapshot: StateRecord) -> None:
         for attempt in job.attempts:
             if attempt.queued:
                 _see(attempt.slots[0] in busy, path, "attempts", attempt.slots, "queued where something runs")
+    _check_suspects(snapshot)
     for number in snapshot.arrived or ():
         _see(number in ids, "", "arrived", number, "ids of jobs of the snapshot")
+
+
+def _check_suspects(snapshot: StateRecord) -> None:
+    """What is held against tasks is held against tasks there are, and nodes are set apart for such."""
+    jobs = {job.spec.id: job for job in snapshot.jobs}
+    known = {(kept.job, kept.task) for kept in snapshot.suspicions}
+    _see(len(known) == len(snapshot.suspicions), "", "suspicions", len(known), "one a task")
+    for number, kept in enumerate(snapshot.suspicions):
+        path = f"suspicions[{number}]."
+        _see(kept.job in jobs, path, "job", kept.job, "ids of jobs of the snapshot")
+        _see(0 <= kept.task < jobs[kept.job].spec.tasks, path, "task", kept.task, "numbers of tasks of the job")
+    for number, job in enumerate(snapshot.jobs):
+        for task in job.apart:
+            _see((job.spec.id, task) in known, f"jobs[{number}].", "apart", task, "tasks that are in `suspicions`")
+    apart = {node.spec.name for node in snapshot.nodes if node.apart}
+    for number, one in enumerate(snapshot.isolations):
+        path = f"isolations[{number}]."
+        _see(one.job in jobs, path, "job", one.job, "ids of jobs of the snapshot")
+        job = jobs[one.job]
+        there = {attempt.task for attempt in job.attempts} if one.runs else set(job.apart)
+        _see(one.task in there, path, "task", one.task, "tasks that run, or are in `apart`, as `runs` says")
+        _see(apart.issuperset(one.nodes), path, "nodes", one.nodes, "nodes that are set apart")
 
 
 def _see(right: bool, path: str, field: str, value: object, allowed: str) -> None:
@@ -91,7 +114,7 @@ def _check_nodes(snapshot: StateRecord) -> tuple[set[int], set[int]]:
             names.add(node.spec.name)
             _check_node(node, path, set(places[node.spec.slots :]))
             exist.update(places[: node.spec.slots], node.closing)
-            if node.up and not node.draining:
+            if node.up and not node.draining and not node.apart:
                 usable.update(places[: node.spec.slots])
     return exist, usable
 
@@ -115,7 +138,7 @@ def _check_progress(job: JobRecord, path: str) -> None:
         _see(0 <= value < NEVER, path, name, value, _AMOUNT)
     _see(job.due is None or -NEVER < job.due <= NEVER, path, "due", job.due, "an instant, at most 2**62")
     _see(job.priority is None or math.isfinite(job.priority), path, "priority", job.priority, "a finite number")
-    for name in ("tries", "failures", "losses", "kept"):
+    for name in ("tries", "failures", "losses", "strikes", "kept"):
         for task, count in getattr(job, name):
             _see(0 <= task < job.spec.tasks, path, name, task, "numbers of tasks of the job")
             _see(0 <= count < NEVER, path, name, count, _AMOUNT)
@@ -156,12 +179,17 @@ def _check_left(job: JobRecord, path: str) -> None:
     for task in job.dropped:
         was_there = 0 <= task < first and task not in again
         _see(was_there, path, "dropped", task, "tasks of the job, below `fresh`, that are not ready")
-    left = ready + len(running) + blocked(missing, job.dropped)
+    for task in job.apart:
+        waits = 0 <= task < first and task not in {*again, *running, *job.dropped} and not (workflow and missing[task])
+        _see(waits, path, "apart", task, "tasks that were launched before, and neither run nor are ready")
+    _see(len(set(job.apart)) == len(job.apart), path, "apart", job.apart, "each task once")
+    left = ready + len(running) + len(job.apart) + blocked(missing, job.dropped)
     if job.cancelled:
+        _see(not job.apart, path, "apart", job.apart, "none, of a job that is cancelled")
         _see(bool(running), path, "cancelled", True, "false where nothing runs any more: leave such jobs out")
     else:
         _see(job.unfinished in (None, left), path, "unfinished", job.unfinished, f"{left}, as follows from the rest")
-        stuck = left == 0 or ((job.failed or bool(job.dropped)) and not ready and not running)
+        stuck = left == 0 or ((job.failed or bool(job.dropped)) and not ready and not running and not job.apart)
         _see(not stuck, path, "unfinished", left, "1 or more: leave out jobs of which nothing runs or can start")
 
 

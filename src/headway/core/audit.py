@@ -48,7 +48,10 @@ def check(state: State) -> None:
         fresh = job.tasks - job.fresh
         assert job.cancelled or job.ready == fresh + len(job.again), f"ready tasks of job {job.id}"
         blocked = sum(1 for task, missing in enumerate(job.missing) if missing and task not in job.dropped)
-        assert job.cancelled or job.unfinished == job.ready + len(job.attempts) + blocked, f"tasks of job {job.id}"
+        left = job.ready + len(job.attempts) + len(job.apart) + blocked
+        assert job.cancelled or job.unfinished == left, f"tasks of job {job.id}"
+        assert not (job.cancelled and job.apart), f"tasks of cancelled job {job.id} wait to run alone"
+        assert not set(job.apart) & {*job.again, *job.attempts, *job.dropped}, f"tasks of job {job.id} apart"
         assert all(0 <= task < job.tasks for task in job.dropped), f"cancelled tasks of job {job.id}"
         assert not job.dropped & set(job.again), f"cancelled tasks of job {job.id} are ready"
         assert not lifecycle.status(job, state.now).is_final, f"job {job.id} is done and still here"
@@ -84,13 +87,14 @@ def check(state: State) -> None:
     for node in state.nodes.values():
         assert not exists & node.slots, f"slots of node {node.spec.name}"
         exists |= node.slots
-        up |= node.slots & ~node.closing if node.up and not node.draining else NO_SLOTS
+        up |= node.slots & ~node.closing if node.up and not node.draining and not node.apart else NO_SLOTS
         taken = state.busy | state.behind
         assert not node.draining or taken & node.slots, f"node {node.spec.name} drains and is still here"
         assert not node.closing & ~(taken & node.slots), f"idle slots of node {node.spec.name} are still here"
         kept = of_numbers(node.places[: node.spec.slots])
         assert node.slots ^ node.closing == kept, f"slots of node {node.spec.name}"
         assert all(state.slot_nodes[slot] is node for slot in node.places), f"places of node {node.spec.name}"
+    check_suspects(state)
     assert up == state.up, "up"
     assert not state.allocated & ~state.up, "allocated slots that are not up"
     assert not (state.busy | state.behind) & ~exists, "busy slots of no node"
@@ -99,3 +103,27 @@ def check(state: State) -> None:
     for key, ranked in state.orders.items():
         assert ranked == sorted(present, key=key), f"order {key.__name__}"
     assert not (state.waiting and min(job.release for job in state.waiting) > state.now), "start before release"
+
+
+def check_suspects(state: State) -> None:
+    """The same for tasks that may kill nodes: what waits to run alone is suspected, and what runs alone is alone."""
+    waiting = [state.suspicions[job.id, task].rank for job in state.jobs.values() for task in job.apart]
+    assert sorted(waiting) == state.suspects, "suspects"
+    for (number, task), suspicion in state.suspicions.items():
+        assert (suspicion.job, suspicion.task) == (state.jobs[number], task), f"suspicion of job {number} task {task}"
+        assert task not in suspicion.job.apart or suspicion.runs_alone, f"job {number} task {task} is not suspected"
+    apart = [node for isolation in state.isolations for node in isolation.nodes]
+    assert len({id(node) for node in apart}) == len(apart), "nodes set apart for two tasks"
+    for node in (*state.nodes.values(), *state.departed):
+        assert node.apart == any(one is node for one in apart), f"node {node.spec.name} is set apart"
+    alone = [attempt for attempt in state.attempts() if attempt.alone]
+    for isolation in state.isolations:
+        attempt = isolation.attempt
+        if attempt is None:
+            assert isolation.task in isolation.job.apart, f"nodes are set apart for job {isolation.job.id}"
+            continue
+        alone.remove(attempt)
+        slots = of_numbers(slot for node in isolation.nodes for slot in numbers(node.slots))
+        others = [one for one in state.attempts() if one is not attempt and one.slots & slots]
+        assert not others, f"job {isolation.job.id} does not run alone"
+    assert not alone, "an attempt runs alone on nodes that are not set apart"

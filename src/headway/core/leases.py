@@ -5,7 +5,7 @@ What it answers later is ignored, because its attempts are no longer the current
 
 from __future__ import annotations
 
-from headway.core import nodes
+from headway.core import lifecycle, nodes, suspects
 from headway.core.state import State
 from headway.model.events import Outcome
 from headway.model.instant import NEVER, Instant
@@ -23,6 +23,8 @@ def take_down(state: State, node: NodeView, outcome: Outcome = Outcome.LOST) -> 
     if node.up:
         node.up = False
         node.heard_until = NEVER
+        if outcome is Outcome.LOST and state.rules >= lifecycle.ISOLATING:
+            suspects.note(state, node.slots)
         state.close_slots(node.slots)
         state.lose(node.slots, outcome)
         nodes.shed(state, node)
@@ -32,8 +34,11 @@ def bring_up(state: State, node: NodeView) -> None:
     """The node is back, running nothing; one that drained has left by that."""
     take_down(state, node)
     if not node.draining:
+        if state.suspects:
+            suspects.wait_anew(state)
         node.up = True
-        state.open_slots(node.slots & ~node.closing)
+        if not node.apart:
+            state.open_slots(node.slots & ~node.closing)
         heard(state, node)
 
 

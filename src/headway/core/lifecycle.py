@@ -95,6 +95,16 @@ LOSSES_MAX: Final = 10
 """A task whose attempts were lost this often is settled as lost: it may itself be what kills the nodes."""
 
 
+ISOLATING: Final = 2
+"""The first of the `rules` under which what may kill nodes runs alone, and run times count from the start."""
+
+RULES: Final = 2
+"""What a new scheduler goes by, see `RulesChosen`."""
+
+STRIKES_MAX: Final = 3
+"""So many attempts at a task may be ended by signals from outside before that counts as a failure of its own."""
+
+
 SHORT: Final[Duration] = SECOND // 50
 """Tasks of a bag that run shorter than this on average are worth launching ahead of their turn."""
 
@@ -116,15 +126,18 @@ class Verdict(Enum):
     SETTLE = "settled"
 
 
-def verdict(job: JobView, task: int, outcome: Outcome) -> Verdict:
-    """Whether the task is done with; the attempt is already counted in `tries` or `losses`."""
+def verdict(job: JobView, task: int, outcome: Outcome, *, guilty: bool = False) -> Verdict:
+    """Whether the task is done with; the attempt is already counted in `tries`, `failures` or `losses`.
+
+    Args:
+        guilty: whether it is taken for the cause of the loss, where it was lost.
+    """
     if outcome is Outcome.SUCCEEDED or job.cancelled or task in job.dropped:
         return Verdict.SETTLE
     if outcome is Outcome.KILLED:
         return Verdict.REDO
-    losses = job.losses.get(task, 0)
     if outcome is Outcome.LOST:
-        return Verdict.REDO if losses < LOSSES_MAX else Verdict.SETTLE
+        return Verdict.SETTLE if guilty else Verdict.REDO
     failures = job.failures.get(task, 0)
     return Verdict.REDO if failures <= job.spec.retries else Verdict.SETTLE
 
@@ -151,4 +164,4 @@ def status(job: JobView, now: Instant) -> JobStatus:
 
 def is_stuck(job: JobView) -> bool:
     """Whether nothing of the job runs or can start: the tasks left depend on one that failed or was cancelled."""
-    return not job.ready and not job.attempts
+    return not job.ready and not job.attempts and not job.apart

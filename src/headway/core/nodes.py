@@ -52,7 +52,7 @@ def resize(state: State, node: NodeView, slots: int, *, at_once: bool) -> None:
         shed(state, node)
     _give_places(state, node)
     gained = node.slots & ~node.closing & ~state.up
-    if gained and node.up and not node.draining:
+    if gained and node.up and not node.draining and not node.apart:
         state.open_slots(gained)
 
 

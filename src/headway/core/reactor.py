@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core import leases, nodes, tiers
+from headway.core import leases, lifecycle, nodes, tiers
 from headway.core.state import State
 from headway.model.events import (
     ClockStepped,
@@ -22,6 +22,7 @@ from headway.model.events import (
     TaskSaved,
     TasksCancelled,
     TaskStarted,
+    TaskStruck,
     TierRefused,
 )
 from headway.model.instant import NEVER
@@ -81,7 +82,7 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
     return True
 
 
-def current(state: State, event: TaskStarted | TaskSaved | TierRefused | TaskEnded) -> AttemptView | None:
+def current(state: State, event: TaskStarted | TaskSaved | TierRefused | TaskEnded | TaskStruck) -> AttemptView | None:
     """The attempt an answer is about, unless the core no longer waits for it."""
     job = state.jobs.get(event.job)
     attempt = None if job is None else job.attempts.get(event.task)
@@ -89,11 +90,14 @@ def current(state: State, event: TaskStarted | TaskSaved | TierRefused | TaskEnd
 
 
 def on_task_started(state: State, event: TaskStarted) -> bool:
-    """The attempt runs: its slots are busy and no longer merely occupied."""
+    """The attempt runs: its slots are busy and no longer merely occupied, and only now its time counts."""
     attempt = current(state, event)
     if attempt is None:
         return False
-    attempt.running = True
+    if not attempt.running:
+        attempt.running = True
+        if state.rules >= lifecycle.ISOLATING and not attempt.queued:
+            state.begin(attempt)
     return True
 
 
@@ -121,9 +125,24 @@ def on_task_ended(state: State, event: TaskEnded) -> bool:
     if attempt is None:
         return False
     state.end(attempt, event.outcome)
+    _shed_all(state)
+    return True
+
+
+def _shed_all(state: State) -> None:
+    """Let go of what was to leave when it is idle, and is."""
     if state.draining:
         for node in list(state.nodes.values()):
             nodes.shed(state, node)
+
+
+def on_task_struck(state: State, event: TaskStruck) -> bool:
+    """The attempt is over; whose doing that was is not known."""
+    attempt = current(state, event)
+    if attempt is None:
+        return False
+    state.end(attempt, Outcome.SIGNALLED, struck=True)
+    _shed_all(state)
     return True
 
 

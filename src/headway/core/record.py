@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from heapq import heappush
 
 from headway.core.state import State
+from headway.core.suspicion import Isolation, Suspicion
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
@@ -56,6 +57,8 @@ class AttemptRecord:
     pinned: bool = False
     goal: GoalRecord | None = None
     stepped: bool = False
+    alone: bool = False
+    struck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ class JobRecord:
     moves: int = 0
     size_left: float | None = None
     dropped: tuple[int, ...] = ()
+    apart: tuple[int, ...] = ()
+    strikes: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +125,41 @@ class NodeRecord:
     closing: tuple[int, ...] = ()
     heard_until: Instant = NEVER
     measures: tuple[tuple[str, float], ...] = ()
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SuspicionRecord:
+    """What is held against a task, see `headway.core.suspicion.Suspicion`."""
+
+    job: JobId
+    task: int
+    losses: tuple[int, ...] = ()
+    alone: int = 0
+    elsewhere: int = 0
+    age: Duration = 0
+    cleared: int = 0
+    waits: Instant = 0
+    let_go: bool = False
+    guilty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationRecord:
+    """The nodes, by their names, that are set apart for a task; whether it runs there."""
+
+    job: JobId
+    task: int
+    nodes: tuple[str, ...]
+    runs: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StateRecord:
-    """Everything the core knows at an instant, between two events."""
+    """Everything the core knows at an instant, between two events.
+
+    `rules` is 1 where a Headway wrote it that knew no others.
+    """
 
     now: Instant
     nodes: tuple[NodeRecord, ...]
@@ -144,6 +179,10 @@ class StateRecord:
     decider_failed: bool = False
     questions: int = 0
     question: int | None = None
+    rules: int = 1
+    node_losses: int = 0
+    suspicions: tuple[SuspicionRecord, ...] = ()
+    isolations: tuple[IsolationRecord, ...] = ()
 
 
 def job_record(job: JobView) -> JobRecord:
@@ -176,6 +215,8 @@ def job_record(job: JobView) -> JobRecord:
                 pinned=attempt.pinned,
                 goal=goal_record(attempt.goal),
                 stepped=attempt.stepped,
+                alone=attempt.alone,
+                struck=attempt.struck,
             )
             for _, attempt in sorted(job.attempts.items())
         ),
@@ -200,6 +241,8 @@ def job_record(job: JobView) -> JobRecord:
         moves=job.moves,
         size_left=job.size_left,
         dropped=tuple(sorted(job.dropped)),
+        apart=tuple(job.apart),
+        strikes=tuple(sorted(job.strikes.items())),
     )
 
 
@@ -223,7 +266,30 @@ def node_record(node: NodeView) -> NodeRecord:
         tuple(numbers(node.closing)),
         node.heard_until,
         tuple(sorted(node.measures.items())),
+        node.apart,
     )
+
+
+def suspicion_record(suspicion: Suspicion) -> SuspicionRecord:
+    """What is held against one task, as plain values."""
+    return SuspicionRecord(
+        suspicion.job.id,
+        suspicion.task,
+        tuple(suspicion.losses),
+        suspicion.alone,
+        suspicion.elsewhere,
+        suspicion.age,
+        suspicion.cleared,
+        suspicion.waits,
+        suspicion.let_go,
+        suspicion.guilty,
+    )
+
+
+def isolation_record(isolation: Isolation) -> IsolationRecord:
+    """Nodes that are set apart, as plain values."""
+    names = tuple(node.spec.name for node in isolation.nodes)
+    return IsolationRecord(isolation.job.id, isolation.task, names, isolation.attempt is not None)
 
 
 def restore_state(record: StateRecord) -> State:
@@ -233,6 +299,7 @@ def restore_state(record: StateRecord) -> State:
     restore_nodes(state, record)
     for job in record.jobs:
         restore_job(state, job)
+    restore_suspicions(state, record)
     state.free = state.up & ~state.busy & ~state.allocated
     state.arrived = None if record.arrived is None else [state.jobs[job] for job in record.arrived]
     state.round_due = record.round_due
@@ -262,6 +329,7 @@ def restore_nodes(state: State, record: StateRecord) -> None:
         node.closing = of_numbers(kept.closing)
         node.slots |= node.closing
         node.measures = dict(kept.measures)
+        node.apart = kept.apart
         views.append(node)
     state.slot_nodes = [views[0]] * size if views else []
     state.speeds = [1.0] * size
@@ -273,9 +341,29 @@ def restore_nodes(state: State, record: StateRecord) -> None:
         state.nodes[node.spec.name] = node
         state.starts_reported = state.starts_reported or node.spec.reports_start
         state.draining = state.draining or node.draining or bool(node.closing)
-        if node.up and not node.draining:
+        if node.up and not node.draining and not node.apart:
             state.up |= node.slots & ~node.closing
     state.compare_nodes()
+
+
+def restore_suspicions(state: State, record: StateRecord) -> None:
+    """Put back what is held against tasks, and which nodes are set apart, into a state whose jobs are there."""
+    state.rules, state.node_losses = record.rules, record.node_losses
+    for kept in record.suspicions:
+        suspicion = Suspicion(state.jobs[kept.job], kept.task)
+        suspicion.losses, suspicion.alone, suspicion.elsewhere = list(kept.losses), kept.alone, kept.elsewhere
+        suspicion.age, suspicion.cleared, suspicion.waits = kept.age, kept.cleared, kept.waits
+        suspicion.let_go, suspicion.guilty = kept.let_go, kept.guilty
+        state.suspicions[kept.job, kept.task] = suspicion
+    for job in state.jobs.values():
+        for task in job.apart:
+            state.suspects.append(state.suspicions[job.id, task].rank)
+    state.suspects.sort()
+    for apart in record.isolations:
+        job = state.jobs[apart.job]
+        isolation = Isolation(job, apart.task, [state.nodes[name] for name in apart.nodes])
+        isolation.attempt = job.attempts[apart.task] if apart.runs else None
+        state.isolations.append(isolation)
 
 
 def restore_job(state: State, record: JobRecord) -> None:
@@ -289,17 +377,19 @@ def restore_job(state: State, record: JobRecord) -> None:
     if record.fresh is None and job.kind is not Kind.WORKFLOW:
         job.fresh = max(attempted, default=-1) + 1
     if record.again is None:
-        job.again = [task for task in job.again if task not in attempted and task not in record.dropped]
+        elsewhere = {*attempted, *record.dropped, *record.apart}
+        job.again = [task for task in job.again if task not in elsewhere]
     else:
         job.again = sorted(record.again)
     if record.missing is not None:
         job.missing = list(record.missing)
     job.ready = 0 if record.cancelled else job.tasks - job.fresh + len(job.again)
     if record.unfinished is None:
-        job.unfinished = job.ready + len(attempted) + blocked(job.missing, record.dropped)
+        job.unfinished = job.ready + len(attempted) + len(record.apart) + blocked(job.missing, record.dropped)
     state.promise(job, record.promise)
     job.seats, job.ended, job.spent = record.seats, record.ended, record.spent
     job.failed, job.cancelled, job.dropped = record.failed, record.cancelled, set(record.dropped)
+    job.apart, job.strikes = sorted(record.apart), dict(record.strikes)
     job.tries, job.failures, job.losses = dict(record.tries), dict(record.failures), dict(record.losses)
     job.kept, job.lost, job.kills, job.moves = dict(record.kept), record.lost, record.kills, record.moves
     for known in record.times:
@@ -316,6 +406,7 @@ def restore_job(state: State, record: JobRecord) -> None:
         )
         attempt.ending, attempt.running, attempt.queued = kept.ending, kept.running, kept.queued
         attempt.saving, attempt.pinned, attempt.stepped = kept.saving, kept.pinned, kept.stepped
+        attempt.alone, attempt.struck = kept.alone, kept.struck
         if kept.since is not None:
             attempt.since = kept.since
         if kept.goal is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
-from headway.core import audit, leases, lifecycle, reactor, tiers
-from headway.core.record import StateRecord, job_record, node_record, restore_state
+from headway.core import audit, leases, lifecycle, reactor, suspects, tiers
+from headway.core.record import StateRecord, isolation_record, job_record, node_record, restore_state, suspicion_record
 from headway.core.rounds import carry_out, check_types, hold_round
 from headway.core.state import State
 from headway.model.actions import Action, Consult, JobStatus, Wake
@@ -31,10 +31,12 @@ from headway.model.events import (
     NodeUp,
     PeriodChosen,
     PolicyChosen,
+    RulesChosen,
     TaskEnded,
     TaskSaved,
     TasksCancelled,
     TaskStarted,
+    TaskStruck,
     TierRefused,
     Woke,
 )
@@ -48,6 +50,8 @@ _RareEvent = (
     Woke
     | TaskStarted
     | TaskSaved
+    | TaskStruck
+    | RulesChosen
     | TierRefused
     | JobCancelled
     | TasksCancelled
@@ -146,6 +150,8 @@ class Scheduler:
             expiry = leases.next_expiry(state)  # between these events leases only grow longer
         if not taken:
             self.ignored += 1
+        if state.suspects or state.isolations:
+            suspects.advance(state)
         if state.round_due:
             consults = bool(self.decider) and not self.decider_failed
             if consults and self.question is not None:
@@ -159,6 +165,8 @@ class Scheduler:
         at = self._round_at if self._round_at < expiry else expiry
         if state.release_queue:
             at = min(at, state.next_release())
+        if state.suspects or state.isolations:
+            at = min(at, suspects.next_look(state))
         if at < self._wake_at:
             self._ask_to_wake(at)
         return actions
@@ -220,6 +228,9 @@ class Scheduler:
         view = self.state.jobs[job]
         if view.release > self.state.now:
             return Waiting(job, Reason.NOT_RELEASED, view.release)
+        if view.apart and not view.ready and not view.attempts:
+            times = max(view.losses.get(task, 0) for task in view.apart)
+            return Waiting(job, Reason.RUNS_ALONE_NEXT, None, times)
         if not view.ready:
             if any(view.missing):
                 return Waiting(job, Reason.TASKS_DEPEND)
@@ -264,6 +275,10 @@ class Scheduler:
             decider_failed=self.decider_failed,
             questions=self._questions,
             question=self.question,
+            rules=state.rules,
+            node_losses=state.node_losses,
+            suspicions=tuple(suspicion_record(suspicion) for _, suspicion in sorted(state.suspicions.items())),
+            isolations=tuple(isolation_record(isolation) for isolation in state.isolations),
         )
 
     @classmethod
@@ -302,6 +317,11 @@ class Scheduler:
                 return reactor.on_task_started(state, event)
             case TaskSaved():
                 return reactor.on_task_saved(state, event)
+            case TaskStruck():
+                return reactor.on_task_struck(state, event)
+            case RulesChosen():
+                state.rules = event.rules
+                return True
             case TierRefused():
                 return reactor.on_tier_refused(state, event)
             case JobCancelled():

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Final
 
 from headway.core import lifecycle
+from headway.core.suspicion import Isolation, Rank, Suspicion
 from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Settle, Suspend
 from headway.model.events import Outcome
 from headway.model.instant import LONGEST, NEVER, Duration, Instant
@@ -59,6 +60,11 @@ class State(Snapshot):
         release_queue: jobs whose release date has not come, as a heap of `(release, id)`.
         estimate_default: what a task is believed to run where nobody said.
         task_rounds: whether the policy wants a round at every task end.
+        rules: what the core goes by, see `RulesChosen`.
+        node_losses: how many nodes were lost.
+        suspicions: what is held against tasks not settled, by job and task.
+        suspects: tasks that wait to run alone, by their `Rank`.
+        isolations: nodes that are set apart for suspected tasks.
     """
 
     __slots__ = (
@@ -67,10 +73,15 @@ class State(Snapshot):
         "departed",
         "draining",
         "estimate_default",
+        "isolations",
+        "node_losses",
         "refused",
         "release_queue",
         "round_due",
+        "rules",
         "starts_reported",
+        "suspects",
+        "suspicions",
         "task_rounds",
         "touched",
     )
@@ -88,6 +99,11 @@ class State(Snapshot):
         self.task_rounds = False
         self.starts_reported = False
         self.touched: list[JobView] | None = None
+        self.rules = lifecycle.RULES
+        self.node_losses = 0
+        self.suspicions: dict[tuple[JobId, int], Suspicion] = {}
+        self.suspects: list[Rank] = []
+        self.isolations: list[Isolation] = []
 
     # Jobs
 
@@ -188,11 +204,13 @@ class State(Snapshot):
             job.fresh, job.again = job.tasks, []
             if job.release <= self.now:
                 self._wait_no_more(job)
+        for task in list(job.apart):
+            self.leave_apart(job, task)
         self.give_up(job, job.held)
 
     def open_tasks(self, job: JobView, tasks: Iterable[int]) -> list[int]:
         """Those of these tasks that could be cancelled: they wait or run, and nobody has cancelled them; rising."""
-        again, missing = set(job.again), job.missing
+        again, missing = {*job.again, *job.apart}, job.missing
         return [
             task
             for task in sorted(set(tasks))
@@ -211,7 +229,9 @@ class State(Snapshot):
             if attempt is not None:
                 self.ask_to_end(attempt)
                 continue
-            if not job.missing or not job.missing[task]:
+            if task in job.apart:
+                self.leave_apart(job, task)
+            elif not job.missing or not job.missing[task]:
                 ready.add(task)
             self._close(job, task, job.tries.get(task, 0), CANCELLED)
         if not ready:
@@ -260,6 +280,19 @@ class State(Snapshot):
         if job.ready == 1:
             self.wait(job)
 
+    def set_apart(self, job: JobView, task: int) -> None:
+        """A suspected task waits to run alone."""
+        suspicion = self.suspicions[job.id, task]
+        suspicion.waits = self.now
+        insort(job.apart, task)
+        insort(self.suspects, suspicion.rank)
+        self.look_at_everything()
+
+    def leave_apart(self, job: JobView, task: int) -> None:
+        """A suspected task waits no longer to run alone."""
+        job.apart.remove(task)
+        self.suspects.remove(self.suspicions[job.id, task].rank)
+
     # Attempts
 
     def launch(
@@ -288,9 +321,21 @@ class State(Snapshot):
         if self.touched is not None:
             self.touched.append(job)
         if self.starts_reported or job.spec.fetches:
-            reporting = any(self.slot_nodes[slot].spec.reports_start for slot in numbers(slots))
-            attempt.running = not (reporting or job.spec.fetches)
+            attempt.running = self._runs_from_launch(job, slots)
         self.actions.append(Launch(job.id, task, number, slots, tier, seats))
+
+    def _runs_from_launch(self, job: JobView, slots: Slots) -> bool:
+        return not (job.spec.fetches or any(self.slot_nodes[slot].spec.reports_start for slot in numbers(slots)))
+
+    def begin(self, attempt: AttemptView) -> None:
+        """An attempt that was launched, and is not queued, has begun to run just now."""
+        if attempt.tier is FOREGROUND:
+            self._leave_running(attempt)
+        attempt.start = attempt.since = attempt.saved = self.now
+        attempt.expected_end = self._expected_end(attempt.job, attempt.task, attempt.slots)
+        if attempt.tier is FOREGROUND:
+            insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
+        self.arrived = None  # it ends later than was expected
 
     def change_tiers(self, attempts: list[AttemptView]) -> None:
         """Give each of these attempts the other place of its slots; they may take each other's."""
@@ -351,9 +396,15 @@ class State(Snapshot):
         run_time = job.estimate if alike else self.time_of(job, task, slots)
         return self.now + (max(0, run_time - job.kept.get(task, 0)) if job.kept else run_time)
 
-    def end(self, attempt: AttemptView, outcome: Outcome) -> None:
-        """An attempt has ended: decide what becomes of its task, then pass its slots on."""
+    def end(self, attempt: AttemptView, outcome: Outcome, *, struck: bool = False) -> None:
+        """An attempt has ended: decide what becomes of its task, then pass its slots on.
+
+        Args:
+            struck: by a signal from outside.
+        """
         job, task = attempt.job, attempt.task
+        if attempt.struck and outcome is Outcome.KILLED:
+            outcome = Outcome.LOST  # with the node that a part of it was on
         del job.attempts[task]
         if attempt.queued:
             self._leave_queue(attempt)
@@ -364,11 +415,20 @@ class State(Snapshot):
         if self.touched is not None:
             self.touched.append(job)
         succeeded = outcome is SUCCEEDED
-        if outcome is Outcome.LOST:
+        suspicion = self.suspicions.get((job.id, task)) if self.suspicions else None
+        guilty = suspicion is not None and suspicion.guilty
+        if outcome is Outcome.LOST and self.rules < lifecycle.ISOLATING:
             job.losses[task] = job.losses.get(task, 0) + 1
+            guilty = job.losses[task] >= lifecycle.LOSSES_MAX
         elif not succeeded and outcome.is_own_doing:
-            job.failures[task] = job.failures.get(task, 0) + 1
-        if succeeded or lifecycle.verdict(job, task, outcome) is lifecycle.Verdict.SETTLE:
+            strikes = job.strikes.get(task, 0) + struck
+            if struck:
+                job.strikes[task] = strikes
+            if not struck or strikes > lifecycle.STRIKES_MAX:
+                job.failures[task] = job.failures.get(task, 0) + 1
+            if suspicion is not None:
+                suspicion.clear()
+        if succeeded or lifecycle.verdict(job, task, outcome, guilty=guilty) is lifecycle.Verdict.SETTLE:
             if task in job.dropped:
                 if succeeded:
                     job.dropped.discard(task)
@@ -378,7 +438,10 @@ class State(Snapshot):
         else:
             if not attempt.queued:
                 self._lose_work(attempt, outcome)
-            self.give_back(job, task)
+            if suspicion is not None and suspicion.runs_alone:
+                self.set_apart(job, task)
+            else:
+                self.give_back(job, task)
         goal, goes_on = attempt.goal, False
         if goal is not None:
             self._leave_goal(attempt, goal)
@@ -408,9 +471,11 @@ class State(Snapshot):
     def _close(self, job: JobView, task: int, attempt: int, outcome: Outcome) -> None:
         """A task has its final outcome: what was counted of it is of no use any more."""
         job.unfinished -= 1
-        for counts in (job.tries, job.failures, job.losses, job.kept):
+        for counts in (job.tries, job.failures, job.losses, job.strikes, job.kept):
             if counts:
                 counts.pop(task, None)
+        if self.suspicions:
+            self.suspicions.pop((job.id, task), None)
         if job.mean_size:
             job.size_left = max(0.0, job.size_left - job.spec.sizes[task])  # sums of fractions are not exact
         self.actions.append(Settle(job.id, task, attempt, outcome))
@@ -512,6 +577,7 @@ class State(Snapshot):
             expected_end = self._expected_end(job, task, 1 << slot)
             attempt = AttemptView(job, task, number, 1 << slot, self.now, expected_end, True)
             attempt.queued = True
+            attempt.running = self.rules < lifecycle.ISOLATING or self._runs_from_launch(job, attempt.slots)
             job.attempts[task] = attempt
             insort(queue, attempt, key=_by_task)
             self.actions.append(Launch(job.id, task, number, attempt.slots))
@@ -543,6 +609,8 @@ class State(Snapshot):
             for slot in numbers(job.held) if job.held else ():
                 self.disown(job, slot)
             del self.jobs[job.id]
+            for known in [known for known in self.suspicions if known[0] == job.id]:
+                del self.suspicions[known]
             if self.orders and not job.cancelled:
                 self.unrank(job)
             if job.promise is not None:
@@ -650,6 +718,7 @@ class State(Snapshot):
                 else:
                     self.behind &= ~(attempt.slots & slots)
                 attempt.slots &= ~slots
+                attempt.struck = attempt.struck or (outcome is Outcome.LOST and self.rules >= lifecycle.ISOLATING)
                 self.ask_to_end(attempt)
             else:
                 self.end(attempt, outcome)

@@ -18,6 +18,8 @@ def move(state: State, attempt: AttemptView, wanted: Allocation) -> str | None:
     """Bring a running attempt to the place that the allocation names; the rule that refuses it, or None."""
     if attempt.fed:
         return "held_by_the_job_as_a_whole"
+    if attempt.alone:
+        return "runs_alone"
     restarts = attempt.pinned and wanted.claim in (Claim.MIGRATE, Claim.KILL)
     if wanted.slots == attempt.slots and (wanted.tier is attempt.tier or not restarts):
         return None if wanted.tier is attempt.tier else change(state, attempt, wanted.claim)

@@ -44,7 +44,12 @@ _SLACK: Final = 4 << 20
 _DETAIL_MAX: Final = 1 << 20
 _CODES: Final = range(-64, 256)
 
-_OF_A_SLOT: Final = frozenset(Outcome) - {Outcome.LOST, Outcome.OUT_OF_TIME}
+_OF_A_SLOT: Final = frozenset(
+    {
+        *(Outcome.SUCCEEDED, Outcome.RAISED, Outcome.EXITED, Outcome.SIGNALLED, Outcome.OUT_OF_MEMORY),
+        *(Outcome.TOO_LARGE, Outcome.REFUSED, Outcome.KILLED),
+    }
+)
 """What a slot's process may say that became of its run; the rest is for others to say."""
 
 

@@ -25,6 +25,7 @@ from typing import Final
 from headway import wire
 from headway.advice.asking import address_of, ask
 from headway.advice.language import NoAdvice
+from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError
@@ -48,6 +49,7 @@ from headway.model.events import (
     JobCancelled,
     JobChanged,
     Outcome,
+    RulesChosen,
     TaskEnded,
     TasksCancelled,
 )
@@ -222,7 +224,9 @@ class Driver:
         came, feed = Came(list(found.ended), steps=self._steps, wakes=False), self._ledger.feed
         turn = self._arrivals.take(came, self._now)
         state = self.core.state  # it may have been loaded anew
-        # Attempts killed by an orderly end are simply redone; those that a crash took may be what caused it.
+        if state.rules < RULES:
+            feed(turn, RulesChosen(turn.now, RULES))
+        # What an orderly end killed or a crash took is redone; what was the cause of a crash of all nobody knows.
         outcome = Outcome.KILLED if was_clean else Outcome.LOST
         for key in running.keys() - found.running - {ended.key for ended in found.ended}:
             feed(turn, TaskEnded(turn.now, *key, outcome))

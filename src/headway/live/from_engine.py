@@ -19,11 +19,14 @@ from headway.model.events import (
     TaskEnded,
     TaskSaved,
     TaskStarted,
+    TaskStruck,
     TierRefused,
 )
 from headway.model.instant import Instant, to_seconds
 
 log = logging.getLogger(__name__)
+
+_NAMED_MAX = 4
 
 _Rare = base.Started | base.Saved | base.TierRefused | base.NodeLost | base.NodeBack | base.Heard | base.Noticed
 
@@ -57,7 +60,10 @@ class FromEngine:
 
     def _take_ended(self, turn: Turn, ended: base.Ended) -> None:
         self.where.pop(ended.key, None)
-        kept = self._ledger.feed(turn, TaskEnded(turn.now, *ended.key, ended.ending.outcome), ended)
+        event: TaskEnded | TaskStruck = TaskEnded(turn.now, *ended.key, ended.ending.outcome)
+        if ended.ending.outside and ended.ending.outcome is Outcome.SIGNALLED:
+            event = TaskStruck(turn.now, *ended.key)
+        kept = self._ledger.feed(turn, event, ended)
         turn.acknowledged.append(ended.key)
         turn.spent += work.spent_files(ended, kept=kept)
 
@@ -77,9 +83,11 @@ class FromEngine:
             case base.NodeLost():
                 log.warning("node %s is lost: %s", report.node, report.detail or "no reason known")
                 self._lost.add(report.node)
+                there = self._there(report.node)
                 self._ledger.feed(turn, NodeDown(now, report.node))
                 self.end_gangs(turn, report.node, Outcome.LOST)
                 self._ledger.feed(turn, Incident(now, "node_lost", report.node, report.detail))
+                self._name_suspects(turn, report.node, there)
             case base.NodeBack():
                 log.info("node %s is back", report.node)
                 self._lost.discard(report.node)
@@ -90,6 +98,33 @@ class FromEngine:
                 subject, detail = in_short(report.subject), in_short(report.detail)
                 log.warning("%s: %s: %s", report.kind, subject, detail)
                 self._ledger.feed(turn, Incident(now, report.kind, subject, detail, report.by))
+
+    def _there(self, node: str) -> list[tuple[base.AttemptKey, bool]]:
+        """What runs on a node, and whether alone."""
+        state = self._ledger.core.state
+        view = state.nodes.get(node)
+        found = [] if view is None else [one for one in state.attempts() if one.slots & view.slots]
+        return [((one.job.id, one.task, one.number), one.alone) for one in found]
+
+    def _name_suspects(self, turn: Turn, node: str, there: list[tuple[base.AttemptKey, bool]]) -> None:
+        """Say which tasks may be what the node was lost by: those that run alone from now on, or did."""
+        state = self._ledger.core.state
+        suspects = []
+        for (job, task, _), alone in there:
+            suspicion, view = state.suspicions.get((job, task)), state.jobs.get(job)
+            if alone and (suspicion is None or suspicion.guilty):
+                said = f"job {job}, task {task} ran there alone, as often before: it is given up as the cause"
+                self._incident(turn, "task_given_up", node, said)
+            elif suspicion is not None and suspicion.runs_alone and view is not None:
+                suspects.append(f"job {job}, task {task} ({view.losses.get(task, 0)} times)")
+        if suspects:
+            more = f" and {len(suspects) - _NAMED_MAX} more" if len(suspects) > _NAMED_MAX else ""
+            said = f"it was lost again with {', '.join(suspects[:_NAMED_MAX])}{more}: each is tried alone on a node"
+            self._incident(turn, "tasks_suspected", node, said)
+
+    def _incident(self, turn: Turn, kind: str, subject: str, detail: str) -> None:
+        log.warning("%s: %s: %s", kind, subject, detail)
+        self._ledger.feed(turn, Incident(turn.now, kind, subject, in_short(detail)))
 
     def end_gangs(self, turn: Turn, node: str, outcome: Outcome) -> None:
         """Nothing more is told of attempts that had a member on a node that is gone: those with others have ended."""

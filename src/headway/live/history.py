@@ -13,12 +13,13 @@ from pathlib import Path
 
 import msgspec
 
+from headway.core.lifecycle import ISOLATING
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live.journal import FILE, event_of
 from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Suspend
-from headway.model.events import Event, JobChanged, JobSubmitted, NodesHeard, Outcome, TaskEnded
+from headway.model.events import Event, JobChanged, JobSubmitted, NodesHeard, Outcome, TaskEnded, TaskStarted
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, schedule_of
@@ -65,6 +66,7 @@ class _Run:
     def __init__(self, number: int, start: Instant, slots: int, tier: Tier) -> None:
         self.number, self.start, self.slots = number, start, slots
         self.tier, self.since, self.spent = tier, start, 0
+        self.has_begun = True
 
     def come_to(self, tier: Tier, now: Instant) -> None:
         """From now on it is in this tier."""
@@ -114,6 +116,8 @@ class _History:
                 self.offered += up * (state.now - before)
             if not isinstance(event, JobSubmitted | NodesHeard):
                 self._swept(event if isinstance(event, TaskEnded) else None)
+            if isinstance(event, TaskStarted):
+                self._started(event)
             if isinstance(event, JobChanged) and event.job in state.jobs:
                 view = state.jobs[event.job]
                 self.due[event.job], self.priority[event.job] = view.due, view.priority
@@ -121,6 +125,14 @@ class _History:
             self._note_holdings()
             if self.core.rounds != rounds:
                 self.rounds.append(state.now)
+
+    def _started(self, event: TaskStarted) -> None:
+        """Only now it runs. Starts of what runs already are told again after a restart."""
+        run = self.runs.get((event.job, event.task))
+        if run is not None and run.number == event.attempt and not run.has_begun:
+            now = self.core.state.now
+            run.has_begun, run.start, run.since, run.spent = True, now, now, 0
+            self.start.setdefault(event.job, now)
 
     def _submitted(self, spec: JobSpec) -> None:
         self.specs[spec.id] = spec
@@ -153,8 +165,11 @@ class _History:
         now = self.core.state.now
         for action in actions:
             if isinstance(action, Launch):
-                self.start.setdefault(action.job, now)
-                self.runs[action.job, action.task] = _Run(action.attempt, now, action.slots, action.tier)
+                run = self.runs[action.job, action.task] = _Run(action.attempt, now, action.slots, action.tier)
+                if self.core.state.rules >= ISOLATING:
+                    run.has_begun = self.core.state.jobs[action.job].attempts[action.task].running
+                if not self.specs[action.job].fetches or run.has_begun:
+                    self.start.setdefault(action.job, now)
             elif isinstance(action, ChangeTier):
                 self.runs[action.job, action.task].come_to(action.tier, now)
             elif isinstance(action, Suspend):

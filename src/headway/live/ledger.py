@@ -15,7 +15,7 @@ from headway.live import checks, work
 from headway.live.intake import Offer
 from headway.live.journal import Batch, Journal, NotNow, encode, event_row
 from headway.model.actions import Action, ChangeTier, Conclude, Consult, Kill, Launch, Settle, Suspend, Wake
-from headway.model.events import Event, JobCancelled, JobChanged, JobSubmitted, Outcome, Woke
+from headway.model.events import Event, JobCancelled, JobChanged, JobSubmitted, Outcome, TaskStarted, Woke
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.snapshot import JobView, PolicySource
@@ -26,7 +26,7 @@ BLOBS_KEPT: Final[Duration] = 3600 * SECOND
 """How long a function is kept that no open job needs, since it was last used."""
 
 _DETAIL: Final = {
-    Outcome.LOST: "its node was lost each time it was tried",
+    Outcome.LOST: "its node was lost each time it ran, at last while nothing else ran there: it is taken for the cause",
     Outcome.CANCELLED: work.CANCELLED,
 }
 """What is said of a task that no attempt has settled."""
@@ -41,7 +41,7 @@ class OpenJob:
     Attributes:
         spec: its terms as they are now.
         client: the number of the client that submitted it.
-        started: its first launch; None before.
+        started: when the first of its tasks began to run, its inputs there; None before.
         done: tasks with a final outcome; `failed` of them without success.
         work: None until something of it is launched.
         names_files: whether it has inputs or outputs; known with `work`.
@@ -66,6 +66,13 @@ class Entry:
     now: Instant
     batch: Batch = field(default_factory=Batch)
     actions: list[Launch | Kill | ChangeTier | Suspend] = field(default_factory=list)
+
+
+def has_begun(core: Scheduler, started: TaskStarted) -> bool:
+    """Whether what was said to have started is what runs."""
+    job = core.state.jobs.get(started.job)
+    attempt = None if job is None else job.attempts.get(started.task)
+    return attempt is not None and attempt.number == started.attempt
 
 
 class Ledger:
@@ -123,8 +130,10 @@ class Ledger:
             for action in self.core.handle(event):
                 if isinstance(action, Wake):
                     self.wake_at = min(self.wake_at, action.at)
-                elif isinstance(action, Launch):
+                elif isinstance(action, Launch) and not self.core.state.jobs[action.job].spec.fetches:
                     started.setdefault(action.job, event.at)
+            if isinstance(event, TaskStarted) and has_begun(self.core, event):
+                started.setdefault(event.job, event.at)
         progress = self.journal.progress()
         self.open = {
             row.id: OpenJob(
@@ -190,7 +199,7 @@ class Ledger:
             match action:
                 case Launch():
                     kept = self.open[action.job]
-                    if kept.started is None:
+                    if kept.started is None and not kept.spec.fetches:
                         kept.started = now
                     entry.actions.append(action)
                 case Settle():
@@ -211,7 +220,11 @@ class Ledger:
                     entry.actions.append(action)
                 case Consult():
                     pass  # the consultant sees in the state of the core that a question is open
-        if isinstance(event, JobCancelled) and event.job in self.open:
+        if isinstance(event, TaskStarted) and has_begun(self.core, event):
+            kept = self.open[event.job]
+            if kept.started is None:
+                kept.started = now
+        elif isinstance(event, JobCancelled) and event.job in self.open:
             self._end_lease(self.open[event.job], event.job)
         elif isinstance(event, JobChanged) and event.job in self.open:
             kept = self.open[event.job]

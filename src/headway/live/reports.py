@@ -174,7 +174,7 @@ async def explanation(driver: Driver, job: JobId) -> wire.Explanation:
         status = row(driver, job).status or JobStatus.RUNNING
         return wire.Explanation(job, status, "ENDED", f"it has ended: {status.value}", None)
     status, reason = driver.core.status(job), said.reason
-    return wire.Explanation(job, status, reason.name, reason.value, said.start, by, note)
+    return wire.Explanation(job, status, reason.name, said.text, said.start, by, note)
 
 
 def deciding(driver: Driver) -> wire.PolicyText:

@@ -119,6 +119,32 @@ class TaskEnded:
 
 
 @value
+class TaskStruck:
+    """An attempt has ended by a signal from outside: of somebody, or of the kernel when memory ran out, or of itself.
+
+    Nobody knows which, so at first it is not held against the task.
+    """
+
+    at: Instant
+    job: JobId
+    task: int
+    attempt: int
+
+
+@value
+class RulesChosen:
+    """From now on the core goes by these rules; a journal from before by those it was written under.
+
+    Attributes:
+        rules: 1: a task lost with its nodes ten times is given up, and an attempt runs from its launch on. 2: a task
+            that may be the cause runs alone until that is known, and an attempt runs from when its start is reported.
+    """
+
+    at: Instant
+    rules: int
+
+
+@value
 class TierRefused:
     """The engine could not give an attempt the other place on its slots: it runs on where it was.
 
@@ -330,6 +356,8 @@ Event = (
     | TaskStarted
     | TaskEnded
     | TaskSaved
+    | TaskStruck
+    | RulesChosen
     | TierRefused
     | NodeJoined
     | NodeDown

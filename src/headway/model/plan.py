@@ -87,6 +87,7 @@ class Reason(Enum):
     NOT_CONSIDERED = "the policy says nothing of it: it may not serve jobs of this kind or size"
     REFUSED = "the policy wants to start it in a way that contradicts the state, which is refused"
     NOT_NEEDED_YET = "by its estimates it will be on time with the slots it holds"
+    RUNS_ALONE_NEXT = "it waits to run alone on its node, because its node was lost {times} times while it ran"
     TASKS_DEPEND = "its next tasks wait for tasks that are still running"
     STARTS_NOW = "it starts in the round that is due now"
     RUNS = "it holds slots"
@@ -100,6 +101,12 @@ class Waiting:
     job: JobId
     reason: Reason
     start: Instant | None = None
+    times: int = 0
+
+    @property
+    def text(self) -> str:
+        """The reason, for people."""
+        return self.reason.value.format(times=self.times)
 
 
 @dataclass(slots=True, init=False)

@@ -89,6 +89,8 @@ class AttemptView:
         fed: whether it runs under an allocation of its whole job, so that its slot goes to the next task of the job.
         ending: whether its end has been asked for.
         saving: whether it was asked to save what it has done first, to go on elsewhere or later.
+        alone: whether it runs alone on its nodes, because it is suspected to be what kills them.
+        struck: whether a part of it was lost with a node.
         pinned: whether its tier cannot be changed, because the engine could not.
         running: whether it is known to run (nodes that report starts).
         queued: whether it was launched ahead of its turn and waits behind another one on its slot; then `start` is its
@@ -98,8 +100,8 @@ class AttemptView:
     """
 
     __slots__ = (
-        *("ending", "expected_end", "fed", "goal", "job", "number", "pinned", "queued", "running", "saved", "saving"),
-        *("seats", "since", "slots", "start", "stepped", "task", "tier"),
+        *("alone", "ending", "expected_end", "fed", "goal", "job", "number", "pinned", "queued", "running", "saved"),
+        *("saving", "seats", "since", "slots", "start", "stepped", "struck", "task", "tier"),
     )
 
     def __init__(
@@ -122,6 +124,8 @@ class AttemptView:
         self.expected_end = expected_end
         self.fed = fed
         self.ending = False
+        self.alone = False
+        self.struck = False
         self.saving = False
         self.pinned = False
         self.running = True
@@ -174,6 +178,8 @@ class JobView:
         ready: tasks that could start now and have not.
         fresh: bags and rigid jobs: the lowest task number that was never launched.
         again: numbers of ready tasks that are not fresh, as a heap: those to be redone, and all of a workflow's.
+        apart: tasks that wait to run alone on a node, because they are suspected to be what kills nodes; rising. They
+            are not ready: the core starts them.
         unfinished: tasks not settled yet.
         attempts: what runs, by task number.
         held: slots allocated to the job as a whole. Tasks placed one by one and started rigid jobs hold theirs by
@@ -184,6 +190,7 @@ class JobView:
         followers: workflows: per task, the tasks that wait for it.
         tries, failures, losses: per task not settled, attempts made, those that failed by their own doing and those
             lost with their nodes; absent means none.
+        strikes: per task not settled, how many of its attempts a signal from outside ended; absent means none.
         ended, spent: tasks that succeeded, and how long these ran in all.
         failed, cancelled: whether a task failed for good; whether its end was asked for.
         dropped: tasks whose own end was asked for, settled or not, less those that had succeeded by then.
@@ -196,6 +203,7 @@ class JobView:
 
     __slots__ = (
         "again",
+        "apart",
         "attempts",
         "cancelled",
         "dropped",
@@ -226,6 +234,7 @@ class JobView:
         "size_left",
         "spec",
         "spent",
+        "strikes",
         "tasks",
         "times",
         "tries",
@@ -247,6 +256,7 @@ class JobView:
         self.ready = spec.tasks
         self.fresh = 0
         self.again: list[int] = []
+        self.apart: list[int] = []
         self.unfinished = spec.tasks
         self.attempts: dict[int, AttemptView] = {}
         self.held: Slots = NO_SLOTS
@@ -257,6 +267,7 @@ class JobView:
         self.tries: dict[int, int] = {}
         self.failures: dict[int, int] = {}
         self.losses: dict[int, int] = {}
+        self.strikes: dict[int, int] = {}
         self.ended = 0
         self.spent: Duration = 0
         self.failed = False
@@ -326,11 +337,12 @@ class NodeView:
         closing: those of them that it shall not have any more and that are still busy.
         up: whether it answers.
         draining: whether nothing more starts on it, and it leaves when it is idle.
+        apart: whether it is set apart for a suspected task: its slots are not up.
         heard_until: when its lease runs out.
         measures: what collectors measured on it last, by name.
     """
 
-    __slots__ = ("closing", "draining", "heard_until", "measures", "places", "slots", "spec", "up")
+    __slots__ = ("apart", "closing", "draining", "heard_until", "measures", "places", "slots", "spec", "up")
 
     def __init__(self, spec: NodeSpec, places: list[int]) -> None:
         self.spec = spec
@@ -339,6 +351,7 @@ class NodeView:
         self.closing: Slots = NO_SLOTS
         self.up = True
         self.draining = False
+        self.apart = False
         self.heard_until: Instant = NEVER
         self.measures: dict[str, float] = {}
 

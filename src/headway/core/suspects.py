@@ -1,0 +1,274 @@
+"""Tasks that may be what kills the nodes they run on: they run alone until it is known. See `lifecycle`.
+
+Whatever the policy is: it does not see the tasks that wait here as ready, nor the nodes that are set apart as up.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Final
+
+from headway.core.state import State
+from headway.core.suspicion import Isolation, Suspicion
+from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.job import Kind
+from headway.model.slots import NO_SLOTS, Slots, count, numbers
+from headway.model.snapshot import AttemptView, JobView, NodeView
+
+ALONE_MAX: Final = 5
+"""So many nodes a task may take with it while it runs alone; one more for each that is lost elsewhere meanwhile."""
+
+ALONE_CAP: Final = 30
+"""So many in any case: then it is given up, whatever is lost elsewhere."""
+
+ALONE_LEAST: Final[Duration] = 2 * SECOND
+"""A task that has run alone for so long, and twice as long as it ever had when a node was lost, is cleared."""
+
+ALONE_MOST: Final[Duration] = 60 * SECOND
+"""It is cleared after so long in any case, the next time after eight times as long, and so on.
+
+So what runs for hours does not keep a node for itself for hours, and what kills nodes after hours is found out.
+"""
+
+PATIENCE: Final[Duration] = 30 * SECOND
+"""How long a suspected task waits for a node on which nothing runs before one is emptied for it."""
+
+PATIENCE_MOST: Final[Duration] = 300 * SECOND
+"""How long it waits in all; then it runs among others, until a node is lost there once more."""
+
+SHARE: Final = 4
+"""At most one node in so many is set apart at a time, and one in any case."""
+
+
+def note(state: State, slots: Slots) -> None:
+    """A node with these slots is lost: what was there is seen, before it is ended, and what that means for it."""
+    state.node_losses += 1
+    number = state.node_losses
+    there = [attempt for slot, queue in state.ahead.items() if slots >> slot & 1 for attempt in queue]
+    there += [attempt for attempt in state.attempts_on(slots) if not attempt.struck]
+    for suspicion in state.suspicions.values():
+        attempt = suspicion.job.attempts.get(suspicion.task)
+        runs_alone = attempt is not None and attempt.alone
+        if (suspicion.alone or runs_alone) and (attempt is None or not attempt.slots & slots):
+            suspicion.elsewhere += 1
+    for there_was in there:
+        _hold_against(state, there_was, number)
+
+
+def _hold_against(state: State, attempt: AttemptView, number: int) -> None:
+    """A task was there when a node was lost."""
+    job, task = attempt.job, attempt.task
+    if job.cancelled or task in job.dropped:
+        return
+    job.losses[task] = job.losses.get(task, 0) + 1
+    suspicion = state.suspicions.get((job.id, task))
+    if suspicion is None:
+        suspicion = state.suspicions[job.id, task] = Suspicion(job, task)
+    if not attempt.queued:
+        suspicion.age = max(suspicion.age, state.now - attempt.start)
+    suspicion.let_go = False
+    if not attempt.alone:
+        suspicion.losses.append(number)
+        return
+    suspicion.alone += 1
+    if suspicion.alone >= min(ALONE_MAX + suspicion.elsewhere, ALONE_CAP):
+        suspicion.guilty = True
+        _explain(state, suspicion)
+
+
+def _explain(state: State, guilty: Suspicion) -> None:
+    """The cause of some losses is found: they are no longer held against whatever else was there."""
+    for suspicion in state.suspicions.values():
+        if suspicion is guilty:
+            continue
+        waits = suspicion.task in suspicion.job.apart
+        if waits:
+            state.leave_apart(suspicion.job, suspicion.task)
+        suspicion.losses = [number for number in suspicion.losses if number not in guilty.losses]
+        if waits:
+            _put(state, suspicion)
+
+
+def _put(state: State, suspicion: Suspicion) -> None:
+    """A task waits to run alone, or among others, as is held against it now."""
+    if suspicion.runs_alone:
+        insort(suspicion.job.apart, suspicion.task)
+        insort(state.suspects, suspicion.rank)
+    else:
+        state.give_back(suspicion.job, suspicion.task)
+        state.look_at_everything()
+
+
+def advance(state: State) -> None:
+    """Open nodes whose suspect is done with, set nodes apart for those that wait, and start what can run alone."""
+    usable = _usable(state)
+    for _, _, order, task in list(state.suspects) if usable else ():
+        suspicion = state.suspicions[order[1], task]
+        if state.now >= suspicion.waits + PATIENCE_MOST:
+            state.leave_apart(suspicion.job, task)
+            suspicion.let_go = True
+            _put(state, suspicion)
+    for isolation in list(state.isolations):
+        if _is_over(state, isolation):
+            _end(state, isolation)
+    idle = loaded = None
+    for _, _, order, task in list(state.suspects):
+        job = state.jobs[order[1]]
+        suspicion = state.suspicions[job.id, task]
+        pending = _isolation_of(state, job, task)
+        if pending is not None and _is_idle(state, pending.nodes):
+            continue
+        if pending is None and not _is_fair(state, 1):
+            continue
+        if idle is None:
+            idle = _ranked(state, idle_only=True)
+        nodes = _enough(job, task, idle)
+        if nodes and pending is not None:  # no need to wait for the others
+            _end(state, pending)
+        elif pending is not None:
+            continue
+        elif not nodes and state.now >= suspicion.waits + PATIENCE:
+            if loaded is None:
+                loaded = _ranked(state, idle_only=False)
+            nodes = _enough(job, task, loaded)
+        if nodes and _is_fair(state, len(nodes)):
+            idle = loaded = None
+            state.isolations.append(Isolation(job, task, nodes))
+            for node in nodes:
+                node.apart = True
+                state.close_slots(node.slots)
+    for isolation in state.isolations:
+        if isolation.attempt is None and _is_idle(state, isolation.nodes):
+            _launch(state, isolation)
+
+
+def next_look(state: State) -> Instant:
+    """When `advance` has something to do even if nothing happens."""
+    at = min((_cleared_at(state, isolation) for isolation in state.isolations), default=NEVER)
+    for _, _, order, task in state.suspects if _usable(state) else ():
+        since = state.suspicions[order[1], task].waits
+        at = min(at, since + (PATIENCE if since + PATIENCE > state.now else PATIENCE_MOST))
+    return at
+
+
+def wait_anew(state: State) -> None:
+    """A node comes back: if there was none to wait for, waiting begins only now."""
+    if not _usable(state):
+        for suspicion in state.suspicions.values():
+            suspicion.waits = state.now
+
+
+def _isolation_of(state: State, job: JobView, task: int) -> Isolation | None:
+    for isolation in state.isolations:
+        if isolation.job is job and isolation.task == task:
+            return isolation
+    return None
+
+
+def _is_over(state: State, isolation: Isolation) -> bool:
+    """Whether the nodes of an isolation are no longer needed, or no longer to be had."""
+    job, task, attempt = isolation.job, isolation.task, isolation.attempt
+    if attempt is None:
+        usable = all(_is_usable(state, node) for node in isolation.nodes)
+        return task not in job.apart or not usable or not _enough(job, task, isolation.nodes)
+    if job.attempts.get(task) is not attempt:
+        return True
+    suspicion = state.suspicions.get((job.id, task))
+    if suspicion is not None and suspicion.runs_alone and state.now < _cleared_at(state, isolation):
+        return False
+    if suspicion is not None:
+        suspicion.cleared += suspicion.runs_alone
+        suspicion.clear()
+    attempt.alone = False
+    return True
+
+
+def _end(state: State, isolation: Isolation) -> None:
+    """Let the nodes of an isolation serve everybody again."""
+    state.isolations.remove(isolation)
+    for node in isolation.nodes:
+        node.apart = False
+        if _is_usable(state, node):
+            state.open_slots(node.slots & ~node.closing)
+
+
+def _cleared_at(state: State, isolation: Isolation) -> Instant:
+    """When a task that runs alone will have done so for long enough."""
+    attempt = isolation.attempt
+    suspicion = state.suspicions.get((isolation.job.id, isolation.task))
+    if attempt is None or suspicion is None or not attempt.running:
+        return NEVER
+    most = ALONE_MOST << min(3 * suspicion.cleared, 30)
+    return attempt.start + min(max(2 * suspicion.age, ALONE_LEAST), most)
+
+
+def _is_usable(state: State, node: NodeView) -> bool:
+    return node.up and not node.draining and state.nodes.get(node.spec.name) is node
+
+
+def _usable(state: State) -> int:
+    """How many nodes something can be started on, or could, were they not set apart."""
+    return sum(1 for node in state.nodes.values() if node.up and not node.draining)
+
+
+def _is_idle(state: State, nodes: list[NodeView]) -> bool:
+    taken = state.busy | state.behind
+    return not any(taken & node.slots for node in nodes)
+
+
+def _is_fair(state: State, more: int) -> bool:
+    """Whether so many more nodes may be set apart now."""
+    apart = sum(1 for node in state.nodes.values() if node.apart)
+    return not apart or apart + more <= _usable(state) // SHARE
+
+
+def _ranked(state: State, *, idle_only: bool) -> list[NodeView]:
+    """Nodes that could be set apart, those first on which least runs."""
+    taken = state.busy | state.behind
+    ranked: list[tuple[int, int, NodeView]] = []
+    for position, node in enumerate(state.nodes.values()):
+        if node.up and not node.draining and not node.apart:
+            runs = count(taken & node.slots)
+            if not (idle_only and runs):
+                ranked.append((runs, position, node))
+    ranked.sort(key=_by_load)
+    return [node for _, _, node in ranked]
+
+
+def _by_load(entry: tuple[int, int, NodeView]) -> tuple[int, int]:
+    return entry[0], entry[1]
+
+
+def _enough(job: JobView, task: int, nodes: list[NodeView]) -> list[NodeView]:
+    """The first of these nodes that has room for a task, or the first several of a rigid job; none if there is none."""
+    for node in nodes:
+        if count(node.slots & ~node.closing) >= _need(job, task, node):
+            return [node]
+    chosen: list[NodeView] = []
+    missing = job.width
+    for node in nodes if job.kind is Kind.RIGID else ():
+        chosen.append(node)
+        missing -= count(node.slots & ~node.closing)
+        if missing <= 0:
+            return chosen
+    return []
+
+
+def _need(job: JobView, task: int, node: NodeView) -> int:
+    """Slots that a task holds where it runs on this node."""
+    return node.spec.slots_for(job.spec.plan[task].cores) if job.kind is Kind.WORKFLOW else job.width
+
+
+def _launch(state: State, isolation: Isolation) -> None:
+    """Start the next attempt of a suspected task, on the lowest slots of the nodes that are set apart for it."""
+    job, task = isolation.job, isolation.task
+    missing, slots = _need(job, task, isolation.nodes[0]), NO_SLOTS
+    for node in isolation.nodes:
+        for slot in numbers(node.slots & ~node.closing):
+            if missing:
+                slots |= 1 << slot
+                missing -= 1
+    state.leave_apart(job, task)
+    state.launch(job, task, slots, fed=False)
+    isolation.attempt = attempt = job.attempts[task]
+    attempt.alone = True
