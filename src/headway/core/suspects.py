@@ -18,7 +18,7 @@ from headway.model.snapshot import AttemptView, JobView, NodeView
 ALONE_MAX: Final = 5
 """So many nodes a task may take with it while it runs alone; one more for each that is lost elsewhere meanwhile."""
 
-ALONE_CAP: Final = 30
+ALONE_CAP: Final = 15
 """So many in any case: then it is given up, whatever is lost elsewhere."""
 
 ALONE_LEAST: Final[Duration] = 2 * SECOND
