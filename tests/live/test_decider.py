@@ -280,7 +280,19 @@ def test_the_reference_names_every_field_and_reason() -> None:
     kinds = (AllocationText, PromiseText, WaitingText, PlanText, Question)
     names = [name for kind in kinds for name in kind.__struct_fields__] + [reason.name for reason in Reason]
     inner = {"number", "ending", "running", "queued", "saved", "unfinished"}  # what Headway adds for itself
-    inner |= {"tries", "failures", "losses", "failed", "cancelled", "kept", "lost", "kills", "size_left"}
+    inner |= {
+        "tries",
+        "failures",
+        "losses",
+        "failed",
+        "cancelled",
+        "kept",
+        "lost",
+        "kills",
+        "size_left",
+        "strikes",
+        "struck",
+    }
     names += {known.name for kind in (AttemptRecord, JobRecord) for known in fields(kind)} - inner
     assert [name for name in names if f"`{name}`" not in page and f'"{name}"' not in page and name != "spec"] == []
 
