@@ -61,17 +61,18 @@ Nobody knows how far an attempt comes in the background. So time there counts ne
 is observed of it, nor of what goes on from a checkpoint after a move or a kill, and from a change of the tier on it is
 expected to run as if it started anew.
 
-**Suspects.** What runs on a node when it is lost (queued, in the foreground or behind; of a gang one slot suffices) may be
-what killed it. From the second such loss on a task is *suspected*: its next attempt runs alone on its nodes, `apart` from
-ready tasks until it can. Neither policies nor plans have a say in that: nodes that are *set apart* for a suspect are not
-up for them, and what runs alone does not move. A suspect is cleared when its attempt has ended by itself or has run
-alone for long enough, and when something else is found to be the cause of its losses; it is given up when it was lost
-alone `ALONE_MAX` times, more if nodes were lost elsewhere meanwhile. What was lost with a driver, without a `NodeDown`, is
-held against nobody. How nodes are found for suspects without bringing the others to a stand: `suspects`. All this is of
-the `rules` 2; by the rules 1 a task was settled as lost after `LOSSES_MAX` losses, whatever ran beside it.
+**Suspects.** What runs on a node when it is lost (queued, in the foreground or behind; of a gang one slot suffices) may
+be what killed it. From the second such loss on a task is *suspected*: its next attempt runs alone on its nodes, and
+until it can it is `apart` from ready tasks. Neither policies nor plans have a say in that: nodes that are *set apart*
+for a suspect are not up for them, and what runs alone does not move. A suspect is cleared when its attempt has ended by
+itself or has run alone for long enough, and when something else is found to be the cause of its losses; it is given up
+when it was lost alone `ALONE_MAX` times, or more if nodes were lost elsewhere meanwhile. What was lost with a driver,
+without a `NodeDown`, is held against nobody. How nodes are found for suspects without bringing the others to a stand is
+told in `suspects`. All this is of the `rules` 2; by the rules 1 a task was settled as lost after `LOSSES_MAX` losses,
+whatever ran beside it.
 
-**Fetching.** An attempt whose start is reported (it fetches inputs, or its node reports starts) runs from then on: its run
-time, what is expected of it and what is learnt from it count from there, not from its launch.
+**Fetching.** An attempt whose start is reported (it fetches inputs, or its node reports starts) runs from then on: its
+run time, what is expected of it and what is learnt from it count from there, not from its launch.
 
 **Reading ahead.** Between the end of a task and the launch of the next lies a trip to the driver and to its disk. On
 nodes that allow it (`read_ahead`), short tasks of a bag are launched behind the one that runs on the same slot. Such an

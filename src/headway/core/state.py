@@ -332,6 +332,7 @@ class State(Snapshot):
         if attempt.tier is FOREGROUND:
             self._leave_running(attempt)
         attempt.start = attempt.since = attempt.saved = self.now
+        attempt.stepped = False
         attempt.expected_end = self._expected_end(attempt.job, attempt.task, attempt.slots)
         if attempt.tier is FOREGROUND:
             insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
@@ -368,6 +369,8 @@ class State(Snapshot):
                 attempt.saved += by
                 attempt.expected_end += by
                 attempt.stepped = True
+        for suspicion in self.suspicions.values():
+            suspicion.waits += by
         self.running = [(attempt.expected_end, job, task, attempt) for _, job, task, attempt in self.running]
         self.look_at_everything()
 
