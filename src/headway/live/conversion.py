@@ -54,7 +54,7 @@ def convert(folder: Path, found: int) -> None:
                 left = f"WHERE name NOT IN {_FACTS_LEFT}" if table == "meta" else ""
                 db.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM old.{table} {left}")
         if found == 1:
-            _places_of_nodes(db)
+            places_of_nodes(db)
         last = db.execute("SELECT max(seq) FROM snapshots").fetchone()[0] or 0
         cleared = db.execute("SELECT value FROM old.meta WHERE name = 'message'").fetchone()
         vouching.number_from({"events": last, "messages": cleared[0] if cleared else 0})
@@ -155,7 +155,7 @@ def _free(path: Path) -> Path:
     return taken
 
 
-def _places_of_nodes(db: sqlite3.Connection) -> None:
+def places_of_nodes(db: sqlite3.Connection) -> None:
     """Format 1 had of a node the number of its first slot; since then each slot has its number."""
 
     def placed(node: dict[str, Any]) -> None:

@@ -19,15 +19,19 @@ from typing import Any, Final, NamedTuple, get_args
 import msgspec
 
 from headway.core.record import StateRecord
-from headway.errors import HeadwayError
 from headway.live import checks, retained
 from headway.live.checks import Checks, LossRow, StatisticsRow
 from headway.live.mark import MARK
 from headway.live.opening import open_journal
 from headway.live.retained import Retained
+from headway.live.rows import NOT_WHOLE, Rows, refuse
+from headway.live.rows import JournalBusy as JournalBusy
+from headway.live.rows import JournalFull as JournalFull
+from headway.live.rows import NotNow as NotNow
 from headway.live.schema import ASKED
 from headway.live.schema import FILE as FILE
 from headway.live.schema import FORMAT as FORMAT
+from headway.live.vouching import Damaged
 from headway.model.actions import JobStatus
 from headway.model.events import Asked, Event, Incident, Outcome
 from headway.model.instant import Instant
@@ -45,18 +49,6 @@ _work: msgspec.msgpack.Decoder[Work] = msgspec.msgpack.Decoder(Work)
 _record = msgspec.json.Decoder(StateRecord)
 encode = msgspec.msgpack.Encoder().encode
 log = logging.getLogger(__name__)
-
-
-class NotNow(HeadwayError):
-    """The journal takes nothing now. Nothing was recorded; the same can be tried again."""
-
-
-class JournalFull(NotNow):
-    """The disk takes no more."""
-
-
-class JournalBusy(NotNow):
-    """Another program holds the lock on the file."""
 
 
 class JobRow(NamedTuple):
@@ -136,13 +128,8 @@ _STATEMENTS: Final = {
     "outputs": retained.OUTPUTS,
 }
 
-_NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-_HELD: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
-
 HURRY_MILLISECONDS: Final = 5
 """How long a lock that another program holds on the file is waited for within the event loop."""
-
-_JOB = "SELECT id, client, status, submitted, started, ended, done, failed, spec FROM jobs"
 
 
 class Journal:
@@ -152,22 +139,28 @@ class Journal:
         folder: the data directory; made if it is not there.
         keep_events: keep events that a snapshot has made unnecessary, so that the journal can be replayed from its
             beginning as a trace; otherwise they are dropped, but for incidents.
+        accept_loss: where the journal is damaged, begin with what is whole; the damaged files are kept beside it.
 
     Attributes:
         checks: the tables of the status checker.
         retained: the tables of what is kept for callers, and until when.
         epoch: the name of this journal's story; one that was restored, or has lost something, has a new one.
+        accept_loss: as given.
+        given_up: what was lost and accepted as that, in sentences.
 
     Raises:
         Damaged: what is there is not what was written, or not all of it.
         HeadwayError: the directory cannot be made or written to, another process uses it, or its format is newer.
     """
 
-    def __init__(self, folder: Path, *, keep_events: bool = True) -> None:
+    def __init__(self, folder: Path, *, keep_events: bool = True, accept_loss: bool = False) -> None:
         self.folder = folder
+        self.accept_loss = accept_loss
         self._keep_events = keep_events
-        self._lock, self._db, self._vouching, self._mark, self.epoch = open_journal(folder)
+        opened = open_journal(folder, accept_loss=accept_loss)
+        self._lock, self._db, self._vouching, self._mark, self.epoch, self.given_up = opened
         self._mark_fails = False
+        self._rows = Rows(self._db, folder / FILE)
         self.checks = Checks(self._db, self._transaction)
         self.retained = Retained(self._db, self._transaction)
         self._clients: dict[str, int] = {
@@ -203,8 +196,8 @@ class Journal:
 
     def noted(self, name: str) -> int | None:
         """The number that was kept under a name; None if there is none."""
-        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return None if row is None else int(row[0])
+        row = self._rows.one("meta", "WHERE name = ?", (name,))
+        return None if row is None else int(row[1])
 
     def hurry(self) -> None:
         """From now on an event loop waits for the journal: do not wait for another program's lock longer than that."""
@@ -230,8 +223,8 @@ class Journal:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             self._vouching.rolled_back()
-            if isinstance(error, sqlite3.OperationalError):
-                self._see_transient(error)
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
+                refuse(error, self.folder / FILE)
             raise
         if reached is not None:
             self._vouching.committed(reached)
@@ -247,20 +240,6 @@ class Journal:
             self._mark_fails = True
         else:
             self._mark_fails = False
-
-    def _see_transient(self, error: sqlite3.OperationalError) -> None:
-        """Say what passes by itself, or when somebody has made room."""
-        code = error.sqlite_errorcode & 0xFF
-        if code in _NO_ROOM:
-            raise JournalFull(
-                f"{self.folder / FILE} cannot grow: {error}",
-                "Make room on its disk. What was accepted is kept, and goes on by itself when there is room.",
-            ) from error
-        if code in _HELD:
-            raise JournalBusy(
-                f"{self.folder / FILE} is locked by another program: {error}",
-                "End its transaction. What was accepted is kept, and goes on by itself when the lock is gone.",
-            ) from error
 
     # What is written
 
@@ -331,34 +310,29 @@ class Journal:
     def snapshot(self, *, first: bool = False) -> tuple[int, StateRecord] | None:
         """The last stored state, or the first, and the number of the event it follows; None in a new directory."""
         order = "ASC" if first else "DESC"
-        row = self._db.execute(f"SELECT seq, body FROM snapshots ORDER BY seq {order} LIMIT 1").fetchone()
-        return None if row is None else (row[0], _record.decode(row[1]))
+        row = self._rows.one("snapshots", f"ORDER BY seq {order} LIMIT 1")
+        return None if row is None else (row[0], _record.decode(row[2]))
 
     def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """The events with greater numbers, in order."""
-        rows = self._db.execute("SELECT seq, kind, body FROM events WHERE seq > ? ORDER BY seq", (after,))
-        return ((seq, event_of(kind, body)) for seq, kind, body in rows)
+        rows = self._rows.of("events", "WHERE seq > ? ORDER BY seq", (after,))
+        return ((seq, event_of(kind, body)) for seq, _, kind, body, _ in rows)
 
     def incidents(self, limit: int, after: int = 0) -> list[tuple[int, Incident]]:
         """The latest incidents, at most so many, of those with greater event numbers; in order."""
-        rows = self._db.execute(
-            "SELECT seq, body FROM events WHERE kind = 'Incident' AND seq > ? ORDER BY seq DESC LIMIT ?",
-            (after, limit),
-        ).fetchall()
-        return [(seq, _DECODERS["Incident"].decode(body)) for seq, body in reversed(rows)]
+        rows = self._rows.of("events", "WHERE kind = 'Incident' AND seq > ? ORDER BY seq DESC LIMIT ?", (after, limit))
+        return [(seq, _DECODERS["Incident"].decode(body)) for seq, _, _, body, _ in reversed(list(rows))]
 
     def asked(self, limit: int, after: int = 0) -> list[tuple[int, Asked]]:
         """The latest events that a caller asked for, at most so many, of those with greater numbers; in order.
 
         Events of before callers were noted are passed over, but not without end.
         """
-        rows = self._db.execute(
-            f"SELECT seq, kind, body FROM events WHERE {ASKED} AND seq > ? ORDER BY seq DESC LIMIT ?",
-            (after, limit + ASKED_MAX),
+        rows = self._rows.of(
+            "events", f"WHERE {ASKED} AND seq > ? ORDER BY seq DESC LIMIT ?", (after, limit + ASKED_MAX)
         )
-        events = ((seq, event_of(kind, body)) for seq, kind, body in rows)
+        events = ((seq, event_of(kind, body)) for seq, _, kind, body, _ in rows)
         found = list(islice(((seq, event) for seq, event in events if isinstance(event, Asked) and event.by), limit))
-        rows.close()
         return found[::-1]
 
     def last(self) -> tuple[int, int, JobId]:
@@ -371,7 +345,7 @@ class Journal:
 
     def job(self, job: JobId) -> JobRow | None:
         """One job; None if there is none with this id."""
-        row = self._db.execute(f"{_JOB} WHERE id = ?", (job,)).fetchone()
+        row = self._rows.one("jobs", "WHERE id = ?", (job,))
         return None if row is None else _job_row(row)
 
     def jobs(
@@ -393,7 +367,7 @@ class Journal:
         if user is not None:
             wanted.append("user = ?")
             values.append(user)
-        rows = self._db.execute(f"{_JOB} WHERE {' AND '.join(wanted)} ORDER BY id LIMIT ?", (*values, limit))
+        rows = self._rows.of("jobs", f"WHERE {' AND '.join(wanted)} ORDER BY id LIMIT ?", (*values, limit))
         return [_job_row(row) for row in rows]
 
     def progress(self) -> dict[JobId, tuple[int, int]]:
@@ -405,19 +379,36 @@ class Journal:
         )
         return {job: (done, failed) for job, done, failed in rows}
 
+    def open_jobs(self) -> set[JobId]:
+        """Ids of the jobs that have not ended."""
+        return {job for (job,) in self._db.execute("SELECT id FROM jobs WHERE ended IS NULL")}
+
+    def lacking(self) -> dict[JobId, str]:
+        """Open jobs that cannot run, and why: only where something was lost."""
+        found: dict[JobId, str] = {}
+        known = {name for table in ("blobs", "uploads") for (name,) in self._db.execute(f"SELECT name FROM {table}")}
+        rows = self._db.execute("SELECT id, functions, work IS NULL FROM jobs WHERE ended IS NULL")
+        for job, functions, is_lost in rows:
+            missing = sorted({*functions.split()} - known)
+            if is_lost:
+                found[job] = "its work is lost"
+            elif missing:
+                found[job] = f"what it needs is lost: {', '.join(missing)}"
+        return found
+
     def work(self, job: JobId) -> Work:
         """The work of an open job."""
-        return _work.decode(self._db.execute("SELECT work FROM jobs WHERE id = ?", (job,)).fetchone()[0])
+        return _work.decode(self._there("jobs", "WHERE id = ?", job, body="work")[-1])
 
     def blob(self, name: str) -> bytes:
         """A blob that an open job needs."""
-        body: bytes = self._db.execute("SELECT body FROM blobs WHERE name = ?", (name,)).fetchone()[0]
+        body: bytes = self._there("blobs", "WHERE name = ?", name)[2]
         return body
 
     def client_of(self, job: JobId) -> int | None:
         """The number of the client that submitted a job; None if there is none with this id."""
-        row = self._db.execute("SELECT client FROM jobs WHERE id = ?", (job,)).fetchone()
-        return None if row is None else int(row[0])
+        row = self._rows.one("jobs", "WHERE id = ?", (job,))
+        return None if row is None else int(row[1])
 
     def has_blob(self, name: str) -> bool:
         """Whether a blob is there."""
@@ -425,10 +416,8 @@ class Journal:
 
     def accepted(self, caller: str, key: str) -> Accepted | None:
         """What a caller was answered to its submission with this key; None if there was none."""
-        row = self._db.execute(
-            "SELECT digest, first, jobs, cursor FROM submissions WHERE caller = ? AND key = ?", (caller, key)
-        ).fetchone()
-        return None if row is None else Accepted(*row)
+        row = self._rows.one("submissions", "WHERE caller = ? AND key = ?", (caller, key))
+        return None if row is None else Accepted(*row[2:6])
 
     def messages(
         self,
@@ -449,15 +438,16 @@ class Journal:
             wanted, values = "client = ? AND", [self._clients.get(client, 0)]
         elif jobs:
             wanted, values = f"job IN ({', '.join('?' * len(jobs))}) AND", list(jobs)
-        rows = self._db.execute(
-            "SELECT number, job, task, word, CASE WHEN length(result) <= ? THEN result END FROM messages"
-            f" WHERE {wanted} number > ? ORDER BY number LIMIT ?",
+        rows = self._rows.of(
+            "messages",
+            f"WHERE {wanted} number > ? ORDER BY number LIMIT ?",
             (result_max, *values, after, limit),
+            body="CASE WHEN length(result) <= ? THEN result END",
         )
         found: list[MessageRow] = []
-        for row in rows:
-            found.append(MessageRow(*row))
-            size_max -= len(row[-1] or b"")
+        for number, _, job, task, _, word, _, _, result in rows:
+            found.append(MessageRow(number, job, task, word, result))
+            size_max -= len(result or b"")
             if size_max <= 0:
                 break
         return found
@@ -470,17 +460,28 @@ class Journal:
         found: list[bytes] = []
         size = 0
         for tasks in wanted:
-            rows = self._db.execute(
-                "SELECT result FROM messages WHERE job = ? AND task >= ? AND task < ? AND result IS NOT NULL"
-                " ORDER BY task",
+            rows = self._rows.of(
+                "messages",
+                "WHERE job = ? AND task >= ? AND task < ? AND result IS NOT NULL ORDER BY task",
                 (tasks.job, tasks.first, 2**62 if tasks.last is None else tasks.last),
+                body="result",
             )
-            for (result,) in rows:
+            for *_, result in rows:
                 size += len(result)
                 if found and size > size_max:
                     return found, True
                 found.append(result)
         return found, False
+
+    def _there(self, table: str, which: str, key: JobId | str, *, body: str = "NULL") -> tuple[Any, ...]:
+        """A row that must be there."""
+        row = self._rows.one(table, which, (key,), body=body)
+        if row is None:
+            raise Damaged(
+                f"{self.folder / FILE} is damaged: {key!r} is missing from {table}",
+                NOT_WHOLE.replace("DATA", str(self.folder)),
+            )
+        return row
 
     def _number(self, name: str) -> int:
         return self.noted(name) or 0
@@ -498,6 +499,6 @@ def event_row(seq: int, at: Instant, event: Event) -> tuple[int, Instant, str, b
 
 
 def _job_row(row: tuple[Any, ...]) -> JobRow:
-    job, client, status, submitted, started, ended, done, failed, spec = row
+    job, client, _, _, status, submitted, started, ended, done, failed, spec, *_ = row
     final = None if status is None else JobStatus(status)
     return JobRow(job, client, final, submitted, started, ended, done, failed, _spec.decode(spec))

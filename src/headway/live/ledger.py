@@ -10,12 +10,22 @@ from typing import Final
 from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import HeadwayError
-from headway.live import checks, work
+from headway.errors import HeadwayError, in_short
+from headway.live import checks, reconciling, work
 from headway.live.intake import Offer
 from headway.live.journal import Batch, Journal, NotNow, encode, event_row
+from headway.live.salvage import RECONCILE
 from headway.model.actions import Action, ChangeTier, Conclude, Consult, Kill, Launch, Settle, Suspend, Wake
-from headway.model.events import Event, JobCancelled, JobChanged, JobSubmitted, Outcome, TaskStarted, Woke
+from headway.model.events import (
+    Event,
+    Incident,
+    JobCancelled,
+    JobChanged,
+    JobSubmitted,
+    Outcome,
+    TaskStarted,
+    Woke,
+)
 from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.snapshot import JobView, PolicySource
@@ -134,6 +144,8 @@ class Ledger:
                     started.setdefault(action.job, event.at)
             if isinstance(event, TaskStarted) and has_begun(self.core, event):
                 started.setdefault(event.job, event.at)
+        if self.journal.noted(RECONCILE) or (self.journal.accept_loss and self._contradiction()):
+            self._reconcile(started)
         progress = self.journal.progress()
         self.open = {
             row.id: OpenJob(
@@ -148,12 +160,40 @@ class Ledger:
                 self.leased.setdefault(kept.client, {})[job] = None
         self._clients = Counter(kept.client for kept in self.open.values())
         self._used = {}
-        if self.open.keys() != self.core.state.jobs.keys():
-            odd = sorted(self.open.keys() ^ self.core.state.jobs.keys())[:5]
+        odd = self._contradiction()
+        if odd:
             raise HeadwayError(
                 f"{self.journal.folder} contradicts itself: its events and its table of jobs differ in the jobs {odd}",
-                "It was changed by hand, or this Headway decides differently from the one that wrote it.",
+                "It was changed by hand, or this Headway decides differently from the one that wrote it."
+                " `headway up --accept-loss` ends these jobs and goes on.",
             )
+
+    def _contradiction(self) -> list[JobId]:
+        """Jobs that are open in the table or in the core and not in the other; the first few."""
+        return sorted(self.journal.open_jobs() ^ self.core.state.jobs.keys())[:5]
+
+    def _reconcile(self, started: dict[JobId, Instant]) -> None:
+        """Bring the core and the tables into agreement where something was lost."""
+        batch = Batch()
+
+        def feed(event: Event) -> None:
+            self.event += 1
+            batch.events.append(event_row(self.event, event.at, event))
+            for action in self.core.handle(event):
+                if isinstance(action, Launch):
+                    started.setdefault(action.job, event.at)
+
+        for said in self.journal.given_up:
+            feed(Incident(self.core.state.now, reconciling.KIND, "the journal", in_short(said)))
+        rows = {row.id: row for row in self.journal.jobs(open_only=True)}
+        made = reconciling.reconcile(
+            self.core, feed, rows, self.journal.progress(), self.journal.lacking(), self.message
+        )
+        batch.ended, batch.messages = made.ended, made.messages
+        if batch:
+            self.journal.write(batch)
+        self.message += len(made.messages)
+        self.journal.note(RECONCILE, 0)
 
     def has_work(self, key: int) -> bool:
         """Whether more messages about a key of `Listeners` are to come."""

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from headway.errors import HeadwayError
 from headway.live import conversion, mark
 from headway.live.mark import MARK, Mark
+from headway.live.salvage import salvage
 from headway.live.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch
 from headway.live.verification import WHOLE_AGAIN, see_whole
 from headway.live.vouching import Damaged, Vouching
@@ -30,6 +31,7 @@ class Opened(NamedTuple):
     Attributes:
         lock: the file that keeps other processes away while it is open.
         epoch: the name of this journal's story, see docs/reference/journal.md.
+        given_up: what was lost and accepted as that, in sentences.
     """
 
     lock: int
@@ -37,12 +39,16 @@ class Opened(NamedTuple):
     vouching: Vouching
     mark: Mark
     epoch: str
+    given_up: tuple[str, ...] = ()
 
 
-def open_journal(folder: Path) -> Opened:
+def open_journal(folder: Path, *, accept_loss: bool = False) -> Opened:
     """Take a data directory for this process and open its journal; both are made if they are not there.
 
     A journal of an older format is converted; the old file stays beside it.
+
+    Args:
+        accept_loss: where the journal is damaged, what is whole of it takes its place; the damaged files are kept.
 
     Raises:
         Damaged: what is there is not what was written, or not all of it; nothing was changed.
@@ -52,15 +58,21 @@ def open_journal(folder: Path) -> Opened:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock, was_making = _lock(folder)
         try:
-            if was_making or _is_new(folder, lock):
-                _make(folder, lock)
-            else:
-                found = _format(folder / FILE)
-                if found < FORMAT:
-                    conversion.convert(folder, found)
-                see_whole(folder)
+            given_up: tuple[str, ...] = ()
+            try:
+                if was_making or _is_new(folder, lock):
+                    _make(folder, lock)
+                else:
+                    found = _format(folder / FILE)
+                    if found < FORMAT:
+                        conversion.convert(folder, found)
+                    see_whole(folder)
+            except Damaged:
+                if not accept_loss:
+                    raise
+                given_up = salvage(folder)
             _say(lock, str(os.getpid()))
-            return _open(folder, lock)
+            return _open(folder, lock)._replace(given_up=given_up)
         except BaseException:
             os.close(lock)
             raise

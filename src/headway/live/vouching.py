@@ -193,6 +193,10 @@ class Vouching:
         for table, number in greatest.items():
             sums.greatest[table] = max(number, sums.greatest.get(table, 0))
 
+    def events_from(self, last: int) -> None:
+        """Within a transaction: events are numbered on from this one, the last of those that are there."""
+        self._changing().greatest["events"] = last
+
     def committed(self, reached: Reached) -> None:
         """What `end` returned is durable."""
         assert self._now is not None

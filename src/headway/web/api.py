@@ -31,6 +31,7 @@ from headway.live.journal import JournalFull, MessageRow, NotNow
 from headway.live.listeners import Listener, Wanted
 from headway.live.nodes import NoSuchNode
 from headway.live.retention import NotTheirs
+from headway.live.vouching import Damaged
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.model.instant import to_seconds
@@ -85,6 +86,7 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (JournalFull, HTTPStatus.INSUFFICIENT_STORAGE),
     (NotNow, HTTPStatus.SERVICE_UNAVAILABLE),
+    (Damaged, HTTPStatus.INTERNAL_SERVER_ERROR),
     (HeadwayError, HTTPStatus.BAD_REQUEST),
 )
 

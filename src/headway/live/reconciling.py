@@ -1,0 +1,84 @@
+"""After something of the journal was lost: the core and the tables are brought into agreement again.
+
+A job goes on where its row, its work and its functions are there, and the core counts as many of its tasks settled as
+there are results. Of others nobody can say what has been done: they end as cancelled, and their results stay. A job
+that the core does not know begins anew if nothing of it has been settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from headway.core.scheduler import Scheduler
+from headway.live.journal import JobRow, NewMessage
+from headway.model.actions import JobStatus
+from headway.model.events import Event, Incident, JobCancelled, JobSubmitted, Outcome, TaskEnded
+from headway.model.job import JobId
+
+KIND: Final = "loss_accepted"
+"""What incidents are called that tell of it."""
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """Rows that follow: of jobs that ended, see `Batch.ended`, and the messages about it."""
+
+    ended: list[tuple[str, int | None, int, int, int, JobId]] = field(default_factory=list)
+    messages: list[NewMessage] = field(default_factory=list)
+
+
+def reconcile(
+    core: Scheduler,
+    feed: Callable[[Event], None],
+    rows: Mapping[JobId, JobRow],
+    progress: Mapping[JobId, tuple[int, int]],
+    lacking: Mapping[JobId, str],
+    message: int,
+) -> Reconciled:
+    """Feed the core what it has to know.
+
+    Args:
+        feed: has the core handle an event, which is recorded.
+        rows: open jobs as the journal has them; `progress` of them, and what they are `lacking`.
+        message: the greatest number of a message so far.
+    """
+    made, now = Reconciled(), core.state.now
+
+    def leave(job: JobId) -> None:
+        feed(JobCancelled(now, job))
+        view = core.state.jobs.get(job)
+        for attempt in () if view is None else list(view.attempts.values()):
+            feed(TaskEnded(now, job, attempt.task, attempt.number, Outcome.KILLED))
+
+    def end(row: JobRow, why: str) -> None:
+        done, failed = progress.get(row.id, (0, 0))
+        word = JobStatus.CANCELLED.value
+        made.ended.append((word, row.started, now, done, failed, row.id))
+        made.messages.append((message + 1 + len(made.messages), row.client, row.id, None, now, word, 0, None))
+        feed(Incident(now, KIND, f"job {row.id}", f"it was ended: {why}"))
+
+    for job, view in list(core.state.jobs.items()):
+        row = rows.get(job)
+        if row is None:
+            leave(job)
+            continue
+        settled, results = row.spec.tasks - view.unfinished, progress.get(job, (0, 0))[0]
+        if job in lacking:
+            leave(job)
+            end(row, lacking[job])
+        elif settled != results:
+            leave(job)
+            end(row, f"{settled} of its tasks were settled as far as is known, and there are {results} results")
+    for job, row in rows.items():
+        if job in core.state.jobs or any(job == ended[-1] for ended in made.ended):
+            continue
+        if job in lacking:
+            end(row, lacking[job])
+        elif job in progress:
+            end(row, "nobody knows any more what has been done of it")
+        else:
+            feed(JobSubmitted(now, row.spec))
+            feed(Incident(now, KIND, f"job {job}", "it begins anew: what happened of it is lost"))
+    return made

@@ -1,0 +1,106 @@
+"""Rows of the journal as they are read: each is compared with its checksum, so nothing is told that was changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from headway.errors import HeadwayError
+from headway.live.vouching import BODIES, GUARDED, Damaged, body_sum, row_sum
+
+NOT_WHOLE: Final = (
+    "`headway check DATA` lists all that is wrong. End the server; then `headway restore BACKUP DATA` puts a backup"
+    " in its place, or `headway up --accept-loss` starts with what is whole."
+)
+
+_NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_HELD: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+
+
+class NotNow(HeadwayError):
+    """The journal takes nothing now. Nothing was recorded; the same can be tried again."""
+
+
+class JournalFull(NotNow):
+    """The disk takes no more."""
+
+
+class JournalBusy(NotNow):
+    """Another program holds the lock on the file."""
+
+
+class Rows:
+    """Reads the tables of `GUARDED`.
+
+    Args:
+        db: the journal's file.
+        path: where it is.
+    """
+
+    def __init__(self, db: sqlite3.Connection, path: Path) -> None:
+        self._db = db
+        self._path = path
+
+    def of(
+        self, table: str, which: str, values: Sequence[Any] = (), *, body: str = "NULL"
+    ) -> Iterator[tuple[Any, ...]]:
+        """Rows of a table, whole, as `GUARDED` has their columns, and last what was read of its body.
+
+        Args:
+            which: what follows the table's name in the statement; its `?` are after those of `body`.
+            body: of tables in `BODIES` an expression that is the body, or NULL where that is not wanted.
+
+        Raises:
+            Damaged: a row was changed on the disk, or the file cannot be read there.
+            NotNow: another program holds the file.
+        """
+        columns = GUARDED[table]
+        at = columns.split(", ").index(BODIES[table][1]) if table in BODIES else None
+        try:
+            for content, its_sum, *row in self._db.execute(
+                f"SELECT {body}, sum, {columns} FROM {table} {which}", values
+            ):
+                if row_sum(*row) != its_sum or (
+                    content is not None and at is not None and body_sum(content) != row[at]
+                ):
+                    raise self._changed(table, row[0])
+                yield (*row, content)
+        except sqlite3.DatabaseError as error:
+            refuse(error, self._path)
+
+    def one(self, table: str, which: str, values: Sequence[Any] = (), *, body: str = "NULL") -> tuple[Any, ...] | None:
+        """The first of such rows; None where there is none. Raises as `of`."""
+        return next(self.of(table, which, values, body=body), None)
+
+    def _changed(self, table: str, key: object) -> Damaged:
+        name = GUARDED[table].split(",")[0]
+        return Damaged(
+            f"{self._path} is damaged: the row of {table} with {name} {key!r} is not as it was written",
+            NOT_WHOLE.replace("DATA", str(self._path.parent)),
+        )
+
+
+def refuse(error: sqlite3.DatabaseError, path: Path) -> NoReturn:
+    """Say what SQLite has met.
+
+    Raises:
+        NotNow: what passes by itself, or when somebody has made room.
+        Damaged: what does not.
+    """
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _NO_ROOM:
+        raise JournalFull(
+            f"{path} cannot grow: {error}",
+            "Make room on its disk. What was accepted is kept, and goes on by itself when there is room.",
+        ) from error
+    if code in _HELD:
+        raise JournalBusy(
+            f"{path} is locked by another program: {error}",
+            "End its transaction. What was accepted is kept, and goes on by itself when the lock is gone.",
+        ) from error
+    raise Damaged(
+        f"{path} is damaged: it cannot be read: {error}",
+        NOT_WHOLE.replace("DATA", str(path.parent)),
+    ) from error
