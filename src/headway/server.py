@@ -75,6 +75,7 @@ class Settings:
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
         output_max: bytes that are kept of each stream of a task, see `engines.local.OUTPUT_RANGE`.
         pass_env: names of variables that tasks get of the server's environment, see `engines.local_environment`.
+        accept_loss: where the journal is damaged, start with what is whole; the damaged files are kept beside it.
         keep: how long results and files are kept.
         call_lease: how long the client of an executor's calls may be silent before they are cancelled, at least
             `live.leases.LEASE_LEAST`; None: for ever.
@@ -98,6 +99,7 @@ class Settings:
     output_max: int = OUTPUT_MAX
     pass_env: tuple[str, ...] = ()
     check_every: float | None = None
+    accept_loss: bool = False
     keep: Keep = field(default_factory=Keep)
     call_lease: Duration | None = LEASE
 
@@ -148,7 +150,9 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
     if not OUTPUT_RANGE[0] <= settings.output_max <= OUTPUT_RANGE[1]:
         raise InvalidInput("output_max", settings.output_max, "{} to {} bytes".format(*OUTPUT_RANGE))
     tighten(settings.data)
-    journal = Journal(settings.data, keep_events=settings.keep_events)
+    journal = Journal(settings.data, keep_events=settings.keep_events, accept_loss=settings.accept_loss)
+    for said in journal.given_up:
+        log.warning("accepted as lost: %s", said)
     try:
         await _serve(settings, journal, say)
     except sqlite3.DatabaseError as error:

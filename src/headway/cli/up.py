@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="An executor's calls are cancelled when their client was silent for so long; none: never.",
 )
+@click.option("--accept-loss", is_flag=True, help="If the journal is damaged, start with what is whole of it.")
 @click.option("--upload-max", default=16384, show_default=True, type=click.IntRange(min=0), help="MiB of an upload.")
 @click.option(
     "--output-max",
@@ -79,6 +80,7 @@ def up(
     retention: str,
     keep_unacknowledged: str | None,
     call_lease: str,
+    accept_loss: bool,
     upload_max: int,
     output_max: int,
     pass_env: tuple[str, ...],
@@ -124,6 +126,7 @@ def up(
         lease=seconds_in(lease, "--lease"),
         grace=seconds_in(grace, "--grace"),
         pin=pin,
+        accept_loss=accept_loss,
         check_every=None if check_every is None else seconds_in(check_every, "--check-every"),
         keep=Keep(
             duration_in(retention, "--retention"),

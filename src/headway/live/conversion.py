@@ -22,7 +22,7 @@ from headway.live import mark
 from headway.live.mark import MARK, sync_folder
 from headway.live.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch
 from headway.live.verification import WHOLE_AGAIN
-from headway.live.vouching import GUARDED, Damaged, Vouching
+from headway.live.vouching import GUARDED, UNREADABLE, Damaged, Vouching
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ def _close(path: Path) -> None:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             db.close()
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         raise Damaged(f"{path} is damaged: {error}", hint) from error
 
 

@@ -14,7 +14,7 @@ from headway.live.mark import MARK, Mark
 from headway.live.salvage import salvage
 from headway.live.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch
 from headway.live.verification import WHOLE_AGAIN, see_whole
-from headway.live.vouching import Damaged, Vouching
+from headway.live.vouching import UNREADABLE, Damaged, Vouching, row_sum
 
 LOCK: Final = "lock"
 
@@ -146,13 +146,15 @@ def _format(path: Path) -> int:
     try:
         db = connect_to_read(path)
         try:
-            row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+            is_vouched = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chain'").fetchone() is not None
+            its_sum = "sum" if is_vouched else "NULL"
+            row = db.execute(f"SELECT value, {its_sum} FROM meta WHERE name = 'format'").fetchone()
         finally:
             db.close()
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         raise Damaged(f"{path} cannot be used: {error}", WHOLE_AGAIN.replace("DATA", str(path.parent))) from error
     found = row[0] if row else None
-    if not isinstance(found, int) or found < 1:
+    if not isinstance(found, int) or found < 1 or (is_vouched and row_sum("format", found) != row[1]):
         raise Damaged(
             f"{path} cannot be used: it does not say its format", WHOLE_AGAIN.replace("DATA", str(path.parent))
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from headway.errors import HeadwayError
-from headway.live.vouching import BODIES, GUARDED, Damaged, body_sum, row_sum
+from headway.live.vouching import BODIES, GUARDED, UNREADABLE, Damaged, body_sum, row_sum
 
 NOT_WHOLE: Final = (
     "`headway check DATA` lists all that is wrong. End the server; then `headway restore BACKUP DATA` puts a backup"
@@ -67,7 +67,7 @@ class Rows:
                 ):
                     raise self._changed(table, row[0])
                 yield (*row, content)
-        except sqlite3.DatabaseError as error:
+        except UNREADABLE as error:
             refuse(error, self._path)
 
     def one(self, table: str, which: str, values: Sequence[Any] = (), *, body: str = "NULL") -> tuple[Any, ...] | None:
@@ -82,7 +82,7 @@ class Rows:
         )
 
 
-def refuse(error: sqlite3.DatabaseError, path: Path) -> NoReturn:
+def refuse(error: Exception, path: Path) -> NoReturn:
     """Say what SQLite has met.
 
     Raises:

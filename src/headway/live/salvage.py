@@ -23,7 +23,7 @@ from headway.live.conversion import TABLES, commit, new_journal
 from headway.live.mark import MARK, sync_folder
 from headway.live.schema import FILE, FORMAT, connect_to_read
 from headway.live.verification import Flaw, flaws
-from headway.live.vouching import BODIES, GUARDED, NUMBERED, Damaged, body_sum, last_of, row_sum
+from headway.live.vouching import BODIES, GUARDED, NUMBERED, UNREADABLE, Damaged, body_sum, last_of, row_sum
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def salvage(folder: Path) -> tuple[str, ...]:
             try:
                 with closing(connect_to_read(folder / FILE)) as old:
                     last, lost = _copy(old, db)
-            except sqlite3.Error as error:
+            except UNREADABLE as error:
                 lost.append(f"nothing of {FILE} could be read: {error}")
         vouching.events_from(_let_go_of_gaps(db, lost))
         for table, number in zip(NUMBERED, () if reached is None else reached[3:], strict=False):
@@ -100,7 +100,7 @@ def _copy(old: sqlite3.Connection, db: sqlite3.Connection) -> tuple[dict[str, in
         try:
             sums = last_of(old)[2]
             last = dict(sums.greatest)
-        except (sqlite3.Error, Damaged) as error:
+        except (*UNREADABLE, Damaged) as error:
             lost.append(f"the end of the chain cannot be read: {error}")
     elif "meta" in there:
         found = old.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
@@ -168,7 +168,7 @@ def _readable(old: sqlite3.Connection, table: str, columns: str) -> Iterator[tup
             for rowid, *row in old.execute(f"{select} > ? ORDER BY rowid", (last,)):
                 last = rowid
                 yield tuple(row)
-        except sqlite3.DatabaseError:
+        except UNREADABLE:
             is_whole = False
         if is_whole:
             return
@@ -183,7 +183,7 @@ def _readable(old: sqlite3.Connection, table: str, columns: str) -> Iterator[tup
 def _until_broken(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     try:
         yield from rows
-    except sqlite3.DatabaseError as error:
+    except UNREADABLE as error:
         log.info("a page cannot be read: %s", error)
 
 
@@ -197,7 +197,7 @@ def _beyond(old: sqlite3.Connection, table: str, last: int) -> int | None:
             found = old.execute(
                 f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid LIMIT 1", (at,)
             ).fetchone()
-        except sqlite3.DatabaseError:
+        except UNREADABLE:
             continue
         return None if found is None else int(found[0])
     return None

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from headway.live import mark
 from headway.live.mark import MARK, Reached
 from headway.live.schema import FILE, connect_to_read
-from headway.live.vouching import BODIES, GUARDED, NUMBERED, Damaged, body_sum, digest_of, last_of, row_sum
+from headway.live.vouching import BODIES, GUARDED, NUMBERED, UNREADABLE, Damaged, body_sum, digest_of, last_of, row_sum
 
 NAMED: Final = 10
 """Ranges of rows that a sentence names, at most."""
@@ -82,7 +82,7 @@ def flaws(folder: Path) -> Iterator[Flaw]:
     try:
         db.execute("BEGIN")
         yield from _flaws(db, reached)
-    except (sqlite3.Error, Damaged) as error:
+    except (*UNREADABLE, Damaged) as error:
         yield Flaw(FILE, f"it cannot be read to its end: {error}")
     finally:
         db.close()
@@ -94,13 +94,13 @@ def _flaws(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:
         for (line,) in db.execute(f"PRAGMA integrity_check({NAMED})"):
             if line != "ok":
                 yield Flaw(FILE, " ".join(str(line).split()))
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         yield Flaw(FILE, f"SQLite cannot check it: {error}")
     sums = last_of(db)[2]
     for table in GUARDED:
         try:
             found = look_through(db, table)
-        except sqlite3.Error as error:
+        except UNREADABLE as error:
             yield Flaw(FILE, f"the table {table} cannot be read to its end: {error}")
             continue
         name = GUARDED[table].split(",")[0]

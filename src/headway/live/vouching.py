@@ -51,6 +51,9 @@ CHAIN_KEPT: Final = 1000
 SQLITE_LEAST: Final = (3, 31, 0)
 """The first SQLite that computes columns."""
 
+UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What reading a damaged file may raise: SQLite also quotes it in its errors."""
+
 _PRUNE_EVERY: Final = 256
 _BITS: Final = (1 << 64) - 1
 

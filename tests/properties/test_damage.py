@@ -1,0 +1,261 @@
+"""A journal is damaged in every way one can think of: it says so, or nothing is lost. No traceback, no silence."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headway import wire
+from headway.errors import HeadwayError
+from headway.live.driver import Driver
+from headway.live.journal import FILE, Journal
+from headway.live.mark import MARK
+from headway.live.schema import connect_to_read
+from headway.live.verification import flaws
+from headway.live.vouching import GUARDED, Damaged
+from headway.model.actions import JobStatus
+from headway.policies.registry import find
+from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+
+NODES = (node("a", slots=3),)
+TOLD = ("events", "jobs", "messages", "blobs", "submissions", "clients", "uploads", "outputs", "acknowledged")
+SEEDS = (*range(60), 1195)
+
+
+async def settle() -> None:
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+async def work(driver: Driver, engine: FakeEngine, most: int) -> None:
+    """End what runs, so many tasks at most."""
+    for _ in range(most):
+        await settle()
+        if not engine.running:
+            return
+        key = min(engine.running)
+        engine.end(*key, result=b"%d.%d" % key[:2] * (1 if key[1] % 5 else 3000))
+    await settle()
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders: `early` and `crashed` as kill -9 leaves a server, `closed` in order; half of the jobs have ended."""
+    home = tmp_path_factory.mktemp("stored")
+
+    async def scenario() -> None:
+        data = home / "data"
+        with closing(Journal(data)) as journal:
+            engine = FakeEngine()
+            driver = Driver(journal, engine, ManualClock(1000), find, snapshot_every=40)
+            await driver.start(NODES)
+            for number in range(12):
+                tasks = 1 + number % 7
+                offer = submission(new_job(tasks=tasks), new_job(tasks=1), key=f"key {number}", client=f"c{number % 3}")
+                submitted = asyncio.create_task(driver.submit("me", offer))
+                await work(driver, engine, 4)
+                await submitted
+                if number == 7:
+                    shutil.copytree(data, home / "early")
+            shutil.copytree(data, home / "crashed")
+            assert driver.open
+            assert len(driver.open) < 24
+        shutil.copytree(data, home / "closed")
+
+    asyncio.run(scenario())
+    for name in ("early", "crashed", "closed"):
+        (home / name / "token").write_text("t\n")
+        (home / name / "url").write_text("u\n")
+    return home
+
+
+def rows(folder: Path) -> dict[str, set[tuple[Any, ...]]]:
+    with closing(connect_to_read(folder / FILE)) as db:
+        found = {table: set(db.execute(f"SELECT {GUARDED[table]} FROM {table}")) for table in TOLD}
+        found["results"] = set(db.execute("SELECT job, task, result FROM messages WHERE result IS NOT NULL"))
+        return found
+
+
+def flip(path: Path, dice: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    for _ in range(dice.choice((1, 1, 5))):
+        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+    path.write_bytes(content)
+
+
+def cut(path: Path, dice: random.Random) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(dice.randrange(path.stat().st_size))
+
+
+def blank(path: Path, dice: random.Random) -> None:
+    with open(path, "r+b") as file:
+        file.seek(dice.randrange(path.stat().st_size) // 4096 * 4096)
+        file.write(dice.choice((bytes(4096), dice.randbytes(4096))))
+
+
+def delete(path: Path, dice: random.Random) -> None:
+    path.unlink()
+
+
+def empty(path: Path, dice: random.Random) -> None:
+    path.write_bytes(b"")
+
+
+WAYS: tuple[Callable[[Path, random.Random], None], ...] = (flip, flip, cut, blank, delete, empty)
+WHAT = (FILE, FILE, FILE, FILE, f"{FILE}-wal", f"{FILE}-wal", f"{FILE}-shm", MARK, "token", "lock", "url")
+
+
+def damage(stored: Path, data: Path, dice: random.Random) -> str:
+    """Copy a folder and damage it; what was done."""
+    kind = dice.choice(("crashed", "crashed", "closed"))
+    shutil.copytree(stored / kind, data)
+    if dice.random() < 0.1:  # the journal of an earlier day
+        for side in (FILE, f"{FILE}-wal"):
+            shutil.copy(stored / "early" / side, data / side)
+        return f"{kind}: an earlier journal"
+    if dice.random() < 0.1:  # a page of an earlier day: each of its rows is right
+        with open(data / FILE, "r+b") as file, open(stored / "closed" / FILE, "rb") as other:
+            place = dice.randrange(data.joinpath(FILE).stat().st_size // 4096) * 4096
+            other.seek(place)
+            file.seek(place)
+            file.write(other.read(4096))
+        return f"{kind}: a page of another day"
+    there = [name for name in WHAT if (data / name).exists() and (data / name).stat().st_size]
+    name, way = dice.choice(there), dice.choice(WAYS)
+    way(data / name, dice)
+    return f"{kind}: {way.__name__} {name}"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_damaged_journal_is_whole_or_says_what_it_lacks(stored: Path, tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    data = tmp_path / "data"
+    done = damage(stored, data, dice)
+    right = rows(stored / "closed")
+    refusal = None
+    try:
+        Journal(data).close()
+    except HeadwayError as error:
+        refusal = error
+    if refusal is None:
+        assert rows(data) == right, f"{done}: changed without a word"
+        assert list(flaws(data)) == [], done
+        return
+    assert str(data) in str(refusal.args[0]), done
+    assert "--accept-loss" in refusal.hint, done
+    said = list(flaws(data))
+    assert said or not (data / FILE).exists() or not (data / FILE).stat().st_size, done
+    epochs = set[str]()
+    for accept_loss in (True, False):
+        with closing(Journal(data, accept_loss=accept_loss)) as journal:
+            epochs.add(journal.epoch)
+            assert bool(journal.given_up) is accept_loss, done
+            asyncio.run(to_the_end(journal, right if accept_loss else {}))
+        assert list(flaws(data)) == [], done
+    (kept,) = data.glob("damaged-*")
+    assert (kept / "given-up.txt").read_text(), done
+    assert len(epochs) == 1
+    with closing(connect_to_read(stored / "closed" / FILE)) as db:
+        assert db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()[0] not in epochs
+
+
+async def to_the_end(journal: Journal, right: dict[str, set[tuple[Any, ...]]]) -> None:
+    """What was whole is as it was, and goes on; numbers that were given are given to nothing else."""
+    engine = FakeEngine()
+    driver = Driver(journal, engine, ManualClock(2000), find)
+    before = {row.id: row for row in journal.jobs()}
+    specs = {row[0] for row in right["jobs"]} if right else {*before}
+    assert before.keys() <= specs
+    kept, _ = journal.results([wire.TaskRange(job) for job in sorted(before)], 1 << 30)
+    results = {(job, task): body for job, task, body in right.get("results", ())}
+    for body in kept if right else ():
+        found = msgspec.msgpack.decode(body, type=wire.TaskResult)
+        assert body == results[found.job, found.task]
+    await driver.start(NODES)
+    driver.core.check()
+    last = journal.last()
+    answer = await driver.submit("me", submission(new_job(), client="new"))
+    assert answer.jobs[0] > max(specs)
+    assert answer.cursor >= max((row[0] for row in right.get("messages", ())), default=0)
+    await work(driver, engine, 300)
+    assert not driver.open
+    assert journal.last() > last
+    for row in journal.jobs():
+        assert row.status in (JobStatus.SUCCEEDED, JobStatus.CANCELLED)
+        if row.id in before and before[row.id].ended:
+            assert row == before[row.id]
+    assert {*kept} <= {*journal.results([wire.TaskRange(job) for job in sorted(before)], 1 << 30)[0]}
+    await driver.stop()
+
+
+def test_a_transaction_that_the_mark_lags_behind_is_not_lost(stored: Path, tmp_path: Path) -> None:
+    """As after a loss of power: the mark may be of any time before."""
+    data = tmp_path / "data"
+    shutil.copytree(stored / "crashed", data)
+    shutil.copy(stored / "early" / MARK, data / MARK)
+    with closing(Journal(data)):
+        pass
+    assert rows(data) == rows(stored / "closed")
+
+
+def test_another_journal_beside_the_mark_is_noticed(stored: Path, tmp_path: Path) -> None:
+    data, other = tmp_path / "data", tmp_path / "other"
+    shutil.copytree(stored / "closed", data)
+    Journal(other).close()
+    shutil.copy(other / MARK, data / MARK)
+    with pytest.raises(HeadwayError, match="accepted: it belongs to another journal"):
+        Journal(data)
+
+
+def test_what_is_missing_is_named(stored: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(stored / "crashed", data)
+    for side in (FILE, f"{FILE}-wal"):
+        shutil.copy(stored / "early" / side, data / side)
+    with closing(connect_to_read(stored / "early" / FILE)) as db:
+        first = [db.execute(f"SELECT max({column}) FROM {table}").fetchone()[0] for table, column in NUMBERS]
+    with closing(connect_to_read(stored / "closed" / FILE)) as db:
+        last = [db.execute(f"SELECT max({column}) FROM {table}").fetchone()[0] for table, column in NUMBERS]
+    lost = ", ".join(f"{table} {a + 1} to {b}" for (table, _), a, b in zip(NUMBERS, first, last, strict=True))
+    with pytest.raises(HeadwayError, match=f"journal.sqlite-wal: the end of the journal is missing: .*, {lost}. "):
+        Journal(data)
+
+
+NUMBERS = (("events", "seq"), ("messages", "number"), ("jobs", "id"))
+
+
+def test_a_changed_row_is_named_at_the_start_and_never_handed_out(stored: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(stored / "closed", data)
+    with closing(Journal(data)) as journal:
+        path, wanted = data / FILE, [wire.TaskRange(3, 1, 2)]  # a short result: within one page
+        good, _ = journal.results(wanted, 1 << 20)
+        journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        content = path.read_bytes()
+        assert content.count(good[0]) == 1
+        path.write_bytes(content.replace(good[0], good[0].replace(b"3.1", b"3.9")))
+        journal._db.execute("PRAGMA cache_size = 0")
+        journal._db.execute("PRAGMA shrink_memory")
+        with pytest.raises(Damaged, match=r"the row of messages with number \d+ is not as it was written"):
+            journal.results(wanted, 1 << 20)
+        with pytest.raises(Damaged):
+            journal.messages(0, 1000, result_max=1 << 20)
+    with pytest.raises(HeadwayError, match=r"1 row of messages changed: number \d+"):
+        Journal(data)
+
+
+def test_another_program_cannot_write_by_accident(stored: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(stored / "closed", data)
+    with closing(sqlite3.connect(data / FILE)) as db, pytest.raises(sqlite3.OperationalError, match="no such function"):
+        db.execute("DELETE FROM jobs")

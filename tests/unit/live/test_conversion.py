@@ -1,0 +1,117 @@
+"""Data directories of older formats are converted as they are opened; small ones of each are kept in `journals`."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headway import wire
+from headway.errors import HeadwayError
+from headway.live.driver import Driver
+from headway.live.journal import FILE, FORMAT, Journal
+from headway.live.verification import flaws
+from headway.model.actions import JobStatus
+from headway.model.events import Outcome
+from headway.policies.registry import find
+from headway.testing import FakeEngine, ManualClock
+
+KEPT = Path(__file__).with_name("journals")
+OLD = range(1, FORMAT)
+
+
+def unpacked(folder: Path, old: int) -> Path:
+    """The data directory of a server of that format: one that ended in order, or (format 2) was killed."""
+    with tarfile.open(KEPT / f"format-{old}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_an_older_format_is_converted_and_goes_on(tmp_path: Path, old: int) -> None:
+    unpacked(tmp_path, old)
+
+    async def scenario() -> None:
+        with closing(Journal(tmp_path)) as journal:
+            assert [(row.id, row.spec.name, row.status, row.done, row.failed) for row in journal.jobs()] == [
+                (1, "roots", JobStatus.SUCCEEDED, 5, 0),
+                (2, "fails", JobStatus.FAILED, 1, 1),
+                (3, "long", None, None, None),
+            ]
+            assert journal.last()[1:] == (10, 3)
+            results = [
+                msgspec.msgpack.decode(body, type=wire.TaskResult)
+                for body in journal.results([wire.TaskRange(job) for job in (1, 2, 3)], 1 << 20)[0]
+            ]
+            assert [(result.job, result.task) for result in results] == [
+                *((1, task) for task in range(5)),
+                (2, 0),
+                *((3, task) for task in (1, 2)),
+            ]
+            assert results[5].ending.stdout == b"no\n"
+            engine = FakeEngine()
+            driver = Driver(journal, engine, ManualClock(10**12), find)
+            await driver.start()
+            await asyncio.sleep(0)
+            # Of the one that went on, the task without a result is done again.
+            assert [(key[0], key[1]) for key in engine.running] == [(3, 0)]
+            engine.end(*next(iter(engine.running)), Outcome.SUCCEEDED)
+            for _ in range(4):
+                await asyncio.sleep(0)
+            assert not driver.open
+            assert [row.number for row in journal.messages(10, 5)] == [11, 12]
+            await driver.stop()
+
+    asyncio.run(scenario())
+    assert list(flaws(tmp_path)) == []
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_what_was_converted_is_kept_as_it_was(tmp_path: Path, old: int) -> None:
+    unpacked(tmp_path, old)
+    query = "SELECT seq, at, kind, body FROM events ORDER BY seq"
+    with closing(sqlite3.connect(tmp_path / FILE)) as db:
+        before = db.execute(query).fetchall()
+    Journal(tmp_path).close()
+    Journal(tmp_path).close()  # once is enough
+    assert [path.name for path in tmp_path.glob("*.format-*")] == [f"journal.format-{old}.sqlite"]
+    with closing(sqlite3.connect(tmp_path / f"journal.format-{old}.sqlite")) as db:
+        assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (old,)
+        assert db.execute(query).fetchall() == before
+    with closing(sqlite3.connect(tmp_path / FILE)) as db:
+        assert db.execute(query).fetchall()[: len(before)] == before
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_an_older_format_that_is_damaged_is_not_converted_but_on_request(tmp_path: Path, old: int) -> None:
+    unpacked(tmp_path, old)
+    with closing(sqlite3.connect(tmp_path / FILE)) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'clients'").fetchone()
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with open(tmp_path / FILE, "r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(HeadwayError, match="is damaged") as refused:
+        Journal(tmp_path)
+    assert "--accept-loss" in refused.value.hint
+    assert (tmp_path / FILE).read_bytes() == before
+    with closing(Journal(tmp_path, accept_loss=True)) as journal:
+        assert [row.id for row in journal.jobs()] == [1, 2, 3]
+        assert journal.given_up
+
+
+def test_without_room_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked(tmp_path, 1)
+    (tmp_path / ".accepted").mkdir()  # the mark cannot be made
+    with pytest.raises(HeadwayError, match="cannot be written anew"):
+        Journal(tmp_path)
+    (tmp_path / ".accepted").rmdir()
+    with closing(sqlite3.connect(tmp_path / FILE)) as db:
+        assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (1,)
+    Journal(tmp_path).close()
