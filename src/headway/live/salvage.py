@@ -45,7 +45,7 @@ def salvage(folder: Path) -> tuple[str, ...]:
     Raises:
         HeadwayError: there is no room for it; nothing was changed.
     """
-    found = [told(flaw) for flaw in flaws(folder)] if (folder / FILE).exists() else [f"{FILE}: it is missing"]
+    found = [_told(flaw) for flaw in flaws(folder)] if (folder / FILE).exists() else [f"{FILE}: it is missing"]
     kept = _kept_aside(folder)
     try:
         reached = mark.read(folder / MARK)
@@ -72,7 +72,7 @@ def salvage(folder: Path) -> tuple[str, ...]:
     return said
 
 
-def told(flaw: Flaw) -> str:
+def _told(flaw: Flaw) -> str:
     return f"{flaw.file}: {flaw.what}"
 
 
