@@ -184,7 +184,7 @@ class Ledger:
                     started.setdefault(action.job, event.at)
 
         for said in self.journal.given_up:
-            feed(Incident(self.core.state.now, reconciling.KIND, "the journal", in_short(said)))
+            feed(Incident(self.core.state.now, "loss_accepted", "the journal", in_short(said)))
         rows = {row.id: row for row in self.journal.jobs(open_only=True)}
         made = reconciling.reconcile(
             self.core, feed, rows, self.journal.progress(), self.journal.lacking(), self.message

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from headway.core.scheduler import Scheduler
 from headway.live.journal import JobRow, NewMessage
 from headway.model.actions import JobStatus
 from headway.model.events import Event, Incident, JobCancelled, JobSubmitted, Outcome, TaskEnded
 from headway.model.job import JobId
-
-KIND: Final = "loss_accepted"
-"""What incidents are called that tell of it."""
 
 
 @dataclass(slots=True)
@@ -57,7 +53,7 @@ def reconcile(
         word = JobStatus.CANCELLED.value
         made.ended.append((word, row.started, now, done, failed, row.id))
         made.messages.append((message + 1 + len(made.messages), row.client, row.id, None, now, word, 0, None))
-        feed(Incident(now, KIND, f"job {row.id}", f"it was ended: {why}"))
+        feed(Incident(now, "loss_accepted", f"job {row.id}", f"it was ended: {why}"))
 
     for job, view in list(core.state.jobs.items()):
         row = rows.get(job)
@@ -80,5 +76,5 @@ def reconcile(
             end(row, "nobody knows any more what has been done of it")
         else:
             feed(JobSubmitted(now, row.spec))
-            feed(Incident(now, KIND, f"job {job}", "it begins anew: what happened of it is lost"))
+            feed(Incident(now, "loss_accepted", f"job {job}", "it begins anew: what happened of it is lost"))
     return made

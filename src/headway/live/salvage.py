@@ -21,7 +21,7 @@ from typing import Any, Final
 from headway.live import conversion, mark
 from headway.live.conversion import TABLES, commit, new_journal
 from headway.live.mark import MARK, sync_folder
-from headway.live.schema import FILE, FORMAT, connect_to_read
+from headway.live.schema import FILE, FORMAT, connect_to_read, lenient
 from headway.live.verification import Flaw, flaws
 from headway.live.vouching import BODIES, GUARDED, NUMBERED, UNREADABLE, Damaged, body_sum, last_of, row_sum
 
@@ -57,6 +57,7 @@ def salvage(folder: Path) -> tuple[str, ...]:
         if (folder / FILE).exists():
             try:
                 with closing(connect_to_read(folder / FILE)) as old:
+                    old.text_factory = lenient
                     last, lost = _copy(old, db)
             except UNREADABLE as error:
                 lost.append(f"nothing of {FILE} could be read: {error}")

@@ -91,15 +91,17 @@ def connect(path: Path) -> sqlite3.Connection:
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Open the file to be read, also beside the server that writes it; nothing in it is changed, nor in its log.
 
-    Text that is none is read as far as it can be, and so has another checksum.
-
     Raises:
         sqlite3.Error: it cannot be opened.
     """
     db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
     define(db)
-    db.text_factory = lambda text: text.decode("utf-8", "replace")
     return db
+
+
+def lenient(text: bytes) -> str:
+    """As `text_factory` of a connection: text that is none is read as far as it can be, and has another checksum."""
+    return text.decode("utf-8", "replace")
 
 
 def make_tables(db: sqlite3.Connection, epoch: str) -> Vouching:
