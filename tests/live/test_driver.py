@@ -664,10 +664,10 @@ def test_reported_starts_make_slots_busy(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, (node("a", reports_start=True),)) as live:
             await live.submit()
-            assert reports.node_list(live.driver).nodes[0].slots == ("occupied",)
+            assert (await reports.node_list(live.driver)).nodes[0].slots == ("occupied",)
             live.engine.report(base.Started(1, 0, 1))
             await live.settle()
-            assert reports.node_list(live.driver).nodes[0].slots == ("busy",)
+            assert (await reports.node_list(live.driver)).nodes[0].slots == ("busy",)
 
     run(scenario)
 
@@ -772,7 +772,7 @@ def test_what_waits_runs_behind_and_comes_to_the_foreground_when_it_is_free(tmp_
                 ((1, 0, 1), Tier.FOREGROUND),
                 ((2, 0, 1), Tier.BACKGROUND),
             ]
-            (told,) = reports.node_list(live.driver).nodes
+            (told,) = (await reports.node_list(live.driver)).nodes
             assert [(one.job, one.tier) for one in told.attempts] == [(1, "foreground"), (2, "background")]
             assert reports.statistics(live.driver).background == 1
             await live.end(1)

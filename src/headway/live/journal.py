@@ -352,13 +352,17 @@ class Journal:
         self,
         *,
         after: JobId = 0,
+        until: JobId | None = None,
         open_only: bool = False,
         status: JobStatus | None = None,
         user: str | None = None,
         limit: int = -1,
     ) -> list[JobRow]:
-        """Jobs in order of their ids; `status` is a final one."""
+        """Jobs in order of their ids, from behind `after` up to `until`; `status` is a final one."""
         wanted, values = ["id > ?"], list[Any]([after])
+        if until is not None:
+            wanted.append("id <= ?")
+            values.append(until)
         if open_only:
             wanted.append("ended IS NULL")
         if status is not None:

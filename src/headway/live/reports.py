@@ -5,8 +5,12 @@ It is read from the core while a job is open, and from the journal when it has e
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from typing import Final
 
 from headway import __version__, wire
 from headway.live import checks
@@ -21,6 +25,9 @@ from headway.model.plan import TIER_WORDS
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
 from headway.model.tier import Tier
+
+LOOKED_AT_ONCE: Final = 200
+"""Jobs or ids of jobs, and nodes of a quarter as many, after which others take their turns."""
 
 
 def row(driver: Driver, job: JobId) -> JobRow:
@@ -76,20 +83,61 @@ def running_of(job: JobView) -> list[AttemptView]:
     return [attempt for _, attempt in sorted(job.attempts.items()) if not attempt.queued]
 
 
-def job_list(driver: Driver, status: str | None, user: str | None, after: JobId, limit: int) -> wire.JobList:
-    """Jobs in order of their ids.
+async def job_list(driver: Driver, status: str | None, user: str | None, after: JobId, limit: int) -> wire.JobList:
+    """Jobs in order of their ids; each as it is when it is come to, for others take their turns meanwhile.
 
     Args:
         status: only of this status; `open` for those that have not ended; None for all.
     """
+    reports: list[wire.JobReport] = []
     final = None if status in (None, "open") else JobStatus(status)
-    if final is not None and not final.is_final:
-        rows = driver.journal.jobs(after=after, open_only=True, user=user)
-        reports = [report for report in (job_report(driver, row) for row in rows) if report.status is final]
+    if status is None or (final is not None and final.is_final):
+        rows = _ended_or_all(driver, final, user, after)
     else:
-        rows = driver.journal.jobs(after=after, open_only=status == "open", status=final, user=user, limit=limit + 1)
-        reports = [job_report(driver, row) for row in rows]
+        rows = _open(driver, final, user, after)
+    async with aclosing(rows):
+        async for row in rows:
+            report = job_report(driver, row)
+            if final is None or report.status is final:
+                reports.append(report)
+            if len(reports) > limit:
+                break
     return wire.JobList(tuple(reports[:limit]), len(reports) > limit)
+
+
+async def _ended_or_all(
+    driver: Driver, status: JobStatus | None, user: str | None, after: JobId
+) -> AsyncGenerator[JobRow, None]:
+    """Rows of the journal, looked for among so many ids at a time that nobody waits for it."""
+    _, _, last = driver.journal.last()
+    while True:
+        until = after + LOOKED_AT_ONCE
+        for row in driver.journal.jobs(after=after, until=until, status=status, user=user):
+            yield row
+        after = until
+        if after >= last:
+            break
+        await asyncio.sleep(0)
+
+
+async def _open(
+    driver: Driver, status: JobStatus | None, user: str | None, after: JobId
+) -> AsyncGenerator[JobRow, None]:
+    """Jobs that have not ended, of those that may have a status."""
+    core = driver.core
+    if status is JobStatus.RUNNING:
+        ids = sorted({attempt.job.id for attempt in core.state.attempts()})
+    else:
+        ids = list(driver.open)
+    for place in range(bisect_right(ids, after), len(ids)):
+        kept = driver.open.get(ids[place])
+        fits = kept is not None and user in (None, kept.spec.user)
+        if fits and (status is None or (kept and kept.view is not None and core.status(ids[place]) is status)):
+            row = driver.journal.job(ids[place])
+            if row is not None:
+                yield row
+        if place % LOOKED_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 def job_detail(driver: Driver, job: JobId) -> wire.JobDetail:
@@ -143,26 +191,44 @@ def _expected_end(driver: Driver, attempt: AttemptView) -> Instant | None:
     return attempt.since + max(0, run_time - job.kept.get(attempt.task, 0))
 
 
-def node_list(driver: Driver) -> wire.NodeList:
-    """The nodes in order of joining."""
-    state = driver.core.state
-    words = [status.value for status in state.slot_statuses()]
+async def node_list(driver: Driver) -> wire.NodeList:
+    """The nodes in order of joining; each as it is when it is come to, for others take their turns meanwhile."""
+    reports: list[wire.NodeReport] = []
+    names = list(driver.core.state.nodes)
+    on = _attempts_by_node(driver)
+    for first in range(0, len(names), LOOKED_AT_ONCE // 4):
+        state = driver.core.state
+        nodes = [state.nodes[name] for name in names[first : first + LOOKED_AT_ONCE // 4] if name in state.nodes]
+        words = [status.value for status in state.slot_statuses()]
+        for node in nodes:
+            attempts = [one for one in on.get(node.spec.name, ()) if one.job.attempts.get(one.task) is one]
+            reports.append(_node_report(driver, node, words, attempts))
+        await asyncio.sleep(0)
+    return wire.NodeList(tuple(reports))
 
-    def report(node: NodeView) -> wire.NodeReport:
-        return wire.NodeReport(
-            name=node.spec.name,
-            site=node.spec.site,
-            speed=node.spec.speed,
-            cores=node.spec.cores,
-            up=node.up,
-            draining=node.draining,
-            slots=tuple(words[slot] for slot in node.places[: node.spec.slots]),
-            attempts=tuple(attempt_report(driver, attempt) for attempt in state.attempts_on(node.slots)),
-            kind=node.spec.kind,
-            closing=count(node.closing),
-        )
 
-    return wire.NodeList(tuple(map(report, state.nodes.values())))
+def _attempts_by_node(driver: Driver) -> dict[str, list[AttemptView]]:
+    """What runs, soonest expected end first, then what runs in the background; by each node that it runs on."""
+    state, found = driver.core.state, dict[str, list[AttemptView]]()
+    for attempt in (*(entry[-1] for entry in state.running), *state.background):
+        for name in {state.slot_nodes[slot].spec.name: None for slot in numbers(attempt.slots)}:
+            found.setdefault(name, []).append(attempt)
+    return found
+
+
+def _node_report(driver: Driver, node: NodeView, words: list[str], attempts: list[AttemptView]) -> wire.NodeReport:
+    return wire.NodeReport(
+        name=node.spec.name,
+        site=node.spec.site,
+        speed=node.spec.speed,
+        cores=node.spec.cores,
+        up=node.up,
+        draining=node.draining,
+        slots=tuple(words[slot] for slot in node.places[: node.spec.slots]),
+        attempts=tuple(attempt_report(driver, attempt) for attempt in attempts),
+        kind=node.spec.kind,
+        closing=count(node.closing),
+    )
 
 
 async def explanation(driver: Driver, job: JobId) -> wire.Explanation:

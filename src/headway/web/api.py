@@ -245,7 +245,7 @@ class Api:
         if status is not None and status not in allowed:
             raise InvalidInput("status", status, ", ".join(allowed), hint=did_you_mean(status, allowed))
         limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
-        return reports.job_list(self._driver, status, asked.query.get("user"), asked.query.get("after", 0), limit)
+        return await reports.job_list(self._driver, status, asked.query.get("user"), asked.query.get("after", 0), limit)
 
     async def _job(self, asked: Asked) -> wire.JobDetail:
         return reports.job_detail(self._driver, asked.job)
@@ -351,7 +351,7 @@ class Api:
         return self._driver.listen(wanted, reply)
 
     async def _nodes(self, asked: Asked) -> wire.NodeList:
-        return reports.node_list(self._driver)
+        return await reports.node_list(self._driver)
 
     async def _add_node(self, asked: Asked) -> wire.NodeChange:
         return await self._driver.nodes.add(asked.body, by=asked.caller.name)

@@ -1,0 +1,73 @@
+"""Lists of many jobs and nodes: the same as one by one, and others take their turns while they are made."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import closing
+from pathlib import Path
+
+from headway import wire
+from headway.live import reports
+from headway.live.driver import Driver
+from headway.live.journal import Journal
+from headway.model.actions import JobStatus
+from headway.policies.registry import find
+from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+
+JOBS, NODES = 3000, 300
+
+
+async def longest_hold(asked: asyncio.Task[object]) -> float:
+    """The most processor time that the event loop takes in one go until a task has ended, in seconds."""
+    longest, before = 0.0, time.thread_time()
+    while not asked.done():
+        await asyncio.sleep(0)
+        now = time.thread_time()
+        longest, before = max(longest, now - before), now
+    return longest
+
+
+def test_lists_of_many_are_whole_and_hold_up_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        with closing(Journal(tmp_path)) as journal:
+            driver = Driver(journal, FakeEngine(), ManualClock(5), find, policy="fcfs")
+            await driver.start(tuple(node(f"n{number}", slots=2) for number in range(NODES)))
+            for first in range(0, JOBS, 1000):
+                jobs = [
+                    new_job(name=str(first + number), release=100.0 if number % 10 == 3 else None)
+                    for number in range(1000)
+                ]
+                await driver.submit("ann" if first else "bob", submission(*jobs))
+            await driver.cancel(range(1, JOBS + 1, 7))
+            for key in tuple(driver._engine.running)[:100]:  # type: ignore[attr-defined]
+                driver._engine.end(*key)  # type: ignore[attr-defined]
+            await asyncio.sleep(0.05)
+            every = {row.id: reports.job_report(driver, row) for row in journal.jobs()}
+            statuses: list[str | None] = [None, "open", *(status.value for status in JobStatus)]
+            for status in statuses:
+                for user in (None, "ann"):
+                    wanted = [
+                        report
+                        for report in every.values()
+                        if status in (None, report.status.value) or (status == "open" and not report.status.is_final)
+                        if user in (None, report.user)
+                    ]
+                    found: list[wire.JobReport] = []
+                    more = True
+                    while more:
+                        page = await reports.job_list(driver, status, user, found[-1].id if found else 0, 700)
+                        assert len(page.jobs) <= 700
+                        found += page.jobs
+                        more = page.more
+                    assert found == wanted, (status, user)
+            asked: asyncio.Task[object] = asyncio.create_task(reports.job_list(driver, "running", None, 0, 10_000))
+            assert await longest_hold(asked) < 0.3, "all at once it took seconds of 100,000 jobs"
+            nodes = (await reports.node_list(driver)).nodes
+            assert [each.name for each in nodes] == [f"n{number}" for number in range(NODES)]
+            told = sorted((one.job, one.task) for each in nodes for one in each.attempts)
+            assert told == sorted((one.job.id, one.task) for one in driver.core.state.attempts())
+            assert all(one.slots[0].startswith(f"{each.name}/") for each in nodes for one in each.attempts)
+            await driver.stop()
+
+    asyncio.run(main())
