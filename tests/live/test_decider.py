@@ -252,7 +252,7 @@ def test_another_policy_than_the_one_that_stands_in_for_it(decider: str) -> None
 
 
 def test_a_policy_that_it_does_not_have_is_said(decider: str) -> None:
-    with pytest.raises(NoAdvice, match=r"status 400: policy is 'esy'; allowed: .* Did you mean easy?"):
+    with pytest.raises(NoAdvice, match=r"status 422: policy is 'esy'; allowed: .* Did you mean easy?"):
         run(workload(2), CLUSTER, "fcfs", decider=f"{decider}?policy=esy")
 
 

@@ -19,6 +19,7 @@ from headway.model.instant import NEVER, Instant
 from headway.model.job import Kind
 from headway.model.plan import AllocationRecord, ClaimWord, Plan, PlanRecord, Promise, Reason, TierWord, Waiting
 from headway.wire import Answer, Number, Request, Route
+from headway.wire.reading import with_whole_numbers
 
 When = Annotated[int, msgspec.Meta(ge=-NEVER, le=NEVER)]
 """An instant as somebody else writes it."""
@@ -157,7 +158,12 @@ def read_question(body: bytes) -> Question:
         plain = msgspec.json.decode(body)
         if isinstance(plain, dict) and isinstance(plain.get("snapshot"), dict):
             _tidy(plain["snapshot"], StateRecord, "snapshot")
-        return msgspec.convert(plain, Question)
+        try:
+            return msgspec.convert(plain, Question)
+        except msgspec.ValidationError as error:
+            if "got `float`" not in str(error):
+                raise
+        return msgspec.convert(with_whole_numbers(plain), Question)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise HeadwayError(f"the question is not as it should be: {error}", "GET /openapi.json describes it.") from None
 
@@ -209,6 +215,9 @@ def _records() -> dict[type, tuple[tuple[str, Any, Any], ...]]:
 
 
 _FIELDS: Final = _records()
+
+RECORDS: Final = frozenset(_FIELDS)
+"""What a snapshot is made of: fields that these do not have are refused."""
 
 _FORMS: Final = {
     kind: (names := tuple(name for name, _, _ in known), tuple(default for _, _, default in known), attrgetter(*names))

@@ -7,10 +7,13 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from headway.model.instant import Duration
+from headway.model.instant import NEVER, Duration
 
 NAME_MAX: Final = 200
 """Characters that the name of a node may have; its site and its kind too."""
+
+COUNT_MAX: Final = 1_000_000
+"""Slots that a node may have, and cores."""
 
 SPEED_RANGE: Final = (1e-9, 1e9)
 """Speed factors that a node may have: run times on it remain numbers that can be kept."""
@@ -78,10 +81,10 @@ def node_flaw(node: NodeSpec) -> str | None:
         (bool(node.name.strip(". ")) and can_be_shown(node.name), "name", node.name[: 2 * NAME_MAX], f"a name {named}"),
         (can_be_shown(node.site), "site", node.site[: 2 * NAME_MAX], f"a word {named}"),
         (can_be_shown(node.kind), "kind", node.kind[: 2 * NAME_MAX], f"a word {named}"),
-        (node.slots >= 1, "slots", node.slots, "1 or more"),
+        (1 <= node.slots <= COUNT_MAX, "slots", node.slots, f"1 to {COUNT_MAX}"),
         (SPEED_RANGE[0] <= node.speed <= SPEED_RANGE[1], "speed", node.speed, "{:g} to {:g}".format(*SPEED_RANGE)),
-        (node.cores is None or node.cores >= 1, "cores", node.cores, "1 or more, or none"),
-        (node.lease is None or node.lease > 0, "lease", node.lease, "more than 0, or none"),
+        (node.cores is None or 1 <= node.cores <= COUNT_MAX, "cores", node.cores, f"1 to {COUNT_MAX}, or none"),
+        (node.lease is None or 0 < node.lease < NEVER, "lease", node.lease, "more than 0, or none"),
         (node.read_ahead >= 0, "read_ahead", node.read_ahead, "0 or more"),
     )
     for right, field, value, allowed in checks:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast, get_origin
+from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from starlette.applications import Starlette
@@ -40,8 +40,11 @@ from headway.web.bodies import (
     BODY_MAX,
     JSON_MAX,
     OTHERS_MAX,
+    Malformed,
     Unauthorised,
     broken,
+    malformed,
+    methods_at,
     owner_of_token,
     read_body,
     read_submission,
@@ -50,24 +53,14 @@ from headway.web.bodies import (
 )
 from headway.web.openapi import describe
 from headway.web.reply import Reply
+from headway.wire.base import ANSWER_MAX, JOBS_MAX, LIMIT_MAX, WAIT_MAX
+from headway.wire.reading import decoder
 
 log = logging.getLogger(__name__)
 
-ANSWER_MAX: Final = 32 << 20
-"""Bytes of results after which an answer is cut; one result is never cut."""
-
-LIMIT_MAX: Final = 10_000
-"""Jobs or messages that one answer may hold."""
-
-JOBS_MAX: Final = 1000
-"""Jobs that one question for messages may name."""
-
-WAIT_MAX: Final = 60.0
-"""Seconds that a long poll may wait."""
-
-
 _PART: Final = 1 << 16
 
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
 _MESSAGES: Final = {name: kind for name, kind, _ in wire.MESSAGES.query}
 _TOKEN: Final = "the file `token` of the data directory"
 _LARGE: Final = "Submit fewer jobs at once, in MessagePack, or hand large inputs over as files."
@@ -87,7 +80,8 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (JournalFull, HTTPStatus.INSUFFICIENT_STORAGE),
     (NotNow, HTTPStatus.SERVICE_UNAVAILABLE),
     (Damaged, HTTPStatus.INTERNAL_SERVER_ERROR),
-    (HeadwayError, HTTPStatus.BAD_REQUEST),
+    (Malformed, HTTPStatus.BAD_REQUEST),
+    (HeadwayError, HTTPStatus.UNPROCESSABLE_ENTITY),
 )
 
 
@@ -175,9 +169,16 @@ class Api:
         }
         self._router = Starlette(
             routes=[
-                Route(_pattern(route), self._endpoint(route, answerers[route]), methods=[route.method])
-                for route in wire.ROUTES
-                if route is not wire.MESSAGES
+                *(
+                    Route(_pattern(route), _not_so, methods=_METHODS - {route.method})
+                    for route in wire.ROUTES
+                    if "{node}/" in route.path  # a node of this name is not meant
+                ),
+                *(
+                    Route(_pattern(route), self._endpoint(route, answerers[route]), methods=[route.method])
+                    for route in wire.ROUTES
+                    if route is not wire.MESSAGES
+                ),
             ],
             exception_handlers={HTTPException: self._unknown},
         )
@@ -190,8 +191,8 @@ class Api:
     # Every question
 
     def _endpoint(self, route: wire.Route, answerer: Answerer) -> Callable[[Request], Awaitable[Response]]:
-        unpack = None if route.body is None else msgspec.msgpack.Decoder(route.body).decode
-        parse = None if route.body is None else msgspec.json.Decoder(route.body).decode
+        has_body = route.body not in (None, bytes)
+        unpack, parse = (decoder(route.body if has_body else Any, is_json=is_json) for is_json in (False, True))
         kinds = {name: kind for name, kind, _ in route.query}
 
         async def endpoint(request: Request) -> Response:
@@ -203,7 +204,7 @@ class Api:
                 body: Any = None
                 if route.body is bytes:
                     body = request
-                elif unpack is not None and parse is not None:
+                elif has_body:
                     is_json = wire.JSON in request.headers.get("content-type", "")
                     if route is wire.SUBMIT:
                         most = min(JSON_MAX, self._body_max) if is_json else self._body_max
@@ -215,10 +216,10 @@ class Api:
                 answer = await answerer(Asked(caller, job, query, body, packed, node, upload))
             except HeadwayError as error:
                 return _refusal(error, packed)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, RecursionError) as error:
                 kind = request.headers.get("content-type", wire.MSGPACK)
                 hint = "" if kind.startswith((wire.JSON, wire.MSGPACK)) else f"JSON wants Content-Type: {wire.JSON}."
-                return _refusal(HeadwayError(f"the body of {route.name} is not as it should be: {error}", hint), packed)
+                return _refusal(Malformed(f"the body of {route.name} is not as it should be: {error}", hint), packed)
             except ClientDisconnect:
                 log.info("%s: the caller hung up", route.name)
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
@@ -232,7 +233,10 @@ class Api:
     async def _unknown(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         packed = wire.MSGPACK in request.headers.get("accept", "")
-        return _response(unknown(request, error), packed, HTTPStatus(error.status_code))
+        response = _response(unknown(request, error), packed, HTTPStatus(error.status_code))
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            response.headers["Allow"] = ", ".join(methods_at(request.url.path, wire.ROUTES))
+        return response
 
     # Answers
 
@@ -243,7 +247,7 @@ class Api:
         status = asked.query.get("status")
         allowed = ["open", *(known.value for known in JobStatus)]
         if status is not None and status not in allowed:
-            raise InvalidInput("status", status, ", ".join(allowed), hint=did_you_mean(status, allowed))
+            raise malformed("status", status, ", ".join(allowed), did_you_mean(status, allowed))
         limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
         return await reports.job_list(self._driver, status, asked.query.get("user"), asked.query.get("after", 0), limit)
 
@@ -337,7 +341,7 @@ class Api:
         query = _query(request, _MESSAGES)
         jobs = tuple(query.get("job", ()))
         if len(jobs) > JOBS_MAX:
-            raise InvalidInput("job", f"{len(jobs)} jobs", f"at most {JOBS_MAX}; or one `client`")
+            raise malformed("job", f"{len(jobs)} jobs", f"at most {JOBS_MAX}; or one `client`")
         self._see_known(jobs)
         wanted = Wanted(
             query.get("after", 0),
@@ -425,15 +429,19 @@ def _query(request: Request, kinds: Mapping[str, Any]) -> dict[str, Any]:
     for name in request.query_params:
         if name not in kinds:
             allowed = f"one of {', '.join(kinds)}" if kinds else "none"
-            raise InvalidInput("parameter", name, allowed, hint=did_you_mean(name, kinds))
+            raise malformed("parameter", name, allowed, did_you_mean(name, kinds))
         values = request.query_params.getlist(name)
         kind = kinds[name]
         try:
-            many = get_origin(kind) is list
+            many = get_origin(get_args(kind)[0] if get_origin(kind) is Annotated else kind) is list
             found[name] = msgspec.convert(values if many else values[-1], kind, strict=False)
         except msgspec.ValidationError as error:
-            raise InvalidInput(name, ", ".join(values), f"a value of another kind ({error})") from None
+            raise malformed(name, ", ".join(values), f"a value of another kind ({error})") from None
     return found
+
+
+async def _not_so(request: Request) -> Response:
+    raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
 
 
 def _pattern(route: wire.Route) -> str:
@@ -442,8 +450,8 @@ def _pattern(route: wire.Route) -> str:
 
 
 def _job_id(text: str) -> JobId:
-    if not text.isdecimal() or len(text) > 18:
-        raise InvalidInput("job", text, "the id of a job, a whole number of at most 18 digits")
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        raise malformed("job", text, "the id of a job, a whole number of at most 18 digits")
     return int(text)
 
 
@@ -452,7 +460,7 @@ N = TypeVar("N", int, float)
 
 def _within(name: str, value: N, least: N, most: N) -> N:
     if not least <= value <= most:
-        raise InvalidInput(name, value, f"{least} to {most}")
+        raise malformed(name, value, f"{least} to {most}")
     return value
 
 

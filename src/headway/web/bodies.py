@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import time
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
@@ -14,8 +15,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from headway import wire
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, InvalidInput
 from headway.live.uploads import TooLarge
+from headway.wire.reading import decoder
 
 BODY_MAX: Final = 256 << 20
 """Bytes that a submission in MessagePack may bring."""
@@ -42,6 +44,15 @@ class Unauthorised(HeadwayError):
     """The token is missing or wrong."""
 
 
+class Malformed(HeadwayError):
+    """A request is not as the interface's description says that it has to be."""
+
+
+def malformed(field: str, value: object, allowed: str, hint: str = "") -> Malformed:
+    """One whose field is not."""
+    return Malformed(str(InvalidInput(field, value, allowed).args[0]), hint)
+
+
 class _Pieces(wire.Request, frozen=True):
     """A `wire.Submission` whose jobs are not decoded yet."""
 
@@ -51,9 +62,9 @@ class _Pieces(wire.Request, frozen=True):
     blobs: dict[str, bytes] = msgspec.field(default_factory=dict)
 
 
-_WHOLE: Final = (msgspec.msgpack.Decoder(wire.Submission), msgspec.json.Decoder(wire.Submission))
-_PIECES: Final = (msgspec.msgpack.Decoder(_Pieces), msgspec.json.Decoder(_Pieces))
-_JOB: Final = (msgspec.msgpack.Decoder(wire.NewJob), msgspec.json.Decoder(wire.NewJob))
+_WHOLE: Final = tuple(decoder(wire.Submission, is_json=is_json) for is_json in (False, True))
+_PIECES: Final = tuple(decoder(_Pieces, is_json=is_json) for is_json in (False, True))
+_JOB: Final = tuple(decoder(wire.NewJob, is_json=is_json) for is_json in (False, True))
 
 
 async def read_submission(body: bytes, *, is_json: bool) -> wire.Submission:
@@ -63,8 +74,9 @@ async def read_submission(body: bytes, *, is_json: bool) -> wire.Submission:
         msgspec.MsgspecError: it is none, or has more jobs than one may have.
     """
     if len(body) <= WHOLE_MAX:
-        return _WHOLE[is_json].decode(body)
-    pieces, decode = _PIECES[is_json].decode(body), _JOB[is_json].decode
+        found: wire.Submission = _WHOLE[is_json](body)
+        return found
+    pieces, decode = _PIECES[is_json](body), _JOB[is_json]
     jobs: list[wire.NewJob] = []
     until = time.perf_counter() + SLICE_SECONDS
     for place, piece in enumerate(pieces.jobs):
@@ -120,6 +132,16 @@ def owner_of_token(request: Request, owners: Mapping[bytes, T], where: str) -> T
 def status_of(error: HeadwayError, statuses: Iterable[tuple[type[HeadwayError], HTTPStatus]]) -> HTTPStatus:
     """The status of an answer that tells of an error: that of the first kind it is of."""
     return next(status for kind, status in statuses if isinstance(error, kind))
+
+
+def methods_at(path: str, routes: Iterable[wire.Route]) -> list[str]:
+    """The methods of the routes at a path; of several that it could be, those at the longest."""
+    found: dict[str, list[str]] = {}
+    for route in routes:
+        pattern = re.escape(route.path).replace(r"\{node\}", ".+").replace(r"\{", "{").replace(r"\}", "}")
+        if re.fullmatch(re.sub(r"{\w+}", "[^/]+", pattern), path, re.DOTALL):
+            found.setdefault(route.path, []).append(route.method)
+    return found[max(found, key=len)] if found else []
 
 
 def unknown(request: Request, error: HTTPException) -> wire.ErrorBody:

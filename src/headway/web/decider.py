@@ -31,13 +31,25 @@ from headway.live.uploads import TooLarge
 from headway.model.job import Kind
 from headway.model.plan import Plan
 from headway.model.snapshot import PolicySource
-from headway.web.bodies import BODY_MAX, Unauthorised, broken, owner_of_token, read_body, status_of, unknown
+from headway.web.bodies import (
+    Malformed,
+    Unauthorised,
+    broken,
+    methods_at,
+    owner_of_token,
+    read_body,
+    status_of,
+    unknown,
+)
 from headway.web.openapi import describe
 from headway.web.serving import Server, listen, signals, url_of
 
 log = logging.getLogger(__name__)
 
 ROUTES: Final = (PLAN, POLICIES, wire.HEALTH, wire.OPENAPI)
+
+QUESTION_MAX: Final = 64 << 20
+"""Bytes of a question: the snapshot of some 100,000 jobs."""
 
 _LARGE: Final = "Leave out fields that have their defaults, and departed nodes."
 
@@ -50,7 +62,8 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (Unauthorised, HTTPStatus.UNAUTHORIZED),
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (PolicyRaised, HTTPStatus.INTERNAL_SERVER_ERROR),
-    (HeadwayError, HTTPStatus.BAD_REQUEST),
+    (Malformed, HTTPStatus.BAD_REQUEST),
+    (HeadwayError, HTTPStatus.UNPROCESSABLE_ENTITY),
 )
 
 
@@ -101,7 +114,7 @@ class Decider:
         *,
         token: str = "",
         token_file: str = "",
-        body_max: int = BODY_MAX,
+        body_max: int = QUESTION_MAX,
     ) -> None:
         self._policies = policies
         self._offers = offers
@@ -144,7 +157,10 @@ class Decider:
         return await run_in_threadpool(self._answer, body)
 
     def _answer(self, body: bytes) -> PlanText:
-        question = read_question(body)
+        try:
+            question = read_question(body)
+        except HeadwayError as error:
+            raise Malformed(str(error.args[0]), error.hint) from error
         return plan_text(decide(question, self._policies, self._default), question.snapshot.now)
 
     async def _list(self, _: Request) -> Policies:
@@ -157,6 +173,8 @@ class Decider:
         about = language.__doc__ or ""
         found = describe(ROUTES, __version__, title="Headway's decider", about=about, media=(wire.JSON,))
         words = [kind.name.lower() for kind in Kind]
+        for record in language.RECORDS:
+            found["components"]["schemas"][record.__name__]["additionalProperties"] = False
         found["components"]["schemas"]["Kind"] = {"enum": words, "title": "Kind", "description": Kind.__doc__}
         found["components"]["schemas"]["JobSpec"]["properties"]["kind"] |= {"default": words[0]}
         return found
@@ -164,7 +182,10 @@ class Decider:
 
 def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _response(unknown(request, error), HTTPStatus(error.status_code))
+    response = _response(unknown(request, error), HTTPStatus(error.status_code))
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        response.headers["Allow"] = ", ".join(methods_at(request.url.path, ROUTES))
+    return response
 
 
 def _response(answer: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from headway import wire
+from headway.model.instant import NEVER
+from headway.model.job import COUNT_MAX
+from headway.wire.base import NodeName
+
+_NAMES: Final[dict[str, dict[str, Any]]] = {
+    "job": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
+    "node": msgspec.json.schema(NodeName),
+    "upload": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+}
+"""What stands in a path."""
+
+
+_COUNT: Final = {"type": "integer", "minimum": 0, "maximum": COUNT_MAX}
+_TERMS: Final = {
+    "TaskSpec": {
+        "estimate": {"minimum": 0, "maximum": NEVER - 1},
+        "cores": {"minimum": 1, "maximum": COUNT_MAX},
+        "after": {"items": _COUNT},
+    }
+}
+"""What the types of the model do not say of their values."""
 
 
 def describe(
@@ -28,6 +49,9 @@ def describe(
     routes = tuple(routes)
     types = [kind for route in routes for kind in (route.answer, route.body) if kind not in (None, Any, bytes)]
     _, components = msgspec.json.schema_components([*types, wire.ErrorBody], ref_template="#/components/schemas/{name}")
+    for name, terms in _TERMS.items():
+        for term, known in terms.items() if name in components else ():
+            components[name]["properties"][term] |= known
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, media)
@@ -45,9 +69,9 @@ def _operation(route: wire.Route, media: tuple[str, ...]) -> dict[str, Any]:
         {"name": name, "in": "query", "description": meaning, "schema": msgspec.json.schema(kind)}
         for name, kind, meaning in route.query
     ]
-    for name, kind in (("job", "integer"), ("node", "string"), ("upload", "string")):
+    for name, schema in _NAMES.items():
         if f"{{{name}}}" in route.path:
-            parameters.insert(0, {"name": name, "in": "path", "required": True, "schema": {"type": kind}})
+            parameters.insert(0, {"name": name, "in": "path", "required": True, "schema": schema})
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,

@@ -6,15 +6,60 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from headway.model.instant import NEVER
+from headway.model.job import COUNT_MAX, NAME_MAX, SIZE_RANGE
+from headway.model.node import COUNT_MAX as NODE_COUNT_MAX
+from headway.model.node import NAME_MAX as NODE_NAME_MAX
+from headway.model.node import SPEED_RANGE
+
 API: Final = "/v1"
 MSGPACK: Final = "application/msgpack"
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
 
+LIMIT_MAX: Final = 10_000
+"""Jobs or messages that one answer may hold."""
+
+JOBS_MAX: Final = 1000
+"""Jobs that one question for messages may name."""
+
+WAIT_MAX: Final = 60.0
+"""Seconds that a long poll may wait."""
+
+ANSWER_MAX: Final = 32 << 20
+"""Bytes of results after which an answer is cut; one result is never cut."""
+
 encode = msgspec.msgpack.Encoder().encode
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """Of a job, a task or a message, as a caller names it: what the journal can look for."""
+
+
+def _shown(**schema: object) -> msgspec.Meta:
+    """What the description says of a value. It is checked where there are words for what is wrong."""
+    return msgspec.Meta(extra_json_schema=schema)
+
+
+Limit = Annotated[int, _shown(minimum=1, maximum=LIMIT_MAX)]
+"""Of the list in an answer."""
+
+Bytes = Annotated[bytes, _shown(pattern=r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")]
+"""Base64 in JSON."""
+
+Time = Annotated[int, _shown(minimum=0, maximum=NEVER - 1)]
+Due = Annotated[int, _shown(minimum=1 - NEVER, maximum=NEVER - 1)]
+Span = Annotated[int, _shown(minimum=1, maximum=NEVER - 1)]
+Count = Annotated[int, _shown(minimum=0, maximum=COUNT_MAX)]
+Least1 = Annotated[int, _shown(minimum=1, maximum=COUNT_MAX)]
+Cores = Annotated[int, _shown(minimum=1, maximum=NODE_COUNT_MAX)]
+Share = Annotated[float, _shown(minimum=0, maximum=1)]
+Amount = Annotated[float, _shown(minimum=0)]
+Size = Annotated[float, _shown(minimum=SIZE_RANGE[0], maximum=SIZE_RANGE[1])]
+Speed = Annotated[float, _shown(minimum=SPEED_RANGE[0], maximum=SPEED_RANGE[1])]
+JobText = Annotated[str, _shown(maxLength=NAME_MAX)]
+NodeText = Annotated[str, _shown(maxLength=NODE_NAME_MAX, pattern=r"^[ -~]*$")]
+NodeName = Annotated[str, _shown(minLength=1, maxLength=NODE_NAME_MAX, pattern=r"^[!--0-~][ -~]*$")]
+"""Terms of jobs and nodes as `headway.model` has them; what it takes beyond ASCII is not described."""
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -7,7 +7,7 @@ from typing import Literal
 from headway.model.actions import JobStatus
 from headway.model.instant import Duration, Instant
 from headway.model.job import JobId, PenaltyShape
-from headway.wire.base import Answer, Number, Request
+from headway.wire.base import Answer, Due, Number, Request
 
 
 class JobReport(Answer, frozen=True):
@@ -111,7 +111,7 @@ class JobChange(Request, frozen=True):
     """New terms of a job; None leaves a term as it is."""
 
     priority: float | None = None
-    due: Instant | None = None
+    due: Due | None = None
 
 
 class JobsNamed(Request, frozen=True):

@@ -9,20 +9,20 @@ import msgspec
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
-from headway.wire.base import Answer, Request
+from headway.wire.base import Answer, Cores, NodeName, NodeText, Request, Span, Speed
 from headway.wire.jobs import AttemptReport
 
 
 class NewNode(Request, frozen=True):
     """A node to be taken into service: the terms of `headway.model.node.NodeSpec`."""
 
-    name: str
-    slots: int = 1
-    speed: float = 1.0
-    cores: int | None = None
-    site: str = "local"
-    lease: Duration | None = None
-    kind: str = ""
+    name: NodeName
+    slots: Cores = 1
+    speed: Speed = 1.0
+    cores: Cores | None = None
+    site: NodeText = "local"
+    lease: Span | None = None
+    kind: NodeText = ""
 
     def spec(self, read_ahead: int) -> NodeSpec:
         """The node as the core is told of it."""
@@ -32,7 +32,7 @@ class NewNode(Request, frozen=True):
 class NodeSize(Request, frozen=True):
     """How many slots a node shall have. Those beyond go when they are idle, or at once with what runs there."""
 
-    slots: int
+    slots: Cores
     at_once: bool = False
 
 
@@ -92,6 +92,12 @@ class PolicyText(Answer, frozen=True):
     period: Duration | None = None
 
 
+Period = Annotated[
+    int,
+    msgspec.Meta(ge=0, lt=NEVER, extra_json_schema={"anyOf": [{"const": 0}, {"type": "integer", "minimum": 100_000}]}),
+]
+
+
 class PolicyChoice(Request, frozen=True):
     """What shall decide from now on.
 
@@ -103,7 +109,7 @@ class PolicyChoice(Request, frozen=True):
 
     policy: str = ""
     decider: str | None = None
-    period: Annotated[int, msgspec.Meta(ge=0, lt=NEVER)] | None = None
+    period: Period | None = None
 
 
 class Metric(Answer, frozen=True):
@@ -149,7 +155,7 @@ class CheckerChange(Request, frozen=True):
     """New settings of the status checker; None leaves one as it is."""
 
     on: bool | None = None
-    every: Duration | None = None
+    every: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 100_000, "maximum": 86_400_000_000})] | None = None
 
 
 class IncidentReport(Answer, frozen=True):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from headway.wire.base import API, Done, Health, Number, Route
+from msgspec import Meta
+
+from headway.model.actions import JobStatus
+from headway.wire.base import ANSWER_MAX, API, JOBS_MAX, WAIT_MAX, Done, Health, Limit, Number, Route
 from headway.wire.jobs import Explanation, JobChange, JobDetail, JobList, JobsNamed, TasksNamed
 from headway.wire.operation import (
     CheckerChange,
@@ -23,6 +26,9 @@ from headway.wire.operation import (
 from headway.wire.results import Acknowledgement, Messages, Results, ResultsWanted, Upload
 from headway.wire.work import Submission, Submitted
 
+Status = Annotated[str, Meta(extra_json_schema={"enum": ["open", *(known.value for known in JobStatus)]})]
+"""Of jobs, as one may ask for them."""
+
 SUBMIT: Final = Route("submit", "POST", f"{API}/jobs", Submitted, Submission, summary="Submit jobs, all or none.")
 JOBS: Final = Route(
     "jobs",
@@ -30,10 +36,10 @@ JOBS: Final = Route(
     f"{API}/jobs",
     JobList,
     query=(
-        ("status", str, "only jobs of this status; `open`: those that are not ended"),
+        ("status", Status, "only jobs of this status; `open`: those that are not ended"),
         ("user", str, "only jobs of this user"),
         ("after", Number, "only jobs with greater ids"),
-        ("limit", int, "at most so many; default 1000"),
+        ("limit", Limit, "at most so many; default 1000"),
     ),
     summary="List jobs.",
 )
@@ -68,10 +74,22 @@ MESSAGES: Final = Route(
     query=(
         ("after", Number, "cursor: only messages with greater numbers; default 0"),
         ("client", str, "messages about the jobs that were submitted with this client text"),
-        ("job", list[Number], "messages about this job; may be given many times, instead of `client`"),
-        ("wait", float, "seconds to wait for a message if there is none, 0 to 60; default 0"),
-        ("limit", int, "at most so many; default 1000"),
-        ("results", int, "results up to so many bytes come with the messages; default 0: none do"),
+        (
+            "job",
+            Annotated[list[Number], Meta(extra_json_schema={"maxItems": JOBS_MAX})],
+            "messages about this job; may be given many times, instead of `client`",
+        ),
+        (
+            "wait",
+            Annotated[float, Meta(extra_json_schema={"minimum": 0, "maximum": WAIT_MAX})],
+            "seconds to wait for a message if there is none, 0 to 60; default 0",
+        ),
+        ("limit", Limit, "at most so many; default 1000"),
+        (
+            "results",
+            Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": ANSWER_MAX})],
+            "results up to so many bytes come with the messages; default 0: none do",
+        ),
     ),
     summary="Wait for messages (long poll).",
 )
@@ -100,7 +118,7 @@ METRICS: Final = Route(
         ("node", str, "only of this node"),
         ("metric", str, "only this one, as `COLLECTOR.NAME`"),
         ("since", Number, "those found at this instant or later; default: each as it was found last"),
-        ("limit", int, "about so many: what was found at one instant comes together; default 1000"),
+        ("limit", Limit, "about so many: what was found at one instant comes together; default 1000"),
     ),
     summary="What collectors measured on nodes.",
 )
@@ -120,7 +138,7 @@ INCIDENTS: Final = Route(
     Incidents,
     query=(
         ("after", Number, "only those with greater numbers; default 0"),
-        ("limit", int, "the latest so many; default 1000"),
+        ("limit", Limit, "the latest so many; default 1000"),
     ),
     summary="What an operator should know of.",
 )
@@ -131,7 +149,7 @@ REQUESTS: Final = Route(
     Requests,
     query=(
         ("after", Number, "only those with greater numbers; default 0"),
-        ("limit", int, "the latest so many; default 1000"),
+        ("limit", Limit, "the latest so many; default 1000"),
     ),
     summary="Who asked for what.",
 )

@@ -5,14 +5,27 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from headway.errors import InvalidInput
-from headway.model.instant import Duration, Instant
+from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec, Kind, PenaltyShape, TaskSpec
-from headway.wire.base import Answer, Request
+from headway.wire.base import (
+    Amount,
+    Answer,
+    Bytes,
+    Count,
+    Due,
+    JobText,
+    Least1,
+    Request,
+    Share,
+    Size,
+    Span,
+    Time,
+)
 
 
 class Calls(Request, frozen=True, tag="calls"):
@@ -28,9 +41,9 @@ class Calls(Request, frozen=True, tag="calls"):
         paths: folders that modules are imported from, ahead of the server's own; those after an empty text come after.
     """
 
-    functions: tuple[str, ...]
-    args: tuple[bytes, ...]
-    chosen: tuple[int, ...] = ()
+    functions: Annotated[tuple[str, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
+    args: tuple[Bytes, ...]
+    chosen: tuple[Count, ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     warm: str = ""
@@ -50,7 +63,7 @@ class Command(Request, frozen=True):
         outputs: files of the attempt's folder that are put somewhere when it has succeeded: URLs by path.
     """
 
-    argv: tuple[str, ...]
+    argv: Annotated[tuple[str, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
     cwd: str = ""
     env: dict[str, str] = msgspec.field(default_factory=dict)
     stdin: str = ""
@@ -63,7 +76,7 @@ class Command(Request, frozen=True):
 class Commands(Request, frozen=True, tag="commands"):
     """Programs to be run: one for every task alike, or one each; of a rigid job one for every slot, or one each."""
 
-    commands: tuple[Command, ...]
+    commands: Annotated[tuple[Command, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
 
 
 Work = Calls | Commands
@@ -79,25 +92,25 @@ class NewJob(Request, frozen=True):
 
     work: Work
     kind: Literal["bag", "rigid", "workflow"] = "bag"
-    tasks: int = 1
-    width: int = 1
-    release: Instant | None = None
-    estimate: Duration | None = None
-    due: Instant | None = None
+    tasks: Least1 = 1
+    width: Least1 = 1
+    release: Time | None = None
+    estimate: Time | None = None
+    due: Due | None = None
     priority: float = 0.0
-    rate: float = 1.0
+    rate: Amount = 1.0
     shape: PenaltyShape = PenaltyShape.LINEAR
-    user: str = ""
-    name: str = ""
-    workload: float | None = None
-    retries: int = 0
-    time_limit: Duration | None = None
-    memory_limit: int | None = None
+    user: JobText = ""
+    name: JobText = ""
+    workload: Amount | None = None
+    retries: Count = 0
+    time_limit: Span | None = None
+    memory_limit: Span | None = None
     plan: tuple[TaskSpec, ...] = ()
-    sizes: tuple[float, ...] = ()
-    profile: dict[str, Duration] = msgspec.field(default_factory=dict)
+    sizes: tuple[Size, ...] = ()
+    profile: dict[str, Time] = msgspec.field(default_factory=dict)
     preemptible: bool = True
-    cpu: tuple[float, ...] = ()
+    cpu: tuple[Share, ...] = ()
     movable: bool = False
     leased: bool = False
 
@@ -141,10 +154,10 @@ class Submission(Request, frozen=True):
         blobs: functions by `blob_name`; those that the server has may be left out (it says so if it has not).
     """
 
-    jobs: tuple[NewJob, ...]
+    jobs: Annotated[tuple[NewJob, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
     key: str = ""
     client: str = ""
-    blobs: dict[str, bytes] = msgspec.field(default_factory=dict)
+    blobs: dict[str, Bytes] = msgspec.field(default_factory=dict)
 
 
 class Submitted(Answer, frozen=True):

@@ -245,7 +245,7 @@ def test_what_runs_and_waits_is_told_and_changed(tmp_path: Path) -> None:
         assert await rig.ask(wire.POLICY) == wire.PolicyText("edf")
         assert await rig.ask(wire.CANCEL_TASKS, wire.TasksNamed((1, 1)), job=1) == wire.Done(1)
         assert await rig.ask(wire.CANCEL_TASKS, wire.TasksNamed((1,)), job=1) == wire.Done(0)
-        answer = await rig.ask(wire.CANCEL_TASKS, wire.TasksNamed((0, 2)), job=1, status=400)
+        answer = await rig.ask(wire.CANCEL_TASKS, wire.TasksNamed((0, 2)), job=1, status=422)
         assert answer.error == "tasks is 2; allowed: numbers of tasks of job 1, 0 to 1"
         assert await rig.ask(wire.CANCEL, wire.JobsNamed((2, 3))) == wire.Done(2)
         why = await rig.ask(wire.EXPLAIN, job=2)
@@ -257,40 +257,40 @@ def test_what_runs_and_waits_is_told_and_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("route", "body", "query", "error"),
+    ("status", "route", "body", "query", "error"),
     [
-        (wire.SUBMIT, {}, "", "Object missing required field `jobs`"),
-        (wire.SUBMIT, {"jobs": [{"work": {"type": "commands", "commands": []}}]}, "", "work.commands is 0"),
-        (wire.SUBMIT, {"jobs": [{"work": {"type": "shell"}}]}, "", "Invalid value 'shell'"),
-        (wire.SUBMIT, {"jobs": [], "job": 1}, "", "unknown field `job`"),
-        (wire.SUBMIT, {"jobs": []}, "", "jobs is []; allowed: at least one job"),
-        (wire.CHANGE, {"priority": "high"}, "", "Expected `float | null`, got `str` - at `$.priority`"),
-        (wire.CHANGE, {}, "", "allowed: a priority, a due date, or both"),
-        (wire.CHANGE, {"due": 10**30}, "", "due is 10"),
-        (wire.CANCEL, {"jobs": [10**30]}, "", "$.jobs[0]"),
-        (wire.CLEAR, {"jobs": [-1]}, "", "Expected `int` >= 0"),
-        (wire.RESULTS, {"wanted": [{"job": 1, "last": 10**30}]}, "", "$.wanted[0].last"),
-        (wire.JOBS, None, "?after=100000000000000000000", "after is '1"),
-        (wire.MESSAGES, None, "?job=100000000000000000000", "job is '1"),
-        (wire.CHOOSE, {"policy": "easi"}, "", "'easi'"),
-        (wire.CHOOSE, {"policy": "easy:dept=1"}, "", "dept"),
-        (wire.JOBS, None, "?status=runing", "status is 'runing'; allowed: open, held"),
-        (wire.JOBS, None, "?stat=open", "parameter is 'stat'; allowed: one of status"),
-        (wire.JOBS, None, "?limit=0", "limit is 0; allowed: 1 to 10000"),
-        (wire.JOBS, None, "?limit=many", "limit is 'many'"),
-        (wire.MESSAGES, None, "?wait=61", "wait is 61.0; allowed: 0.0 to 60.0"),
-        (wire.MESSAGES, None, "?wait=nan", "wait is nan"),
-        (wire.MESSAGES, None, "?job=" + "&job=".join(["1"] * 1001), "job is '1001 jobs'; allowed: at most 1000"),
-        (wire.NODES, None, "?x=1", "parameter is 'x'; allowed: none"),
+        (400, wire.SUBMIT, {}, "", "Object missing required field `jobs`"),
+        (422, wire.SUBMIT, {"jobs": [{"work": {"type": "commands", "commands": []}}]}, "", "work.commands is 0"),
+        (400, wire.SUBMIT, {"jobs": [{"work": {"type": "shell"}}]}, "", "Invalid value 'shell'"),
+        (400, wire.SUBMIT, {"jobs": [], "job": 1}, "", "unknown field `job`"),
+        (422, wire.SUBMIT, {"jobs": []}, "", "jobs is []; allowed: at least one job"),
+        (400, wire.CHANGE, {"priority": "high"}, "", "Expected `float | null`, got `str` - at `$.priority`"),
+        (422, wire.CHANGE, {}, "", "allowed: a priority, a due date, or both"),
+        (422, wire.CHANGE, {"due": 10**30}, "", "due is 10"),
+        (400, wire.CANCEL, {"jobs": [10**30]}, "", "$.jobs[0]"),
+        (400, wire.CLEAR, {"jobs": [-1]}, "", "Expected `int` >= 0"),
+        (400, wire.RESULTS, {"wanted": [{"job": 1, "last": 10**30}]}, "", "$.wanted[0].last"),
+        (400, wire.JOBS, None, "?after=100000000000000000000", "after is '1"),
+        (400, wire.MESSAGES, None, "?job=100000000000000000000", "job is '1"),
+        (422, wire.CHOOSE, {"policy": "easi"}, "", "'easi'"),
+        (422, wire.CHOOSE, {"policy": "easy:dept=1"}, "", "dept"),
+        (400, wire.JOBS, None, "?status=runing", "status is 'runing'; allowed: open, held"),
+        (400, wire.JOBS, None, "?stat=open", "parameter is 'stat'; allowed: one of status"),
+        (400, wire.JOBS, None, "?limit=0", "limit is 0; allowed: 1 to 10000"),
+        (400, wire.JOBS, None, "?limit=many", "limit is 'many'"),
+        (400, wire.MESSAGES, None, "?wait=61", "wait is 61.0; allowed: 0.0 to 60.0"),
+        (400, wire.MESSAGES, None, "?wait=nan", "wait is nan"),
+        (400, wire.MESSAGES, None, "?job=" + "&job=".join(["1"] * 1001), "job is '1001 jobs'; allowed: at most 1000"),
+        (400, wire.NODES, None, "?x=1", "parameter is 'x'; allowed: none"),
     ],
 )
 def test_bad_questions_are_answered_clearly_and_change_nothing(
-    tmp_path: Path, route: wire.Route, body: Any, query: str, error: str
+    tmp_path: Path, status: int, route: wire.Route, body: Any, query: str, error: str
 ) -> None:
     async def scenario(rig: Rig) -> None:
         await rig.ask(wire.SUBMIT, submission())
         before = rig.driver.core.dump()
-        answer = await rig.json(route, body, query=query, status=400)
+        answer = await rig.json(route, body, query=query, status=status)
         assert error in answer["error"]
         assert rig.driver.core.dump() == before
 
@@ -308,7 +308,7 @@ def test_bad_questions_are_answered_clearly_and_change_nothing(
 def test_numbers_that_the_journal_cannot_hold_are_refused_at_submission(tmp_path: Path, terms: dict[str, Any]) -> None:
     async def scenario(rig: Rig) -> None:
         job = {"work": {"type": "commands", "commands": [{"argv": ["true"]}]}, **terms}
-        assert "allowed: " in (await rig.json(wire.SUBMIT, {"jobs": [job]}, status=400))["error"]
+        assert "allowed: " in (await rig.json(wire.SUBMIT, {"jobs": [job]}, status=422))["error"]
         assert await rig.ask(wire.SUBMIT, submission()) == wire.Submitted((1,), 0)
 
     run(tmp_path, scenario)
@@ -318,7 +318,7 @@ def test_numbers_that_the_journal_cannot_hold_are_refused_at_submission(tmp_path
 def test_a_priority_that_has_no_order_is_refused(tmp_path: Path, priority: float) -> None:
     async def scenario(rig: Rig) -> None:
         await rig.ask(wire.SUBMIT, submission())
-        refused = await rig.ask(wire.CHANGE, wire.JobChange(priority=priority), job=1, status=400)
+        refused = await rig.ask(wire.CHANGE, wire.JobChange(priority=priority), job=1, status=422)
         assert "priority is" in refused.error
         assert (await rig.ask(wire.JOB, job=1)).job.priority == 0
 
@@ -337,7 +337,7 @@ def test_json_without_its_content_type_is_told_what_it_lacks(tmp_path: Path) -> 
 
 def test_near_names_are_offered(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        assert "easy" in (await rig.json(wire.CHOOSE, {"policy": "easi"}, status=400))["hint"]
+        assert "easy" in (await rig.json(wire.CHOOSE, {"policy": "easi"}, status=422))["hint"]
         assert "running" in (await rig.json(wire.JOBS, query="?status=runing", status=400))["hint"]
 
     run(tmp_path, scenario)
@@ -530,7 +530,7 @@ def test_nodes_are_added_resized_drained_and_removed(tmp_path: Path) -> None:
         assert (await live.ask(wire.REMOVE_NODE, node=first, status=409)).error == f"node '{first}' is the last one"
         assert (await live.ask(wire.DRAIN_NODE, node="x", status=404)).error == "there is no node 'x'"
         await live.ask(wire.ADD_NODE, wire.NewNode(first, 99), status=409)
-        assert "slots is 0" in (await live.ask(wire.RESIZE_NODE, wire.NodeSize(0), node=first, status=400)).error
+        assert "slots is 0" in (await live.ask(wire.RESIZE_NODE, wire.NodeSize(0), node=first, status=422)).error
 
     run(tmp_path, scenario)
 
@@ -576,8 +576,8 @@ def test_a_file_goes_up_and_comes_down_as_it_is(tmp_path: Path, threads: bool, m
 @pytest.mark.parametrize(
     ("name", "content", "length", "status", "error"),
     [
-        ("0" * 64, b"12", "2", 400, "allowed: the SHA-256 of the bytes that were sent"),
-        ("short", b"12", "2", 400, "64 digits in hexadecimal"),
+        ("0" * 64, b"12", "2", 422, "allowed: the SHA-256 of the bytes that were sent"),
+        ("short", b"12", "2", 422, "64 digits in hexadecimal"),
         ("0" * 64, b"12345", "5", 413, "the upload has 5 bytes or more; allowed: 4"),
         ("0" * 64, b"12345", "", 413, "the upload has 5 bytes or more; allowed: 4"),
     ],
@@ -627,7 +627,7 @@ def test_the_status_checker_is_shown_and_changed_and_what_was_found_is_told(tmp_
         assert (await rig.ask(wire.SET_CHECKER, wire.CheckerChange(on=False))).on is False
         changed = await rig.ask(wire.SET_CHECKER, wire.CheckerChange(every=2_000_000))
         assert (changed.on, changed.every) == (False, 2_000_000)
-        refused = await rig.ask(wire.SET_CHECKER, wire.CheckerChange(on=True, every=5), status=400)
+        refused = await rig.ask(wire.SET_CHECKER, wire.CheckerChange(on=True, every=5), status=422)
         assert refused.error == "period of the status checker is 5e-06; allowed: 0.1 to 86400 seconds"
         assert (await rig.ask(wire.CHECKER)).on is False, "all of a change or nothing"
         found = [MetricRow(at, "n", "x.y", float(at)) for at in (1, 2)]

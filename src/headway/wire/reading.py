@@ -1,0 +1,42 @@
+"""Bodies as values of their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+Decode = Callable[[bytes], Any]
+
+
+def decoder(kind: Any, *, is_json: bool) -> Decode:
+    """What makes a value of this type of a body. In JSON 2.0 is a whole number as well, as JSON Schema has it.
+
+    What it makes raises `msgspec.MsgspecError` where the body is none, `RecursionError` where it is too deep.
+    """
+    if not is_json:
+        return msgspec.msgpack.Decoder(kind).decode
+    decode = msgspec.json.Decoder(kind).decode
+
+    def lenient(body: bytes) -> Any:
+        try:
+            return decode(body)
+        except msgspec.ValidationError as error:
+            if "got `float`" not in str(error):
+                raise
+        return msgspec.convert(with_whole_numbers(msgspec.json.decode(body)), kind)
+
+    return lenient
+
+
+def with_whole_numbers(value: Any) -> Any:
+    """What JSON was decoded to, 2.0 as 2."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [with_whole_numbers(each) for each in value]
+        case dict():
+            return {name: with_whole_numbers(each) for name, each in value.items()}
+    return value

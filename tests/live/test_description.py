@@ -1,0 +1,73 @@
+"""A server and a decider are asked by schemathesis whether they keep to their descriptions, in both formats.
+
+It makes up requests that a description allows, and such that it does not, at the edges and by chance, and finds what is
+answered otherwise than described. `make schemathesis` runs these, in less than two minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from headway import wire
+from headway.private import token_of
+
+from .conftest import Up
+from .test_decider import Process
+
+pytestmark = [pytest.mark.schemathesis, pytest.mark.timeout(240)]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def asked(url: str, folder: Path, token: str, *, is_known: bool, seconds: int) -> None:
+    """See that schemathesis finds nothing.
+
+    Args:
+        token: with which the description is had, and which requests carry if the caller `is_known`.
+        seconds: how long it may go on.
+    """
+    known = {"Authorization": f"Bearer {token}"}
+    description = folder / "openapi.json"
+    with urllib.request.urlopen(urllib.request.Request(url + wire.OPENAPI.path, headers=known), timeout=20) as answer:
+        description.write_bytes(answer.read())
+    ran = subprocess.run(
+        [
+            *(str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(ROOT / "schemathesis.toml")),
+            *("run", str(description), "--url", url, "--exclude-path", wire.SHUTDOWN.path, "--checks", "all"),
+            *("--phases", "examples,coverage,fuzzing", "--max-time", str(seconds), "--continue-on-failure"),
+            *(["--header", f"Authorization: {known['Authorization']}"] if is_known else []),
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "SCHEMATHESIS_HOOKS": "described"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-2000:]
+
+
+@pytest.mark.parametrize(("is_known", "seconds"), [(True, 45), (False, 8)])
+def test_a_server_keeps_to_its_description(tmp_path: Path, is_known: bool, seconds: int) -> None:
+    up = Up(tmp_path)
+    up.start()
+    try:
+        token = token_of(up.data / "token")
+        asked(up.url, tmp_path, token, is_known=is_known, seconds=seconds)
+        with urllib.request.urlopen(up.url + wire.HEALTH.path, timeout=20) as answer:
+            assert answer.status == 200
+    finally:
+        up.stop()
+
+
+@pytest.mark.parametrize(("is_known", "seconds"), [(True, 20), (False, 5)])
+def test_a_decider_keeps_to_its_description(tmp_path: Path, is_known: bool, seconds: int) -> None:
+    decider = Process("--token-file", str(tmp_path / "token"))
+    try:
+        asked(decider.url, tmp_path, token_of(tmp_path / "token"), is_known=is_known, seconds=seconds)
+    finally:
+        assert decider.end() == 0
