@@ -1,7 +1,7 @@
 # Every target makes and fills .venv by itself; nothing is assumed but Python >= 3.11, make and a C compiler.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick fast test whole check style types slow mutants chaos peers compiled test-compiled format bench clean
+.PHONY: help venv demo quick fast test whole schemathesis check style types slow mutants chaos peers compiled test-compiled format bench clean
 
 # The first Python on the path that is new enough; set PYTHON=... to choose another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -34,6 +34,7 @@ help:
 	@echo "make demo           real work with due dates on this machine, then policies compared on a log"
 	@echo "make quick          before a commit, half a minute: formatting, lint, types, and the tests that take no time"
 	@echo "make test           formatting, lint, types and the tests, as many at once as there are processors"
+	@echo "make schemathesis   ask a real server and a decider for 80 s whether they keep to their own descriptions"
 	@echo "make slow           the same questions asked of the tests for minutes"
 	@echo "make chaos          attack a real server under load for MINUTES=10 and count what is lost, doubled, wrong, stuck"
 	@echo "make check          formatting, lint, types"
@@ -70,13 +71,16 @@ quick: venv
 	@$(BESIDE) check fast
 
 fast: venv
-	HEADWAY_EFFORT=quick $(PYTEST) -q -m "not slow and not long" $(QUICK) $(CHANGED)
+	HEADWAY_EFFORT=quick $(PYTEST) -q -m "not slow and not schemathesis and not long" $(QUICK) $(CHANGED)
 
 test: venv
 	@$(BESIDE) check whole
 
 whole: venv
 	$(PYTEST)
+
+schemathesis: venv
+	$(BIN)/python -m pytest -m schemathesis tests/live/test_description.py
 
 slow: venv
 	HEADWAY_EFFORT=slow $(PYTEST) -m "slow or hypothesis" --timeout 1800

@@ -51,7 +51,7 @@ def asked(url: str, folder: Path, token: str, *, is_known: bool, seconds: int) -
     assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-2000:]
 
 
-@pytest.mark.parametrize(("is_known", "seconds"), [(True, 45), (False, 8)])
+@pytest.mark.parametrize(("is_known", "seconds"), [(True, 40), (False, 8)])
 def test_a_server_keeps_to_its_description(tmp_path: Path, is_known: bool, seconds: int) -> None:
     up = Up(tmp_path)
     up.start()
@@ -64,7 +64,7 @@ def test_a_server_keeps_to_its_description(tmp_path: Path, is_known: bool, secon
         up.stop()
 
 
-@pytest.mark.parametrize(("is_known", "seconds"), [(True, 20), (False, 5)])
+@pytest.mark.parametrize(("is_known", "seconds"), [(True, 15), (False, 5)])
 def test_a_decider_keeps_to_its_description(tmp_path: Path, is_known: bool, seconds: int) -> None:
     decider = Process("--token-file", str(tmp_path / "token"))
     try:
