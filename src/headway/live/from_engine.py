@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from msgspec import structs
+
 from headway.engines import base
 from headway.errors import in_short
 from headway.live import work
@@ -62,10 +64,17 @@ class FromEngine:
         self.where.pop(ended.key, None)
         event: TaskEnded | TaskStruck = TaskEnded(turn.now, *ended.key, ended.ending.outcome)
         if ended.ending.outside and ended.ending.outcome is Outcome.SIGNALLED:
-            event = TaskStruck(turn.now, *ended.key)
+            event, ended = TaskStruck(turn.now, *ended.key), self._counted(ended)
         kept = self._ledger.feed(turn, event, ended)
         turn.acknowledged.append(ended.key)
         turn.spent += work.spent_files(ended, kept=kept)
+
+    def _counted(self, ended: base.Ended) -> base.Ended:
+        """An end by a signal from outside, with how often that has happened to its task in its detail."""
+        job = self._ledger.core.state.jobs.get(ended.job)
+        times = 1 if job is None else job.strikes.get(ended.task, 0) + 1
+        said = f"{ended.ending.detail}. Its attempts ended so {times} times"
+        return structs.replace(ended, ending=structs.replace(ended.ending, detail=said)) if times > 1 else ended
 
     def _take_rare(self, turn: Turn, report: _Rare) -> None:
         now = turn.now
