@@ -32,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,14 +44,20 @@ PACKAGE = ROOT / "src" / "headway"
 KEPT = ROOT / ".mutants"
 FOLDERS = ("core", "policies", "sim", "live")
 
-TESTS_MAX = 600
-"""Tests that one change is tried on; those that run its line and take least time."""
+CASES_MAX = 3
+"""Cases that are tried of one test function; those that run the line and take least time."""
 
-SECONDS_OF_TESTS = 60.0
-"""What these may have taken together when nothing was changed."""
+SECONDS_OF_TESTS = 200.0
+"""What the tests that are tried may have taken together when nothing was changed."""
 
 SECONDS_MAX = 600
-"""What one change may take; a change that makes a test hang is noticed."""
+"""What one change may take."""
+
+SECONDS_A_TEST = 30
+"""After which a test has failed: a change that makes it hang is noticed."""
+
+FIRST = 25
+"""So many are asked first: to collect more takes longer than to run them."""
 
 MEMORY_MAX = 6 << 30
 """Bytes of addresses that tests may use: a loop without end may not take the machine down."""
@@ -350,8 +357,11 @@ def asked(change: Change, found: dict[str, dict[str, list[str]]], times: dict[st
     if change.entry:
         names |= set(here.get(str(change.entry), ()))
     names = names or {name for of_line in here.values() for name in of_line}
-    chosen, left = [], SECONDS_OF_TESTS
-    for name in sorted(names, key=lambda name: (times[name], name))[:TESTS_MAX]:
+    chosen, left, cases = [], SECONDS_OF_TESTS, Counter[str]()
+    for name in sorted(names, key=lambda name: (times[name], name)):
+        cases[name.split("[")[0]] += 1
+        if cases[name.split("[")[0]] > CASES_MAX:
+            continue
         left -= times[name]
         if left < 0:
             break
@@ -367,7 +377,7 @@ def notice(change: Change, text: str, tests: list[str], sources: Path) -> str:
     path = sources / "headway" / change.file
     original = path.read_text("utf-8")
     servers = server_tests() if change.file.startswith("live/") else []
-    for asking in (tests, servers):
+    for asking in (tests[:FIRST], tests[FIRST:], servers):
         while asking:
             path.write_text(text, "utf-8")
             failed = ask(asking, sources)
@@ -395,9 +405,9 @@ def ask(tests: list[str], sources: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
         names = Path(folder) / "tests"
         names.write_text("\n".join(tests))
-        options = ("-q", "-x", "-rfE", "-p", "no:cacheprovider", "-m", "not slow", f"--basetemp={folder}/base")
+        options = ("-q", "-x", "-rfE", "-p", "no:cacheprovider", "-m", "not slow", f"--timeout={SECONDS_A_TEST}")
         running = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *options, f"@{names}"],
+            [sys.executable, "-m", "pytest", *options, f"--basetemp={folder}/base", f"@{names}"],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(sources), "PYTHONDONTWRITEBYTECODE": "1", "HEADWAY_EFFORT": "quick"},
             stdout=subprocess.PIPE,

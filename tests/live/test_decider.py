@@ -287,6 +287,7 @@ def test_the_reference_names_every_field_and_reason() -> None:
         "failed",
         "cancelled",
         "kept",
+        "stepped",
         "lost",
         "kills",
         "size_left",

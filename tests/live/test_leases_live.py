@@ -20,7 +20,7 @@ from headway.client.executor import HeadwayExecutor
 client = Client(data=sys.argv[1])
 executor = HeadwayExecutor(client, name="call")
 executor.submit(time.sleep, 600)
-while not client.jobs(status="running"):
+while "call" not in [job.name for job in client.jobs(status="running")]:
     time.sleep(0.05)
 print("runs", flush=True)
 time.sleep(600)

@@ -95,7 +95,7 @@ class Rig:
         return answer.jobs[0]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not holds():
                 await asyncio.sleep(0.001)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -326,9 +327,11 @@ def test_an_upload_that_is_not_as_it_should_be_leaves_nothing(tmp_path: Path) ->
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
-    (tmp_path / "uploads").write_text("in the way")
-
     async def scenario() -> None:
+        async with rig(tmp_path):
+            pass
+        shutil.rmtree(tmp_path / "uploads", ignore_errors=True)
+        (tmp_path / "uploads").write_text("in the way")
         with pytest.raises(HeadwayError, match="uploads cannot be used"):
             async with rig(tmp_path):
                 pass

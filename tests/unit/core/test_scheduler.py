@@ -11,6 +11,7 @@ import pytest
 
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
+from headway.errors import InvalidInput
 from headway.model.actions import Conclude, JobStatus, Launch, Settle, Wake
 from headway.model.events import (
     JobCancelled,
@@ -276,7 +277,7 @@ def test_slots_that_there_are_none_of_are_refused(slots: int) -> None:
 
 def test_a_policy_that_is_not_there_is_refused_and_the_old_one_stays() -> None:
     scheduler = core("fcfs")
-    with pytest.raises(Exception, match="policy is 'nope'"):
+    with pytest.raises(InvalidInput, match="policy is 'nope'"):
         scheduler.handle(PolicyChosen(1, "nope"))
     assert scheduler.policy == "fcfs"
     submit(scheduler, job(1), at=1)
