@@ -27,6 +27,7 @@ CHANGED = $(wildcard $(sort $(shell git diff --name-only $(BASE) -- 'tests/**/te
 
 # The same sources with the core compiled, in an environment of its own: installed, not editable, so never out of date.
 COMPILED := .venv-compiled
+CPYTHON := .venv-cpython
 COMPILED_TESTS := tests/unit/core tests/unit/model tests/unit/policies tests/unit/sim tests/unit/test_compiled.py \
 	tests/transcripts tests/simulation tests/properties/test_core.py tests/properties/test_twins.py
 
@@ -99,8 +100,17 @@ SEED ?= 1
 mutants: $(VENV)/.filled-mutants
 	$(BIN)/python tests/mutants.py --count $(COUNT) --seed $(SEED) --jobs $(JOBS) $(if $(ONLY),--only $(ONLY)) $(if $(AGAIN),--again)
 
-peers: $(VENV)/.filled-peers
+peers: $(VENV)/.filled-peers $(CPYTHON)/.tried
 	$(BIN)/python -m pytest -m peers
+
+# A Python that is installed with CPython's own tests of executors, and Headway with it; where there is none, one test skips.
+$(CPYTHON)/.tried: pyproject.toml | $(VENV)/bin/python
+	@mkdir -p $(CPYTHON)
+	@for python in python3.14 python3.13 python3.12 "$$HOME"/.pyenv/versions/3.*/bin/python; do \
+		"$$python" -c 'import test.test_concurrent_futures.executor, venv' >/dev/null 2>&1 || continue; \
+		"$$python" -m venv $(CPYTHON) && $(CPYTHON)/bin/python -m pip --disable-pip-version-check install --quiet --editable . && break; \
+	done; test -x $(CPYTHON)/bin/python || echo "No Python 3.12 or later with CPython's own tests is here; set HEADWAY_CPYTHON." >&2
+	@touch $@
 
 compiled: $(COMPILED)/.filled
 
@@ -129,5 +139,5 @@ bench: $(VENV)/.filled-bench compiled
 	$(BIN)/python bench/run.py
 
 clean:
-	rm -rf $(VENV) $(COMPILED) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants src/*.egg-info
+	rm -rf $(VENV) $(COMPILED) $(CPYTHON) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants src/*.egg-info
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ import os
 import time
 import uuid
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -287,6 +287,10 @@ class Client(Operation):
             else:
                 self._sent_blobs.update(carried)
                 return answer
+
+    def after_telling(self, do: Callable[[], None]) -> bool:
+        """For who submits from callbacks: see `Inbox.after_telling`."""
+        return self._inbox.after_telling(do)
 
     def _cancel_one(self, job: JobId) -> bool:
         return self.cancel(job) > 0

@@ -99,6 +99,11 @@ class HeadwayExecutor(Executor):
         slots = sum(len(node.slots) for node in self._client.nodes())
         return max(1, slots if self._at_once is None else min(slots, self._at_once))
 
+    @property
+    def _broken(self) -> BaseException | None:
+        """Why no calls are taken any more, by the name that process pools have for it; None while they are."""
+        return self._sender.broken
+
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Schedule `fn(*args, **kwargs)`. What cannot be pickled becomes the exception of the future.
 

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Condition, Event, Thread, current_thread
+from threading import Condition, Event, Thread, current_thread, get_ident
 from typing import Any, Final
 
 from headway.client.address import Unreachable
@@ -84,12 +84,25 @@ class Inbox:
         self._listeners: list[_Listener] = []
         self._sending = 0
         self._listening = False
+        # The thread that tells what its client has submitted, while it does, and what is to be done after that.
+        self._telling: int | None = None
+        self._afterwards: dict[Callable[[], None], None] = {}
 
     @property
     def sinks(self) -> list[Sink]:
         """Who still wants to know of a job that was submitted here."""
         with self._changed:
             return list(self._sinks.values())
+
+    def after_telling(self, do: Callable[[], None]) -> bool:
+        """Have something done when all that has just come has been told; asked by somebody who is being told.
+
+        So what many callbacks want is done at once. False: nothing is being told in this thread, and it is not done.
+        """
+        if get_ident() != self._telling:
+            return False
+        self._afterwards[do] = None
+        return True
 
     @contextmanager
     def submitting(self, sinks: Sequence[Sink]) -> Iterator[Callable[[Submitted], None]]:
@@ -224,6 +237,23 @@ class Inbox:
         answer = line.ask(MESSAGES, query=query, wait=wait)
         cursor, messages = answer.cursor, deque[Message](answer.messages)
         del answer  # so that each result goes when it has been told
+        own = listener.sinks is self._sinks
+        if own:
+            self._telling = get_ident()
+        try:
+            self._tell_all(listener, messages, receipts)
+        finally:
+            if own:
+                self._telling = None
+                self._do_afterwards()
+        listener.cursor = cursor
+
+    def _do_afterwards(self) -> None:
+        afterwards, self._afterwards = self._afterwards, {}
+        for do in afterwards:
+            do()
+
+    def _tell_all(self, listener: _Listener, messages: deque[Message], receipts: Receipts | None) -> None:
         fetched: dict[tuple[JobId, int], TaskResult] = {}
         while messages:
             message = messages[0]
@@ -232,12 +262,12 @@ class Inbox:
                 result = message.result
                 if message.task is not None and result is None:
                     if (message.job, message.task) not in fetched:
+                        self._do_afterwards()
                         fetched = self._fetch(messages, listener.sinks)
                     result = fetched.pop((message.job, message.task), None)
                 self._pass_on(message, result, sink, listener, receipts)
                 del result
             listener.cursor = messages.popleft().number
-        listener.cursor = cursor
 
     def _fetch(self, messages: Iterable[Message], sinks: Mapping[JobId, Sink]) -> dict[tuple[JobId, int], TaskResult]:
         """As many of the results that did not come along, from the first on, as one answer holds."""

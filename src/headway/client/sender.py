@@ -196,6 +196,9 @@ class Sender:
         terms: of the jobs.
         at_once: calls that may be on the server at a time; None: any number.
         preparation: what each process has to begin with.
+
+    Attributes:
+        broken: why it takes no more, where something went wrong.
     """
 
     def __init__(
@@ -219,7 +222,7 @@ class Sender:
         self._dropped: dict[JobId, list[int]] = {}
         self._ended: list[JobId] = []
         self._stopping = False
-        self._broken: BaseException | None = None
+        self.broken: BaseException | None = None
         self._thread: Thread | None = None
 
     def take(self, call: Call) -> None:
@@ -236,13 +239,18 @@ class Sender:
                 thread.start()
                 self._thread = thread
             self._calls.append(call)
-            if len(self._calls) == 1:
+            # A callback that submits is seldom alone: what those of all results that just came submit goes together.
+            if len(self._calls) == 1 and not self._client.after_telling(self._wake):
                 self._changed.notify_all()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def see_open(self) -> None:
         """See that calls are taken; raises as `take`."""
-        if self._broken is not None:
-            raise BrokenExecutor(f"the executor can run no calls any more: {self._broken}") from self._broken
+        if self.broken is not None:
+            raise BrokenExecutor(f"the executor can run no calls any more: {self.broken}") from self.broken
         if _ending:
             raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         if self._stopping:
@@ -293,9 +301,9 @@ class Sender:
     def break_off(self, error: BaseException) -> None:
         """No call can be run: every one ends with this error, and no more are taken."""
         with self._changed:
-            if self._broken is not None:
+            if self.broken is not None:
                 return
-            self._broken = error
+            self.broken = error
             calls, self._calls = self._calls, deque()
             futures = [*self._sending, *(call.future for call in calls)]
             batches = list(self._open)
@@ -355,7 +363,7 @@ class Sender:
         return self._at_once is None or self._under_way < self._at_once
 
     def _is_done(self) -> bool:
-        return (self._stopping or self._broken is not None) and not self._calls and not self._open
+        return (self._stopping or self.broken is not None) and not self._calls and not self._open
 
     def _has_duty(self) -> bool:
         return (

@@ -339,7 +339,7 @@ def test_a_sender_that_breaks_fails_its_futures(client: Client, monkeypatch: pyt
     executor = HeadwayExecutor(client)
     future = executor.submit(pow, 2, 2)
     assert isinstance(future.exception(LIMIT), MemoryError | BrokenExecutor)
-    until(lambda: executor._sender._broken)
+    until(lambda: executor._broken)
     with pytest.raises(BrokenExecutor, match="no room"):
         executor.submit(pow, 2, 2)
     executor.shutdown()

@@ -1,0 +1,67 @@
+"""CPython's own tests of executors, with ours in their place: all pass but those that the documentation names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reference" / "executor-tests.md"
+CLUSTER = '[[node]]\nname = "n"\nslots = 5\n'
+
+
+def python() -> str | None:
+    """A Python that has both CPython's tests and Headway."""
+    made = ROOT / ".venv-cpython" / "bin" / "python"
+    for found in (os.environ.get("HEADWAY_CPYTHON"), str(made) if made.exists() else None, sys.executable):
+        question = "import test.test_concurrent_futures.executor, headway"
+        if found and not subprocess.run([found, "-c", question], capture_output=True).returncode:
+            return found
+    return None
+
+
+@pytest.mark.peers
+@pytest.mark.timeout(900)
+def test_cpythons_own_tests_pass_but_those_that_cannot(tmp_path: Path) -> None:
+    interpreter = python()
+    if interpreter is None:
+        pytest.skip(
+            "no Python 3.12 or later with its tests has Headway: `make peers` looks for one, or HEADWAY_CPYTHON"
+        )
+    (tmp_path / "cluster.toml").write_text(CLUSTER)
+    data = tmp_path / "data"
+    command = [interpreter, "-m", "headway", "up", "--json", "--data", str(data)]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(
+            [*command, "--cluster", str(tmp_path / "cluster.toml")], stdout=subprocess.PIPE, stderr=log, text=True
+        )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline(), (tmp_path / "log").read_text()
+        environment = {**os.environ, "HEADWAY_DATA_DIR": str(data)}
+        for name in ("HEADWAY_URL", "HEADWAY_TOKEN"):
+            environment.pop(name, None)
+        ran = subprocess.run(
+            [interpreter, str(Path(__file__).with_name("cpython_suite.py"))],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=800,
+        )
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+    told = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("[")]
+    ends = {name: (what, why) for name, what, why in told}
+    named = set(re.findall(r"^\| `(\w+\.test_\w+)` \|", PAGE.read_text(), re.MULTILINE))
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert len(ends) >= 55, ran.stderr[-2000:]
+    failed = {name: why for name, (what, why) in ends.items() if what == "failed"}
+    assert {name: why for name, why in failed.items() if name not in named} == {}
+    assert {name for name in named if ends.get(name, ("failed",))[0] == "ok"} == set(), "they pass, and are named"
