@@ -1,7 +1,7 @@
 # Every target makes and fills .venv by itself; nothing is assumed but Python >= 3.11, make and a C compiler.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick fast test whole schemathesis check style types slow mutants chaos peers compiled test-compiled format bench clean
+.PHONY: help venv demo quick fast test whole schemathesis check style types slow mutants chaos peers compiled test-compiled format bench soak clean
 
 # The first Python on the path that is new enough; set PYTHON=... to choose another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -45,6 +45,7 @@ help:
 	@echo "make test-compiled  the core's tests there, and whether it decides bit for bit as plain Python"
 	@echo "make format         rewrite the sources in the one format"
 	@echo "make bench          measure, and write docs/benchmarks.md"
+	@echo "make soak           a server under load for MINUTES=60 at RATE=200 tasks/s: does anything grow?"
 	@echo "make clean          remove what these made, the environments too"
 
 venv: $(VENV)/.filled
@@ -134,6 +135,11 @@ types: venv
 format: venv
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
+
+soak: export MINUTES ?= 60
+soak: export RATE ?= 200
+soak: $(VENV)/.filled-bench
+	$(BIN)/python bench/run.py --into soak
 
 bench: $(VENV)/.filled-bench compiled
 	$(BIN)/python bench/run.py

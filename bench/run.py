@@ -1,9 +1,10 @@
 """Take all figures and write them to docs/benchmarks.md (`make bench`), or some of them to the terminal.
 
-    python bench/run.py [NAME...]
+    python bench/run.py [--into] [NAME...]
 
-Each name is a script of this folder that prints one section: easy, decision, ... A figure that cannot be taken ends the
-whole with what went wrong, and the report stays as it was.
+With --into the sections take the places of those that the report has. Each name is a script of this folder that prints
+one section: easy, decision, ... A figure that cannot be taken ends the whole with what went wrong, and the report stays
+as it was.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ SECTIONS = (
     "idle",
     "longpoll",
     "notice",
+    "soak",
 )
 
 
 def main(names: list[str]) -> None:
     """Run the scripts and write the report."""
+    into, names = "--into" in names, [name for name in names if name != "--into"]
     parts = [""]
     began, busy = time.perf_counter(), processor_seconds()
     for name in names or SECTIONS:
@@ -49,10 +52,23 @@ def main(names: list[str]) -> None:
     others = max(0.0, processor_seconds() - busy) / (time.perf_counter() - began)
     parts[0] = HEAD.format(machine=measure.machine(), others=others)
     report = "\n\n".join(parts) + "\n"
-    if names:
+    if into:
+        REPORT.write_text(with_sections(REPORT.read_text(encoding="utf-8"), parts[1:]), encoding="utf-8")
+    elif names:
         print(report)
     else:
         REPORT.write_text(report, encoding="utf-8")
+
+
+def with_sections(report: str, parts: list[str]) -> str:
+    """The report with these sections instead of those with the same headings, or behind them all."""
+    head, *sections = report.strip().split("\n\n## ")
+    for part in parts:
+        title, _, body = part.removeprefix("## ").partition("\n")
+        places = [place for place, section in enumerate(sections) if section.partition("\n")[0] == title]
+        place = places[0] if places else len(sections)
+        sections[place : place + 1] = [f"{title}\n{body}"]
+    return "\n\n## ".join([head, *sections]) + "\n"
 
 
 def processor_seconds() -> float:

@@ -33,7 +33,8 @@ from headway.live.consultant import ANSWER_TIME
 from headway.live.driver import Driver
 from headway.live.journal import Journal
 from headway.live.leases import LEASE, LEASE_LEAST
-from headway.live.retention import Keep
+from headway.live.room import Bounds
+from headway.live.sweep import Keep
 from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
@@ -68,7 +69,6 @@ class Settings:
         result_max: bytes that a result may have.
         body_max: bytes that a request may bring.
         snapshot_every: events after which the state is stored again; a start replays about so many.
-        keep_events: keep what snapshots have made unnecessary, as a trace that can be replayed.
         lease: seconds of silence after which a node of this machine is lost, see `engines.local.LEASE_RANGE`.
         grace: seconds that a task which is to move is given to save, see `engines.local.GRACE_RANGE`.
         pin: whether each slot has a processor of its own, which its two places share.
@@ -76,7 +76,8 @@ class Settings:
         output_max: bytes that are kept of each stream of a task, see `engines.local.OUTPUT_RANGE`.
         pass_env: names of variables that tasks get of the server's environment, see `engines.local_environment`.
         accept_loss: where the journal is damaged, start with what is whole; the damaged files are kept beside it.
-        keep: how long results and files are kept.
+        keep: how long everything is kept that is not needed to go on.
+        bounds: what may be used of the disk.
         call_lease: how long the client of an executor's calls may be silent before they are cancelled, at least
             `live.leases.LEASE_LEAST`; None: for ever.
     """
@@ -92,7 +93,6 @@ class Settings:
     result_max: int = base.RESULT_MAX
     body_max: int = BODY_MAX
     snapshot_every: int = 10_000
-    keep_events: bool = True
     lease: float = LEASE_SECONDS
     grace: float = GRACE_SECONDS
     pin: bool = False
@@ -102,6 +102,7 @@ class Settings:
     accept_loss: bool = False
     keep: Keep = field(default_factory=Keep)
     call_lease: Duration | None = LEASE
+    bounds: Bounds = field(default_factory=Bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
     if not OUTPUT_RANGE[0] <= settings.output_max <= OUTPUT_RANGE[1]:
         raise InvalidInput("output_max", settings.output_max, "{} to {} bytes".format(*OUTPUT_RANGE))
     tighten(settings.data)
-    journal = Journal(settings.data, keep_events=settings.keep_events, accept_loss=settings.accept_loss)
+    journal = Journal(settings.data, accept_loss=settings.accept_loss)
     for said in journal.given_up:
         log.warning("accepted as lost: %s", said)
     try:
@@ -192,6 +193,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             read_ahead=READ_AHEAD,
             keep=settings.keep,
             call_lease=settings.call_lease,
+            bounds=settings.bounds,
         )
         driver.broken.add_done_callback(lambda _: end.set())
         checker = Checker(driver, clock, collectors.installed(), engine.pids)

@@ -21,6 +21,7 @@ from headway.live import listeners, reports
 from headway.live.driver import RETRY_AFTER, Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import FILE, Journal, JournalFull
+from headway.live.sweep import Keep
 from headway.model.actions import JobStatus
 from headway.model.events import (
     Event,
@@ -92,9 +93,8 @@ async def rig(
     folder: Path, nodes: tuple[Any, ...] = TWO, *, engine: FakeEngine | None = None, at: float = 0, **settings: Any
 ) -> Any:
     """A driver on a folder, stopped in order at the end; the core's whole state is checked then."""
-    keep_events = settings.pop("keep_events", True)
     policies = settings.pop("policies", find)
-    with closing(Journal(folder, keep_events=keep_events)) as journal:
+    with closing(Journal(folder)) as journal:
         clock = ManualClock(at)
         engine = engine or FakeEngine()
         driver = Driver(journal, engine, clock, policies, **settings)
@@ -236,10 +236,10 @@ def test_a_result_keeps_the_output_and_the_rest_is_deleted(tmp_path: Path) -> No
             assert (result.ending.stdout, result.ending.stdout_path) == (b"s", "")
             assert (result.ending.stderr, result.ending.stderr_path) == (b"l", long)
             assert [file.exists() for file in files] == [False, True, False]
-            assert live.driver.retention.clear([1]) == 1
+            assert await live.driver.retention.clear([1]) == 1
             assert [file.exists() for file in files] == [False, False, False]
             assert live.results(1) == []
-            assert live.driver.retention.clear([1]) == 0
+            assert await live.driver.retention.clear([1]) == 0
 
     run(scenario)
 
@@ -249,7 +249,7 @@ def test_results_of_open_jobs_are_not_cleared(tmp_path: Path) -> None:
         async with rig(tmp_path, ONE) as live:
             await live.submit(new_job(tasks=2))
             await live.end(1, 0)
-            assert live.driver.retention.clear([1]) == 0
+            assert await live.driver.retention.clear([1]) == 0
             assert len(live.results(1)) == 1
 
     run(scenario)
@@ -983,15 +983,15 @@ def test_a_node_that_was_down_is_up_after_a_start(tmp_path: Path) -> None:
             assert live.running == []
         async with rig(tmp_path, (node("a", lease=5),), at=1000) as live:
             assert live.running == [(1, 0, 1)]
-            assert live.clock.alarms[0] == 1005
+            assert 1005 in live.clock.alarms
 
     run(scenario)
 
 
-@pytest.mark.parametrize("keep_events", [True, False])
-def test_snapshots_shorten_the_start(tmp_path: Path, keep_events: bool) -> None:
+@pytest.mark.parametrize("keep_events", [None, 0])
+def test_snapshots_shorten_the_start(tmp_path: Path, keep_events: int | None) -> None:
     async def scenario() -> None:
-        settings: dict[str, Any] = {"snapshot_every": 20, "keep_events": keep_events, "policy": "easy"}
+        settings: dict[str, Any] = {"snapshot_every": 20, "keep": Keep(events=keep_events), "policy": "easy"}
         async with rig(tmp_path, **settings) as live:
             await live.submit(new_job(tasks=60))
             for task in range(50):
@@ -999,12 +999,13 @@ def test_snapshots_shorten_the_start(tmp_path: Path, keep_events: bool) -> None:
             last = live.journal.snapshot()
             assert last is not None
             assert last[0] > 30
+            await live.advance(2)
             state = live.driver.core.dump()
             live.driver.broken.set_exception(RuntimeError("crash"))
             live.driver.broken.exception()
         with closing(Journal(tmp_path)) as journal:
             seqs = [seq for seq, _ in journal.events()]
-            if not keep_events:
+            if keep_events == 0:
                 assert seqs[0] > 1
                 return
             # The whole journal replays from its first snapshot to the same state.
@@ -1057,7 +1058,7 @@ def test_after_a_crash_a_job_is_released_though_another_was_before_it(tmp_path: 
             assert live.running == [(1, 0, 1)]
             found = crash(live)
         async with rig(tmp_path, at=60, engine=FakeEngine(found)) as live:
-            assert min(live.clock.alarms) == 90
+            assert 90 in live.clock.alarms
             await live.advance(30)
             assert live.running == [(1, 0, 1), (2, 0, 1)]
 
@@ -1066,7 +1067,7 @@ def test_after_a_crash_a_job_is_released_though_another_was_before_it(tmp_path: 
 
 def test_when_a_job_started_is_known_after_a_crash_though_no_event_says_so_any_more(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with rig(tmp_path, ONE, at=7, snapshot_every=3, keep_events=False) as live:
+        async with rig(tmp_path, ONE, at=7, snapshot_every=3, keep=Keep(events=0)) as live:
             await live.submit(new_job(tasks=9))
             for task in range(6):
                 await live.advance(1)

@@ -18,7 +18,8 @@ from headway.engines import base
 from headway.live.driver import Driver
 from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, JournalFull
-from headway.live.retention import JOBS, UPLOADS_KEPT, Keep, NotTheirs
+from headway.live.retention import NotTheirs
+from headway.live.sweep import PART, UPLOADS_KEPT, Keep
 from headway.live.uploads import STRAY_SECONDS, NoRoom, NoSuchUpload, TooLarge
 from headway.model.events import Incident
 from headway.model.instant import from_seconds, to_seconds
@@ -38,7 +39,7 @@ class Rig:
     clock: ManualClock
 
     async def settle(self) -> None:
-        for _ in range(8):
+        for _ in range(40):  # a sweep takes many steps
             await asyncio.sleep(0)
 
     async def advance(self, seconds: float) -> None:
@@ -193,13 +194,12 @@ def test_somebody_elses_results_are_not_theirs_to_acknowledge(tmp_path: Path) ->
 def test_what_nobody_acknowledges_goes_if_that_is_wanted(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, Keep(0, from_seconds(10 * HOUR))) as live:
-            old = [await live.job() for _ in range(2 * JOBS + 1)]
+            old = [await live.job() for _ in range(2 * PART + 1)]
             await live.advance(9 * HOUR)
             fresh = await live.job()
             assert all(live.kept(job) for job in old)
-            await live.advance(1.5 * HOUR)
-            for _ in range(3):
-                await live.settle()
+            for _ in range(6):
+                await live.advance(HOUR / 4)
             assert [live.kept(job) for job in old] == [0] * len(old)
             assert live.kept(fresh) == 1
 

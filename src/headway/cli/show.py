@@ -195,6 +195,15 @@ def duration_in(text: str, field: str) -> Duration:
         raise InvalidInput(field, text, "a span below a hundred thousand years") from None
 
 
+def span_in(text: str, field: str) -> Duration | None:
+    """Microseconds of a span, or None for `none`.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    return None if text == "none" else duration_in(text, field)
+
+
 def period_in(text: str | None) -> float | None:
     """Seconds between rounds: a span, or 0 for `none`; None where nothing was said.
 

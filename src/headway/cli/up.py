@@ -40,7 +40,38 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long acknowledged results are kept, as 1.5h; 0: not at all.",
 )
-@click.option("--keep-unacknowledged", help="How long results are kept that nobody acknowledges; default for ever.")
+@click.option(
+    "--keep-unacknowledged",
+    default="30d",
+    show_default=True,
+    help="How long results are kept that nobody acknowledges, after their job's end; none: for ever.",
+)
+@click.option(
+    "--keep-jobs",
+    default="30d",
+    show_default=True,
+    help="How long ended jobs are known whose results are gone; none: for ever.",
+)
+@click.option(
+    "--keep-events",
+    default="1d",
+    show_default=True,
+    help="How far back the journal is a trace; none: to its beginning.",
+)
+@click.option(
+    "--keep-keys", default="1d", show_default=True, help="How long keys of submissions are known, 2m at least."
+)
+@click.option("--keep-incidents", default="90d", show_default=True, help="How long incidents are kept; none: for ever.")
+@click.option(
+    "--reserve",
+    type=click.IntRange(min=0),
+    help="MiB of the disk that nothing new may use; default 256, or a twentieth of the disk if that is less.",
+)
+@click.option(
+    "--outputs-max",
+    type=click.IntRange(min=0),
+    help="MiB that output and uploads may take together; default a quarter of the disk.",
+)
 @click.option(
     "--call-lease",
     default="5m",
@@ -78,7 +109,13 @@ def up(
     pin: bool,
     check_every: str | None,
     retention: str,
-    keep_unacknowledged: str | None,
+    keep_unacknowledged: str,
+    keep_jobs: str,
+    keep_events: str,
+    keep_keys: str,
+    keep_incidents: str,
+    reserve: int | None,
+    outputs_max: int | None,
     call_lease: str,
     accept_loss: bool,
     upload_max: int,
@@ -92,10 +129,11 @@ def up(
     again after whatever happened, and it goes on, with the nodes it had unless others are named. At first it has one
     node with a slot for each processor.
     """
-    from headway.cli.show import counted, duration_in, period_in, seconds_in
+    from headway.cli.show import counted, duration_in, period_in, seconds_in, span_in
     from headway.client.address import data_directory
     from headway.config import read_cluster, uniform_cluster
-    from headway.live.retention import Keep
+    from headway.live.room import Bounds
+    from headway.live.sweep import Keep
     from headway.model.instant import from_seconds
     from headway.server import Settings, run
 
@@ -130,12 +168,17 @@ def up(
         check_every=None if check_every is None else seconds_in(check_every, "--check-every"),
         keep=Keep(
             duration_in(retention, "--retention"),
-            None if keep_unacknowledged is None else duration_in(keep_unacknowledged, "--keep-unacknowledged"),
+            span_in(keep_unacknowledged, "--keep-unacknowledged"),
+            span_in(keep_jobs, "--keep-jobs"),
+            span_in(keep_events, "--keep-events"),
+            span_in(keep_keys, "--keep-keys"),
+            span_in(keep_incidents, "--keep-incidents"),
             upload_max << 20,
         ),
         output_max=output_max << 20,
         pass_env=pass_env,
-        call_lease=None if call_lease == "none" else duration_in(call_lease, "--call-lease"),
+        bounds=Bounds(*(None if mib is None else mib << 20 for mib in (reserve, outputs_max))),
+        call_lease=span_in(call_lease, "--call-lease"),
     )
     run(settings, say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)

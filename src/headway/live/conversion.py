@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,17 @@ TABLES: Final = (*GUARDED, "node_metrics", "slot_statuses", "job_statistics", "j
 _FACTS_LEFT: Final = ("format", "epoch", "message")
 """Facts of the old file that are not those of the new one."""
 
+_ADDED: Final = {
+    ("submissions", "at"): "coalesce((SELECT submitted FROM {old}.jobs WHERE id = first), 0)",
+    ("uploads", "size"): "0",
+}
+"""Columns that formats 1 and 2 do not have, and what is in them."""
+
+
+def values_of(table: str, names: Iterable[str], old: str) -> str:
+    """The columns of a table as a journal of format 1 or 2 has them, which is attached under the name `old`."""
+    return ", ".join(_ADDED.get((table, name), name).format(old=old) for name in names)
+
 
 def convert(folder: Path, found: int) -> None:
     """Convert a journal of an older format, `found`, to ours; what it was is kept as `journal.format-N.sqlite`.
@@ -50,9 +61,10 @@ def convert(folder: Path, found: int) -> None:
         there = {name for (name,) in db.execute("SELECT name FROM old.sqlite_master WHERE type = 'table'")}
         for table in TABLES:
             if table in there:
-                names = ", ".join(name for _, name, *_ in db.execute(f"PRAGMA main.table_info({table})"))
+                names = [name for _, name, *_ in db.execute(f"PRAGMA main.table_info({table})")]
                 left = f"WHERE name NOT IN {_FACTS_LEFT}" if table == "meta" else ""
-                db.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM old.{table} {left}")
+                values = values_of(table, names, "old")
+                db.execute(f"INSERT INTO main.{table} ({', '.join(names)}) SELECT {values} FROM old.{table} {left}")
         if found == 1:
             places_of_nodes(db)
         last = db.execute("SELECT max(seq) FROM snapshots").fetchone()[0] or 0

@@ -40,7 +40,9 @@ from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, Wanted
 from headway.live.nodes import Nodes, changes_since
 from headway.live.performing import Performer, left_undone
-from headway.live.retention import Keep, Retention
+from headway.live.retention import Retention
+from headway.live.room import Bounds, Room
+from headway.live.sweep import Keep
 from headway.live.troubles import CannotGoOn, Troubles, raised_by, said
 from headway.live.turn import Request, Turn, answer, refuse
 from headway.model.events import (
@@ -97,6 +99,7 @@ class Driver:
         read_ahead: of nodes that are added later, see `NodeSpec`.
         keep: how long results and files are kept.
         call_lease: how long the client of leased jobs may be silent, see `headway.live.leases`; None: for ever.
+        bounds: what may be used of the disk.
 
     Attributes:
         nodes: takes nodes into service and out of it.
@@ -105,6 +108,7 @@ class Driver:
         commits: transactions since the start.
         started: when this driver was made.
         retention: what is kept for callers, and until when.
+        room: what there is room for on the disk.
         troubles: is told of what goes wrong and ends nothing.
     """
 
@@ -125,13 +129,21 @@ class Driver:
         read_ahead: int = 0,
         keep: Keep = Keep(),  # noqa: B008  # frozen
         call_lease: Duration | None = LEASE,
+        bounds: Bounds = Bounds(),  # noqa: B008  # frozen
     ) -> None:
         self.journal = journal
         self.full: NotNow | None = None
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits = 0
         self.started: Instant = clock.now()
-        self._ledger = Ledger(journal, policies, policy or FIRST_POLICY, snapshot_every)
+        self._ledger = Ledger(
+            journal,
+            policies,
+            policy or FIRST_POLICY,
+            snapshot_every,
+            keep.events,
+            self._size_of,
+        )
         self._engine = engine
         self.nodes = Nodes(self, engine, read_ahead)
         self._clock = clock
@@ -141,10 +153,11 @@ class Driver:
         self._consultant = consultant.Consultant(
             lambda: self.core, clock, self.request, self.incident, answer_time=answer_time, asking=asking
         )
-        self.retention = Retention(self, journal, clock, keep)
+        self.room = Room(journal.folder, bounds, journal, self.incident, clock, lambda: bool(self.open))
+        self.retention = Retention(self, journal, clock, keep, self.room)
         self._listeners = Listeners(self._gains_by_waiting)
         self._leases = Leases(
-            self, lambda: self._ledger.leased, self._listeners.waits, journal.client_name, clock, call_lease
+            self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, call_lease
         )
         self._alarm: tuple[Instant, Callable[[], None]] | None = None
         self._serving = False
@@ -160,7 +173,7 @@ class Driver:
         self._pending: Turn | None = None
         self._suspects: list[Thing] = []
         self._stuck_since: Instant | None = None
-        self._from_engine = FromEngine(self._ledger)
+        self._from_engine = FromEngine(self._ledger, self.room.keeps)
         self._measured: dict[str, dict[str, float]] = {}
         self.troubles = Troubles(self.incident, clock)
         self._arrivals = Arrivals(self._ledger, self._from_engine, self.troubles, lambda: self._listeners.told)
@@ -185,6 +198,11 @@ class Driver:
     def open(self) -> Mapping[JobId, OpenJob]:
         """What is kept of each job that has not ended, by id."""
         return self._ledger.open
+
+    @property
+    def accepts(self) -> bool:
+        """Whether anything new is taken on."""
+        return self.full is None and not self.room.short and not self.room.held
 
     @property
     def recorded(self) -> int:
@@ -270,6 +288,7 @@ class Driver:
         """End in order: take no more on, end what runs (it is redone at the next start), store a snapshot."""
         self.take_no_more()
         self.retention.stop()
+        self.room.stop()
         self._leases.stop()
         try:
             if self._pending is None:
@@ -409,11 +428,12 @@ class Driver:
             InvalidInput, HeadwayError: a job cannot be accepted; the message says which and why.
             Conflict: the key was used for another submission.
             MissingBlobs: functions are named that are not here.
+            NoRoom: the disk has not more than its reserve.
             NotNow, Unavailable: not now.
         """
         self._see_open()
         digest = intake.digest(submission)
-        self._leases.heard(self.journal.known_client(submission.client))
+        self._leases.heard(self.journal.clients.known(submission.client))
         before = intake.answered(self.journal, caller, submission, digest)
         if before is not None:
             return before
@@ -421,6 +441,7 @@ class Driver:
         if twin is not None:
             intake.see_same(submission, digest, twin.key[2])
             return await asyncio.shield(twin.answer)
+        self.room.see_work(lambda: any(intake.gives_uploads(job.work) for job in submission.jobs))
         offer = intake.look_at(
             submission,
             caller,
@@ -574,6 +595,7 @@ class Driver:
             contain("retention", self.retention.acknowledged, "it looks again later")
         self._consult()
         contain("leases of calls", self._leases.follow, "they are looked at again after the next turn")
+        contain("the look at the disk", self.room.follow, "it is looked at later")
         self._set_alarm()
 
     def _consult(self) -> None:
@@ -613,7 +635,7 @@ class Driver:
     def listen(self, wanted: Wanted, caller: Caller) -> Listener:
         """Have a caller answered: at once, before this returns, or as soon as there are messages for him."""
         client, jobs = wanted.client, wanted.jobs
-        keys = [-self.journal.client(client)] if client is not None else list(jobs) or [0]
+        keys = [-self.journal.clients.number(client)] if client is not None else list(jobs) or [0]
         if client is not None:
             self._leases.heard(-keys[0])
         found = self.journal.messages(
@@ -632,6 +654,18 @@ class Driver:
         Where a slot stands idle it costs something: what he does next may be what it could run.
         """
         return not self.core.state.free and self._ledger.has_work(key)
+
+    def _size_of(self, upload: str) -> int:
+        return self.retention.uploads.size_of(upload)
+
+    def needs(self, name: str) -> bool:
+        """Whether an open job, or a submission that is being accepted, needs a function or an upload."""
+        offers = (*self._offers, *self._came.offers, *(one for one in self._suspects if isinstance(one, Offer)))
+        return name in self._ledger.needed or any(name in one.functions or name in one.uploads for one in offers)
+
+    def listens(self, client: int) -> bool:
+        """Whether somebody waits for messages of a client."""
+        return self._listeners.waits(-client)
 
     @property
     def listeners(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from msgspec import structs
 
@@ -38,14 +39,16 @@ class FromEngine:
 
     Args:
         ledger: feeds the core.
+        keeps: whether there is room for so many bytes of output.
 
     Attributes:
         where: names of the nodes of each attempt that the engine runs.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, keeps: Callable[[int], bool]) -> None:
         self.where: dict[base.AttemptKey, tuple[str, ...]] = {}
         self._ledger = ledger
+        self._keeps = keeps
         self._heard: dict[str, Instant] = {}
         self._lost: set[str] = set()
 
@@ -62,12 +65,14 @@ class FromEngine:
 
     def _take_ended(self, turn: Turn, ended: base.Ended) -> None:
         self.where.pop(ended.key, None)
+        keeps = not (size := work.kept_bytes(ended)) or self._keeps(size)
+        told = ended if keeps else work.without_files(ended)
         event: TaskEnded | TaskStruck = TaskEnded(turn.now, *ended.key, ended.ending.outcome)
         if ended.ending.outside and ended.ending.outcome is Outcome.SIGNALLED:
-            event, ended = TaskStruck(turn.now, *ended.key), self._counted(ended)
-        kept = self._ledger.feed(turn, event, ended)
+            event, told = TaskStruck(turn.now, *ended.key), self._counted(told)
+        kept = self._ledger.feed(turn, event, told)
         turn.acknowledged.append(ended.key)
-        turn.spent += work.spent_files(ended, kept=kept)
+        turn.spent += work.spent_files(ended, kept=kept and keeps)
 
     def _counted(self, ended: base.Ended) -> base.Ended:
         """An end by a signal from outside, with how often that has happened to its task in its detail."""

@@ -1,14 +1,14 @@
 """What a server recorded, as a schedule: the same measures and pictures as of a simulation can be had of it.
 
-The journal keeps every event, and the core decides the same when it is fed them again; so who held which slots when
-need not have been written down.
+The journal keeps events for a while (`headway up --keep-events`), and the core decides the same when it is fed them
+again; so who held which slots when need not have been written down.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -32,6 +32,9 @@ from headway.model.workload import workload_of
 def history(folder: Path, policies: PolicySource) -> Schedule:
     """What became of every job that a server was given, in order of release; microseconds since the Unix epoch.
 
+    Where the first events have been let go of, it is of the jobs that were submitted since (`known_since`). Slots that
+    others had then count as busy.
+
     The server may run meanwhile: then it is what became of them until now. A job's label is its id, its `runtime` the
     mean run time of the last attempts at its tasks that succeeded. How long its work takes with its slots to itself
     nobody has measured where it ran in the background (`Schedule.alone`): its slowdown is against the time it took.
@@ -41,23 +44,50 @@ def history(folder: Path, policies: PolicySource) -> Schedule:
         policies: finds a policy by its text.
 
     Raises:
-        HeadwayError: there is no journal, it has not kept its events from the first on, or it has no jobs.
+        HeadwayError: there is no journal, or it has no jobs.
     """
     path = folder / FILE
+    with _reading(path) as db:
+        seq, body = _first(db, path)
+        rows = db.execute("SELECT kind, body FROM events WHERE seq > ? ORDER BY seq", (seq,))
+        told = _History(Scheduler.restore(msgspec.json.decode(body, type=StateRecord), policies))
+        told.read(event_of(*row) for row in rows)
+    if not told.specs:
+        said = f"{path} has no jobs" + (f" that were submitted after event {seq}, with which it begins" if seq else "")
+        raise HeadwayError(said, "`headway up --keep-events none` keeps all events from now on." if seq else "")
+    return told.schedule()
+
+
+def known_since(folder: Path) -> Instant | None:
+    """From when on a journal knows what happened; None: from its beginning.
+
+    Raises:
+        HeadwayError: there is no journal.
+    """
+    path = folder / FILE
+    with _reading(path) as db:
+        seq, body = _first(db, path)
+        return msgspec.json.decode(body, type=StateRecord).now if seq else None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """The file, as it is at this moment."""
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
-            seq, body = db.execute("SELECT seq, body FROM snapshots ORDER BY seq LIMIT 1").fetchone()
-            if seq:
-                raise HeadwayError(f"{path} has not kept its events from the first on", "Settings.keep_events does.")
-            record = msgspec.json.decode(body, type=StateRecord)
-            rows = db.execute("SELECT kind, body FROM events ORDER BY seq")
-            told = _History(Scheduler.restore(record, policies))
-            told.read(event_of(*row) for row in rows)
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)) as db:
+            db.execute("BEGIN")
+            yield db
     except sqlite3.Error as error:
         raise HeadwayError(f"{path} cannot be read: {error}", "Name a data directory of `headway up`.") from error
-    if not told.specs:
-        raise HeadwayError(f"{path} has no jobs")
-    return told.schedule()
+
+
+def _first(db: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
+    """The first state there is, and the number of the event it follows."""
+    row = db.execute("SELECT seq, body FROM snapshots ORDER BY seq LIMIT 1").fetchone()
+    if row is None:
+        raise HeadwayError(f"{path} has no state", "No server has been started on it yet.")
+    seq, body = row
+    return int(seq), bytes(body)
 
 
 class _Run:
@@ -116,9 +146,9 @@ class _History:
                 self.offered += up * (state.now - before)
             if not isinstance(event, JobSubmitted | NodesHeard):
                 self._swept(event if isinstance(event, TaskEnded) else None)
-            if isinstance(event, TaskStarted):
+            if isinstance(event, TaskStarted) and event.job in self.specs:
                 self._started(event)
-            if isinstance(event, JobChanged) and event.job in state.jobs:
+            if isinstance(event, JobChanged) and event.job in state.jobs and event.job in self.specs:
                 view = state.jobs[event.job]
                 self.due[event.job], self.priority[event.job] = view.due, view.priority
             self._asked(actions)
@@ -164,6 +194,8 @@ class _History:
     def _asked(self, actions: list[Action]) -> None:
         now = self.core.state.now
         for action in actions:
+            if isinstance(action, Launch | ChangeTier | Suspend | Kill | Conclude) and action.job not in self.specs:
+                continue  # submitted before the first event there is
             if isinstance(action, Launch):
                 run = self.runs[action.job, action.task] = _Run(action.attempt, now, action.slots, action.tier)
                 if self.core.state.rules >= ISOLATING:
@@ -185,6 +217,8 @@ class _History:
         state = self.core.state
         touched, state.touched = state.touched or [], []
         for view in dict.fromkeys(touched):
+            if view.id not in self.specs:
+                continue
             slots = view.held
             for attempt in view.attempts.values():
                 if not attempt.fed:
@@ -202,9 +236,9 @@ class _History:
         jobs = sorted(self.specs, key=lambda job: (self.specs[job].release, job))
         place = {job: position for position, job in enumerate(jobs)}
         specs = [self.specs[job] for job in jobs]
-        for job in self.core.state.jobs:
+        for job in self.core.state.jobs.keys() & self.specs.keys():
             self.status[job] = STATUSES.index(self.core.status(job))
-        is_over = not self.core.state.jobs
+        is_over = not self.core.state.jobs.keys() & self.specs.keys()
         workload = workload_of(
             release=[spec.release for spec in specs],
             runtime=[spent // tasks for tasks, spent in (self.spent.get(job, (1, 0)) for job in jobs)],

@@ -113,6 +113,11 @@ def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
     return names
 
 
+def gives_uploads(work: wire.Work) -> bool:
+    """Whether tasks give files that the server is to keep."""
+    return any(files.upload_of(url) is not None for url in wire.urls_of(work)[1])
+
+
 def look_at(
     submission: wire.Submission,
     caller: str,
@@ -128,7 +133,6 @@ def look_at(
     Raises:
         HeadwayError: a job cannot be accepted; the message says which and why.
         MissingBlobs: functions are named that are not here.
-        NotNow: its client is new and cannot be recorded now.
     """
     if not submission.jobs:
         raise InvalidInput("jobs", [], "at least one job")
@@ -155,5 +159,5 @@ def look_at(
     if missing:
         raise MissingBlobs(tuple(sorted(missing)))
     answer: asyncio.Future[wire.Submitted] = asyncio.get_running_loop().create_future()
-    client = journal.client(submission.client)
+    client = journal.clients.number(submission.client)
     return Offer(specs, client, works, submission.blobs, functions, uploads, (caller, submission.key, digest), answer)

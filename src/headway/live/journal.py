@@ -21,6 +21,8 @@ import msgspec
 from headway.core.record import StateRecord
 from headway.live import checks, retained
 from headway.live.checks import Checks, LossRow, StatisticsRow
+from headway.live.clients import Clients
+from headway.live.expiry import Expiry
 from headway.live.mark import MARK
 from headway.live.opening import open_journal
 from headway.live.retained import Retained
@@ -76,7 +78,7 @@ class MessageRow(NamedTuple):
 
 
 NewMessage = tuple[int, int, JobId, int | None, Instant, str, int, bytes | None]
-"""A message as it is written: number, client, job, task, instant, word, whether files hold its output, result."""
+"""A message as it is written: number, client, job, task, instant, word, bytes of the files of its output, result."""
 
 
 class Accepted(NamedTuple):
@@ -97,13 +99,14 @@ class Batch:
     jobs: list[tuple[JobId, int, str, str, Instant, bytes, str, bytes]] = field(default_factory=list)
     blobs: list[tuple[str, Instant, bytes]] = field(default_factory=list)
     used: list[tuple[Instant, str]] = field(default_factory=list)
-    submissions: list[tuple[str, str, bytes, JobId, int, int]] = field(default_factory=list)
+    clients: list[tuple[int, str]] = field(default_factory=list)
+    submissions: list[tuple[str, str, bytes, JobId, int, int, Instant]] = field(default_factory=list)
     ended: list[tuple[str, Instant | None, Instant, int, int, JobId]] = field(default_factory=list)
     terms: list[tuple[bytes, JobId]] = field(default_factory=list)
     statistics: list[StatisticsRow] = field(default_factory=list)
     losses: list[LossRow] = field(default_factory=list)
     acknowledged: list[tuple[JobId, int, int, int, Instant]] = field(default_factory=list)
-    uploads: list[tuple[str, Instant]] = field(default_factory=list)
+    uploads: list[tuple[str, Instant, int]] = field(default_factory=list)
     outputs: list[tuple[JobId, int, str]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -117,7 +120,8 @@ _STATEMENTS: Final = {
     "jobs": "INSERT INTO jobs VALUES (?, ?, ?, ?, NULL, ?, NULL, NULL, NULL, NULL, ?, ?, ?)",
     "blobs": "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)",
     "used": "UPDATE blobs SET used = ? WHERE name = ?",
-    "submissions": "INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?)",
+    "clients": "INSERT OR IGNORE INTO clients VALUES (?, ?)",
+    "submissions": "INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?, ?)",
     "ended": """UPDATE jobs SET status = ?, started = ?, ended = ?, done = ?, failed = ?, functions = NULL, work = NULL
         WHERE id = ?""",
     "terms": "UPDATE jobs SET spec = ? WHERE id = ?",
@@ -137,13 +141,13 @@ class Journal:
 
     Args:
         folder: the data directory; made if it is not there.
-        keep_events: keep events that a snapshot has made unnecessary, so that the journal can be replayed from its
-            beginning as a trace; otherwise they are dropped, but for incidents.
         accept_loss: where the journal is damaged, begin with what is whole; the damaged files are kept beside it.
 
     Attributes:
         checks: the tables of the status checker.
         retained: the tables of what is kept for callers, and until when.
+        expiry: lets go of what is kept for nobody.
+        clients: the numbers of clients.
         epoch: the name of this journal's story; one that was restored, or has lost something, has a new one.
         accept_loss: as given.
         given_up: what was lost and accepted as that, in sentences.
@@ -153,19 +157,17 @@ class Journal:
         HeadwayError: the directory cannot be made or written to, another process uses it, or its format is newer.
     """
 
-    def __init__(self, folder: Path, *, keep_events: bool = True, accept_loss: bool = False) -> None:
+    def __init__(self, folder: Path, *, accept_loss: bool = False) -> None:
         self.folder = folder
         self.accept_loss = accept_loss
-        self._keep_events = keep_events
         opened = open_journal(folder, accept_loss=accept_loss)
         self._lock, self._db, self._vouching, self._mark, self.epoch, self.given_up = opened
         self._mark_fails = False
         self._rows = Rows(self._db, folder / FILE)
         self.checks = Checks(self._db, self._transaction)
         self.retained = Retained(self._db, self._transaction)
-        self._clients: dict[str, int] = {
-            name: number for number, name in self._db.execute("SELECT id, name FROM clients")
-        }
+        self.expiry = Expiry(self._db, self._transaction)
+        self.clients = Clients(self._db)
 
     def close(self) -> None:
         """Let go of the file and of the directory."""
@@ -249,43 +251,20 @@ class Journal:
         Raises:
             NotNow: the disk takes no more, or another program holds a lock.
         """
+        stored = sum(message[6] for message in batch.messages)
+        stored += sum(size for name, _, size in batch.uploads if size and not self.retained.has_upload(name))
         with self._transaction() as db:
             for name, statement in _STATEMENTS.items():
                 rows = getattr(batch, name)
                 if rows:
                     db.executemany(statement, rows)
+        self.retained.stored += stored
+        self.clients.recorded(batch.clients)
 
-    def client(self, name: str) -> int:
-        """The number that stands for a client's text in the other tables.
+    def store_snapshot(self, seq: int, record: StateRecord, started: Iterable[tuple[Instant, JobId]]) -> None:
+        """Keep the state after event `seq`.
 
-        Raises:
-            NotNow: it is new and cannot be recorded now.
-        """
-        number = self._clients.get(name)
-        if number is None:
-            number = len(self._clients) + 1
-            with self._transaction() as db:
-                db.execute("INSERT INTO clients VALUES (?, ?)", (number, name))
-            self._clients[name] = number
-        return number
-
-    def client_name(self, number: int) -> str:
-        """The text of a client's number; empty where it is not known."""
-        row = self._db.execute("SELECT name FROM clients WHERE id = ?", (number,)).fetchone()
-        return "" if row is None else str(row[0])
-
-    def known_client(self, name: str) -> int:
-        """The number of a client's text; 0 where nobody has used it."""
-        return self._clients.get(name, 0)
-
-    def store_snapshot(
-        self, seq: int, record: StateRecord, started: Iterable[tuple[Instant, JobId]], *, unused_since: Instant
-    ) -> None:
-        """Keep the state after event `seq`, and let go of what it makes unnecessary.
-
-        `started` are the first launches of open jobs, which do not follow from the events after the snapshot. The
-        first snapshot is kept with the events, the last two always. Blobs that no open job needs go if they were
-        not used since `unused_since`.
+        `started` are the first launches of open jobs, which do not follow from the events after the snapshot.
 
         Raises:
             NotNow: the disk takes no more, or another program holds a lock.
@@ -294,16 +273,6 @@ class Journal:
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, record.now, body))
             db.executemany("UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL", started)
-            kept = [row[0] for row in db.execute("SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2")][-1]
-            if self._keep_events:
-                db.execute("DELETE FROM snapshots WHERE seq < ? AND seq > (SELECT min(seq) FROM snapshots)", (kept,))
-            else:
-                db.execute("DELETE FROM snapshots WHERE seq < ?", (kept,))
-                db.execute("DELETE FROM events WHERE seq <= ? AND kind <> 'Incident'", (kept,))
-            old = [row[0] for row in db.execute("SELECT name FROM blobs WHERE used < ?", (unused_since,))]
-            if old:
-                wanted = retained.needed(db)
-                db.executemany("DELETE FROM blobs WHERE name = ?", [(name,) for name in old if name not in wanted])
 
     # What is read
 
@@ -404,6 +373,17 @@ class Journal:
         """The work of an open job."""
         return _work.decode(self._there("jobs", "WHERE id = ?", job, body="work")[-1])
 
+    def needs(self) -> Iterator[tuple[JobId, str]]:
+        """The names of the functions and uploads that each open job needs, with spaces between them."""
+        return iter(self._db.execute("SELECT id, functions FROM jobs WHERE ended IS NULL"))
+
+    def log_size(self) -> int:
+        """Bytes of the write-ahead log; it cannot be begun anew while another program reads what is older."""
+        try:
+            return self.folder.joinpath(f"{FILE}-wal").stat().st_size
+        except OSError:
+            return 0
+
     def blob(self, name: str) -> bytes:
         """A blob that an open job needs."""
         body: bytes = self._there("blobs", "WHERE name = ?", name)[2]
@@ -439,7 +419,7 @@ class Journal:
         """
         wanted, values = "", list[Any]()
         if client is not None:
-            wanted, values = "client = ? AND", [self._clients.get(client, 0)]
+            wanted, values = "client = ? AND", [self.clients.known(client)]
         elif jobs:
             wanted, values = f"job IN ({', '.join('?' * len(jobs))}) AND", list(jobs)
         rows = self._rows.of(

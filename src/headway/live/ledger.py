@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from headway import wire
 from headway.core.scheduler import Scheduler
@@ -32,9 +34,6 @@ from headway.model.snapshot import JobView, PolicySource
 
 log = logging.getLogger(__name__)
 
-BLOBS_KEPT: Final[Duration] = 3600 * SECOND
-"""How long a function is kept that no open job needs, since it was last used."""
-
 _DETAIL: Final = {
     Outcome.LOST: "its node was lost each time it ran, at last while nothing else ran there: it is taken for the cause",
     Outcome.CANCELLED: work.CANCELLED,
@@ -42,6 +41,10 @@ _DETAIL: Final = {
 """What is said of a task that no attempt has settled."""
 
 _USED_AGAIN: Final[Duration] = 600 * SECOND
+_USED_MAX: Final = 10_000
+
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class OpenJob:
         work: None until something of it is launched.
         names_files: whether it has inputs or outputs; known with `work`.
         view: what the core knows of it.
+        needs: names of the functions and uploads that it needs, with spaces between them.
     """
 
     spec: JobSpec
@@ -67,6 +71,7 @@ class OpenJob:
     work: wire.Work | None = None
     names_files: bool = False
     view: JobView | None = None
+    needs: str = ""
 
 
 @dataclass(slots=True)
@@ -93,10 +98,13 @@ class Ledger:
         policies: finds a policy by its text.
         policy: the text of the policy that decides in a new journal.
         snapshot_every: events between two stored snapshots, at least.
+        keep_events: how long events are told again, see `Expiry.drop_snapshots`.
+        size_of: the size of a file that tasks gave the server to keep, by its name.
 
     Attributes:
         core: the scheduler; what was fed to it may not be durable yet.
         open: what is kept of each open job, by id.
+        needed: how many open jobs need each function and upload, by name.
         leased: jobs that end with their client (`JobSpec.leased`) and were not cancelled, by its number; in order.
         event, message, job: the numbers given last.
         wake_at: when the core wants to be woken.
@@ -104,12 +112,23 @@ class Ledger:
 
     core: Scheduler
 
-    def __init__(self, journal: Journal, policies: PolicySource, policy: str, snapshot_every: int) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        policies: PolicySource,
+        policy: str,
+        snapshot_every: int,
+        keep_events: Duration | None = None,
+        size_of: Callable[[str], int] = lambda name: 0,
+    ) -> None:
         self.journal = journal
         self.open: dict[JobId, OpenJob] = {}
         self.leased: dict[int, dict[JobId, None]] = {}
         self.event = self.message = self.job = 0
         self.wake_at: Instant = NEVER
+        self.needed: Counter[str] = Counter()
+        self._keep_events = keep_events
+        self._size_of = size_of
         self._policies = policies
         self._policy = policy
         self._snapshot_every = snapshot_every
@@ -127,7 +146,7 @@ class Ledger:
         stored = self.journal.snapshot()
         if stored is None:
             stored = (0, Scheduler(self._policies, self._policy).dump())
-            self.journal.store_snapshot(*stored, (), unused_since=0)
+            self.journal.store_snapshot(*stored, ())
         seq, record = stored
         self.core = Scheduler.restore(record, self._policies)
         self.wake_at = record.wake_at
@@ -159,6 +178,9 @@ class Ledger:
             if kept.spec.leased and not (kept.view and kept.view.cancelled):
                 self.leased.setdefault(kept.client, {})[job] = None
         self._clients = Counter(kept.client for kept in self.open.values())
+        self.needed = Counter()
+        for job, names in self.journal.needs():
+            self._need(self.open[job], names)
         self._used = {}
         odd = self._contradiction()
         if odd:
@@ -208,18 +230,22 @@ class Ledger:
         for spec, (functions, body) in zip(offer.specs, offer.works, strict=True):
             self.open[spec.id] = OpenJob(spec, offer.client, now)
             self._clients[offer.client] += 1
+            self._need(self.open[spec.id], functions)
             if spec.leased:
                 self.leased.setdefault(offer.client, {})[spec.id] = None
             batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, encode(spec), functions, body))
         batch.blobs += [(name, now, blob) for name, blob in offer.blobs.items()]
         for name in offer.functions:
             if now - self._used.get(name, 0) > _USED_AGAIN:
+                if len(self._used) >= _USED_MAX:
+                    self._used.clear()
                 batch.used.append((now, name))
                 self._used[name] = now
-        batch.uploads += [(name, now) for name in offer.uploads]
+        batch.uploads += [(name, now, 0) for name in offer.uploads]
+        batch.clients += self.journal.clients.to_record(offer.client)
         caller, key, digest = offer.key
         if key:
-            batch.submissions.append((caller, key, digest, answer.jobs[0], len(answer.jobs), answer.cursor))
+            batch.submissions.append((caller, key, digest, answer.jobs[0], len(answer.jobs), answer.cursor, now))
         for spec in offer.specs:
             self.feed(entry, JobSubmitted(now, spec, caller))
             self.open[spec.id].view = self.core.state.jobs.get(spec.id)
@@ -247,13 +273,13 @@ class Ledger:
                     self._settle(entry, action, ended)
                 case Conclude():
                     kept = self.open.pop(action.job)
-                    self._clients[kept.client] -= 1
+                    self._let_go(kept)
                     self._end_lease(kept, action.job)
                     batch.ended.append((action.status.value, kept.started, now, kept.done, kept.failed, action.job))
                     if kept.view is not None:
                         batch.statistics += checks.run_times(kept.view, now)
                         batch.losses += checks.losses(kept.view, now)
-                    self._tell(entry, kept, action.job, None, action.status.value, None, files=False)
+                    self._tell(entry, kept, action.job, None, action.status.value)
                 case Wake():
                     self.wake_at = min(self.wake_at, action.at)
                 case Kill() | ChangeTier() | Suspend():
@@ -271,6 +297,16 @@ class Ledger:
             kept.spec = work.with_terms(kept.spec, self.core.state.jobs[event.job])
             batch.terms.append((encode(kept.spec), event.job))
         return settled
+
+    def _need(self, kept: OpenJob, names: str) -> None:
+        kept.needs = sys.intern(names)  # thousands of jobs may need the same
+        self.needed.update(names.split())
+
+    def _let_go(self, kept: OpenJob) -> None:
+        """An open job has ended: nothing is left of it here."""
+        _count_down(self._clients, kept.client)
+        for name in kept.needs.split():
+            _count_down(self.needed, name)
 
     def _end_lease(self, kept: OpenJob, job: JobId) -> None:
         jobs = self.leased.get(kept.client) if kept.spec.leased else None
@@ -297,22 +333,28 @@ class Ledger:
 
     def _settle(self, entry: Entry, settle: Settle, ended: base.Ended | None) -> None:
         """Keep the result of exactly the attempt that settled the task."""
-        kept = self.open[settle.job]
+        kept, files = self.open[settle.job], 0
         kept.done += 1
         kept.failed += settle.outcome is not Outcome.SUCCEEDED
         if ended is not None and ended.key == (settle.job, settle.task, settle.attempt):
-            result = work.result(ended, settle.outcome)
+            result, files = work.result(ended, settle.outcome), work.kept_bytes(ended)
         else:
             ending = wire.TaskEnding(settle.outcome, detail=_DETAIL.get(settle.outcome, ""))
             result = wire.TaskResult(settle.job, settle.task, settle.attempt, ending)
         for upload in work.outputs_kept(result):
-            entry.batch.uploads.append((upload, entry.now))
+            entry.batch.uploads.append((upload, entry.now, self._size_of(upload)))
             entry.batch.outputs.append((settle.job, settle.task, upload))
-        body, files = encode(result), work.has_files(result)
-        self._tell(entry, kept, settle.job, settle.task, settle.outcome.value, body, files=files)
+        self._tell(entry, kept, settle.job, settle.task, settle.outcome.value, encode(result), files)
 
     def _tell(
-        self, entry: Entry, kept: OpenJob, job: JobId, task: int | None, word: str, result: bytes | None, *, files: bool
+        self,
+        entry: Entry,
+        kept: OpenJob,
+        job: JobId,
+        task: int | None,
+        word: str,
+        result: bytes | None = None,
+        files: int = 0,
     ) -> None:
         self.message += 1
         entry.batch.messages.append((self.message, kept.client, job, task, entry.now, word, files, result))
@@ -324,6 +366,13 @@ class Ledger:
         self._snapshot_due = self.event + max(self._snapshot_every, 2 * len(self.open))
         started = [(kept.started, job) for job, kept in self.open.items() if kept.started is not None]
         try:
-            self.journal.store_snapshot(self.event, self.core.dump(), started, unused_since=now - BLOBS_KEPT)
+            self.journal.store_snapshot(self.event, self.core.dump(), started)
+            self.journal.expiry.drop_snapshots(self._keep_events, now)
         except NotNow as full:
             log.warning("no snapshot was stored: %s", full)
+
+
+def _count_down(counts: Counter[T], key: T) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

@@ -21,7 +21,7 @@ from headway.live.journal import Journal
 from headway.live.ledger import Ledger
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Turn
-from headway.live.uploads import remove
+from headway.live.uploads import remove_outputs
 from headway.model.actions import ChangeTier, Kill, Launch, Suspend
 from headway.model.events import NodeResized, Outcome
 from headway.model.instant import SECOND, Duration
@@ -94,7 +94,7 @@ class Performer:
         for _, _, job, task, *_ in turn.batch.messages:  # a task is settled, or a job has ended
             if error := raised_by(partial(engine.forget, job, task)):
                 self._tell(f"checkpoints of job {job}", error, "they stay until the next start")
-        if error := raised_by(partial(remove, turn.spent)):
+        if error := raised_by(partial(remove_outputs, turn.spent)):
             self._tell("output that nobody needs", error, "it stays")
 
     def stop(self) -> None:

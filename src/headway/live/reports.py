@@ -288,7 +288,8 @@ def incidents(driver: Driver, after: int, limit: int) -> wire.Incidents:
 
 def statistics(driver: Driver) -> wire.Statistics:
     """How the server fares."""
-    core, state = driver.core, driver.core.state
+    core, state, room = driver.core, driver.core.state, driver.room
+    room.look()
     return wire.Statistics(
         version=__version__,
         pid=os.getpid(),
@@ -308,4 +309,9 @@ def statistics(driver: Driver) -> wire.Statistics:
         full=str(driver.full.args[0]) if driver.full is not None else "",
         listeners=driver.listeners,
         background=len(state.background),
+        short=room.short or room.held or room.crowded,
+        free_bytes=room.free,
+        reserve_bytes=room.reserve,
+        stored_bytes=room.stored,
+        stored_max=room.outputs_max,
     )

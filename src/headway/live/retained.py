@@ -7,9 +7,9 @@ that whoever waits for the server is not kept waiting.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -24,9 +24,10 @@ CREATE TABLE acknowledged (
     {sum_of("acknowledged")}
 );
 CREATE TABLE uploads (
-    name TEXT PRIMARY KEY, used INTEGER NOT NULL,
+    name TEXT PRIMARY KEY, used INTEGER NOT NULL, size INTEGER NOT NULL,
     {sum_of("uploads")}
 ) WITHOUT ROWID;
+CREATE INDEX uploads_used ON uploads (used);
 CREATE TABLE outputs (
     job INTEGER NOT NULL, task INTEGER NOT NULL, upload TEXT NOT NULL,
     {sum_of("outputs")},
@@ -38,14 +39,19 @@ CREATE INDEX messages_ends ON messages (at) WHERE task IS NULL;
 """
 
 ACKNOWLEDGED: Final = "INSERT INTO acknowledged VALUES (?, ?, ?, ?, ?)"
-UPLOADS: Final = "INSERT INTO uploads VALUES (?, ?) ON CONFLICT DO UPDATE SET used = max(used, excluded.used)"
+UPLOADS: Final = """INSERT INTO uploads VALUES (?, ?, ?)
+    ON CONFLICT DO UPDATE SET used = max(used, excluded.used), size = max(size, excluded.size)"""
 OUTPUTS: Final = "INSERT OR IGNORE INTO outputs VALUES (?, ?, ?)"
 
 LAST: Final = 2**62
 """Greater than the number of any task."""
 
+SIZE_MAX: Final = 1 << 20
+"""So many bytes of results go in one transaction, at most, if it is more than one: their pages take time."""
+
 _IN = "job = ? AND task >= ? AND task < ?"
-_ENDED = "(SELECT ended IS NOT NULL FROM jobs WHERE id = job)"  # of this job alone: not a list of all that ended
+
+R = TypeVar("R", bound=tuple[Any, ...])
 
 _result = msgspec.msgpack.Decoder(TaskResult)
 
@@ -56,6 +62,9 @@ class Retained:
     Args:
         db: the journal's file.
         transaction: makes what is written durable; raises `NotNow` where that cannot be.
+
+    Attributes:
+        stored: bytes of the files of output that belong to results, and of uploads.
     """
 
     def __init__(
@@ -65,24 +74,47 @@ class Retained:
     ) -> None:
         self._db = db
         self._transaction = transaction
+        (files,) = db.execute("SELECT coalesce(sum(files), 0) FROM messages WHERE files > 0").fetchone()
+        (uploads,) = db.execute("SELECT coalesce(sum(size), 0) FROM uploads").fetchone()
+        self.stored = int(files + uploads)
 
-    def clear(self, jobs: Sequence[JobId]) -> tuple[int, list[str]]:
-        """Let go of the messages and results of ended jobs.
+    def clear(self, jobs: Sequence[JobId], limit: int) -> tuple[int, list[JobId], list[str]]:
+        """Let go of the messages and results of ended jobs, of at most so many.
 
         Returns:
-            How many of these jobs had any, and the paths of their output files, which are the caller's to remove.
+            How many of these jobs had any, and have none now; those that are left to be cleared; and the paths of
+            output files, which are the caller's to remove.
 
         Raises:
             NotNow: not now.
         """
+        cleared, paths, freed, size_max = 0, list[str](), 0, SIZE_MAX
+        left = list(jobs)
         with self._transaction() as db:
-            had, paths = 0, list[str]()
-            for job in jobs:
-                paths += _paths(db.execute(f"SELECT result FROM messages WHERE job = ? AND files AND {_ENDED}", (job,)))
-                had += db.execute(f"DELETE FROM messages WHERE job = ? AND {_ENDED}", (job,)).rowcount > 0
-                for table in ("outputs", "acknowledged"):
-                    db.execute(f"DELETE FROM {table} WHERE job = ? AND {_ENDED}", (job,))
-            return had, paths
+            while left and limit > 0 and size_max > 0:
+                job = left[0]
+                if db.execute("SELECT 1 FROM jobs WHERE id = ? AND ended IS NOT NULL", (job,)).fetchone():
+                    found = db.execute(  # the message that it has ended is the last, for it has no task
+                        "SELECT length(result), number, task, files, CASE WHEN files > 0 THEN result END FROM messages"
+                        " WHERE job = ? ORDER BY task DESC LIMIT ?",
+                        (job, limit),
+                    ).fetchall()
+                    rows = within(found, size_max)
+                    db.executemany("DELETE FROM messages WHERE number = ?", [row[1:2] for row in rows])
+                    freed += sum(files for *_, files, _ in rows)
+                    paths += _paths(result for *_, result in rows if result)
+                    limit -= len(rows)
+                    size_max -= sum(size or 0 for size, *_ in rows)
+                    is_last = bool(rows) and rows[-1][2] is None
+                    if not is_last and (limit <= 0 or len(rows) < len(found)):
+                        break
+                    for table in ("outputs", "acknowledged"):
+                        db.execute(f"DELETE FROM {table} WHERE job = ?", (job,))
+                    cleared += is_last
+                limit -= 1
+                del left[0]
+        self.stored -= freed
+        return cleared, left, paths
 
     def clear_acknowledged(self, until: Instant, limit: int) -> list[str]:
         """Let go of results that were acknowledged at an instant or before, of at most so many.
@@ -96,9 +128,9 @@ class Retained:
         Raises:
             NotNow: not now.
         """
+        paths, freed, size_max = list[str](), 0, SIZE_MAX
         with self._transaction() as db:
-            paths = list[str]()
-            while limit > 0:
+            while limit > 0 and size_max > 0:
                 row = db.execute(
                     "SELECT rowid, job, first, last, number FROM acknowledged WHERE at <= ? ORDER BY rowid LIMIT 1",
                     (until,),
@@ -106,25 +138,26 @@ class Retained:
                 if row is None:
                     break
                 rowid, job, first, last, number = row
-                ended = db.execute("SELECT ended IS NOT NULL FROM jobs WHERE id = ?", (job,)).fetchone()[0]
+                ended = not db.execute("SELECT 1 FROM jobs WHERE id = ? AND ended IS NULL", (job,)).fetchone()
                 here = f"{_IN} AND number <= ?" + ("" if ended else " AND result IS NOT NULL")
-                found = [
-                    task
-                    for (task,) in db.execute(
-                        f"SELECT task FROM messages WHERE {here} ORDER BY task LIMIT ?",
-                        (job, first, last, number, limit),
-                    )
-                ]
+                all_found = db.execute(
+                    f"SELECT length(result), task, files FROM messages WHERE {here} ORDER BY task LIMIT ?",
+                    (job, first, last, number, limit),
+                ).fetchall()
+                found = within(all_found, size_max)
                 if found:
-                    some = (job, first, found[-1] + 1)
-                    paths += _paths(db.execute(f"SELECT result FROM messages WHERE {here} AND files", (*some, number)))
+                    size_max -= sum(size or 0 for size, *_ in found)
+                    some = (job, first, found[-1][1] + 1)
+                    rows = db.execute(f"SELECT result FROM messages WHERE {here} AND files > 0", (*some, number))
+                    paths += _paths(result for (result,) in rows)
+                    freed += sum(files for *_, files in found)
                     if ended:
                         db.execute(f"DELETE FROM messages WHERE {here}", (*some, number))
                     else:
                         db.execute(f"UPDATE messages SET result = NULL, files = 0 WHERE {here}", (*some, number))
                     db.execute(f"DELETE FROM outputs WHERE {_IN}", some)
-                if len(found) == limit:  # there may be more
-                    db.execute("UPDATE acknowledged SET first = ? WHERE rowid = ?", (found[-1] + 1, rowid))
+                if len(found) == limit or len(found) < len(all_found):  # there may be more
+                    db.execute("UPDATE acknowledged SET first = ? WHERE rowid = ?", (found[-1][1] + 1, rowid))
                     break
                 db.execute("DELETE FROM acknowledged WHERE rowid = ?", (rowid,))
                 if ended:
@@ -134,7 +167,8 @@ class Retained:
                         (job, number),
                     )
                 limit -= 1 + len(found)
-            return paths
+        self.stored -= freed
+        return paths
 
     def oldest(self) -> Instant | None:
         """When the acknowledgement was made that is to be followed next; None if there is none."""
@@ -156,38 +190,44 @@ class Retained:
         """Names of all files that are kept."""
         return {name for (name,) in self._db.execute("SELECT name FROM uploads")}
 
-    def keep_upload(self, name: str, now: Instant) -> None:
-        """A file is there, and used now.
+    def keep_upload(self, name: str, now: Instant, size: int) -> None:
+        """A file of so many bytes is there, and used now.
+
+        Raises:
+            NotNow: not now.
+        """
+        is_new = not self.has_upload(name)
+        with self._transaction() as db:
+            db.execute(UPLOADS, (name, now, size))
+        self.stored += size if is_new else 0
+
+    def drop_upload(self, name: str) -> None:
+        """Let go of a file.
 
         Raises:
             NotNow: not now.
         """
         with self._transaction() as db:
-            db.execute(UPLOADS, (name, now))
-
-    def drop_uploads(self, unused_since: Instant) -> list[str]:
-        """Let go of files that no open job needs, no result keeps, and nobody has used since; their names.
-
-        Raises:
-            NotNow: not now.
-        """
-        with self._transaction() as db:
-            old = db.execute(
-                "SELECT name FROM uploads WHERE used < ? AND name NOT IN (SELECT upload FROM outputs)", (unused_since,)
-            ).fetchall()
-            wanted = needed(db) if old else set()
-            gone = [name for (name,) in old if name not in wanted]
-            db.executemany("DELETE FROM uploads WHERE name = ?", [(name,) for name in gone])
-            return gone
+            row = db.execute("SELECT size FROM uploads WHERE name = ?", (name,)).fetchone()
+            db.execute("DELETE FROM uploads WHERE name = ?", (name,))
+        self.stored -= row[0] if row else 0
 
 
-def needed(db: sqlite3.Connection) -> set[str]:
-    """Names of the functions and uploads that open jobs need."""
-    return {name for row in db.execute("SELECT functions FROM jobs WHERE ended IS NULL") for name in row[0].split()}
+def within(rows: list[R], size_max: int) -> list[R]:
+    """The first rows, which begin with a size or None, up to that with which they have so many bytes.
+
+    >>> within([(3,), (None,), (4,), (1,)], 7), within([(9,), (1,)], 7)
+    ([(3,), (None,), (4,)], [(9,)])
+    """
+    for place, row in enumerate(rows):
+        size_max -= row[0] or 0
+        if size_max <= 0:
+            return rows[: place + 1]
+    return rows
 
 
-def _paths(rows: sqlite3.Cursor) -> list[str]:
+def _paths(bodies: Iterable[bytes]) -> list[str]:
     """Paths of the files that hold the whole output of results."""
-    results = [_result.decode(body) for (body,) in rows]
+    results = [_result.decode(body) for body in bodies]
     endings = [ending for result in results for ending in (result.ending, *result.members)]
     return [path for ending in endings for path in (ending.stdout_path, ending.stderr_path) if path]

@@ -1,4 +1,4 @@
-"""When what was kept for callers is let go of: acknowledged results after a while, files that nobody needs.
+"""When what is kept is let go of: acknowledged results after a while, and from time to time all that is over.
 
 These are the steps 9 and 10 of docs/explanation/data-flow.md.
 """
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from headway.errors import HeadwayError
@@ -17,8 +15,10 @@ from headway.live.clock import Clock
 from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, NotNow
 from headway.live.retained import LAST
+from headway.live.room import Room
+from headway.live.sweep import PART, Keep, Sweep
 from headway.live.troubles import Troubles
-from headway.live.uploads import NoSuchUpload, Uploads, remove
+from headway.live.uploads import NoSuchUpload, Uploads, remove_outputs
 from headway.model.events import Event
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId
@@ -26,33 +26,8 @@ from headway.wire import TaskRange
 
 log = logging.getLogger(__name__)
 
-UPLOADS_KEPT: Final[Duration] = 3600 * SECOND
-"""How long an upload is kept that no open job and no result names, since it was last used."""
-
-PART: Final = 1000
-"""Results that are let go of in one transaction, at most."""
-
-JOBS: Final = 20
-"""Jobs whose results nobody acknowledged that are let go of at a time."""
-
 _AGAIN: Final[Duration] = SECOND
 _LATER: Final[Duration] = 60 * SECOND
-_LOOK_EVERY: Final[Duration] = UPLOADS_KEPT // 4
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """How long results and files are kept.
-
-    Attributes:
-        acknowledged: results, after their client acknowledged them; 0: they go at once.
-        unacknowledged: results that nobody acknowledges, after their job's end; None: for ever.
-        upload_max: bytes that an uploaded file may have.
-    """
-
-    acknowledged: Duration = 86_400 * SECOND
-    unacknowledged: Duration | None = None
-    upload_max: int = 16 << 30
 
 
 class NotTheirs(HeadwayError):
@@ -79,25 +54,37 @@ class Recorder(Protocol):
 
     def incident(self, kind: str, subject: str, detail: str, by: str = "") -> None:
         """Have recorded what an operator should know."""
+        ...
+
+    def needs(self, name: str) -> bool:
+        """Whether an open job, or a submission that is being accepted, needs a function or an upload."""
+        ...
+
+    def listens(self, client: int) -> bool:
+        """Whether somebody waits for messages of a client."""
+        ...
 
 
 class Retention:
     """Lets go, in the driver's event loop. What is due follows from the journal and the clock alone.
 
     Args:
-        recorder: records acknowledgements.
+        recorder: records acknowledgements, and knows what is used.
         keep: how long.
+        room: says whether an upload is taken on.
 
     Attributes:
         uploads: the files that are kept for tasks and for callers.
     """
 
-    def __init__(self, recorder: Recorder, journal: Journal, clock: Clock, keep: Keep) -> None:
+    def __init__(self, recorder: Recorder, journal: Journal, clock: Clock, keep: Keep, room: Room) -> None:
         self._recorder = recorder
         self._journal = journal
-        self.uploads = Uploads(journal.folder / "uploads", keep.upload_max)
+        self.uploads = Uploads(journal.folder / "uploads", keep.upload_max, room.see_file)
         self._clock = clock
         self._keep = keep
+        self._sweep = Sweep(journal, self.uploads, clock, keep, recorder)
+        self._steps: Iterator[None] | None = None
         self._look_at: Instant = 0
         self._rings_at: Instant | None = None
         self._call_off: Callable[[], object] = lambda: None
@@ -127,7 +114,7 @@ class Retention:
             owner = self._journal.client_of(job)
             if owner is None:
                 raise NoSuchJob(job)
-            if owner != self._journal.known_client(client):
+            if owner != self._journal.clients.known(client):
                 refusal = NotTheirs(client, job)
                 self._recorder.incident("acknowledge_refused", f"job {job}", str(refusal.args[0]), by)
                 raise refusal
@@ -146,7 +133,7 @@ class Retention:
             NotNow: not now.
         """
         size = await self.uploads.take(name, announced, parts)
-        self._journal.retained.keep_upload(name, self._clock.now())
+        self._journal.retained.keep_upload(name, self._clock.now(), size)
         return size
 
     def uploaded(self, name: str) -> int:
@@ -159,18 +146,20 @@ class Retention:
         size = self.uploads.size(name)
         if not self._journal.retained.has_upload(name):
             raise NoSuchUpload(name)
-        self._journal.retained.keep_upload(name, self._clock.now())
+        self._journal.retained.keep_upload(name, self._clock.now(), size)
         return size
 
-    def clear(self, jobs: Sequence[JobId]) -> int:
+    async def clear(self, jobs: Sequence[JobId]) -> int:
         """Let go of the results of ended jobs now; how many of these jobs had any.
 
         Raises:
-            NotNow: not now.
+            NotNow: not now; some may have been cleared.
         """
-        had, paths = self._journal.retained.clear(jobs)
-        remove(map(Path, paths))
-        return had
+        cleared = 0
+        for some in self._sweep.clear(jobs):
+            cleared += some
+            await asyncio.sleep(0)  # others take their turns
+        return cleared
 
     def _ring_at(self, at: Instant) -> None:
         if self._rings_at is not None and self._rings_at <= at:
@@ -193,16 +182,16 @@ class Retention:
         try:
             oldest = retained.oldest()
             if oldest is not None and oldest + keep.acknowledged <= now:
-                remove(map(Path, retained.clear_acknowledged(now - keep.acknowledged, PART)))
+                remove_outputs(retained.clear_acknowledged(now - keep.acknowledged, PART))
                 oldest = retained.oldest()
             if self._look_at <= now:
-                old = () if keep.unacknowledged is None else retained.ended_until(now - keep.unacknowledged, JOBS)
-                if old:
-                    self.clear(old)
-                remove(map(self.uploads.path, retained.drop_uploads(now - UPLOADS_KEPT)))
-                self._look_at = now if len(old) == JOBS else now + _LOOK_EVERY
-        except NotNow as full:
-            log.warning("nothing could be let go of: %s", full)
+                self._steps = self._steps or self._sweep.steps()
+                if next(self._steps, self) is self:
+                    self._steps = None
+                    self._look_at = now + keep.look_every
+        except NotNow as reason:
+            log.warning("nothing could be let go of: %s", reason)
+            self._steps = None
             self._ring_at(now + _AGAIN)
             return
         due = self._look_at if oldest is None else min(self._look_at, oldest + keep.acknowledged)

@@ -112,7 +112,8 @@ def _copy(old: sqlite3.Connection, db: sqlite3.Connection) -> tuple[dict[str, in
         names = [name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")]
         insert = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(names))})"
         kept = 0
-        for row in _rows(old, table, names, vouched=vouched and table in GUARDED):
+        columns = ", ".join(names) if vouched else conversion.values_of(table, names, "main")
+        for row in _rows(old, table, names, columns, vouched=vouched and table in GUARDED):
             if table != "meta" or row[0] not in _FACTS_LEFT:
                 kept += db.execute(insert, row).rowcount
         if sums is not None and table in GUARDED and table != "meta" and kept < sums.rows.get(table, 0):
@@ -122,10 +123,11 @@ def _copy(old: sqlite3.Connection, db: sqlite3.Connection) -> tuple[dict[str, in
     return last, lost
 
 
-def _rows(old: sqlite3.Connection, table: str, names: list[str], *, vouched: bool) -> Iterator[tuple[Any, ...]]:
+def _rows(
+    old: sqlite3.Connection, table: str, names: list[str], columns: str, *, vouched: bool
+) -> Iterator[tuple[Any, ...]]:
     """Rows of a table that can be read and are right, without those in pages that cannot be read."""
     body, its_sum = BODIES.get(table, ("", ""))
-    columns = ", ".join(names)
     for row in _readable(old, table, f"{columns}, {GUARDED[table]}, sum" if vouched else columns):
         values, guarded, check = row[: len(names)], row[len(names) : -1], row[-1]
         if not vouched:

@@ -40,7 +40,7 @@ CREATE TABLE clients (
 );
 CREATE TABLE submissions (
     caller TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL,
-    first INTEGER NOT NULL, jobs INTEGER NOT NULL, cursor INTEGER NOT NULL,
+    first INTEGER NOT NULL, jobs INTEGER NOT NULL, cursor INTEGER NOT NULL, at INTEGER NOT NULL,
     {sum_of("submissions")},
     PRIMARY KEY (caller, key)
 ) WITHOUT ROWID;
@@ -51,10 +51,14 @@ CREATE TABLE jobs (
     {sum_of("jobs")}
 );
 CREATE INDEX jobs_open ON jobs (id) WHERE ended IS NULL;
+CREATE INDEX jobs_ended ON jobs (ended) WHERE ended IS NOT NULL;
+CREATE INDEX jobs_client ON jobs (client);
+CREATE INDEX submissions_at ON submissions (at);
 CREATE TABLE blobs (
     name TEXT PRIMARY KEY, used INTEGER NOT NULL, body BLOB NOT NULL,
     {sum_of("blobs")}
 );
+CREATE INDEX blobs_used ON blobs (used);
 CREATE TABLE messages (
     number INTEGER PRIMARY KEY, client INTEGER NOT NULL, job INTEGER NOT NULL, task INTEGER,
     at INTEGER NOT NULL, word TEXT NOT NULL, files INTEGER NOT NULL, result BLOB,
@@ -62,8 +66,13 @@ CREATE TABLE messages (
 );
 CREATE UNIQUE INDEX messages_once ON messages (job, task);
 CREATE INDEX messages_client ON messages (client, number);
+CREATE INDEX messages_files ON messages (files) WHERE files > 0;
 {checks.SCHEMA}{retained.SCHEMA}{triggers()}
 """
+
+
+_GIVE_BACK: Final = "PRAGMA auto_vacuum = INCREMENTAL"
+"""Pages of what was let go of can be given back to the disk; it counts only before anything is in the file."""
 
 
 def new_epoch() -> str:
@@ -79,6 +88,7 @@ def connect(path: Path) -> sqlite3.Connection:
     """
     db = sqlite3.connect(path, isolation_level=None)
     try:
+        db.execute(_GIVE_BACK)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute(f"PRAGMA journal_size_limit = {64 << 20}")
@@ -110,6 +120,7 @@ def make_tables(db: sqlite3.Connection, epoch: str) -> Vouching:
     Raises:
         sqlite3.Error: they cannot be made.
     """
+    db.execute(_GIVE_BACK)
     db.execute("BEGIN IMMEDIATE")
     define(db)
     for statement in SCHEMA.split(";\n"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from headway import wire
@@ -52,7 +51,7 @@ class Turn(Entry):
     """
 
     acknowledged: list[base.AttemptKey] = field(default_factory=list)
-    spent: list[Path] = field(default_factory=list)
+    spent: list[str] = field(default_factory=list)
     resized: list[NodeResized] = field(default_factory=list)
     gone: list[base.AttemptKey] = field(default_factory=list)
     answers: list[tuple[asyncio.Future[int], int]] = field(default_factory=list)

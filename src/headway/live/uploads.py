@@ -13,13 +13,15 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Container, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.aside import aside
+from headway.live.room import NoRoom
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +37,6 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 class TooLarge(HeadwayError):
     """A request brings more than it may."""
-
-
-class NoRoom(HeadwayError):
-    """The disk takes no more. Nothing was kept; the same can be sent again."""
 
 
 class NoSuchUpload(HeadwayError):
@@ -57,14 +55,16 @@ class Uploads:
     Args:
         folder: made if it is not there.
         size_max: bytes that an uploaded file may have.
+        see_room: raises `NoRoom` where there is none for a file of so many bytes, 0 where nobody knows.
 
     Raises:
         HeadwayError: the folder cannot be made.
     """
 
-    def __init__(self, folder: Path, size_max: int) -> None:
+    def __init__(self, folder: Path, size_max: int, see_room: Callable[[int], None] = lambda size: None) -> None:
         self.folder = folder.absolute()
         self._size_max = size_max
+        self._see_room = see_room
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
@@ -91,6 +91,13 @@ class Uploads:
         except FileNotFoundError:
             raise NoSuchUpload(name) from None
 
+    def size_of(self, name: str) -> int:
+        """Bytes of a file; 0 where there is none."""
+        try:
+            return self.path(name).stat().st_size
+        except (OSError, InvalidInput):
+            return 0
+
     async def take(self, name: str, announced: int, parts: AsyncIterator[bytes]) -> int:
         """Write a file as it arrives; when this returns it is on the disk. Returns its size in bytes.
 
@@ -101,7 +108,7 @@ class Uploads:
         Raises:
             TooLarge: it is larger than files may be.
             InvalidInput: its bytes have another SHA-256.
-            NoRoom: the disk is full.
+            NoRoom: the disk is full, or has not more than its reserve.
         """
         goal = self.path(name)
         draft = self.folder / f".{name}.{secrets.token_hex(8)}"
@@ -109,6 +116,7 @@ class Uploads:
         parts_held, held = list[bytes](), 0
         try:
             self._see_size(announced)
+            self._see_room(announced)
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 async for part in parts:
                     size += len(part)
@@ -118,6 +126,7 @@ class Uploads:
                     if held >= WRITTEN_AT_ONCE:
                         await aside(partial(_write, file, digest, parts_held))
                         parts_held, held = [], 0
+                        self._see_room(max(0, announced - size))
                 await aside(partial(_write, file, digest, parts_held, last=True))
             if digest.hexdigest() != name:
                 raise InvalidInput("upload", name, f"the SHA-256 of the bytes that were sent, {digest.hexdigest()}")
@@ -162,3 +171,12 @@ def remove(paths: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
         except OSError as error:
             log.warning("%s stays: %s", path, error.strerror or error)
+
+
+def remove_outputs(paths: Iterable[str]) -> None:
+    """Remove files with the output of attempts, and the folder of their job when it was the last one there."""
+    files = [Path(path) for path in paths]
+    remove(files)
+    for folder in {file.parent for file in files}:
+        with suppress(OSError):  # there are others
+            folder.rmdir()

@@ -29,12 +29,12 @@ GUARDED: Final = {
     "events": "seq, at, kind, body",
     "snapshots": "seq, at, body",
     "clients": "id, name",
-    "submissions": "caller, key, digest, first, jobs, cursor",
+    "submissions": "caller, key, digest, first, jobs, cursor, at",
     "jobs": "id, client, name, user, status, submitted, started, ended, done, failed, spec, functions, work_sum",
     "blobs": "name, used, body",
     "messages": "number, client, job, task, at, word, files, result_sum",
     "acknowledged": "job, first, last, number, at",
-    "uploads": "name, used",
+    "uploads": "name, used, size",
     "outputs": "job, task, upload",
 }
 """The columns that the checksum of a row is of, by table; the first is what the row is called by."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -129,17 +128,42 @@ def _is_longer(output: base.Output) -> bool:
     return output.size > len(output.tail)
 
 
-def has_files(result: wire.TaskResult) -> bool:
-    """Whether files with the whole output belong to a result."""
-    return any(ending.stdout_path or ending.stderr_path for ending in (result.ending, *result.members))
+def kept_bytes(ended: base.Ended) -> int:
+    """Bytes of the files with the whole output that are kept with the result of an attempt."""
+    return sum(output.size - output.cut for output in _files(ended) if _is_longer(output))
 
 
-def spent_files(ended: base.Ended, *, kept: bool) -> list[Path]:
-    """Files of an ended attempt that nobody needs: all if its result is not kept, else those that fit in the result."""
-    outputs = [
+def without_files(ended: base.Ended) -> base.Ended:
+    """The same end, of whose output only what fits into the result is kept; it says so."""
+    return msgspec.structs.replace(
+        ended, ending=_without_files(ended.ending), members=tuple(map(_without_files, ended.members))
+    )
+
+
+def _without_files(ending: base.Ending) -> base.Ending:
+    cut = {
+        name: msgspec.structs.replace(output, path="", cut=output.size - len(output.tail))
+        for name, output in (("stdout", ending.stdout), ("stderr", ending.stderr))
+        if output is not None and output.path and _is_longer(output)
+    }
+    if not cut:
+        return ending
+    sizes = ", ".join(f"{output.size} bytes of {name}" for name, output in cut.items())
+    said = f"only the last part of {sizes} was kept: there was no room for more"
+    detail = f"{ending.detail}; {said}" if ending.detail else said
+    return msgspec.structs.replace(ending, detail=detail, **cut)
+
+
+def _files(ended: base.Ended) -> list[base.Output]:
+    """The engine's files with output of an attempt."""
+    return [
         output
         for ending in (ended.ending, *ended.members)
         for output in (ending.stdout, ending.stderr)
         if output is not None and output.path
     ]
-    return [Path(output.path) for output in outputs if not (kept and _is_longer(output))]
+
+
+def spent_files(ended: base.Ended, *, kept: bool) -> list[str]:
+    """Files of an ended attempt that nobody needs: all if its result is not kept, else those that fit in the result."""
+    return [output.path for output in _files(ended) if not (kept and _is_longer(output))]

@@ -31,6 +31,7 @@ from headway.live.journal import JournalFull, MessageRow, NotNow
 from headway.live.listeners import Listener, Wanted
 from headway.live.nodes import NoSuchNode
 from headway.live.retention import NotTheirs
+from headway.live.room import NoRoom
 from headway.live.vouching import Damaged
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
@@ -75,7 +76,7 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (Conflict, HTTPStatus.CONFLICT),
     (MissingBlobs, HTTPStatus.UNPROCESSABLE_ENTITY),
     (uploads.TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-    (uploads.NoRoom, HTTPStatus.INSUFFICIENT_STORAGE),
+    (NoRoom, HTTPStatus.INSUFFICIENT_STORAGE),
     (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (JournalFull, HTTPStatus.INSUFFICIENT_STORAGE),
     (NotNow, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -285,7 +286,7 @@ class Api:
         return wire.Results(tuple(_result(body, packed=asked.packed) for body in found), more)
 
     async def _clear(self, asked: Asked) -> wire.Done:
-        return wire.Done(self._driver.retention.clear(asked.body.jobs))
+        return wire.Done(await self._driver.retention.clear(asked.body.jobs))
 
     async def _acknowledge(self, asked: Asked) -> wire.Done:
         await self._driver.retention.acknowledge(asked.body.client, asked.body.results, by=asked.caller.name)
@@ -410,7 +411,7 @@ class Api:
         return wire.Done(0)
 
     async def _health(self, asked: Asked) -> wire.Health:
-        return wire.Health(__version__)
+        return wire.Health(__version__, self._driver.accepts)
 
     async def _openapi(self, asked: Asked) -> Any:
         return describe(wire.ROUTES, __version__)

@@ -85,9 +85,10 @@ class ErrorBody(Answer, frozen=True):
 
 
 class Health(Answer, frozen=True):
-    """The server answers."""
+    """The server answers; `accepts` says whether it takes on anything new, which it does not while its disk is full."""
 
     version: str
+    accepts: bool = True
 
 
 class Route(msgspec.Struct, frozen=True):

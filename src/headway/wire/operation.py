@@ -220,6 +220,9 @@ class Statistics(Answer, frozen=True):
         full: what the disk said when it last refused to take more; empty while it takes all.
         listeners: callers that wait for messages.
         background: attempts that run in the background.
+        short: why nothing new is taken on, or no upload, for want of room; empty while all is.
+        free_bytes: of the disk of the data directory; new work may not use the last `reserve_bytes` of them.
+        stored_bytes: of output and uploads that are kept; `stored_max` at most.
     """
 
     version: str
@@ -240,3 +243,8 @@ class Statistics(Answer, frozen=True):
     full: str
     listeners: int
     background: int = 0
+    short: str = ""
+    free_bytes: int = 0
+    reserve_bytes: int = 0
+    stored_bytes: int = 0
+    stored_max: int = 0

@@ -150,7 +150,7 @@ def test_a_state_is_read_as_it_was_stored(journal: Journal) -> None:
     for event in (NodeJoined(1, node("n", slots=100)), *(JobSubmitted(n, job(n, tasks=3, width=1)) for n in (2, 3))):
         core.handle(event)
     assert journal.snapshot() is None
-    journal.store_snapshot(3, core.dump(), [], unused_since=0)
+    journal.store_snapshot(3, core.dump(), [])
     assert journal.snapshot() == (3, core.dump())
 
 
@@ -159,8 +159,8 @@ def test_first_launches_are_stored_with_the_state_and_the_first_stays(journal: J
     for number in (1, 2):
         add_job(batch, number)
     journal.write(batch)
-    journal.store_snapshot(1, empty_state(), [(5, 2)], unused_since=0)
-    journal.store_snapshot(2, empty_state(), [(9, 2)], unused_since=0)
+    journal.store_snapshot(1, empty_state(), [(5, 2)])
+    journal.store_snapshot(2, empty_state(), [(9, 2)])
     assert {row.id: row.started for row in journal.jobs()} == {1: None, 2: 5}
 
 
@@ -238,36 +238,10 @@ def test_cleared_message_numbers_are_not_used_again(tmp_path: Path) -> None:
         for number, (which, task) in enumerate([(2, 0), (1, 0), (1, None)], 1):
             add_result(batch, number, which, task)
         journal.write(batch)
-        assert journal.retained.clear([1, 2, 3])[0] == 1
+        assert journal.retained.clear([1, 2, 3], 100)[0] == 1
         assert [row.number for row in journal.messages(0, 10)] == [1]
     with closing(Journal(tmp_path)) as journal:
         assert journal.last()[1] == 3
-
-
-def test_blobs_go_when_no_open_job_needs_them_and_nobody_used_them_lately(journal: Journal) -> None:
-    batch = Batch(blobs=[(name, 100, b"") for name in ("open", "ended", "fresh")])
-    add_job(batch, 1, functions="other open")
-    add_job(batch, 2, functions="ended")
-    batch.ended.append(("succeeded", 0, 0, 1, 0, 2))
-    batch.used.append((200, "fresh"))
-    journal.write(batch)
-    journal.store_snapshot(1, empty_state(), [], unused_since=150)
-    assert [journal.has_blob(name) for name in ("open", "ended", "fresh")] == [True, False, True]
-
-
-@pytest.mark.parametrize(("keep", "events", "snapshots"), [(True, 9, [0, 6, 9]), (False, 3, [6, 9])])
-def test_old_snapshots_go_and_old_events_if_wanted(
-    tmp_path: Path, keep: bool, events: int, snapshots: list[int]
-) -> None:
-    with closing(Journal(tmp_path, keep_events=keep)) as journal:
-        journal.store_snapshot(0, empty_state(), [], unused_since=0)
-        for seq in range(1, 10):
-            journal.write(Batch(events=[event_row(seq, seq, Woke(seq))]))
-            if seq % 3 == 0:
-                journal.store_snapshot(seq, empty_state(), [], unused_since=0)
-        assert len(list(journal.events())) == events
-    with closing(sqlite3.connect(tmp_path / FILE)) as db:
-        assert [row[0] for row in db.execute("SELECT seq FROM snapshots ORDER BY seq")] == snapshots
 
 
 def test_a_full_disk_is_said_so_and_changes_nothing(journal: Journal) -> None:
@@ -275,14 +249,9 @@ def test_a_full_disk_is_said_so_and_changes_nothing(journal: Journal) -> None:
     batch = Batch(events=[event_row(seq, 0, Woke(0)) for seq in range(1, 1000)])
     with pytest.raises(JournalFull, match=r"journal\.sqlite cannot grow: database or disk is full"):
         journal.write(batch)
-    with pytest.raises(JournalFull):
-        journal.client("c" * 10_000)
     journal.limit_pages(10_000)
     journal.write(batch)
     assert journal.last()[0] == 999
-    # What was refused has no number, what was taken has one for ever.
-    names = {journal.client(name) for name in ("c" * 10_000, "b", "b")}
-    assert len(names) == 2
 
 
 OPEN = "import sys; from pathlib import Path; from headway.live.journal import Journal; Journal(Path(sys.argv[1]))"
@@ -294,7 +263,7 @@ def test_what_another_program_locks_is_not_waited_for_and_can_be_tried_again(jou
     with closing(sqlite3.connect(journal.folder / FILE, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
-        for attempt in (lambda: journal.write(batch), lambda: journal.note("x", 1), lambda: journal.client("new")):
+        for attempt in (lambda: journal.write(batch), lambda: journal.note("x", 1)):
             with pytest.raises(JournalBusy, match=r"journal\.sqlite is locked by another program"):
                 attempt()
         assert time.monotonic() - began < 3, "by itself SQLite waits five seconds for each"
@@ -303,7 +272,7 @@ def test_what_another_program_locks_is_not_waited_for_and_can_be_tried_again(jou
             reading.fetchone()
             journal.write(batch)
     assert journal.last() == (1, 0, 0)
-    assert (journal.noted("x"), journal.known_client("new")) == (None, 0)
+    assert journal.noted("x") is None
 
 
 @pytest.mark.long

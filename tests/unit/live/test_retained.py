@@ -12,7 +12,7 @@ import pytest
 
 from headway import wire
 from headway.live.journal import Batch, Journal, JournalFull, encode, event_row
-from headway.live.retained import LAST
+from headway.live.retained import LAST, SIZE_MAX
 from headway.model.events import Outcome, Woke
 from headway.testing import job
 
@@ -42,7 +42,7 @@ class Rows:
     def result(self, job: int, task: int, **ending: str) -> None:
         self.number += 1
         body = encode(wire.TaskResult(job, task, 1, wire.TaskEnding(Outcome.SUCCEEDED, **ending)))
-        self.batch.messages.append((self.number, 1, job, task, self.number, "succeeded", bool(ending), body))
+        self.batch.messages.append((self.number, 1, job, task, self.number, "succeeded", 100 * len(ending), body))
 
     def end(self, job: int, at: int) -> None:
         self.number += 1
@@ -145,9 +145,12 @@ def test_paths_of_output_files_are_told(journal: Journal, rows: Rows) -> None:
     rows.end(1, 9)
     rows.acknowledge(1, 0, 1)
     rows.write()
+    assert journal.retained.stored == 300
     assert journal.retained.clear_acknowledged(0, 100) == ["/out", "/err"]
-    assert journal.retained.clear([1, 2]) == (1, ["/other"])
-    assert journal.retained.clear([1]) == (0, [])
+    assert journal.retained.stored == 100
+    assert journal.retained.clear([1, 2], 100) == (1, [], ["/other"])
+    assert journal.retained.clear([1], 100) == (0, [], [])
+    assert journal.retained.stored == 0
 
 
 def test_numbers_of_messages_are_not_used_again(tmp_path: Path) -> None:
@@ -173,7 +176,7 @@ def test_to_clear_a_job_costs_the_same_however_many_have_ended(journal: Journal,
             return 0
 
         journal.retained._db.set_progress_handler(count, 100)
-        assert journal.retained.clear([cleared]) == (1, [])
+        assert journal.retained.clear([cleared], 100) == (1, [], [])
         journal.retained._db.set_progress_handler(None, 0)
         return counted
 
@@ -193,7 +196,7 @@ def test_an_acknowledgement_of_what_was_cleared_by_hand_harms_nothing(journal: J
     rows.job(2, 2, ended=9)
     rows.acknowledge(1)
     rows.write()
-    assert journal.retained.clear([1]) == (1, [])
+    assert journal.retained.clear([1], 100) == (1, [], [])
     assert journal.retained.oldest() is None
     rows.acknowledge(1)
     rows.acknowledge(2)
@@ -202,23 +205,62 @@ def test_an_acknowledgement_of_what_was_cleared_by_hand_harms_nothing(journal: J
     assert told(journal) == []
 
 
-def test_uploads_go_when_nobody_needs_them(journal: Journal, rows: Rows) -> None:
-    for name, used in (("lately", 200), ("open", 1), ("kept", 1), ("old", 1)):
-        rows.batch.uploads.append((name, used))
-    rows.job(1, functions="some open")
-    rows.job(2, 1, ended=9, functions="old")
-    rows.batch.outputs.append((2, 0, "kept"))
+def test_a_large_job_is_cleared_in_parts_and_its_end_goes_last(journal: Journal, rows: Rows) -> None:
+    rows.job(1, 10, ended=9)
+    rows.job(2, 3)
+    rows.job(3, 1, ended=9)
     rows.write()
-    assert journal.retained.drop_uploads(100) == ["old"]
-    assert journal.retained.uploads() == {"lately", "open", "kept"}
-    rows.acknowledge(2)
+    steps = []
+    left: list[int] = [1, 2, 3]
+    while left:
+        cleared, left, _ = journal.retained.clear(left, 4)
+        steps.append((cleared, len(told(journal))))
+        if left and left[0] == 1:
+            assert (1, None) in told(journal)
+    assert sum(cleared for cleared, _ in steps) == 2
+    assert max(before - after for (_, before), (_, after) in pairwise([(0, 16), *steps])) == 4
+    assert told(journal) == [(2, 0), (2, 1), (2, 2)]  # it goes on
+
+
+def test_large_results_go_few_at_a_time(journal: Journal, rows: Rows) -> None:
+    for number in (1, 2):
+        rows.job(number)
+        for task in range(6):
+            rows.number += 1
+            rows.batch.messages.append((rows.number, 1, number, task, 0, "succeeded", 0, bytes(SIZE_MAX // 2)))
+        rows.end(number, 9)
+    rows.acknowledge(1)
     rows.write()
-    journal.retained.clear_acknowledged(0, 100)
-    assert journal.retained.drop_uploads(100) == ["kept"]
-    journal.retained.keep_upload("lately", 50)  # a clock that was set back makes nothing older
-    assert journal.retained.drop_uploads(100) == []
-    assert journal.retained.has_upload("lately")
-    assert not journal.retained.has_upload("old")
+    left = []
+    while journal.retained.oldest() is not None:
+        journal.retained.clear_acknowledged(0, 100)
+        left.append(len(told(journal)))
+    assert left == [12, 10, 7]
+    jobs = [2]
+    while jobs:
+        cleared, jobs, _ = journal.retained.clear(jobs, 100)
+        left.append(len(told(journal)))
+    assert left[3:] == [5, 3, 1, 0]
+    assert cleared == 1
+
+
+def test_what_is_stored_is_known_again_after_a_start(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        rows = Rows(journal)
+        rows.job(1)
+        rows.result(1, 0, stdout_path="/out")
+        rows.batch.uploads += [("a", 1, 7), ("b", 1, 5)]
+        rows.write()
+        rows.batch.uploads.append(("a", 2, 7))
+        rows.result(1, 1)
+        rows.write()
+        journal.retained.keep_upload("b", 3, 5)
+        journal.retained.keep_upload("c", 3, 3)
+        assert journal.retained.stored == 115
+        journal.retained.drop_upload("b")
+        assert journal.retained.stored == 110
+    with closing(Journal(tmp_path)) as journal:
+        assert journal.retained.stored == 110
 
 
 def test_jobs_that_ended_long_ago(journal: Journal, rows: Rows) -> None:
@@ -228,7 +270,7 @@ def test_jobs_that_ended_long_ago(journal: Journal, rows: Rows) -> None:
     rows.write()
     assert journal.retained.ended_until(20, 10) == [2, 3]
     assert journal.retained.ended_until(10**9, 2) == [2, 3]
-    journal.retained.clear([2])
+    journal.retained.clear([2], 100)
     assert journal.retained.ended_until(20, 10) == [3]
 
 
@@ -239,7 +281,7 @@ def test_a_full_disk_keeps_everything(journal: Journal, rows: Rows) -> None:
     journal.limit_pages(1)
     with pytest.raises(JournalFull):
         journal.write(
-            Batch(events=[event_row(1, 1, Woke(1))], uploads=[(f"{number:064}", 1) for number in range(1000)])
+            Batch(events=[event_row(1, 1, Woke(1))], uploads=[(f"{number:064}", 1, 1) for number in range(1000)])
         )
     assert journal.retained.uploads() == set()
     assert kept(journal, 1) == [0, 1]

@@ -167,7 +167,7 @@ def test_nothing_is_told_or_done_without_the_token(tmp_path: Path, headers: dict
 def test_health_needs_no_token(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         status, _, content = await rig.send("GET", "/health")
-        assert (status, json.loads(content)) == (200, {"version": __version__})
+        assert (status, json.loads(content)) == (200, {"version": __version__, "accepts": True})
 
     run(tmp_path, scenario)
 

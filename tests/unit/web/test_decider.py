@@ -202,7 +202,7 @@ def test_policies_health_and_what_is_not_there() -> None:
         "default": "deadline",
         "policies": [{"policy": "easy", "summary": "EASY backfilling.", "parameters": {"order": "release"}}],
     }
-    assert asked("GET", "/health")[2] == {"version": __version__}
+    assert asked("GET", "/health")[2] == {"version": __version__, "accepts": True}
     status, _, content = asked("GET", "/v1/plans")
     assert (status, content["error"]) == (404, "GET /v1/plans: Not Found")
     assert asked("GET", "/v1/plan")[0] == 405

@@ -1,0 +1,70 @@
+"""Clients of the journal: each text under which messages are asked for has a number in the other tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+
+class Clients:
+    """The numbers. One that nobody has submitted under yet is in memory alone: who only asks writes nothing.
+
+    Args:
+        db: the journal's file.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._numbers: dict[str, int] = {name: number for number, name in db.execute("SELECT id, name FROM clients")}
+        self._db = db
+        self._last = max(self._numbers.values(), default=0)
+        self._new: dict[int, str] = {}
+        self._lately: set[int] = set()
+        self._before: set[int] = set()
+
+    def number(self, name: str) -> int:
+        """The number of a text, a new one if it has none."""
+        number = self._numbers.get(name)
+        if number is None:
+            # Not one that was used before: somebody may still wait under it.
+            self._last = number = self._last + 1
+            self._numbers[name] = number
+            self._new[number] = name
+        self._lately.add(number)
+        return number
+
+    def known(self, name: str) -> int:
+        """The number of a text; 0 where it has none."""
+        return self._numbers.get(name, 0)
+
+    def name(self, number: int) -> str:
+        """The text of a number; empty where it has none any more."""
+        row = self._db.execute("SELECT name FROM clients WHERE id = ?", (number,)).fetchone()
+        return self._new.get(number, "") if row is None else str(row[0])
+
+    def to_record(self, number: int) -> list[tuple[int, str]]:
+        """What is to be recorded before a number stands in another table."""
+        return [(number, self._new[number])] if number in self._new else []
+
+    def recorded(self, rows: Sequence[tuple[int, str]]) -> None:
+        """What was to be recorded is durable."""
+        for number, _ in rows:
+            self._new.pop(number, None)
+
+    def look_again(self) -> None:
+        """From here on `lately` counts from when this was called before."""
+        self._before, self._lately = self._lately, set()
+
+    def lately(self, number: int) -> bool:
+        """Whether a number was asked for since `look_again` was called the time before the last."""
+        return number in self._lately or number in self._before
+
+    def forget(self, names: Sequence[str]) -> None:
+        """These texts are not recorded any more."""
+        for name in names:
+            self._numbers.pop(name, None)
+
+    def forget_new(self, is_used: Callable[[int], bool]) -> None:
+        """Let go of those that nobody has submitted under, but for those that are used."""
+        for number, name in [(number, name) for number, name in self._new.items() if not is_used(number)]:
+            del self._new[number]
+            self._numbers.pop(name, None)

@@ -1,0 +1,159 @@
+"""A real server on a small file system that fills up: what is accepted, refused, kept and said meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import msgspec
+import pytest
+
+from headway import HeadwayError
+from headway.client.client import Client
+from headway.client.job import Job, Task
+
+from .conftest import Up
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB, in memory."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "headway-test", place], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a file system can be mounted by root alone, with CAP_SYS_ADMIN: {mounted.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def wait_and_say(seconds: float, size: int) -> int:
+    time.sleep(seconds)
+    print("x" * size)
+    return size
+
+
+def fill(path: Path, leave: int) -> None:
+    """Leave so many bytes free."""
+    found = os.statvfs(path.parent)
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize - leave)
+
+
+def kinds(client: Client) -> list[str]:
+    return [told.kind for told in client.incidents() if told.kind.startswith(("disk", "outputs"))]
+
+
+def accepts(client: Client) -> bool:
+    statistics = client.statistics()
+    assert statistics.short or statistics.free_bytes >= statistics.reserve_bytes
+    return not statistics.short
+
+
+def health(up: Up) -> dict[str, object]:
+    with urlopen(f"{up.url}/health") as answer:
+        return msgspec.json.decode(answer.read(), type=dict[str, object])
+
+
+def until(what: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it has not come to that"
+        time.sleep(0.1)
+
+
+def test_below_the_reserve_what_was_accepted_goes_on_and_nothing_new_is_taken_on(small: Path) -> None:
+    up = Up(small)
+    up.start("--reserve", "24", "--outputs-max", "1000")
+    ballast = small / "ballast"
+    try:
+        with Client(data=up.data) as client:
+            assert client.submit(Job("before", [Task(abs, -1)])).result(60) == [1]
+            accepted = client.submit(Job("accepted", [Task(wait_and_say, 2, size) for size in (10, 100_000)] * 3))
+            fill(ballast, 12 * MIB)
+            with pytest.raises(HeadwayError, match=r"has 1\d\.\d MiB free, its reserve is 24\.0 MiB: no submission is"):
+                client.submit(Job("refused", [Task(abs, -2)]))
+            with pytest.raises(HeadwayError, match=r"an upload of 0\.0 MiB is not taken on"):
+                client.upload(b"small", "small")
+            assert not accepts(client)
+            # All that was accepted ends well; its results are here, and of its output the last part.
+            assert accepted.result(60) == [10, 100_000] * 3
+            results = client.results(accepted.job)
+            assert [len(result.ending.stdout) for result in results] == [11, 8192] * 3
+            assert [result.ending.stdout_path for result in results] == [""] * 6
+            assert "only the last part of 100001 bytes of stdout was kept" in results[1].ending.detail
+            assert results[1].ending.stdout_cut == 100_001 - 8192
+            up.kill()  # and it comes up again, with all of it
+            up.start("--reserve", "24", "--outputs-max", "1000")
+            assert len(client.results(accepted.job)) == 6
+            with pytest.raises(HeadwayError, match="no submission is taken on"):
+                client.submit(Job("refused", [Task(abs, -2)]))
+            ballast.unlink()
+            until(lambda: accepts(client))
+            assert client.submit(Job("after", [Task(wait_and_say, 0, 100_000)])).result(60) == [100_000]
+            [result] = client.results(client.jobs(last=1)[0].id)
+            assert Path(result.ending.stdout_path).stat().st_size == 100_001
+            assert [job.name for job in client.jobs()] == ["before", "accepted", "after"]
+            assert kinds(client) == ["disk_short", "disk_short", "disk_enough"]
+    finally:
+        ballast.unlink(missing_ok=True)
+        up.stop()
+
+
+def test_a_disk_that_others_fill_to_the_last_byte_loses_nothing(small: Path) -> None:
+    up = Up(small)
+    up.start("--reserve", "4")
+    ballast = small / "ballast"
+    try:
+        with Client(data=up.data) as client:
+            waiter = client.submit(Job("accepted", [Task(wait_and_say, 2, 1000) for _ in range(8)]))
+            fill(ballast, MIB)
+            with (small / "more").open("wb", buffering=0) as file, contextlib.suppress(OSError):  # no space left
+                while True:
+                    file.write(bytes(4096))
+            until(lambda: not health(up)["accepts"])
+            time.sleep(3)
+            ballast.unlink()
+            (small / "more").unlink()
+            assert waiter.result(60) == [1000] * 8
+            until(lambda: accepts(client))
+            assert client.submit(Job("after", [Task(abs, -1)])).result(60) == [1]
+            assert [len(client.results(job.id)) for job in client.jobs()] == [8, 1]
+    finally:
+        ballast.unlink(missing_ok=True)
+        (small / "more").unlink(missing_ok=True)
+        up.stop()
+
+
+def test_output_has_a_bound_that_ends_when_it_is_let_go_of(tmp_path: Path) -> None:
+    up = Up(tmp_path)
+    up.start("--outputs-max", "1")
+    try:
+        with Client(data=up.data) as client:
+            first = client.submit(Job("first", [Task(wait_and_say, 0, 300_000) for _ in range(6)]))
+            assert first.result(60) == [300_000] * 6
+            kept = [bool(result.ending.stdout_path) for result in client.results(first.job)]
+            assert sorted(kept) == [False] * 3 + [True] * 3
+            assert client.statistics().stored_bytes == 3 * 300_001
+            with pytest.raises(
+                HeadwayError, match=r"output and uploads take 0\.9 MiB, allowed are 1\.0 MiB: an upload"
+            ):
+                client.upload(bytes(300_000), "large")
+            assert client.clear(first.job) == 1
+            assert client.statistics().stored_bytes == 0
+            assert list((up.data / "engine" / "output").iterdir()) == []
+            client.upload(bytes(300_000), "large")
+            assert client.statistics().stored_bytes == 300_000
+    finally:
+        up.stop()
