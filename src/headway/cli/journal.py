@@ -37,3 +37,38 @@ def check(data: str | None, as_json: bool) -> None:
     else:
         click.echo(f"{folder / FILE} and what belongs to it are as they were written.")
     sys.exit(1 if found else 0)
+
+
+@click.command()
+@click.argument("goal", metavar="DEST", type=click.Path())
+@click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
+def backup(goal: str, data: str | None) -> None:
+    """Copy a data directory to DEST, as of one transaction; its server may run meanwhile.
+
+    DEST is a folder that is not there, or is empty. It has the token too: keep it as safe as the data directory.
+    """
+    from headway.cli.show import counted
+    from headway.client.address import data_directory
+    from headway.live.backup import back_up
+
+    made = back_up(data_directory(data), Path(goal))
+    click.echo(f"{goal} has the journal up to transaction {made.transaction}, and {counted(len(made.files), 'file')}.")
+
+
+@click.command()
+@click.argument("source", metavar="BACKUP", type=click.Path(file_okay=False, exists=True))
+@click.argument("data", type=click.Path(file_okay=False))
+def restore(source: str, data: str) -> None:
+    """Put BACKUP in place as the data directory DATA; its server must not run.
+
+    What happened since the backup is not in it. A journal that is there is moved into a folder of its own. Clients of
+    before are refused from then on: what they wait for may be gone, or have another number.
+    """
+    from headway.live.backup import restore as put
+
+    transaction, aside = put(Path(source), Path(data))
+    click.echo(
+        f"{data} goes on from transaction {transaction}, with a new epoch: clients of before have to begin anew."
+    )
+    if aside is not None:
+        click.echo(f"The journal that was there is in {aside}.")

@@ -33,6 +33,8 @@ COMMANDS: Final = {
     "policy": ("headway.cli.live", "Show or change the policy that decides."),
     "policies": ("headway.cli.policies", "List the policies there are, with their parameters."),
     "decider": ("headway.cli.decider", "Answer what to do about a cluster, over HTTP, for any system."),
+    "backup": ("headway.cli.journal", "Copy a data directory, also while its server runs."),
+    "restore": ("headway.cli.journal", "Put a backup in place as a data directory."),
     "check": ("headway.cli.journal", "See whether a data directory or a backup is as it was written."),
     "simulate": ("headway.cli.simulate", "Run a log or a table of jobs under one or more policies."),
     "replay": ("headway.cli.replay", "Submit a log or a table of jobs to a server, each at its time."),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
+from http import HTTPStatus
 from http.client import HTTPException
 from os import SEEK_END
 from shutil import copyfileobj
@@ -17,10 +19,12 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
+from urllib3.response import HTTPResponse
 
 from headway.client.address import Address, Unreachable
 from headway.errors import HeadwayError
 from headway.wire import MSGPACK, OCTETS, ErrorBody, Route, encode
+from headway.wire.epoch import EPOCH
 
 ANSWER_SECONDS: Final = 30.0
 """A server that has been silent for so long is taken to be gone."""
@@ -49,6 +53,17 @@ class Refused(HeadwayError):
         self.missing = missing
 
 
+class OtherEpoch(Refused):
+    """The server's journal is not the one that this client has spoken to: its jobs and numbers mean something else."""
+
+
+@dataclass(slots=True)
+class Story:
+    """Which journal a client speaks to; empty before the first answer. It stays so: what the client holds is of it."""
+
+    epoch: str = ""
+
+
 @cache
 def _decoder(answer: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(answer)
@@ -57,8 +72,9 @@ def _decoder(answer: Any) -> msgspec.msgpack.Decoder[Any]:
 class Line:
     """One connection, for one thread at a time; opened when first used and again after it broke."""
 
-    def __init__(self, find: FindServer) -> None:
+    def __init__(self, find: FindServer, story: Story | None = None) -> None:
         self._find = find
+        self._story = story or Story()
         self._connection: HTTPConnection | None = None
         self._headers: dict[str, str] = {}
         self._url = ""
@@ -85,6 +101,7 @@ class Line:
 
         Raises:
             Unreachable: nobody answers.
+            OtherEpoch: its journal is another one than before.
             Refused: the server says no.
             HeadwayError: what it says cannot be read.
         """
@@ -131,18 +148,36 @@ class Line:
             body.seek(0)
             headers = {**headers, "Content-Type": OCTETS, "Content-Length": str(size)}
             connection.timeout += size / SLOW_BYTES
+        if self._story.epoch:
+            headers = {**headers, EPOCH: self._story.epoch}
         try:
             connection.request(method, target, body, headers, preload_content=into is None)
         except (BrokenPipeError, ConnectionResetError):
             if not size:  # a server that refuses a file hangs up instead of reading it to its end
                 raise
         response = connection.getresponse()
+        self._see_story(response)
         if into is None or response.status >= 400:
             return response.status, response.data
         into.seek(0)
         into.truncate()
         copyfileobj(response, into, 1 << 20)
         return response.status, b""
+
+    def _see_story(self, response: HTTPResponse) -> None:
+        said, story = response.headers.get(EPOCH), self._story
+        if said is None or said == story.epoch:
+            return
+        if not story.epoch:
+            story.epoch = said
+            return
+        self.hang_up()
+        raise OtherEpoch(
+            f"the journal of {self._url} is not the one that this client has spoken to: it was restored from a backup,"
+            " or has lost its end; jobs and messages of before may have other numbers now, or be gone",
+            "Begin anew with another client; `headway jobs` lists what there is.",
+            status=HTTPStatus.CONFLICT,
+        )
 
     def _open(self) -> HTTPConnection:
         address = self._find()
@@ -200,6 +235,7 @@ class Server:
     def __init__(self, find: FindServer, patience: float = 0.0) -> None:
         self._find = find
         self._patience = patience
+        self._story = Story()
         self._idle: list[Line] = []
         self._closed = Event()
 
@@ -239,7 +275,7 @@ class Server:
 
     def line(self) -> Line:
         """A connection for the caller alone."""
-        return Line(self._find)
+        return Line(self._find, self._story)
 
     def renew(self) -> None:
         """In a child process: forget the connections that are the parent's, without ending them."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -80,6 +82,25 @@ def open_journal(folder: Path, *, accept_loss: bool = False) -> Opened:
         raise HeadwayError(
             f"{folder} cannot be used: {error.strerror or error}", "Choose another data directory (--data)."
         ) from error
+
+
+@contextmanager
+def take(folder: Path) -> Iterator[None]:
+    """Keep servers away from a data directory, which is made if it is not there.
+
+    Raises:
+        HeadwayError: one uses it, or it cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock, _ = _lock(folder)
+    except OSError as error:
+        raise HeadwayError(f"{folder} cannot be used: {error.strerror or error}", "Choose another folder.") from error
+    try:
+        _say(lock, str(os.getpid()))
+        yield
+    finally:
+        os.close(lock)
 
 
 def _open(folder: Path, lock: int) -> Opened:

@@ -45,7 +45,9 @@ def salvage(folder: Path) -> tuple[str, ...]:
     Raises:
         HeadwayError: there is no room for it; nothing was changed.
     """
-    found = [_told(flaw) for flaw in flaws(folder)] if (folder / FILE).exists() else [f"{FILE}: it is missing"]
+    found = (
+        [_told(flaw) for flaw in flaws(folder, files=False)] if (folder / FILE).exists() else [f"{FILE}: it is missing"]
+    )
     kept = _kept_aside(folder)
     try:
         reached = mark.read(folder / MARK)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from headway.live import mark
+from headway.live.kept import KeptFile, files_of, flaw_of
 from headway.live.mark import MARK, Reached
 from headway.live.schema import FILE, connect_to_read, lenient
 from headway.live.vouching import BODIES, GUARDED, NUMBERED, UNREADABLE, Damaged, body_sum, digest_of, last_of, row_sum
@@ -25,6 +29,28 @@ WHOLE_AGAIN: Final = (
 )
 
 _BITS: Final = (1 << 64) - 1
+
+
+BACKUP: Final = "backup.json"
+"""In a backup, what it is of."""
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a backup is of.
+
+    Attributes:
+        data: the data directory.
+        made: when, in ISO 8601.
+        transaction: the last one of the journal that it has.
+        files: SHA-256 of the other files, by their place in it.
+        gone: files that the server let go of as the backup was made.
+    """
+
+    data: str
+    made: str
+    transaction: int
+    files: dict[str, str]
+    gone: list[str]
 
 
 class Flaw(NamedTuple):
@@ -49,7 +75,7 @@ def see_whole(folder: Path) -> None:
     Raises:
         Damaged: it is not; the message says what is missing from where.
     """
-    found = list(flaws(folder))
+    found = list(flaws(folder, files=False))
     if found:
         raise damaged(folder, found)
 
@@ -61,8 +87,12 @@ def damaged(folder: Path, found: Sequence[Flaw]) -> Damaged:
     return Damaged(f"the journal in {folder} is damaged: {said}{more}", WHOLE_AGAIN.replace("DATA", str(folder)))
 
 
-def flaws(folder: Path) -> Iterator[Flaw]:
-    """What is wrong with the journal of a data directory, also while a server writes it; nothing where all is well."""
+def flaws(folder: Path, *, files: bool = True) -> Iterator[Flaw]:
+    """What is wrong with a data directory or a backup, also while a server uses it; nothing where all is well.
+
+    Args:
+        files: look at the files that belong to the journal, too.
+    """
     try:
         reached = mark.read(folder / MARK)  # before the journal is looked at, which a server may carry on
     except FileNotFoundError:
@@ -74,6 +104,8 @@ def flaws(folder: Path) -> Iterator[Flaw]:
     else:
         if reached is None:
             yield Flaw(MARK, "it was changed or cut, so nobody can say whether the end of the journal is missing")
+    if files:
+        yield from _flaws_of_files(folder)
     try:
         db = connect_to_read(folder / FILE)
     except sqlite3.Error as error:
@@ -86,6 +118,40 @@ def flaws(folder: Path) -> Iterator[Flaw]:
         yield Flaw(FILE, f"it cannot be read to its end: {error}")
     finally:
         db.close()
+
+
+def _flaws_of_files(folder: Path) -> Iterator[Flaw]:
+    try:
+        if (folder / BACKUP).exists():
+            named = list(_files_of_backup(folder))
+        else:
+            with closing(connect_to_read(folder / FILE)) as db:
+                named = list(files_of(db, folder))
+    except (msgspec.MsgspecError, *UNREADABLE) as error:
+        yield Flaw(BACKUP if (folder / BACKUP).exists() else FILE, f"it does not say which files there are: {error}")
+        return
+    for file in named:
+        what = flaw_of(file)
+        if what and not _let_go_of(folder, file):
+            place = file.path.relative_to(folder) if file.path.is_relative_to(folder) else file.path
+            yield Flaw(str(place), f"{what} ({file.whose})")
+
+
+def _files_of_backup(folder: Path) -> Iterator[KeptFile]:
+    manifest = msgspec.json.decode((folder / BACKUP).read_bytes(), type=Manifest)
+    for place, sha256 in manifest.files.items():
+        yield KeptFile(folder / place, sha256, "a file of the backup")
+
+
+def _let_go_of(folder: Path, file: KeptFile) -> bool:
+    """Whether a server has let go of a file since the list was made."""
+    if (folder / BACKUP).exists():
+        return False
+    try:
+        with closing(connect_to_read(folder / FILE)) as db:
+            return all(file.path != other.path for other in files_of(db, folder))
+    except UNREADABLE:
+        return False
 
 
 def _flaws(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:

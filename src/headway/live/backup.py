@@ -1,0 +1,201 @@
+"""Backups of a data directory, made while its server runs, and put in place again.
+
+A backup is a folder that looks like a data directory: the journal as of one transaction, with its mark; the files that
+it names; the checkpoints of open jobs; the token. `backup.json` has the SHA-256 of each file, so `headway check`
+looks at a backup as at a data directory.
+
+A journal that is restored goes on from that transaction otherwise than it did before. It has a new epoch, and where the
+directory still has the mark of before, jobs and messages are numbered on from there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headway.errors import HeadwayError
+from headway.live import mark
+from headway.live.conversion import commit
+from headway.live.kept import files_of, moved, sha256_of
+from headway.live.mark import MARK, sync_folder
+from headway.live.opening import take
+from headway.live.schema import FILE, connect, connect_to_read, new_epoch
+from headway.live.verification import BACKUP, Manifest, damaged, flaws
+from headway.live.vouching import UNREADABLE, Vouching, last_of
+
+CHECKPOINTS: Final = Path("engine", "checkpoints")
+
+_JOURNAL: Final = (FILE, f"{FILE}-wal", f"{FILE}-shm", MARK)
+
+
+def back_up(data: Path, goal: Path) -> Manifest:
+    """Copy a data directory as of one transaction, also while a server uses it.
+
+    Args:
+        data: the data directory.
+        goal: a folder that is not there, or is empty; it is there only when the backup is whole.
+
+    Raises:
+        Damaged: the journal is; there is no backup of it.
+        HeadwayError: there is no journal, or the copy cannot be made.
+    """
+    if not (data / FILE).is_file():
+        raise HeadwayError(f"there is no journal in {data}", "Name the data directory of `headway up`.")
+    if goal.exists() and (not goal.is_dir() or any(goal.iterdir())):
+        raise HeadwayError(f"{goal} is there already", "Name a folder that is not there, or is empty.")
+    draft = goal.with_name(f".{goal.name}.part")
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700, parents=True)
+        manifest = _copy(data, draft)
+        found = list(flaws(draft))
+        if found:
+            raise damaged(data, found)
+        draft.rename(goal)
+        sync_folder(goal.parent)
+        return manifest
+    except (OSError, *UNREADABLE) as error:
+        raise HeadwayError(f"{data} cannot be copied to {goal}: {error}", "Nothing was changed.") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _copy(data: Path, draft: Path) -> Manifest:
+    os.close(os.open(draft / FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    with closing(connect_to_read(data / FILE)) as source, closing(sqlite3.connect(draft / FILE)) as copy:
+        source.backup(copy)  # all at once: the server writes on meanwhile
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, wherever it is read
+    with closing(connect_to_read(draft / FILE)) as db:
+        number, digest, sums = last_of(db)
+        row = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+        epoch = str(row[0]) if row else ""
+        greatest = (sums.greatest.get(table, 0) for table in ("events", "messages", "jobs"))
+        mark.make(draft / MARK, mark.Reached(epoch, number, digest, *greatest))
+        files, gone = dict[str, str](), list[str]()
+        named = [file.path for file in files_of(db, data)]
+        named += [path for job in _open_jobs(db) for path in _below(data / CHECKPOINTS / str(job))]
+        for path in (*named, data / "token"):
+            try:
+                place = path.relative_to(data).as_posix()
+            except ValueError:  # not in this directory: not ours to keep
+                continue
+            try:
+                _copy_file(path, draft / place)
+            except FileNotFoundError:  # let go of since the journal was copied
+                gone.append(place)
+            else:
+                files[place] = sha256_of(draft / place)
+    with open(draft / FILE, "rb") as file:
+        os.fsync(file.fileno())
+    manifest = Manifest(str(data.resolve()), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), number, files, gone)
+    (draft / BACKUP).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+    sync_folder(draft)
+    return manifest
+
+
+def restore(backup: Path, data: Path) -> tuple[int, Path | None]:
+    """Put a backup in place as a data directory.
+
+    A journal that is there is moved into a folder of its own first.
+
+    Returns:
+        The transaction that it goes on from, and the folder with what was there before; None where nothing was.
+
+    Raises:
+        Damaged: the backup is; nothing was changed.
+        HeadwayError: it is no backup, a server uses the directory, or it cannot be written to.
+    """
+    if not (backup / BACKUP).is_file():
+        raise HeadwayError(f"{backup} is no backup: it has no {BACKUP}", "`headway backup` makes one.")
+    found = list(flaws(backup))
+    if found:
+        raise damaged(backup, found)
+    manifest = msgspec.json.decode((backup / BACKUP).read_bytes(), type=Manifest)
+    with take(data):
+        try:
+            before = _read_mark(data)
+            for place in manifest.files:
+                known = (data / place).exists()
+                if not (known and (place == "token" or Path(place).is_relative_to(CHECKPOINTS))):
+                    _copy_file(backup / place, data / place)
+            aside = _move_aside(data)
+            draft = data / f".{FILE}"
+            _copy_file(backup / FILE, draft)
+            with closing(connect(draft)) as db:
+                epoch = new_epoch()
+                vouching = Vouching(epoch, db)
+                _begin_again(db, vouching, epoch, before, manifest.data, str(data.resolve()))
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            mark.make(data / MARK, vouching.reached)
+            draft.replace(data / FILE)
+            sync_folder(data)
+        except (OSError, *UNREADABLE) as error:
+            raise HeadwayError(f"{backup} cannot be restored to {data}: {error}", "Try it again.") from error
+    return manifest.transaction, aside
+
+
+def _begin_again(
+    db: sqlite3.Connection, vouching: Vouching, epoch: str, before: mark.Reached | None, old: str, new: str
+) -> None:
+    """The first transaction of a restored journal."""
+    db.execute("BEGIN IMMEDIATE")
+    db.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (epoch,))
+    # What ran as the backup was made is redone, and does not count as lost with its node.
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('clean', 1)")
+    if before is not None:
+        vouching.number_from({"messages": before.message, "jobs": before.job})
+    if old != new:
+        rows = db.execute("SELECT number, result FROM messages WHERE files > 0 AND result IS NOT NULL").fetchall()
+        for number, result in rows:
+            db.execute("UPDATE messages SET result = ? WHERE number = ?", (moved(result, old, new), number))
+    commit(db, vouching)
+
+
+def _read_mark(data: Path) -> mark.Reached | None:
+    try:
+        return mark.read(data / MARK)
+    except OSError:
+        return None
+
+
+def _move_aside(data: Path) -> Path | None:
+    there = [name for name in _JOURNAL if (data / name).exists()]
+    if not there:
+        return None
+    name = time.strftime("replaced-%Y%m%dT%H%M%SZ", time.gmtime())
+    aside = next(path for path in (data / f"{name}{n or ''}" for n in count()) if not path.exists())
+    aside.mkdir(mode=0o700)
+    for name in there:
+        (data / name).rename(aside / name)
+    sync_folder(aside)
+    return aside
+
+
+def _open_jobs(db: sqlite3.Connection) -> list[int]:
+    return [job for (job,) in db.execute("SELECT id FROM jobs WHERE ended IS NULL")]
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _copy_file(source: Path, goal: Path) -> None:
+    """Copy a file; when this returns it is on the disk."""
+    with open(source, "rb") as old:
+        goal.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = goal.with_name(f".{goal.name}.part")
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
+            shutil.copyfileobj(old, new, 1 << 20)
+            new.flush()
+            os.fsync(new.fileno())
+    draft.replace(goal)

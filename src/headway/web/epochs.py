@@ -1,0 +1,57 @@
+"""Requests of another epoch are refused: their jobs and numbers are not those of this journal.
+
+A journal that was restored from a backup, or has lost its end, goes on otherwise than the clients of before remember:
+the next job may have the number of one of theirs. So a client says with each request which story it knows, see
+`headway.wire.epoch`.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headway import wire
+from headway.wire.epoch import EPOCH
+
+
+class Epochs:
+    """An ASGI application before another one.
+
+    Args:
+        app: answers requests of this epoch, and those that name none.
+        epoch: of the journal.
+    """
+
+    def __init__(self, app: ASGIApp, epoch: str) -> None:
+        self._app = app
+        self._epoch = epoch
+        self._header = (EPOCH.lower().encode(), epoch.encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse."""
+
+        async def say(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), self._header]}
+            await send(message)
+
+        headers = Headers(scope=scope)
+        if headers.get(EPOCH, self._epoch) != self._epoch:
+            await self._refusal(packed=wire.MSGPACK in headers.get("accept", ""))(scope, receive, say)
+        elif scope["path"] == wire.MESSAGES.path:
+            await self._app(scope, receive, send)  # whose answers are written straight to the connection
+        else:
+            await self._app(scope, receive, say)
+
+    def _refusal(self, *, packed: bool) -> Response:
+        body = wire.ErrorBody(
+            "the server's journal is not the one that this client knows: it was restored from a backup, or has lost its"
+            " end; jobs and messages of before may have other numbers now, or be gone",
+            "Begin anew with another client; `headway jobs` lists what there is.",
+        )
+        content = wire.encode(body) if packed else msgspec.json.encode(body)
+        return Response(content, HTTPStatus.CONFLICT, media_type=wire.MSGPACK if packed else wire.JSON)

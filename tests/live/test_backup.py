@@ -1,0 +1,134 @@
+"""A backup is made while a server runs, and put in place again: what it has goes on, clients of before are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from headway import wire
+from headway.client.client import Client
+from headway.client.connection import OtherEpoch
+from headway.client.executor import HeadwayExecutor
+from headway.client.job import Job, Task
+from headway.errors import HeadwayError
+from headway.live.backup import back_up, restore
+from headway.live.journal import Journal
+from headway.model.actions import JobStatus
+
+from .conftest import Up
+
+PATIENCE = 60
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    """A server for one test."""
+    server = Up(tmp_path)
+    server.start()
+    yield server
+    if server._process is not None and server._process.poll() is not None:
+        server.start()  # what a test killed may have left nodes behind; a server takes them down with it
+    server.stop()
+
+
+def headway(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headway", *map(str, words)], capture_output=True, text=True, check=False
+    )
+
+
+def chatter(number: int) -> int:
+    print("x" * 200_000)  # more than comes with a result
+    return number
+
+
+def test_what_a_backup_has_goes_on_and_clients_of_before_are_refused(up: Up, tmp_path: Path) -> None:
+    goal = tmp_path / "backup"
+    (tmp_path / "file").write_bytes(b"kept" * 1000)
+    with Client(data=up.data, patience=PATIENCE) as old, HeadwayExecutor(Client(data=up.data)) as executor:
+        assert old.submit(Job("before", [Task(chatter, 1), Task(chatter, 2)])).result(PATIENCE) == [1, 2]
+        url = old.upload(tmp_path / "file")
+        held = old.submit(Job("held", [Task(pow, 2, 5)], release=3600.0))
+        assert held.job
+        made = headway("backup", goal, "--data", up.data)
+        assert made.returncode == 0, made.stderr
+        assert headway("check", goal).returncode == 0
+        lost = old.submit(Job("lost", [Task(pow, 2, 6)], release=3600.0))
+        call = executor.submit(time.sleep, 3600)
+        while not {"lost", "executor"} <= {job.name for job in old.jobs()}:
+            time.sleep(0.05)
+        up.kill()
+        put = headway("restore", goal, up.data)
+        assert put.returncode == 0, put.stderr
+        assert "clients of before have to begin anew" in put.stdout
+        up.start()
+        with Client(data=up.data) as new:
+            other = new.submit(Job("other", [Task(pow, 2, 7)], release=3600.0))
+            assert other.job > lost.job, "the number of a job that somebody waits for was given to another one"
+            for waiter in (held, lost, call):
+                with pytest.raises(OtherEpoch, match="restored from a backup"):
+                    waiter.result(PATIENCE)
+            with pytest.raises(OtherEpoch):
+                old.cancel(other.job)
+            with pytest.raises(OtherEpoch):
+                old.submit(Job("more", [Task(pow, 2, 7)])).result(PATIENCE)
+            assert {job.name: job.status for job in new.jobs()} == {
+                "before": JobStatus.SUCCEEDED,
+                "held": JobStatus.HELD,
+                "other": JobStatus.HELD,
+            }
+            assert [result.ending.stdout[-2:] for result in new.results(1)] == [b"x\n"] * 2
+            assert Path(new.download(url, tmp_path / "again")).read_bytes() == b"kept" * 1000
+            assert new.cancel(held.job, other.job) == 2
+    assert headway("check", up.data).returncode == 0
+
+
+def test_a_backup_is_restored_elsewhere(up: Up, tmp_path: Path) -> None:
+    goal, data = tmp_path / "backup", tmp_path / "elsewhere"
+    with Client(data=up.data) as client:
+        client.submit(Job("before", [Task(chatter, 1)])).result(PATIENCE)
+    back_up(up.data, goal)
+    up.stop()
+    transaction, aside = restore(goal, data)
+    assert transaction > 0
+    assert aside is None
+    with closing(Journal(data)) as journal:
+        (body,) = journal.results([wire.TaskRange(1)], 1 << 20)[0]
+        assert str(data).encode() in body
+        assert str(up.data).encode() + b"/" not in body
+    assert headway("check", data).returncode == 0
+    (output,) = (data / "engine").rglob("*.out")
+    output.unlink()
+    said = headway("check", data, "--json")
+    assert said.returncode == 1
+    (flaw,) = json.loads(said.stdout)["flaws"]
+    assert flaw == {"file": str(output.relative_to(data)), "what": "it is missing (output of task 0 of job 1)"}
+
+
+def test_a_damaged_backup_is_not_restored(up: Up, tmp_path: Path) -> None:
+    goal = tmp_path / "backup"
+    with Client(data=up.data) as client:
+        client.submit(Job("before", [Task(chatter, 1)])).result(PATIENCE)
+    back_up(up.data, goal)
+    with pytest.raises(HeadwayError, match="is there already"):
+        back_up(up.data, goal)
+    with pytest.raises(HeadwayError, match=f"in use by the process {up.pid}"):
+        restore(goal, up.data)
+    up.stop()
+    (output,) = goal.rglob("*.out")
+    content = bytearray(output.read_bytes())
+    content[1000] ^= 1
+    output.write_bytes(content)
+    with pytest.raises(HeadwayError, match=r"\.out: it was changed: its bytes have another SHA-256"):
+        restore(goal, up.data)
+    with pytest.raises(HeadwayError, match="is no backup"):
+        restore(up.data, tmp_path / "new")
+    assert not os.path.exists(tmp_path / "new")
