@@ -17,8 +17,8 @@ from headway.model.snapshot import JobView
 KEPT: Final[Duration] = 7 * 86_400 * SECOND
 """How long metrics and statuses are kept, if that are not more than `ROWS_MAX`."""
 
-DROPPED_AT_ONCE: Final[Duration] = 3600 * SECOND
-"""With each write at most so much goes that is too old: whoever waits for the server is not kept waiting."""
+DROPPED_AT_ONCE: Final = 1000
+"""With each write so many rows go that are too old, or two for each new one if that is more: others wait meanwhile."""
 
 ROWS_MAX: Final = 500_000
 """Rows that a table of metrics or statuses has, about; older ones go first."""
@@ -114,15 +114,20 @@ class Checks:
         Raises:
             NotNow: nothing was written.
         """
+        metrics, statuses = tuple(metrics), tuple(statuses)
         with self._transaction() as db:
             db.executemany("INSERT OR REPLACE INTO node_metrics VALUES (?, ?, ?, ?)", metrics)
             db.executemany("INSERT OR REPLACE INTO slot_statuses VALUES (?, ?, ?, ?)", statuses)
             db.executemany(STATISTICS, statistics)
             db.executemany(LOSSES, losses)
-            for table, since in (("node_metrics", metrics_since), ("slot_statuses", statuses_since)):
+            for table, key, since, new in (
+                ("node_metrics", "at, node, metric", metrics_since, len(metrics)),
+                ("slot_statuses", "at, node, slot", statuses_since, len(statuses)),
+            ):
                 db.execute(
-                    f"DELETE FROM {table} WHERE at < min(?, (SELECT min(at) FROM {table}) + ?)",
-                    (since, DROPPED_AT_ONCE),
+                    f"DELETE FROM {table} WHERE ({key}) IN"
+                    f" (SELECT {key} FROM {table} WHERE at < ? ORDER BY {key} LIMIT ?)",
+                    (since, max(DROPPED_AT_ONCE, 2 * new)),
                 )
 
     def metrics(

@@ -26,10 +26,13 @@ class MissingBlobs(HeadwayError):
 
 
 class NoSuchJob(HeadwayError):
-    """A job was asked for that was never accepted."""
+    """A job was asked for that was never accepted, or has been let go of."""
 
     def __init__(self, job: JobId) -> None:
-        super().__init__(f"there is no job {job}", "`headway jobs` lists them.")
+        hint = (
+            "`headway jobs` lists them. What ended longer ago than `headway up --keep-jobs` says is not known any more."
+        )
+        super().__init__(f"there is no job {job}", hint)
 
 
 class Conflict(HeadwayError):

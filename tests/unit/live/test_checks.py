@@ -11,7 +11,7 @@ import pytest
 
 from headway.live.checks import DROPPED_AT_ONCE, Checks, LossRow, MetricRow, StatisticsRow, StatusRow
 from headway.live.journal import FILE, Journal, JournalFull
-from headway.model.instant import SECOND, Instant
+from headway.model.instant import Instant
 
 
 @pytest.fixture
@@ -54,14 +54,18 @@ def test_pages_of_metrics_hold_all_of_an_instant_and_together_everything(journal
 
 
 def test_what_is_old_goes_but_not_so_much_at_once_that_others_wait(journal: Journal) -> None:
-    checks, hours = journal.checks, [hour * 3600 * SECOND for hour in range(10)]
-    write(checks, *(MetricRow(at, "a", "load", 0.0) for at in hours), statuses=(StatusRow(0, "a", 0, "busy"),))
-    for left in range(9, 4, -1):
-        write(checks, since=hours[5], slots=0)
-        assert len(checks.metrics(0, 100)[0]) == max(left, 5)
-    write(checks, since=hours[5] + 1, slots=1)
-    assert [row.at for row in checks.metrics(0, 100)[0]] == hours[6:]
-    assert hours[1] == DROPPED_AT_ONCE
+    checks, old = journal.checks, 2 * DROPPED_AT_ONCE + 5
+    write(checks, *(MetricRow(at, "a", "load", 0.0) for at in range(old + 3)), statuses=(StatusRow(0, "a", 0, "busy"),))
+    left = []
+    for _ in range(4):
+        write(checks, since=old, slots=0)
+        left.append(len(checks.metrics(0, 10**6)[0]))
+    assert left == [DROPPED_AT_ONCE + 8, 8, 3, 3]
+    # Of many that are written as many go, and more.
+    write(checks, *(MetricRow(-at, "a", "load", 0.0) for at in range(1, 5001)), since=0)
+    assert [row.at for row in checks.metrics(-(10**6), 10)[0]] == [old, old + 1, old + 2]
+    write(checks, since=old + 1, slots=1)
+    assert [row.at for row in checks.metrics(0, 100)[0]] == [old + 1, old + 2]
     with closing(sqlite3.connect(f"file:{journal.folder / FILE}?mode=ro", uri=True)) as other:
         assert other.execute("SELECT count(*) FROM slot_statuses").fetchone() == (0,)
 

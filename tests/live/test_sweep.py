@@ -1,0 +1,244 @@
+"""A driver that runs for days, by a clock set by hand: what is over goes by itself, what is needed stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway import wire
+from headway.core.scheduler import Scheduler
+from headway.live.driver import Driver
+from headway.live.history import history, known_since
+from headway.live.intake import NoSuchJob
+from headway.live.journal import Journal, encode
+from headway.live.reports import row
+from headway.live.sweep import KEYS_LEAST, PART, UPLOADS_KEPT, Keep
+from headway.live.verification import see_whole
+from headway.model.events import Outcome
+from headway.model.instant import SECOND, from_seconds, to_seconds
+from headway.policies.registry import find
+from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
+
+HOUR = 3600.0
+SHORT = Keep(from_seconds(60), from_seconds(600), from_seconds(1200), from_seconds(1200), from_seconds(1200))
+FUNCTION = b"what a function is pickled as"
+NAME = wire.blob_name(FUNCTION)
+
+
+@dataclass
+class Rig:
+    driver: Driver
+    engine: FakeEngine
+    clock: ManualClock
+    journal: Journal
+
+    async def settle(self) -> None:
+        for _ in range(60):
+            await asyncio.sleep(0)
+
+    async def advance(self, seconds: float, step: float = 60) -> None:
+        while seconds > 0:
+            self.clock.advance(min(step, seconds))
+            seconds -= step
+            await self.settle()
+
+    async def submit(self, jobs: int = 1, **terms: Any) -> list[int]:
+        answer = await self.driver.submit("me", submission(*[new_job()] * jobs, **terms))
+        await self.settle()
+        return list(answer.jobs)
+
+    async def run(self, jobs: int = 1, *, acknowledged: bool = True, client: str = "c", **terms: Any) -> list[int]:
+        """Jobs that have ended."""
+        numbers = await self.submit(jobs, client=client, **terms)
+        while keys := [key for key in self.engine.running if key[0] in numbers]:
+            for key in keys:
+                self.engine.end(*key)
+            await self.settle()
+        if acknowledged:
+            await self.driver.retention.acknowledge(client, [wire.TaskRange(job) for job in numbers])
+        return numbers
+
+    def count(self, table: str) -> int:
+        (count,) = self.journal._db.execute(f"SELECT count(*) FROM {table}").fetchone()
+        return int(count)
+
+
+@asynccontextmanager
+async def rig(folder: Path, keep: Keep = SHORT, at: float = 0, **settings: Any) -> AsyncIterator[Rig]:
+    with closing(Journal(folder)) as journal:
+        clock, engine = ManualClock(at), FakeEngine()
+        driver = Driver(journal, engine, clock, find, keep=keep, policy="easy", **settings)
+        await driver.start((node("a", slots=4),))
+        try:
+            yield Rig(driver, engine, clock, journal)
+            driver.core.check()
+        finally:
+            await driver.stop()
+    see_whole(folder)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())
+
+
+TABLES = ("events", "jobs", "submissions", "clients", "messages", "acknowledged", "job_statistics")
+
+
+def test_days_of_jobs_leave_no_more_behind_than_an_hour_of_them(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, snapshot_every=50) as live:
+            counts = []
+            for number in range(40):
+                await live.run(10, key=f"k{number}", client=f"client-{number}", acknowledged=number % 3 > 0)
+                await live.advance(300)
+                counts.append([live.count(table) for table in TABLES])
+            steady = counts[15:]
+            for place, table in enumerate(TABLES):
+                early, late = [max(column[place] for column in part) for part in (steady[:10], steady[-10:])]
+                assert late <= early, table
+                assert late < (500 if table == "events" else 100), table
+            assert live.count("snapshots") <= 10
+            assert len(live.journal.clients._numbers) <= 10
+            assert live.driver.recorded > 700
+            # Nothing is used twice, though the rows are gone.
+            assert await live.submit() == [401]
+        async with rig(tmp_path, at=1e6) as live:
+            assert await live.submit() == [402]
+
+    run(scenario)
+
+
+def test_what_has_not_been_fetched_is_known_as_long_as_its_results(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        keep = Keep(0, None, from_seconds(60), from_seconds(60), from_seconds(60))
+        async with rig(tmp_path, keep) as live:
+            [fetched], [left] = await live.run(), await live.run(acknowledged=False)
+            await live.advance(HOUR)
+            with pytest.raises(NoSuchJob):
+                row(live.driver, fetched)
+            assert row(live.driver, left).ended is not None
+            found, _ = await hear(live.driver, 0, 10, client="c")
+            assert [(message.job, message.task) for message in found] == [(left, 0), (left, None)]
+            await live.driver.retention.acknowledge("c", [wire.TaskRange(left)])
+            await live.advance(300)
+            with pytest.raises(NoSuchJob, match="--keep-jobs"):
+                row(live.driver, left)
+
+    run(scenario)
+
+
+def test_more_than_a_part_goes_in_one_sweep(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.run(2 * PART + 20, acknowledged=False)
+            await live.advance(600 + 300)
+            assert live.count("messages") == 0
+            await live.advance(1200)
+            assert live.count("jobs") == 0
+
+    run(scenario)
+
+
+def test_a_key_is_known_for_as_long_as_its_client_may_repeat_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        keep = Keep(0, 0, 0, 0, 0)
+        async with rig(tmp_path, keep) as live:
+            first = await live.run(key="once")
+            await live.advance(to_seconds(KEYS_LEAST) - 10, step=1)
+            answer = await live.driver.submit("me", submission(new_job(), key="once", client="c"))
+            assert (list(answer.jobs), answer.repeated) == (first, True)
+            await live.advance(20, step=1)
+            assert live.journal.accepted("me", "once") is None
+
+    run(scenario)
+
+
+def calls() -> wire.NewJob:
+    return wire.NewJob(wire.Calls((NAME,), (encode(((), {})),)))
+
+
+def test_a_function_stays_for_open_jobs_whatever_snapshots_are_stored(tmp_path: Path) -> None:
+    hour = to_seconds(UPLOADS_KEPT)
+
+    async def scenario() -> None:
+        async with rig(tmp_path, snapshot_every=1) as live:
+            await live.driver.submit("me", submission(calls(), blobs={NAME: FUNCTION}))
+            await live.settle()
+            [key] = live.engine.running
+            for _ in range(5):
+                await live.run()  # snapshots are stored
+                await live.advance(hour)
+                assert live.journal.has_blob(NAME)
+            live.engine.end(*key, Outcome.LOST)
+            await live.settle()
+            [again] = live.engine.running  # it is launched anew, with its function
+            assert live.driver.needs(NAME)
+            live.engine.end(*again)
+            await live.settle()
+            assert not live.driver.needs(NAME)
+            await live.advance(hour)
+            assert not live.journal.has_blob(NAME)
+        async with rig(tmp_path, at=1e6) as live:
+            with pytest.raises(Exception, match="functions that the server does not have"):
+                await live.driver.submit("me", submission(calls()))
+
+    run(scenario)
+
+
+def test_what_open_jobs_need_is_known_after_a_start(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.driver.submit("me", submission(calls(), calls(), blobs={NAME: FUNCTION}))
+        async with rig(tmp_path, at=10) as live:
+            assert live.driver.needs(NAME)
+            await live.advance(5 * HOUR, step=600)
+            assert live.journal.has_blob(NAME)
+            assert len(live.engine.running) == 2
+
+    run(scenario)
+
+
+def test_a_trace_begins_later_and_says_when(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, snapshot_every=20) as live:
+            assert known_since(tmp_path) is None
+            for _ in range(20):
+                await live.run(2)
+                await live.advance(300)
+            [open_job] = await live.submit()
+            await live.advance(1)
+            since = known_since(tmp_path)
+            assert since is not None
+            assert live.clock.now() - 2500 * SECOND < since <= live.clock.now() - 1200 * SECOND
+            told = history(tmp_path, find)
+            assert int(told.label[-1]) == open_job
+            assert min(map(int, told.label)) > 20
+            # What is there replays to the state that there is.
+            first = live.journal.snapshot(first=True)
+            assert first is not None
+            core = Scheduler.restore(first[1], find)
+            for _, event in live.journal.events(after=first[0]):
+                core.handle(event)
+            assert core.dump() == live.driver.core.dump()
+
+    run(scenario)
+
+
+def test_who_polls_under_many_names_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            before = live.driver.commits, live.journal._vouching.reached.number
+            for number in range(100):
+                await hear(live.driver, 0, 1, client=f"poller-{number}")
+            assert (live.driver.commits, live.journal._vouching.reached.number) == before
+            await live.advance(HOUR)
+            assert len(live.journal.clients._numbers) == 0
+            assert live.count("clients") == 0
+
+    run(scenario)
