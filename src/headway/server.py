@@ -77,6 +77,8 @@ class Settings:
         output_max: bytes that are kept of each stream of a task, see `engines.local.OUTPUT_RANGE`.
         pass_env: names of variables that tasks get of the server's environment, see `engines.local_environment`.
         accept_loss: where the journal is damaged, start with what is whole; the damaged files are kept beside it.
+        run_as: name of the user as whom tasks run; empty: as the server does.
+        ground: with `run_as`, folder of what tasks are given and save; None: one in `engines.local_account.GROUNDS`.
         keep: how long everything is kept that is not needed to go on.
         bounds: what may be used of the disk.
         call_lease: how long the client of an executor's calls may be silent before they are cancelled, at least
@@ -99,6 +101,8 @@ class Settings:
     pin: bool = False
     output_max: int = OUTPUT_MAX
     pass_env: tuple[str, ...] = ()
+    run_as: str = ""
+    ground: Path | None = None
     check_every: float | None = None
     accept_loss: bool = False
     keep: Keep = field(default_factory=Keep)
@@ -178,6 +182,9 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             pin=settings.pin,
             output_max=settings.output_max,
             pass_env=settings.pass_env,
+            run_as=settings.run_as,
+            ground=settings.ground,
+            uploads=settings.data / "uploads",
         )
         clock = SystemClock()
         driver = Driver(

@@ -93,6 +93,10 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="A variable of this environment that tasks get, * in it for any text; many times. Default: PATH, HOME, ...",
 )
+@click.option("--run-as", default="", metavar="USER", help="Tasks run as this user; only root can start such a server.")
+@click.option(
+    "--ground", type=click.Path(file_okay=False), help="With --run-as: folder of what tasks are given and save."
+)
 @click.option("--json", "as_json", is_flag=True, help="Say as one line of JSON where the server is.")
 def up(
     slots: int | None,
@@ -121,6 +125,8 @@ def up(
     upload_max: int,
     output_max: int,
     pass_env: tuple[str, ...],
+    run_as: str,
+    ground: str | None,
     as_json: bool,
 ) -> None:
     """Run a server on this machine until it is told to end (ctrl-c).
@@ -177,6 +183,8 @@ def up(
         ),
         output_max=output_max << 20,
         pass_env=pass_env,
+        run_as=run_as,
+        ground=None if ground is None else Path(ground),
         bounds=Bounds(*(None if mib is None else mib << 20 for mib in (reserve, outputs_max))),
         call_lease=span_in(call_lease, "--call-lease"),
     )

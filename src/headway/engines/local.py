@@ -42,6 +42,7 @@ from headway.engines.base import (
     Started,
     TierRefused,
 )
+from headway.engines.local_account import account_of, attempt, ground_of, prepare
 from headway.engines.local_environment import see_names
 from headway.engines.local_frames import (
     Change,
@@ -112,6 +113,13 @@ class LocalEngine:
             some share one.
         output_max: bytes that are kept of what an attempt writes to stdout, and as many of stderr; `OUTPUT_RANGE`.
         pass_env: names of variables of this process that tasks get besides `local_environment.PASSED`.
+        run_as: name of the user as whom tasks run; empty: as this process does. Only root can have others run.
+        ground: with `run_as`: folder of what tasks are given and save, made if it is not there; None: one of its own
+            in `local_account.GROUNDS`.
+        uploads: with `run_as`: folder of the files that the server keeps.
+
+    Raises:
+        HeadwayError: tasks cannot run as this user; says why.
     """
 
     def __init__(
@@ -124,13 +132,19 @@ class LocalEngine:
         pin: bool = False,
         output_max: int = OUTPUT_MAX,
         pass_env: Iterable[str] = (),
+        run_as: str = "",
+        ground: Path | None = None,
+        uploads: Path | None = None,
     ) -> None:
         self._root = root
         self._grace = grace
         self._output_max = output_max
         self._pass_env = see_names(pass_env)
+        self._account = account_of(run_as) if run_as else None
+        self._ground = (ground or ground_of(root, self._account)) if self._account else root
+        self._uploads = uploads
         self._pins = Pins(os.sched_getaffinity(0) if pin else ())
-        self._checkpoints = local_checkpoints.root(str(root / "output"))
+        self._checkpoints = str(self._ground / "checkpoints")
         self._lease = lease
         self._orphaned_after = orphaned_after
         self._nodes: dict[str, LocalNode] = {}
@@ -391,6 +405,9 @@ class LocalEngine:
             orphaned_after=self._orphaned_after,
             output_max=self._output_max,
             pass_env=self._pass_env,
+            ground=self._ground,
+            account=self._account,
+            uploads=self._uploads,
         )
 
     def _drop(self, node: LocalNode) -> None:
@@ -442,8 +459,13 @@ class LocalEngine:
         """The folder, for nobody else, and the secret in it."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)
-        for name in ("nodes", "fences"):
-            (self._root / name).mkdir(mode=0o700, exist_ok=True)
+        (self._root / "nodes").mkdir(mode=0o700, exist_ok=True)
+        if self._account is None:
+            (self._root / "fences").mkdir(mode=0o700, exist_ok=True)
+        else:
+            folders = ("checkpoints", "fences", "dropped")
+            prepare(self._ground, self._account, folders)
+            attempt(self._account, tuple(self._ground / name for name in folders))
         path = self._root / "secret"
         if not path.exists():
             draft = path.with_suffix(".draft")
@@ -506,7 +528,7 @@ class LocalEngine:
                 self._kill(key, gang)
             else:
                 self._go(gang)
-        for fence in (self._root / "fences").iterdir():  # of tasks that were ended when nobody could take it down
+        for fence in (self._ground / "fences").iterdir():  # of tasks that were ended when nobody could take it down
             if not any(fence.name.startswith(f"{job}.{task}.") for job, task, _ in running):
                 fence.unlink()
         saved = local_checkpoints.jobs(self._checkpoints)

@@ -16,6 +16,7 @@ import contextlib
 import gc
 import math
 import os
+import re
 import resource
 import select
 import signal
@@ -37,6 +38,7 @@ from headway.engines.local_frames import (
     Acknowledge,
     Change,
     Fetched,
+    Given,
     Go,
     Hello,
     Kill,
@@ -59,6 +61,7 @@ from headway.engines.local_frames import (
     Taken,
     ToAgent,
     Unreadable,
+    Want,
     Welcome,
     encode,
     frame,
@@ -68,6 +71,7 @@ from headway.engines.local_processes import adopt_orphans, children, kill_trees,
 from headway.engines.local_run import Channel, Place, Run
 from headway.engines.local_seal import new_seal, size_max, to_slot
 from headway.engines.local_staff import Handlers, Staff
+from headway.engines.local_terms import Terms
 from headway.engines.local_watch import Watch
 from headway.model.events import Outcome
 from headway.model.tier import Tier
@@ -77,31 +81,23 @@ Key = tuple[int, int, int]
 _STRANGERS_MAX = 8
 
 _SAVED_AGAIN_SECONDS = LOOK_SECONDS / 2
+_WANTED_MAX = 100_000
+_DIGEST = re.compile("[0-9a-f]{64}")
 _UNREADABLE_MAX = 8
 _UNREADABLE_DETAIL_MAX = 2000
 
 
-def serve(
-    name: str, folder: str, kept: str, slots: int, orphaned_after: float, output_max: int, listener: int, lock: int
-) -> NoReturn:
+def serve(terms: str, listener: int, lock: int) -> NoReturn:
     """Be the agent of a node until the driver stops it, a signal ends it, or no driver is heard for long.
 
     Args:
-        name: of the node.
-        folder: of the node; the secret is in the one above.
-        kept: folder of the output of attempts.
-        slots: how many slots the node has.
-        orphaned_after: seconds without a driver.
-        output_max: bytes that are kept of each stream of an attempt.
+        terms: `Terms` as JSON.
         listener: socket that drivers connect to.
         lock: descriptor that holds the lock on the folder as long as a process of agent or guard has it open.
     """
     try:
         adopt_orphans()
-        with open(os.path.join(folder, os.pardir, os.pardir, "secret"), "rb") as file:
-            secret = file.read()
-        connecting = socket.socket(fileno=listener)
-        agent = _Agent(name, folder, kept, slots, orphaned_after, output_max, secret, connecting, lock)
+        agent = _Agent(msgspec.json.decode(terms, type=Terms), socket.socket(fileno=listener), lock)
         agent.serve()
         os._exit(0)
     except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
@@ -111,22 +107,10 @@ def serve(
 
 
 class _Agent:
-    def __init__(
-        self,
-        name: str,
-        folder: str,
-        kept: str,
-        slots: int,
-        orphaned_after: float,
-        output_max: int,
-        secret: bytes,
-        listener: socket.socket,
-        lock: int,
-    ) -> None:
-        self.name = name
-        self.kept = kept
-        self.orphaned_after = orphaned_after
-        self.secret = secret
+    def __init__(self, terms: Terms, listener: socket.socket, lock: int) -> None:
+        self.terms = terms
+        with open(os.path.join(terms.folder, os.pardir, os.pardir, "secret"), "rb") as file:
+            self.secret = file.read()
         self.lock = lock
         self.pid = os.getpid()
         self.guard = os.getppid()
@@ -160,16 +144,15 @@ class _Agent:
         self.waiting: deque[Run] = deque()
         self.runs: dict[Key, list[Run]] = {}
         self.ended: dict[Key, list[MemberEnded]] = {}
-        self.watch = Watch(kept)
-        places = {"name": name, "folder": folder, "kept": kept}
-        self.staff = Staff(self, self.epoll, self.handlers, output_max=output_max, **places)
+        self.watch = Watch(terms.checkpoints)
+        self.staff = Staff(self, self.epoll, self.handlers, terms)
         self.limits_told = False
         self.files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self.files_max[1], self.files_max[1]))  # three a slot are open
         tiers.raise_limit()
         gc.collect()
         gc.freeze()
-        self.staff.resize(slots)
+        self.staff.resize(terms.slots)
 
     def serve(self) -> None:
         """Work until there is a reason to stop; then end everything."""
@@ -179,7 +162,7 @@ class _Agent:
                     handler(mask)
             if self.watch.is_wanted or self.staff.next_look() < math.inf:
                 self.on_time()
-            if time.monotonic() - self.heard > self.orphaned_after:
+            if time.monotonic() - self.heard > self.terms.orphaned_after:
                 self.stopping = True
             if self.outbox:
                 sent = b"".join(self.outbox)
@@ -193,7 +176,7 @@ class _Agent:
 
     def patience(self) -> float:
         """Seconds until something has to be done even if nothing happens."""
-        until = min(self.heard + self.orphaned_after, self.watch.next_look(), self.staff.next_look())
+        until = min(self.heard + self.terms.orphaned_after, self.watch.next_look(), self.staff.next_look())
         return max(0.0, until - time.monotonic())
 
     def on_signal(self, _: int) -> None:
@@ -211,6 +194,11 @@ class _Agent:
         if self.driver:
             self.driver.socket.close()
         os.close(self.lock)
+        if self.terms.account is not None:  # what others have sent is none of a task's business
+            self.secret = b""
+            self.functions = Shelf()
+            self.outbox.clear()
+            self.ended.clear()
         resource.setrlimit(resource.RLIMIT_NOFILE, self.files_max)
 
     # The driver
@@ -278,7 +266,8 @@ class _Agent:
             for run in runs
         ]
         ended = [member for members in self.ended.values() for member in members]
-        driver.send(frame(Welcome(VERSION, self.pid, self.guard, self.staff.count, standing, ended)))
+        who = (VERSION, self.pid, self.guard, self.staff.count)
+        driver.send(frame(Welcome(*who, standing, ended, self.terms.user)))
 
     def on_driver(self, mask: int) -> None:
         """The driver has sent something, or is gone: then what runs goes on."""
@@ -484,9 +473,11 @@ class _Agent:
             self.begin(run)
         self.advance()
 
-    def on_said(self, run: Run, said: Fetched | Saved | Unreadable) -> None:
-        """A run has its inputs, and only now its time counts; or what became of its checkpoints."""
+    def on_said(self, run: Run, said: Fetched | Saved | Unreadable | Want) -> None:
+        """A run has its inputs, and only now its time counts; or wants one; or what became of its checkpoints."""
         match said:
+            case Want():
+                self.give(run, said.name)
             case Fetched():
                 if run.launch.fetches and not run.started:
                     run.started = True
@@ -501,6 +492,22 @@ class _Agent:
                 run.unreadable += 1
                 if run.unreadable <= _UNREADABLE_MAX:
                     self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail[:_UNREADABLE_DETAIL_MAX])))
+
+    def give(self, run: Run, name: str) -> None:
+        """Open a file that the server keeps for a run that may not: who knows its name, a digest of it, may read it."""
+        run.wanted += 1
+        channel, given = run.places[0].channel, to_slot(run.places[0].reader.seal, encode(Given()))
+        if self.terms.account is None or run.wanted > _WANTED_MAX or channel is None:
+            return
+        try:
+            if not _DIGEST.fullmatch(name):
+                raise FileNotFoundError(name)
+            file = os.open(os.path.join(self.terms.uploads, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            channel.send(given)
+            return
+        channel.send_file(given, file)
+        os.close(file)
 
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
         """End a run, whatever it is doing; its end is told when its process is buried."""

@@ -18,11 +18,6 @@ LOOK_SECONDS: Final = 1.0
 """How often it is told at most that an attempt has saved, and looked whether a command has."""
 
 
-def root(kept: str) -> str:
-    """The folder of all checkpoints; `kept` is that of the output of attempts."""
-    return os.path.join(os.path.dirname(kept), "checkpoints")
-
-
 def place(root: str, launch: Launch) -> str:
     """The path of the folders of a member's attempts, without the attempt's number."""
     return f"{root}/{launch.job}/{launch.task}/{launch.rank}"

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headway.engines.local_frames import Launch
+from headway.engines.local_porter import dropped_name
 from headway.files import KEPT, File, FileTrouble, Output, flaw, local_path, scheme, upload_of
 
 _CHUNK: Final = 1 << 20
@@ -54,12 +55,24 @@ class AttemptFiles:
         folder: of the attempt, made here; what an earlier one left there is removed.
         fences: folder of the fences.
         launch: whose files.
+        open_kept: opens a file that the server keeps, by its name; None: it is opened where it lies.
+        dropped: folder where outputs are put that the server shall keep, to be brought in by somebody else; empty:
+            they are put where they belong.
 
     Raises:
         FileTrouble: the folder cannot be made.
     """
 
-    def __init__(self, folder: str, fences: str, launch: Launch) -> None:
+    def __init__(
+        self,
+        folder: str,
+        fences: str,
+        launch: Launch,
+        open_kept: Callable[[str], int] | None = None,
+        dropped: str = "",
+    ) -> None:
+        self._open_kept = open_kept
+        self._dropped = dropped
         self.folder = folder
         self._uploads = launch.uploads
         self._launch = launch
@@ -98,6 +111,7 @@ class AttemptFiles:
         """
         target = self._made(path)
         upload = upload_of(url)
+        source: str | int | None
         source = local_path(url) if upload is None else os.path.join(self._uploads, upload[0])
         with _told(f"input URL cannot be fetched: {field} is {url!r}", f"input URL not found: {field} is {url!r}"):
             if source is None:
@@ -106,6 +120,8 @@ class AttemptFiles:
                 if os.path.isdir(target):
                     raise IsADirectoryError("it is a folder; allowed: a file")
                 return
+            if upload is not None and self._open_kept is not None:
+                source = self._open_kept(upload[0])
             with open(source, "rb") as given, open(target, "wb") as copy:  # a pipe is read to its end
                 shutil.copyfileobj(given, copy, _CHUNK)
 
@@ -177,7 +193,7 @@ class AttemptFiles:
         """Bring an output as near to its place as can be without being seen there."""
         target = local_path(wanted.url)
         if wanted.url.startswith(KEPT):
-            return _kept(wanted, self._uploads)
+            return self._kept(wanted)
         if target is not None:
             if os.path.exists(target) and not os.path.isfile(target):  # a device would be gone
                 raise FileTrouble(f"output cannot be put: {wanted.field} is {wanted.url!r}, which is not a plain file")
@@ -200,6 +216,21 @@ class AttemptFiles:
         """The path beside a file under which an attempt writes it first."""
         folder, _, name = path.rpartition("/")
         return f"{folder}/.{name}.{self._launch.job}.{self._launch.task}.{attempt}.{self._launch.rank}"
+
+    def _kept(self, wanted: _Wanted) -> _Staged:
+        """An output that the server keeps: its place is named by its bytes, so that it may be there at once."""
+        with open(wanted.path, "rb") as file:
+            name = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        os.chmod(wanted.path, 0o600)
+        if self._dropped:
+            launch = self._launch
+            target = os.path.join(self._dropped, dropped_name(name, launch.job, launch.task, launch.rank))
+        else:
+            target = os.path.join(self._uploads, name)
+        os.replace(wanted.path, target)
+        file_name = wanted.url.removeprefix(KEPT)
+        return _Staged(f"{KEPT}{name}/{file_name}" if file_name else f"{KEPT}{name}", lambda: None, lambda: None)
 
 
 class _Fence:
@@ -257,17 +288,6 @@ class _Fence:
     @staticmethod
     def _latest(fence: int) -> int:
         return int(os.pread(fence, 20, 0) or 0)
-
-
-def _kept(wanted: _Wanted, uploads: str) -> _Staged:
-    """An output that the server keeps: its place is named by its bytes, so that it may be there at once."""
-    with open(wanted.path, "rb") as file:
-        name = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
-    os.chmod(wanted.path, 0o600)
-    os.replace(wanted.path, os.path.join(uploads, name))
-    file_name = wanted.url.removeprefix(KEPT)
-    return _Staged(f"{KEPT}{name}/{file_name}" if file_name else f"{KEPT}{name}", lambda: None, lambda: None)
 
 
 def _file_name(url: str) -> str:

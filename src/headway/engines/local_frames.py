@@ -178,6 +178,7 @@ class Welcome(Frame, frozen=True, tag=11):
     Attributes:
         guard: process that outlives the agent until everything of the node is gone.
         ended: frames `MemberEnded` that are not acknowledged.
+        user: as whom tasks run, see `headway.engines.local_terms`.
     """
 
     version: int
@@ -186,6 +187,7 @@ class Welcome(Frame, frozen=True, tag=11):
     slots: int
     standing: list[Standing]
     ended: list[MemberEnded]
+    user: str = ""
 
 
 class Ready(Frame, frozen=True, tag=12):
@@ -306,12 +308,22 @@ class Unreadable(Frame, frozen=True, tag=24):
     detail: str
 
 
+class Want(Frame, frozen=True, tag=25):
+    """Slot to agent: I may not open this file that the server keeps, open it for me. Answered by `Given`."""
+
+    name: str
+
+
+class Given(Frame, frozen=True, tag=26):
+    """Agent to slot: the descriptor of the file that was wanted comes with this, if it is there."""
+
+
 encode = msgspec.msgpack.Encoder().encode
 decode_ending = msgspec.msgpack.Decoder(Ending).decode
-decode_to_slot = msgspec.msgpack.Decoder(Launch | Suspend).decode
+decode_to_slot = msgspec.msgpack.Decoder(Launch | Suspend | Given).decode
 decode_call = msgspec.msgpack.Decoder(CallFrame).decode
 decode_command = msgspec.msgpack.Decoder(CommandFrame).decode
-decode_from_slot = msgspec.msgpack.Decoder(Fetched | Done | Saved | Unreadable).decode
+decode_from_slot = msgspec.msgpack.Decoder(Fetched | Done | Saved | Unreadable | Want).decode
 
 
 def to_agent_decoder() -> msgspec.msgpack.Decoder[ToAgent]:

@@ -4,8 +4,8 @@ The agent can be killed at any instant, and the slots' processes die with it, bu
 that becomes a child of this process, which kills it and only then ends, and with it the lock on the node's folder. If
 this process is killed itself, the agent ends everything in its stead.
 
-Runs as `python -m headway.engines.local_guard NAME FOLDER KEPT SLOTS ORPHANED_AFTER OUTPUT_MAX LISTENER LOCK FILES`,
-started by the engine. It imports as little as it can; the agent imports the rest after the fork.
+Runs as `python -m headway.engines.local_guard TERMS LISTENER LOCK FILES`, started by the engine; TERMS are
+`local_terms.Terms` as JSON. It imports as little as it can; the agent imports the rest after the fork.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from headway.engines.local_processes import adopt_orphans, children, die_with_pa
 
 def main(arguments: list[str]) -> NoReturn:
     """Fork the agent, wait for its end, then end everything that is left."""
-    name, folder, kept = arguments[:3]
-    slots, orphaned_after = int(arguments[3]), float(arguments[4])
-    output_max, listener, lock, files = map(int, arguments[5:])
+    listener, lock, files = map(int, arguments[1:])
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -34,7 +32,7 @@ def main(arguments: list[str]) -> NoReturn:
         die_with_parent(guard, signal.SIGTERM)
         from headway.engines.local_agent import serve
 
-        serve(name, folder, kept, slots, orphaned_after, output_max, listener, lock)
+        serve(arguments[0], listener, lock)
     os.close(listener)
     while os.waitpid(-1, 0)[0] != agent:
         pass

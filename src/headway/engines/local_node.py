@@ -19,7 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
 
+import msgspec
+
 from headway.engines.base import AttemptKey, EngineError, NameTaken
+from headway.engines.local_account import hand_over
 from headway.engines.local_environment import of_this_process
 from headway.engines.local_frames import (
     VERSION,
@@ -44,6 +47,7 @@ from headway.engines.local_frames import (
     to_driver_decoder,
 )
 from headway.engines.local_processes import MARK, kill_trees, marked
+from headway.engines.local_terms import Account, Terms
 from headway.model.node import NodeSpec
 
 log = logging.getLogger(__name__)
@@ -132,6 +136,9 @@ class LocalNode:
         orphaned_after: float,
         output_max: int,
         pass_env: tuple[str, ...] = (),
+        ground: Path | None = None,
+        account: Account | None = None,
+        uploads: Path | None = None,
     ) -> None:
         self.spec = spec
         self.up = False
@@ -148,6 +155,9 @@ class LocalNode:
         self._orphaned_after = orphaned_after
         self._output_max = output_max
         self._pass_env = pass_env
+        self._ground = ground or root
+        self._account = account
+        self._uploads = uploads
         self._loop = asyncio.get_running_loop()
         self.line: _Line | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -171,14 +181,14 @@ class LocalNode:
             connected = self._connect()
             if connected:
                 welcome = await self._greet(connected, _ATTACH_SECONDS if fresh else self.lease)
-                if welcome and welcome.version == VERSION:
+                if welcome and welcome.version == VERSION and welcome.user == self._terms().user:
                     self._admit(welcome)
                     return welcome
             if fresh:
                 await self.gone()
                 raise EngineError(f"node {self.spec.name!r} does not start", self._log_tail())
             if connected or self._loop.time() > start + _ATTACH_SECONDS / 2:
-                put_down(self.folder)  # it hangs, is of another version, or does not listen
+                put_down(self.folder)  # it hangs, is of another version, runs tasks as another user, or does not listen
             if self._loop.time() > start + _ATTACH_SECONDS:
                 raise EngineError(f"node {self.spec.name!r} does not start: a process holds {self.folder / 'lock'}")
             await asyncio.sleep(_AGAIN_SECONDS)
@@ -192,19 +202,16 @@ class LocalNode:
             except BlockingIOError:
                 return False
             put_down(self.folder)
+            terms = self._terms()
             path = self.folder / "socket"
             path.unlink(missing_ok=True)
             with socket.socket(socket.AF_UNIX) as listener, (self.folder / "log").open("wb") as log:
                 with _short(path) as short:
                     listener.bind(short)
                 listener.listen()
-                words: tuple[object, ...] = (
-                    self.spec.name,
-                    self.folder.resolve(),
-                    self._kept.resolve(),
-                    self.spec.slots,
-                )
-                words += (self._orphaned_after, self._output_max, listener.fileno(), lock, _FILES)
+                if self._account is not None:
+                    hand_over(Path(terms.scratch), self._account)
+                words = (msgspec.json.encode(terms).decode(), listener.fileno(), lock, _FILES)
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "headway.engines.local_guard", *map(str, words)],
                     stdin=subprocess.DEVNULL,
@@ -218,6 +225,19 @@ class LocalNode:
         finally:
             os.close(lock)  # guard and agent hold it from now on
         return True
+
+    def _terms(self) -> Terms:
+        return Terms(
+            self.spec.name,
+            str(self.folder.resolve()),
+            str(self._kept.resolve()),
+            str(self._ground.resolve()),
+            self.spec.slots,
+            self._orphaned_after,
+            self._output_max,
+            self._account,
+            str(self._uploads.resolve()) if self._uploads else "",
+        )
 
     def _connect(self) -> socket.socket | None:
         """Connect to the agent, if one listens."""

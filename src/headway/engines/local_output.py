@@ -22,10 +22,11 @@ def kept_path(folder: str, launch: Launch, suffix: str) -> str:
 def read(path: str) -> Output | None:
     """The output in a file; None if there is none, or if it is no ordinary file."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return None
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a pipe is not waited for
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            size = status.st_size
             file.seek(max(0, size - TAIL_MAX))
             tail = file.read(TAIL_MAX)
     except OSError:  # the task itself removed it, or may write but not read it

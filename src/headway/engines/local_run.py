@@ -6,6 +6,7 @@ import math
 import select
 import socket
 import time
+from contextlib import suppress
 
 from headway.engines.local_frames import Launch, Shelf, Splitter
 from headway.engines.local_seal import Reader
@@ -71,6 +72,14 @@ class Channel:
             sent = sent[done:]
             self._epoll.modify(self.socket, select.EPOLLIN | select.EPOLLOUT)
         self._rest += sent
+
+    def send_file(self, sent: bytes, file: int) -> None:
+        """Send a descriptor with a few bytes; without it where there is no room just now."""
+        if not self._rest:
+            with suppress(OSError):  # nobody is there to receive, or is slow to
+                socket.send_fds(self.socket, [sent], [file])
+                return
+        self.send(sent)
 
     def resume(self) -> None:
         """Send more of what did not fit."""
@@ -152,13 +161,14 @@ class Run:
         saved: when a command changed its checkpoint last, in nanoseconds of the clock of files.
         told: when its process last said that it had saved, an instant of `time.monotonic`; `unreadable`: how many
             checkpoints it could not read. A process says neither more often than can be of use to anybody.
+        wanted: how many files of the server it has asked for.
         until: when its time is over; None: never.
         verdict: why it is being killed.
     """
 
     __slots__ = (
         *("asked", "body", "key", "launch", "pickled", "places", "ready", "saved", "since", "started", "tier", "told"),
-        *("unreadable", "until", "verdict"),
+        *("unreadable", "until", "verdict", "wanted"),
     )
 
     def __init__(self, launch: Launch, body: bytes, pickled: bytes | None) -> None:
@@ -175,5 +185,6 @@ class Run:
         self.saved = time.time_ns() - _TICK_NS
         self.told = -math.inf
         self.unreadable = 0
+        self.wanted = 0
         self.until: float | None = None
         self.verdict: tuple[Outcome, str] | None = None

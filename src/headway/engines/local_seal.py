@@ -24,6 +24,7 @@ from headway.engines.local_frames import (
     Launch,
     Saved,
     Unreadable,
+    Want,
     decode_ending,
     decode_from_slot,
     encode,
@@ -143,7 +144,7 @@ class Forged(Exception):
     """A frame is not what a slot's process says; the text says what it is."""
 
 
-def read(body: bytes) -> tuple[Fetched | Done | Saved | Unreadable, Ending | None]:
+def read(body: bytes) -> tuple[Fetched | Done | Saved | Unreadable | Want, Ending | None]:
     """What a slot's process says, and the ending in it.
 
     Raises:

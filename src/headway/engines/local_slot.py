@@ -37,9 +37,11 @@ from headway.engines.local_frames import (
     CommandFrame,
     Done,
     Fetched,
+    Given,
     Launch,
     Shelf,
     Splitter,
+    Want,
     decode_call,
     decode_command,
     decode_to_slot,
@@ -47,6 +49,7 @@ from headway.engines.local_frames import (
 )
 from headway.engines.local_processes import adopt_orphans, die_with_parent, flush_c_streams
 from headway.engines.local_seal import opened, sealed
+from headway.engines.local_terms import Account, Terms
 from headway.files import FileTrouble, answering
 from headway.model.events import Outcome
 
@@ -64,17 +67,15 @@ _NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
 LEFT = "told to save and end, to go on elsewhere"
 
 
-def serve(channel: socket.socket, agent: int, stem: str, kept: str, node: str) -> NoReturn:
+def serve(channel: socket.socket, agent: int, stem: str, terms: Terms) -> NoReturn:
     """Run what comes over `channel` until it ends.
 
     Args:
         channel: to the agent.
         agent: its process.
         stem: path of the folder of what it runs, without `.files`.
-        kept: folder of the output of attempts.
-        node: the node's name.
+        terms: of the node.
     """
-    die_with_parent(agent)
     adopt_orphans()
     os.setpgid(0, 0)  # not a session: they do not leave the processor to one another (`local_tiers`)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
@@ -82,13 +83,15 @@ def serve(channel: socket.socket, agent: int, stem: str, kept: str, node: str) -
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.set_wakeup_fd(-1)
     _prefer_for_the_oom_killer()
+    if terms.account is not None:
+        _change_hands(terms.account)
+    die_with_parent(agent)  # a process that becomes somebody else's would forget it
     if os.path.exists(scratch(stem)):
         _remove(scratch(stem))
     channel = _out_of_the_way(channel)
-    slot = _Slot(channel, stem, kept, node)
-    splitter = Splitter()
+    slot = _Slot(channel, stem, terms)
     while chunk := channel.recv(_CHUNK):
-        slot.teller.ahead.extend(splitter.feed(chunk))
+        slot.teller.ahead.extend(slot.splitter.feed(chunk))
         while slot.teller.ahead:
             seal, body = opened(slot.teller.ahead.popleft())
             said = decode_to_slot(body)
@@ -96,6 +99,19 @@ def serve(channel: socket.socket, agent: int, stem: str, kept: str, node: str) -
                 slot.teller.seal = seal
                 slot.run(said)
     os._exit(0)
+
+
+def _change_hands(account: Account) -> None:
+    """Be the account's, in a folder that it can be in, with what its login would say of it."""
+    for number in (1, 2):
+        os.fchown(number, account.uid, account.gid)  # who opens /dev/stdout asks for it anew
+    account.become()
+    os.environ.update(account.environment)
+    for folder in (".", account.home, "/"):
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
+            os.close(os.open(".", os.O_RDONLY | os.O_DIRECTORY))
+            return
 
 
 def _out_of_the_way(channel: socket.socket) -> socket.socket:
@@ -145,16 +161,17 @@ class _Function:
 
 
 class _Slot:
-    def __init__(self, channel: socket.socket, stem: str, kept: str, node: str) -> None:
+    def __init__(self, channel: socket.socket, stem: str, terms: Terms) -> None:
         self.channel = channel
         self.stem = stem
-        self.kept = kept
-        self.saves = local_checkpoints.root(kept)
+        self.terms = terms
+        self.saves = terms.checkpoints
         self.teller = local_checkpoints.Teller(channel)
+        self.splitter = Splitter()
         self.pid = os.getpid()
         self.functions: Shelf[_Function] = Shelf()
         self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-        os.environ["HEADWAY_NODE"] = node
+        os.environ["HEADWAY_NODE"] = terms.name
         self.environment = dict(os.environ)
         self.spent = False
         null = os.open(os.devnull, os.O_RDONLY)
@@ -192,7 +209,31 @@ class _Slot:
         """The files that a member names."""
         from headway.engines.local_files import AttemptFiles  # most that runs names none
 
-        return AttemptFiles(scratch(self.stem), os.path.join(os.path.dirname(self.kept), "fences"), launch)
+        if self.terms.account is None:
+            return AttemptFiles(scratch(self.stem), self.terms.fences, launch)
+        return AttemptFiles(scratch(self.stem), self.terms.fences, launch, self.wanted, self.terms.dropped)
+
+    def wanted(self, name: str) -> int:
+        """Have the agent open a file that the server keeps.
+
+        Raises:
+            FileNotFoundError: it does not keep it any more.
+        """
+        self.channel.sendall(sealed(self.teller.seal, Want(name)))
+        files: list[int] = []
+        while True:
+            chunk, received, _, _ = socket.recv_fds(self.channel, _CHUNK, 1)
+            if not chunk:
+                os._exit(0)  # the agent is gone
+            files += received
+            self.teller.ahead.extend(self.splitter.feed(chunk))
+            for body in tuple(self.teller.ahead):
+                if isinstance(decode_to_slot(opened(body)[1]), Given):
+                    self.teller.ahead.remove(body)
+                    if not files:
+                        raise FileNotFoundError(name)
+                    os.set_inheritable(files[0], False)
+                    return files[0]
 
     def begin(self, launch: Launch) -> None:
         """Its inputs are here: now it runs."""

@@ -20,11 +20,13 @@ from headway.engines import local_output as output
 from headway.engines import local_slot
 from headway.engines import local_tiers as tiers
 from headway.engines.base import OUTSIDE, Ending, Output
-from headway.engines.local_frames import Done, Fetched, Saved, Unreadable, decode_command, encode
+from headway.engines.local_frames import Done, Fetched, Launch, Saved, Unreadable, Want, decode_command, encode
+from headway.engines.local_porter import bring_in, dropped_name, named
 from headway.engines.local_processes import children, close_others, kill_trees
 from headway.engines.local_run import Channel, Place, Run
 from headway.engines.local_seal import CLOSED, FOREIGN, Forged, flaw, read
 from headway.engines.local_streams import DROP_SECONDS, Stream
+from headway.engines.local_terms import Account, Terms
 from headway.model.events import Outcome
 from headway.model.tier import Tier
 
@@ -49,7 +51,7 @@ class Owner(Protocol):
     def on_staffed(self, place: Place) -> None:
         """A place has a new process."""
 
-    def on_said(self, run: Run, said: Fetched | Saved | Unreadable) -> None:
+    def on_said(self, run: Run, said: Fetched | Saved | Unreadable | Want) -> None:
         """The process of a run has said something of it."""
 
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
@@ -65,10 +67,7 @@ class Staff:
     Args:
         owner: the agent.
         epoll, handlers: where processes are listened to.
-        name: of the node.
-        folder: of the node.
-        kept: folder of the output of attempts.
-        output_max: bytes that are kept of each stream of an attempt.
+        terms: of the node.
 
     Attributes:
         slots: places by tier; also of slots beyond `count`, idle ones without a process.
@@ -77,17 +76,7 @@ class Staff:
         fork_again: when it is tried again to fork what could not be forked; None: all could be.
     """
 
-    def __init__(
-        self,
-        owner: Owner,
-        epoll: select.epoll,
-        handlers: Handlers,
-        *,
-        name: str,
-        folder: str,
-        kept: str,
-        output_max: int,
-    ) -> None:
+    def __init__(self, owner: Owner, epoll: select.epoll, handlers: Handlers, terms: Terms) -> None:
         self.slots: list[list[Place]] = []
         self.count = 0
         self.fork_again: float | None = None
@@ -95,13 +84,11 @@ class Staff:
         self._owner = owner
         self._epoll = epoll
         self._handlers = handlers
-        self._name = name
-        self._folder = folder
-        self._kept = kept
-        self._output_max = output_max
+        self._terms = terms
         self._drop_at = 0.0
         self._pid = os.getpid()
         self._by_pid: dict[int, Place] = {}
+        self._porters: dict[int, tuple[Run, Done]] = {}
         self._deaf: dict[int, float] = {}
 
     def resize(self, count: int) -> None:
@@ -109,7 +96,7 @@ class Staff:
         self.count = count
         while len(self.slots) < count:
             number = len(self.slots)
-            stem = os.path.join(self._folder, f"slot-{number}")
+            stem = os.path.join(self._terms.scratch, f"slot-{number}")
             self.slots.append([Place(number, Tier.FOREGROUND, stem), Place(number, Tier.BACKGROUND, f"{stem}-behind")])
         for places in self.slots[:count]:
             self.fill(places)
@@ -157,7 +144,8 @@ class Staff:
                 os.close(fd)
         channel = Channel(ours, self._epoll)
         self._handlers[ours.fileno()] = lambda mask: self._on_slot(place, channel, mask)
-        streams = tuple(Stream(fd, number, self._kept, self._output_max) for number, fd in enumerate(reading, 1))
+        terms = self._terms
+        streams = tuple(Stream(fd, number, terms.kept, terms.output_max) for number, fd in enumerate(reading, 1))
         for stream in streams:
             os.set_blocking(stream.fd, False)
             self._listen(stream)
@@ -174,7 +162,7 @@ class Staff:
             close_others({0, 1, 2, theirs.fileno()})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            local_slot.serve(theirs, self._pid, place.stem, self._kept, self._name)
+            local_slot.serve(theirs, self._pid, place.stem, self._terms)
         except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
             traceback.print_exc()
             sys.stderr.flush()
@@ -250,7 +238,47 @@ class Staff:
                 raise Forged(f"{FOREIGN}: an ending whose {wrong}")
             if said.spent:
                 self.replace(place)
-            self._owner.finish(run, said.ending, wrote=said.wrote)
+            if self._terms.account is not None and ending.outputs and (names := named(ending.outputs.values())):
+                self._bring_in(run, names, said)
+            else:
+                self._owner.finish(run, said.ending, wrote=said.wrote)
+
+    def _bring_in(self, run: Run, names: list[str], said: Done) -> None:
+        """Have a process bring in outputs that the server shall keep; the run ends with it."""
+        launch = run.launch
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._carry(launch, names)
+        except OSError as error:
+            self._owner.finish(run, Raw(encode(Ending(Outcome.REFUSED, detail=f"outputs cannot be kept: {error}"))))
+            return
+        self._porters[pid] = run, said
+
+    def _carry(self, launch: Launch, names: list[str]) -> NoReturn:
+        """In the forked process: bring in outputs."""
+        try:
+            self._owner.let_go()
+            for name in names:
+                source = dropped_name(name, launch.job, launch.task, launch.rank)
+                bring_in(os.path.join(self._terms.dropped, source), self._terms.uploads, name)
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+
+    def _brought(self, run: Run, said: Done, status: int) -> None:
+        """Outputs were brought in, or could not be."""
+        if run.places[0].run is not run or run.verdict is not None:  # it was killed meanwhile, and has ended, or will
+            return
+        ending = said.ending
+        if status != 0:
+            why = (
+                "outputs cannot be kept: they were changed while they were put, or there is no room; see the node's log"
+            )
+            ending = Raw(encode(Ending(Outcome.REFUSED, detail=why)))
+        self._owner.finish(run, ending, wrote=said.wrote)
 
     def _run_in(self, place: Place) -> Run | None:
         """What the process of a place was given."""
@@ -310,7 +338,9 @@ class Staff:
             self._deaf.pop(pid, None)
             if place := self._by_pid.pop(pid, None):
                 self._bury(place, status)
-        if strays := [pid for pid in children(self._pid) if pid not in self._by_pid]:
+            elif porter := self._porters.pop(pid, None):
+                self._brought(*porter, status)
+        if strays := [pid for pid in children(self._pid) if pid not in self._by_pid and pid not in self._porters]:
             kill_trees(strays)
 
     def next_look(self) -> float:
@@ -351,7 +381,9 @@ class Staff:
         run = place.run
         place.dying = True
         if run is not None and run.since is not None and run.places[0] is place:
-            self._owner.finish(run, Raw(encode(_ending(run, run.since, os.waitstatus_to_exitcode(status)))))
+            self._owner.finish(
+                run, Raw(encode(_ending(run, run.since, os.waitstatus_to_exitcode(status), self._terms.account)))
+            )
         self._leave(place)
         if not self._is_wanted(place):
             return
@@ -361,12 +393,13 @@ class Staff:
             self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
 
 
-def _ending(run: Run, since: float, code: int) -> Ending:
+def _ending(run: Run, since: float, code: int, account: Account | None) -> Ending:
     """The ending of a run whose process died, by our hand or otherwise."""
     place, launch = run.places[0], run.launch
     home = local_slot.scratch(place.stem) if launch.uploads else ""
     paths = ("", "") if launch.function else output.streams(decode_command(launch.work), home)
-    stdout, stderr = (output.named(path) if path else None for path in paths)
+    with account.acting() if account else contextlib.nullcontext():  # a link may lead where it may not look
+        stdout, stderr = (output.named(path) if path else None for path in paths)
     exit_code: int | None = None
     if run.verdict:
         outcome, detail = run.verdict

@@ -22,15 +22,15 @@ class Watch:
     """The runs of an agent that something must be seen to in time; instants are those of `time.monotonic`.
 
     Args:
-        kept: folder of the output of attempts.
+        checkpoints: folder of what tasks have saved.
 
     Attributes:
         is_wanted: whether there is anything to look at.
     """
 
-    def __init__(self, kept: str) -> None:
+    def __init__(self, checkpoints: str) -> None:
         self.is_wanted = False
-        self._root = local_checkpoints.root(kept)
+        self._root = checkpoints
         self._timed: set[Run] = set()
         self._limited: set[Run] = set()
         self._programs: set[Run] = set()

@@ -22,6 +22,7 @@ from headway.engines.local_frames import (
     encode,
 )
 from headway.engines.local_seal import Reader, new_seal, size_max, to_slot
+from headway.engines.local_terms import Terms
 from headway.model.events import Outcome
 
 
@@ -40,6 +41,7 @@ def test_a_program_that_ends_just_as_it_is_asked_to_has_left(
     monkeypatch.setattr(subprocess, "Popen", Ended)
     work = CommandFrame(("sh", "-c", f"exit {status}"), "", {}, "", "", "")
     launch = Launch(1, 0, 1, 0, 1, (0,), None, None, "", None, Raw(encode(work)))
+    terms = Terms("n", str(tmp_path), str(tmp_path), str(tmp_path), 1, 60.0, 1 << 20)
     ours, theirs = socket.socketpair()
     with ours:
         ours.settimeout(30)
@@ -50,7 +52,7 @@ def test_a_program_that_ends_just_as_it_is_asked_to_has_left(
         if slot == 0:
             ours.close()
             try:
-                local_slot.serve(theirs, parent, str(tmp_path / "0"), str(tmp_path), "n")
+                local_slot.serve(theirs, parent, str(tmp_path / "0"), terms)
             finally:
                 os._exit(70)
         theirs.close()

@@ -1,0 +1,60 @@
+"""Outputs that the server shall keep, brought in where tasks run as somebody who may not put them there.
+
+Such an output is dropped by its attempt into a folder of the account's. A process of root's own copies it, for whoever
+has written it may still have it open, and takes nothing for granted: neither that it is a file nor that its name is
+that of its bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+
+from headway.files import KEPT, FileTrouble, upload_of
+
+_CHUNK = 1 << 20
+
+
+def dropped_name(name: str, job: int, task: int, rank: int) -> str:
+    """What a file is called where it is dropped; `name`: the SHA-256 of its bytes."""
+    return f"{name}.{job}.{task}.{rank}"
+
+
+def named(urls: Iterable[str]) -> list[str]:
+    """Names of the files that the server shall keep, of these outputs."""
+    return [upload[0] for upload in map(upload_of, (url for url in urls if url.startswith(KEPT))) if upload is not None]
+
+
+def bring_in(source: str, uploads: str, name: str) -> None:
+    """Copy a file to the uploads if it is what its name says, and remove it where it was.
+
+    Raises:
+        FileTrouble: it is not.
+        OSError: it is not there, or cannot be copied.
+    """
+    draft = os.path.join(uploads, f".{name}.{secrets.token_hex(8)}")
+    given = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(given).st_mode):
+            raise FileTrouble("output cannot be kept: it is no plain file")
+        digest = hashlib.sha256()
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as copy:
+            while chunk := os.read(given, _CHUNK):
+                digest.update(chunk)
+                copy.write(chunk)
+            copy.flush()
+            os.fsync(copy.fileno())
+        if digest.hexdigest() != name:
+            raise FileTrouble("output cannot be kept: it was changed while it was put")
+        os.rename(draft, os.path.join(uploads, name))
+        os.unlink(source)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
+    finally:
+        os.close(given)
