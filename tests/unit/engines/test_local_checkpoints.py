@@ -19,7 +19,7 @@ def launch(attempt: int, rank: int = 0) -> Launch:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    return local.root(str(tmp_path / "output"))
+    return str(tmp_path / "checkpoints")
 
 
 def test_the_next_attempt_has_the_folder_and_the_one_before_has_none(root: str, tmp_path: Path) -> None:
