@@ -31,6 +31,7 @@ from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
 from headway.live.consultant import ANSWER_TIME
 from headway.live.driver import Driver
+from headway.live.inspection import inspect_files
 from headway.live.journal import Journal
 from headway.live.leases import LEASE, LEASE_LEAST
 from headway.live.room import Bounds
@@ -205,7 +206,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
         )
         driver.broken.add_done_callback(lambda _: end.set())
         checker = Checker(driver, clock, collectors.installed(), engine.pids)
-        url_file = settings.data / "url"
+        url_file, no_more_files = settings.data / "url", _nothing
         try:
             named = None if settings.nodes is None else map(_warm, settings.nodes)
             await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)))
@@ -221,6 +222,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 every = period(settings.check_every) if settings.check_every else None
                 checker.choose(on=every is not None, every=every)
             nodes = driver.core.state.nodes.values()
+            no_more_files = inspect_files(settings.data.absolute(), driver.incident)
             say(Running(url, token_file, os.getpid(), len(nodes), sum(node.spec.slots for node in nodes)))
             await asyncio.wait((serving, asyncio.create_task(end.wait())), return_when=asyncio.FIRST_COMPLETED)
             log.info("ending in order")
@@ -229,6 +231,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             await serving
         finally:
             url_file.unlink(missing_ok=True)
+            no_more_files()
             checker.stop()
             await driver.stop()
         if driver.broken.done():
@@ -236,6 +239,10 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
                 f"the server broke: {driver.broken.exception()}",
                 "Nothing that was accepted is lost. Start it again; its log says what happened.",
             )
+
+
+def _nothing() -> None:
+    """Where there is nothing to be called off."""
 
 
 def _spare_collector() -> None:

@@ -106,6 +106,11 @@ def test_a_backup_is_restored_elsewhere(up: Up, tmp_path: Path) -> None:
         assert str(up.data).encode() + b"/" not in body
     assert headway("check", data).returncode == 0
     (output,) = (data / "engine").rglob("*.out")
+    content = output.read_bytes()
+    output.write_bytes(content.replace(b"x", b"y", 1))
+    said = headway("check", data)
+    assert said.returncode == 1
+    assert said.stdout == f"{output}: it was changed: its bytes have another SHA-256 (output of task 0 of job 1)\n"
     output.unlink()
     said = headway("check", data, "--json")
     assert said.returncode == 1
@@ -132,3 +137,41 @@ def test_a_damaged_backup_is_not_restored(up: Up, tmp_path: Path) -> None:
     with pytest.raises(HeadwayError, match="is no backup"):
         restore(up.data, tmp_path / "new")
     assert not os.path.exists(tmp_path / "new")
+
+
+def test_a_start_tells_of_files_that_are_not_as_they_were(up: Up) -> None:
+    with Client(data=up.data) as client:
+        client.submit(Job("before", [Task(chatter, 1), Task(chatter, 2)])).result(PATIENCE)
+    up.stop()
+    first, second = sorted((up.data / "engine").rglob("*.out"))
+    first.write_bytes(first.read_bytes()[:-1])
+    second.unlink()
+    up.start()
+    with Client(data=up.data) as client:
+        until = time.monotonic() + PATIENCE
+        while len(found := [one for one in client.incidents() if one.kind == "file_damaged"]) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert {(one.subject, one.detail.split(":")[0].split(" (")[0]) for one in found} == {
+            (str(first), "it was changed"),
+            (str(second), "it is missing"),
+        }
+
+
+def test_a_server_does_not_start_on_a_damaged_journal_and_says_what_to_do(up: Up) -> None:
+    with Client(data=up.data) as client:
+        assert client.submit(Job("before", [Task(pow, 2, number) for number in range(9)])).result(PATIENCE)[-1] == 256
+        up.kill()
+        (up.data / "journal.sqlite-wal").unlink()
+        refused = headway("up", "--data", up.data)
+        assert refused.returncode == 2
+        assert "Traceback" not in refused.stderr
+        assert "journal.sqlite-wal: the end of the journal is missing: transactions" in refused.stderr
+        assert "jobs 1" in refused.stderr
+        assert "--accept-loss" in refused.stderr
+        up.start("--accept-loss")
+        with pytest.raises(OtherEpoch):
+            client.job(1)
+    with Client(data=up.data) as client:
+        assert any(one.kind == "loss_accepted" for one in client.incidents())
+        assert client.submit(Job("after", [Task(pow, 2, 3)])).result(PATIENCE) == [8]

@@ -190,12 +190,14 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
         size: bytes that were written.
         tail: its last part, `TAIL_MAX` bytes at most.
         cut: how many of them are not kept. The file has the first and the last, and says between them what is missing.
+        sha256: of the file's bytes, in hexadecimal, as they were written; empty where there is no file.
     """
 
     path: str
     size: int
     tail: bytes
     cut: int = 0
+    sha256: str = ""
 
 
 class Ending(msgspec.Struct, frozen=True, array_like=True):

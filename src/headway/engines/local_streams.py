@@ -8,6 +8,7 @@ is between is dropped. Once a stream is over its bound it is read now and then o
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from contextlib import suppress
 from typing import Final
@@ -39,6 +40,7 @@ class Stream:
     """
 
     __slots__ = (
+        "_digest",
         "_file",
         "_head_max",
         "_kept",
@@ -68,6 +70,7 @@ class Stream:
         self._size = self._written = 0
         self._tail.clear()
         self._lost = False
+        self._digest = hashlib.sha256()
 
     @property
     def is_over(self) -> bool:
@@ -113,7 +116,7 @@ class Stream:
         if self._lost:
             cut = self._size - len(self._tail)
         path = "" if self._lost or self._size <= TAIL_MAX else self._path
-        found = Output(path, self._size, bytes(self._tail), cut)
+        found = Output(path, self._size, bytes(self._tail), cut, self._digest.hexdigest() if path else "")
         self._forget()
         return found
 
@@ -156,6 +159,7 @@ class Stream:
             while left:
                 done = os.write(self._file, left)
                 self._written += done
+                self._digest.update(left[:done])
                 left = left[done:]
         except OSError:
             self._give_up()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
+from headway.live.schema import FILE, connect_to_read
 from headway.wire import TaskResult
 
 UPLOADS: Final = "uploads"
@@ -38,14 +41,12 @@ def files_of(db: sqlite3.Connection, folder: Path) -> Iterator[KeptFile]:
         yield KeptFile(folder / UPLOADS / name, name, f"the upload {name}")
     for job, task, result in db.execute("SELECT job, task, result FROM messages WHERE files > 0 ORDER BY number"):
         if result is not None:
-            for path in paths_of(_result.decode(result)):
-                yield KeptFile(Path(path), "", f"output of task {task} of job {job}")
-
-
-def paths_of(result: TaskResult) -> list[str]:
-    """Paths of the files that have the whole output of a result."""
-    endings = (result.ending, *result.members)
-    return [path for ending in endings for path in (ending.stdout_path, ending.stderr_path) if path]
+            found = _result.decode(result)
+            for ending in (found.ending, *found.members):
+                streams = ((ending.stdout_path, ending.stdout_sha256), (ending.stderr_path, ending.stderr_sha256))
+                for path, sha256 in streams:
+                    if path:
+                        yield KeptFile(Path(path), sha256, f"output of task {task} of job {job}")
 
 
 def moved(result: bytes, old: str, new: str) -> bytes:
@@ -60,6 +61,29 @@ def moved(result: bytes, old: str, new: str) -> bytes:
         for one in (found.ending, *found.members)
     )
     return msgspec.msgpack.encode(msgspec.structs.replace(found, ending=ending, members=tuple(members)))
+
+
+def flaws_of_files(folder: Path, *, hurry: bool = True) -> Iterator[tuple[KeptFile, str]]:
+    """Files of a data directory that are not as they were written, and what is wrong; a server may use it meanwhile.
+
+    Args:
+        hurry: take as long as the disk does; otherwise leave three quarters of the time to others.
+
+    Raises:
+        sqlite3.Error: the journal cannot be read.
+    """
+    for file in _files(folder):
+        began = time.perf_counter()
+        what = flaw_of(file)
+        if what and file.path in {other.path for other in _files(folder)}:  # nobody has let go of it since
+            yield file, what
+        if not hurry:
+            time.sleep(3 * (time.perf_counter() - began))
+
+
+def _files(folder: Path) -> list[KeptFile]:
+    with closing(connect_to_read(folder / FILE)) as db:
+        return list(files_of(db, folder))
 
 
 def flaw_of(file: KeptFile) -> str:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from headway.live import mark
-from headway.live.kept import KeptFile, files_of, flaw_of
+from headway.live.kept import KeptFile, flaw_of, flaws_of_files
 from headway.live.mark import MARK, Reached
 from headway.live.schema import FILE, connect_to_read, lenient
 from headway.live.vouching import BODIES, GUARDED, NUMBERED, UNREADABLE, Damaged, body_sum, digest_of, last_of, row_sum
@@ -121,37 +120,22 @@ def flaws(folder: Path, *, files: bool = True) -> Iterator[Flaw]:
 
 
 def _flaws_of_files(folder: Path) -> Iterator[Flaw]:
+    is_backup = (folder / BACKUP).exists()
     try:
-        if (folder / BACKUP).exists():
-            named = list(_files_of_backup(folder))
-        else:
-            with closing(connect_to_read(folder / FILE)) as db:
-                named = list(files_of(db, folder))
-    except (msgspec.MsgspecError, *UNREADABLE) as error:
-        yield Flaw(BACKUP if (folder / BACKUP).exists() else FILE, f"it does not say which files there are: {error}")
-        return
-    for file in named:
-        what = flaw_of(file)
-        if what and not _let_go_of(folder, file):
+        for file, what in _of_backup(folder) if is_backup else flaws_of_files(folder):
             place = file.path.relative_to(folder) if file.path.is_relative_to(folder) else file.path
             yield Flaw(str(place), f"{what} ({file.whose})")
+    except (msgspec.MsgspecError, OSError, *UNREADABLE) as error:
+        yield Flaw(BACKUP if is_backup else FILE, f"it does not say which files there are: {error}")
 
 
-def _files_of_backup(folder: Path) -> Iterator[KeptFile]:
+def _of_backup(folder: Path) -> Iterator[tuple[KeptFile, str]]:
     manifest = msgspec.json.decode((folder / BACKUP).read_bytes(), type=Manifest)
     for place, sha256 in manifest.files.items():
-        yield KeptFile(folder / place, sha256, "a file of the backup")
-
-
-def _let_go_of(folder: Path, file: KeptFile) -> bool:
-    """Whether a server has let go of a file since the list was made."""
-    if (folder / BACKUP).exists():
-        return False
-    try:
-        with closing(connect_to_read(folder / FILE)) as db:
-            return all(file.path != other.path for other in files_of(db, folder))
-    except UNREADABLE:
-        return False
+        file = KeptFile(folder / place, sha256, "a file of the backup")
+        what = flaw_of(file)
+        if what:
+            yield file, what
 
 
 def _flaws(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:

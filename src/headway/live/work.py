@@ -115,6 +115,8 @@ def _ending(ending: base.Ending) -> wire.TaskEnding:
         outputs=ending.outputs,
         stdout_cut=out.cut if out else 0,
         stderr_cut=err.cut if err else 0,
+        stdout_sha256=out.sha256 if out and _is_longer(out) else "",
+        stderr_sha256=err.sha256 if err and _is_longer(err) else "",
     )
 
 

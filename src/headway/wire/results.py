@@ -22,6 +22,7 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
         stdout_path, stderr_path: files on the server's machine that have all of it, where that is more.
         stdout_cut, stderr_cut: how many bytes of it were not kept, because it wrote too much: files have the first
             and the last part then, and say between them what is missing.
+        stdout_sha256, stderr_sha256: of the bytes of these files, in hexadecimal; empty where there are none.
         seconds, cpu_seconds: from start to end, and of processor time.
         outputs: where each output was put: its URL, by its path for a program, by the URL it was asked for otherwise.
     """
@@ -39,6 +40,8 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
     outputs: dict[str, str] = msgspec.field(default_factory=dict)
     stdout_cut: int = 0
     stderr_cut: int = 0
+    stdout_sha256: str = ""
+    stderr_sha256: str = ""
 
 
 class TaskResult(Answer, frozen=True, omit_defaults=True):

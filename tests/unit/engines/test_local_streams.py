@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_what_an_ending_can_hold_costs_no_file(pipe: Pipe, tmp_path: Path, size:
 def test_up_to_the_bound_a_file_has_all_of_it(pipe: Pipe, tmp_path: Path, size: int) -> None:
     written = numbered(size)
     path = tmp_path / "output" / "7" / "3.1.out"
-    assert pipe.output(written) == Output(str(path), size, written[-TAIL_MAX:], 0)
+    assert pipe.output(written) == Output(str(path), size, written[-TAIL_MAX:], 0, sha256(written).hexdigest())
     assert path.read_bytes() == written
     assert path.stat().st_mode & 0o777 == 0o600
 
