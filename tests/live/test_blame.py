@@ -93,7 +93,7 @@ def test_a_journal_of_before_goes_on_by_the_rules_of_now(tmp_path: Path) -> None
             assert live.events(RulesChosen) == []
         with closing(Journal(tmp_path / "old")) as journal:
             before = replace(Scheduler(find, "deadline").dump(), rules=1)
-            journal.store_snapshot(0, before, (), unused_since=0)
+            journal.store_snapshot(0, before, ())
         for _ in range(2):
             async with rig(tmp_path / "old", ONE) as live:
                 assert live.driver.core.state.rules == 2

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pytest
 
+from headway.core.nodes import slot_statuses
 from headway.core.scheduler import Scheduler
 from headway.model.actions import Action, ChangeTier, Conclude, Consult, Kill, Launch, Settle, Suspend, Wake
 from headway.model.events import (
@@ -215,7 +216,7 @@ class Play:
             case "moves" | "kills":
                 return str(getattr(state.jobs[int(of)], verb))
             case "slot":
-                return state.slot_statuses()[self.script.slot(state, of)].value
+                return slot_statuses(state)[self.script.slot(state, of)].value
             case "question":
                 return str(self.scheduler.question or "none")
             case "rounds":

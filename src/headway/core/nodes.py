@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from headway.core.state import State
 from headway.model.events import Outcome
-from headway.model.node import NodeSpec
-from headway.model.slots import of_numbers
+from headway.model.node import NodeSpec, SlotStatus
+from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import NodeView
 
 
@@ -22,7 +22,7 @@ def add(state: State, spec: NodeSpec) -> NodeView:
         state.slot_nodes[slot], state.speeds[slot] = node, spec.speed
     _give_places(state, node)
     state.nodes[spec.name] = node
-    state.compare_nodes()
+    compare(state)
     if spec.lease is not None:
         node.heard_until = state.now + spec.lease
     state.open_slots(node.slots)
@@ -72,4 +72,29 @@ def remove(state: State, node: NodeView) -> None:
     del state.nodes[node.spec.name]
     state.draining = any(known.draining or known.closing for known in state.nodes.values())
     state.departed.append(node)
-    state.compare_nodes()
+    compare(state)
+
+
+def compare(state: State) -> None:
+    """See whether all nodes are alike."""
+    state.uniform = (
+        all(known.spec.speed == 1.0 for known in state.nodes.values())
+        and len({known.spec.kind for known in state.nodes.values()}) <= 1
+    )
+
+
+def slot_statuses(state: State) -> list[SlotStatus]:
+    """What each slot is doing, by slot number."""
+    statuses = [SlotStatus.DOWN] * len(state.slot_nodes)
+    for slots, status in (
+        (state.up, SlotStatus.AVAILABLE),
+        (state.allocated, SlotStatus.OCCUPIED),
+        (state.busy, SlotStatus.BUSY),
+    ):
+        for slot in numbers(slots):
+            statuses[slot] = status
+    for _, _, _, attempt in state.running:
+        if not attempt.running:
+            for slot in numbers(attempt.slots):
+                statuses[slot] = SlotStatus.OCCUPIED
+    return statuses

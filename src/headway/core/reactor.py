@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core import leases, lifecycle, nodes, tiers
+from headway.core import cancelling, leases, lifecycle, nodes, tiers
 from headway.core.state import State
 from headway.model.events import (
     ClockStepped,
@@ -44,7 +44,7 @@ def on_job_cancelled(state: State, event: JobCancelled) -> bool:
         return False
     state.unrank(job)
     job.cancelled = True
-    state.drop_ready_tasks(job)
+    cancelling.drop_ready_tasks(state, job)
     for _, attempt in sorted(job.attempts.items()):
         state.ask_to_end(attempt)
     state.conclude_if_done(job)
@@ -55,10 +55,10 @@ def on_job_cancelled(state: State, event: JobCancelled) -> bool:
 def on_tasks_cancelled(state: State, event: TasksCancelled) -> bool:
     """Of these tasks those that wait are dropped and those that run killed; what depends on them never starts."""
     job = state.jobs.get(event.job)
-    tasks = [] if job is None else state.open_tasks(job, event.tasks)
+    tasks = [] if job is None else cancelling.open_tasks(state, job, event.tasks)
     if job is None or not tasks:
         return False
-    state.drop_tasks(job, tasks)
+    cancelling.drop_tasks(state, job, tasks)
     state.conclude_if_done(job)
     state.look_at_everything()
     return True

@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappush
 
+from headway.core import nodes
 from headway.core.state import State
 from headway.core.suspicion import Isolation, Suspicion
+from headway.core.views import view_of
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
@@ -343,7 +345,7 @@ def restore_nodes(state: State, record: StateRecord) -> None:
         state.draining = state.draining or node.draining or bool(node.closing)
         if node.up and not node.draining and not node.apart:
             state.up |= node.slots & ~node.closing
-    state.compare_nodes()
+    nodes.compare(state)
 
 
 def restore_suspicions(state: State, record: StateRecord) -> None:
@@ -368,7 +370,7 @@ def restore_suspicions(state: State, record: StateRecord) -> None:
 
 def restore_job(state: State, record: JobRecord) -> None:
     """Put one job back, with what it holds and runs, into a state whose nodes are there."""
-    job = state.view_of(record.spec)
+    job = view_of(record.spec, state.estimate_default)
     for name in ("estimate", "priority", "due", "fresh", "unfinished", "size_left"):
         value = getattr(record, name)
         if value is not None:

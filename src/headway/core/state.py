@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import Final
 
 from headway.core import lifecycle
 from headway.core.suspicion import Isolation, Rank, Suspicion
+from headway.core.views import view_of
 from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Settle, Suspend
 from headway.model.events import Outcome
 from headway.model.instant import LONGEST, NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
-from headway.model.node import SlotStatus
 from headway.model.queue import Queue, by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
 from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes, Snapshot
@@ -34,15 +33,6 @@ CANCELLED: Final = Outcome.CANCELLED
 
 def _by_job(attempt: AttemptView) -> tuple[tuple[Instant, JobId], int]:
     return attempt.job.order, attempt.task
-
-
-def followers(spec: JobSpec) -> list[list[int]]:
-    """Per task of a workflow, the tasks that wait for it; empty for the other kinds."""
-    waiting: list[list[int]] = [[] for _ in spec.plan]
-    for number, task in enumerate(spec.plan):
-        for before in set(task.after):
-            waiting[before].append(number)
-    return waiting
 
 
 class State(Snapshot):
@@ -107,28 +97,9 @@ class State(Snapshot):
 
     # Jobs
 
-    def view_of(self, spec: JobSpec) -> JobView:
-        """A job as it is when it has just been submitted."""
-        estimate = spec.estimate
-        if estimate is None and spec.plan:
-            estimate = sum(task.estimate for task in spec.plan) // len(spec.plan)
-        if estimate is None and spec.profile:
-            estimate = sum(run_time for _, run_time in spec.profile) // len(spec.profile)
-        job = JobView(spec, self.estimate_default if estimate is None else estimate)
-        if spec.kind is WORKFLOW:
-            job.missing = [len(set(task.after)) for task in spec.plan]
-            job.followers = followers(spec)
-            job.again = [number for number, missing in enumerate(job.missing) if not missing]
-            job.ready, job.fresh = len(job.again), job.tasks
-        elif spec.kind is BAG:
-            job.observed = RunTimes(job.estimate, count=int(estimate is not None))
-        if spec.profile:
-            job.times = {node_class: RunTimes(run_time, count=1) for node_class, run_time in spec.profile}
-        return job
-
     def enter(self, spec: JobSpec) -> None:
         """Take a submitted job into the system; it waits from its release date on."""
-        job = self.jobs[spec.id] = self.view_of(spec)
+        job = self.jobs[spec.id] = view_of(spec, self.estimate_default)
         if job.release > self.now:
             heappush(self.release_queue, job.order)
         else:
@@ -180,7 +151,8 @@ class State(Snapshot):
         for queue in self.queues.values():
             queue.add(job)
 
-    def _wait_no_more(self, job: JobView) -> None:
+    def wait_no_more(self, job: JobView) -> None:
+        """A job has no ready tasks any more."""
         for queue in self.queues.values():
             queue.discard(job)
 
@@ -196,56 +168,6 @@ class State(Snapshot):
             self.promised.pop(job.id, None)
         else:
             self.promised[job.id] = job
-
-    def drop_ready_tasks(self, job: JobView) -> None:
-        """Nothing more of the job shall start (it was cancelled); slots it holds and does not use return."""
-        if job.ready:
-            job.ready = 0
-            job.fresh, job.again = job.tasks, []
-            if job.release <= self.now:
-                self._wait_no_more(job)
-        for task in list(job.apart):
-            self.leave_apart(job, task)
-        self.give_up(job, job.held)
-
-    def open_tasks(self, job: JobView, tasks: Iterable[int]) -> list[int]:
-        """Those of these tasks that could be cancelled: they wait or run, and nobody has cancelled them; rising."""
-        again, missing = {*job.again, *job.apart}, job.missing
-        return [
-            task
-            for task in sorted(set(tasks))
-            if not job.cancelled
-            and 0 <= task < job.tasks
-            and task not in job.dropped
-            and (task in job.attempts or task >= job.fresh or task in again or (bool(missing) and missing[task] > 0))
-        ]
-
-    def drop_tasks(self, job: JobView, tasks: list[int]) -> None:
-        """These tasks of `open_tasks` shall not start; those that run are asked to end, and settled when they have."""
-        ready: set[int] = set()
-        for task in tasks:
-            job.dropped.add(task)
-            attempt = job.attempts.get(task)
-            if attempt is not None:
-                self.ask_to_end(attempt)
-                continue
-            if task in job.apart:
-                self.leave_apart(job, task)
-            elif not job.missing or not job.missing[task]:
-                ready.add(task)
-            self._close(job, task, job.tries.get(task, 0), CANCELLED)
-        if not ready:
-            return
-        skipped = range(job.fresh, max(ready) + 1)
-        job.fresh = max(job.fresh, max(ready) + 1)
-        job.again = [task for task in (*job.again, *skipped) if task not in ready]
-        heapify(job.again)
-        job.ready -= len(ready)
-        if not job.ready:
-            if job.release <= self.now:
-                self._wait_no_more(job)
-            if job.kind is RIGID:
-                self.give_up(job, job.held)
 
     def take_task(self, job: JobView, task: int | None = None) -> int:
         """Take a ready task of the job, the one named or the lowest numbered; return its number."""
@@ -266,7 +188,7 @@ class State(Snapshot):
             heapify(job.again)
         job.ready -= 1
         if not job.ready:
-            self._wait_no_more(job)
+            self.wait_no_more(job)
         return task
 
     def is_ready(self, job: JobView, task: int) -> bool:
@@ -471,7 +393,7 @@ class State(Snapshot):
             self.let_go(attempt.job, goal.slots & attempt.job.held)
         self.look_at_everything()
 
-    def _close(self, job: JobView, task: int, attempt: int, outcome: Outcome) -> None:
+    def close_task(self, job: JobView, task: int, attempt: int, outcome: Outcome) -> None:
         """A task has its final outcome: what was counted of it is of no use any more."""
         job.unfinished -= 1
         for counts in (job.tries, job.failures, job.losses, job.strikes, job.kept):
@@ -489,7 +411,7 @@ class State(Snapshot):
             on_its_own = False  # what it went on from may have been done in the background
         if job.observed is not None and outcome is SUCCEEDED and on_its_own and not attempt.queued:
             self._observe(job, attempt)
-        self._close(job, attempt.task, attempt.number, outcome)
+        self.close_task(job, attempt.task, attempt.number, outcome)
         if outcome is not SUCCEEDED:
             job.failed = job.failed or attempt.task not in job.dropped
             return
@@ -680,13 +602,6 @@ class State(Snapshot):
 
     # Nodes
 
-    def compare_nodes(self) -> None:
-        """See whether all nodes are alike."""
-        self.uniform = (
-            all(known.spec.speed == 1.0 for known in self.nodes.values())
-            and len({known.spec.kind for known in self.nodes.values()}) <= 1
-        )
-
     def open_slots(self, slots: Slots) -> None:
         """Slots can be allocated from now on."""
         self.up |= slots
@@ -725,22 +640,6 @@ class State(Snapshot):
                 self.ask_to_end(attempt)
             else:
                 self.end(attempt, outcome)
-
-    def slot_statuses(self) -> list[SlotStatus]:
-        """What each slot is doing, by slot number."""
-        statuses = [SlotStatus.DOWN] * len(self.slot_nodes)
-        for slots, status in (
-            (self.up, SlotStatus.AVAILABLE),
-            (self.allocated, SlotStatus.OCCUPIED),
-            (self.busy, SlotStatus.BUSY),
-        ):
-            for slot in numbers(slots):
-                statuses[slot] = status
-        for _, _, _, attempt in self.running:
-            if not attempt.running:
-                for slot in numbers(attempt.slots):
-                    statuses[slot] = SlotStatus.OCCUPIED
-        return statuses
 
     def next_release(self) -> Instant:
         """When the next held job is to be released."""

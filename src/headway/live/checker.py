@@ -20,6 +20,7 @@ from threading import Thread
 from typing import Final
 
 from headway.collectors.base import Collector, Node, sound
+from headway.core.nodes import slot_statuses
 from headway.errors import InvalidInput, in_short
 from headway.live import checks
 from headway.live.checks import KEPT, ROWS_MAX, MetricRow, StatusRow
@@ -298,7 +299,7 @@ class Checker:
     def _slots(self) -> dict[tuple[str, int], str]:
         """The status of each slot by its node and its place there."""
         state = self._driver.core.state
-        words = [status.value for status in state.slot_statuses()]
+        words = [status.value for status in slot_statuses(state)]
         return {
             (name, index): words[slot]
             for name, node in state.nodes.items()

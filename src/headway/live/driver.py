@@ -25,6 +25,7 @@ from typing import Final
 from headway import wire
 from headway.advice.asking import address_of, ask
 from headway.advice.language import NoAdvice
+from headway.core.cancelling import open_tasks
 from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
 from headway.engines import base
@@ -364,7 +365,7 @@ class Driver:
 
         def events(now: Instant) -> list[Event]:
             view = self.core.state.jobs.get(job)
-            counted[:] = [] if view is None else self.core.state.open_tasks(view, tasks)
+            counted[:] = [] if view is None else open_tasks(self.core.state, view, tasks)
             return [TasksCancelled(now, job, tuple(counted))] if counted else []
 
         await self.request(events, by=by)

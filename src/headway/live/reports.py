@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import Final
 
 from headway import __version__, wire
+from headway.core.nodes import slot_statuses
 from headway.live import checks
 from headway.live.checker import Checker
 from headway.live.driver import Driver
@@ -199,7 +200,7 @@ async def node_list(driver: Driver) -> wire.NodeList:
     for first in range(0, len(names), LOOKED_AT_ONCE // 4):
         state = driver.core.state
         nodes = [state.nodes[name] for name in names[first : first + LOOKED_AT_ONCE // 4] if name in state.nodes]
-        words = [status.value for status in state.slot_statuses()]
+        words = [status.value for status in slot_statuses(state)]
         for node in nodes:
             attempts = [one for one in on.get(node.spec.name, ()) if one.job.attempts.get(one.task) is one]
             reports.append(_node_report(driver, node, words, attempts))

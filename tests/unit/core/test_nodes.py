@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from headway.core.lifecycle import LOSSES_MAX
+from headway.core.nodes import slot_statuses
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.model.actions import Action, Conclude, JobStatus, Kill, Launch
@@ -66,7 +67,7 @@ class Core:
 
     @property
     def statuses(self) -> list[SlotStatus]:
-        return self.scheduler.state.slot_statuses()
+        return slot_statuses(self.scheduler.state)
 
     @property
     def nodes(self) -> dict[str, int]:

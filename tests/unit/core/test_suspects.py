@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from headway.core.lifecycle import LOSSES_MAX, RULES
+from headway.core.nodes import slot_statuses
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.core.suspects import ALONE_MAX, ALONE_MOST, PATIENCE, PATIENCE_MOST, SHARE
@@ -219,7 +220,7 @@ def test_a_workflow_waits_for_a_suspected_task_and_goes_on_after_it() -> None:
     core.crash()
     core.crash()
     assert core.alone == [(1, 0)]
-    assert core.scheduler.state.slot_statuses() == [SlotStatus.BUSY] * 2
+    assert slot_statuses(core.scheduler.state) == [SlotStatus.BUSY] * 2
     core.end(1)
     core.wake(core.now)
     assert (core.alone, core.running) == ([], [(1, 1)])

@@ -1,0 +1,62 @@
+"""What becomes of tasks that nobody wants any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify
+
+from headway.core.state import CANCELLED, RIGID, State
+from headway.model.snapshot import JobView
+
+
+def drop_ready_tasks(state: State, job: JobView) -> None:
+    """Nothing more of the job shall start (it was cancelled); slots it holds and does not use return."""
+    if job.ready:
+        job.ready = 0
+        job.fresh, job.again = job.tasks, []
+        if job.release <= state.now:
+            state.wait_no_more(job)
+    for task in list(job.apart):
+        state.leave_apart(job, task)
+    state.give_up(job, job.held)
+
+
+def open_tasks(state: State, job: JobView, tasks: Iterable[int]) -> list[int]:
+    """Those of these tasks that could be cancelled: they wait or run, and nobody has cancelled them; rising."""
+    again, missing = {*job.again, *job.apart}, job.missing
+    return [
+        task
+        for task in sorted(set(tasks))
+        if not job.cancelled
+        and 0 <= task < job.tasks
+        and task not in job.dropped
+        and (task in job.attempts or task >= job.fresh or task in again or (bool(missing) and missing[task] > 0))
+    ]
+
+
+def drop_tasks(state: State, job: JobView, tasks: list[int]) -> None:
+    """These tasks of `open_tasks` shall not start; those that run are asked to end, and settled when they have."""
+    ready: set[int] = set()
+    for task in tasks:
+        job.dropped.add(task)
+        attempt = job.attempts.get(task)
+        if attempt is not None:
+            state.ask_to_end(attempt)
+            continue
+        if task in job.apart:
+            state.leave_apart(job, task)
+        elif not job.missing or not job.missing[task]:
+            ready.add(task)
+        state.close_task(job, task, job.tries.get(task, 0), CANCELLED)
+    if not ready:
+        return
+    skipped = range(job.fresh, max(ready) + 1)
+    job.fresh = max(job.fresh, max(ready) + 1)
+    job.again = [task for task in (*job.again, *skipped) if task not in ready]
+    heapify(job.again)
+    job.ready -= len(ready)
+    if not job.ready:
+        if job.release <= state.now:
+            state.wait_no_more(job)
+        if job.kind is RIGID:
+            state.give_up(job, job.held)
