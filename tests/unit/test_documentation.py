@@ -47,7 +47,12 @@ def test_python_on_a_page_can_be_read_and_imports_what_there_is(page: Path) -> N
     for block in blocks(page, "python"):
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "headway":
-                module = importlib.import_module(node.module)
+                try:
+                    module = importlib.import_module(node.module)
+                except ModuleNotFoundError as missing:
+                    if str(missing.name).startswith("headway"):
+                        raise
+                    pytest.skip(f"{missing.name} is not installed: it belongs to what only the peers' tests need")
                 for alias in node.names:
                     assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
 
