@@ -10,14 +10,16 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from headway import Client, Job, Task
+from headway import Client, Job, Task, wire
 from headway.cli.main import INTERRUPTED, main
+from headway.client.pickling import NotTrusted, TaskFailed
 
 LIMIT = 60
 """Seconds; reached only where something is wrong."""
@@ -121,18 +123,69 @@ def test_together(headway: Any, tmp_path: Path) -> None:
     assert "width is 3" in refused.err
 
 
+def trap(folder: str) -> object:
+    """What makes a folder wherever it is unpickled."""
+
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.mkdir, (folder,)
+
+    return Trap()
+
+
 def test_long_output_is_printed_whole(headway: Any) -> None:
     ran = headway("submit", "--wait", "--", "seq", 20_000)
     assert ran.out == "".join(f"{number}\n" for number in range(1, 20_001))
+
+
+def test_long_output_comes_from_the_server_and_not_from_a_path_here(headway: Any, up: Any, tmp_path: Path) -> None:
+    """What a result says of where its file is means nothing here: the server may be on another machine."""
+    number = submitted(headway, "sh", "-c", "seq 20000; seq 30000 >&2")
+    with Client(data=up.data) as client:
+        client.wait(client.attach(number))
+        with (tmp_path / "out").open("w+b") as file:
+            client.output(number, file, stream="stderr")
+            assert file.tell() == 168_894
+        url = f"{up.url}{wire.OUTPUT.path.format(job=number)}?offset=2&limit=5"
+        known = {"Authorization": f"Bearer {(up.data / 'token').read_text().strip()}"}
+        with urllib.request.urlopen(urllib.request.Request(url, headers=known)) as answer:
+            assert answer.read() == b"2\n3\n4"
+        (ending,) = [one.ending for one in client.results(number)]
+        Path(ending.stdout_path).unlink()
+    ran = headway("result", number)
+    assert ran.out.startswith(
+        f"[what came before is gone: the stdout of task 0 of job {number} cannot be read any more"
+    )
+    assert ran.out.endswith("\n20000\n")
 
 
 def test_what_functions_gave_is_printed(headway: Any, up: Any) -> None:
     with Client(data=up.data) as client:
         number = client.submit(Job("functions", [Task(pow, 2, 5), Task(pickle.loads, b"")]))
         client.wait(number)
-    ran = headway("result", number.job)
+    ran = headway("result", number.job, "--unpickle")
     assert (ran.status, ran.out) == (1, "32\n")
     assert "EOFError" in ran.err
+
+
+def test_nothing_is_unpickled_unasked(headway: Any, up: Any, tmp_path: Path) -> None:
+    with Client(data=up.data) as client:
+        waiter = client.submit(Job("trap", [Task(trap, str(tmp_path / "sprung")), Task(int, "x")]))
+        waiter.outcomes()
+        number = waiter.job
+    (tmp_path / "sprung").rmdir()  # whoever submitted it trusts it
+    ran = headway("result", number)
+    assert "--unpickle" in ran.out
+    assert "pickled" in json.loads(headway("result", number, "--json").out)["results"][0]["value"]
+    with Client(data=up.data) as other:
+        value, error = other.attach(number).outcomes()
+        assert isinstance(value, NotTrusted)
+        assert "trust=True" in value.hint
+        assert isinstance(error, TaskFailed)
+        assert "invalid literal for int" in str(error)
+        assert not (tmp_path / "sprung").exists()
+        assert [type(end) for end in other.attach(number, trust=True).outcomes()] == [type(None), ValueError]
+    assert (tmp_path / "sprung").exists()
 
 
 def test_results_that_have_been_cleared(headway: Any, up: Any) -> None:

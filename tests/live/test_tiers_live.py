@@ -147,11 +147,11 @@ def test_a_crash_leaves_each_attempt_in_its_tier(client: Client, up: Up, tmp_pat
     with Client(up.url, data=up.data) as again:
         assert tiers(again, *jobs) == before
         (tmp_path / "behind").touch()
-        ((_, policy),) = again.attach(jobs[2]).result(PATIENCE)
+        ((_, policy),) = again.attach(jobs[2], trust=True).result(PATIENCE)
         assert policy == os.SCHED_IDLE
         for n in range(2):
             (tmp_path / f"front{n}").touch()
-        again.wait(*(again.attach(job) for job in jobs[:2]))
+        again.wait(*(again.attach(job, trust=True) for job in jobs[:2]))
 
 
 @pytest.mark.parametrize(

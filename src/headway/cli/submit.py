@@ -6,8 +6,12 @@ import contextlib
 import pickle
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO
 
 import click
 
@@ -16,6 +20,7 @@ from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, instant_in, print_json, seconds_in
 from headway.client.client import Client
+from headway.client.connection import Refused
 from headway.client.job import Job, Task
 from headway.client.waiters import Waiter
 from headway.errors import HeadwayError, InvalidInput
@@ -146,24 +151,25 @@ def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
 @click.command()
 @click.argument("number", metavar="ID", type=int)
 @click.option("--wait", is_flag=True, help="Wait for the end of the job first.")
+@click.option("--unpickle", is_flag=True, help="Show values of functions; this runs code of whoever submitted the job.")
 @as_json
 @asks_server
-def result(reach: Reach, number: int, wait: bool, as_json: bool) -> int:
+def result(reach: Reach, number: int, wait: bool, unpickle: bool, as_json: bool) -> int:
     """Print what the tasks of a job gave, in their order; the exit status is that of the worst of them.
 
-    Of a program that is what it wrote to stdout and stderr, of a function the text of what it returned.
+    Of a program that is what it wrote to stdout and stderr, of a function with --unpickle the text of what it returned.
     """
     with reach() as client:
         if wait:
-            return await_end(client, client.attach(number), as_json)
+            return await_end(client, client.attach(number), as_json, unpickle=unpickle)
         found = client.job(number).job
         if not found.status.is_final:
             click.echo(f"Job {number} is {found.status.value}: {found.done} of {found.tasks} tasks are done.", err=True)
-        status = print_results(client, number, found.status, as_json, found.done)
+        status = print_results(client, number, found.status, as_json, found.done, unpickle=unpickle)
     return status if found.status.is_final else max(status, 1)
 
 
-def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "") -> int:
+def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "", *, unpickle: bool = False) -> int:
     """Wait for the end of a job, with progress where somebody looks, and print what it gave; its exit status.
 
     `opening` is said first: from then on ctrl-c is answered with how the job goes on.
@@ -184,11 +190,16 @@ def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "") 
     if waiter.status is None:  # nothing can be heard of it any more; the exception says why
         waiter.result()
     assert waiter.status is not None
-    return print_results(client, waiter.job, waiter.status, as_json)
+    return print_results(client, waiter.job, waiter.status, as_json, unpickle=unpickle)
 
 
-def print_results(client: Client, job: int, status: JobStatus, as_json: bool, done: int = 0) -> int:
+def print_results(
+    client: Client, job: int, status: JobStatus, as_json: bool, done: int = 0, *, unpickle: bool = False
+) -> int:
     """Print the results there are; the exit status of the worst.
+
+    Args:
+        unpickle: show values, which runs code of whoever submitted the job.
 
     Raises:
         HeadwayError: there are fewer than the tasks that are done, so they have been cleared.
@@ -197,31 +208,31 @@ def print_results(client: Client, job: int, status: JobStatus, as_json: bool, do
     if len(results) < done:
         raise HeadwayError(f"the results of job {job} have been cleared")
     if as_json:
-        print_json({"job": job, "status": status.value, "results": [in_words(one) for one in results]})
+        print_json(
+            {"job": job, "status": status.value, "results": [in_words(client, one, unpickle) for one in results]}
+        )
     else:
         for one in results:
-            print_result(one)
+            print_result(client, one, unpickle)
         if status is JobStatus.CANCELLED:
             click.echo(f"Job {job} was cancelled.", err=True)
     worst = max((exit_status(one.ending) for one in results), default=0)
     return max(worst, 1) if status in (JobStatus.FAILED, JobStatus.CANCELLED) else worst
 
 
-def print_result(one: TaskResult) -> None:
+def print_result(client: Client, one: TaskResult, unpickle: bool) -> None:
     """Print what a task gave: its output as it wrote it, its value, and how it failed if it did."""
-    for ending in one.members or (one.ending,):
-        for text, path, stream in (
-            (ending.stdout, ending.stdout_path, sys.stdout),
-            (ending.stderr, ending.stderr_path, sys.stderr),
-        ):
+    for rank, ending in _endings(one):
+        for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
             stream.flush()
-            stream.buffer.write(whole(text, path))
+            with written(client, one, rank, ending, name) as file:
+                copyfileobj(file, stream.buffer)
             stream.flush()
         for name, cut in (("stdout", ending.stdout_cut), ("stderr", ending.stderr_cut)):
             if cut:
                 click.echo(f"Task {one.task} wrote too much to {name}: {cut} bytes of it were not kept.", err=True)
         if ending.outcome is Outcome.SUCCEEDED and ending.value is not None:
-            click.echo(value_text(ending.value))
+            click.echo(value_text(ending.value, unpickle))
         for name, url in ending.outputs.items():
             if url.startswith(KEPT):
                 click.echo(f"{name} of task {one.task} is kept: headway download {url} PATH", err=True)
@@ -229,39 +240,61 @@ def print_result(one: TaskResult) -> None:
         click.echo(f"Task {one.task} of job {one.job} failed: {failure(one.ending)}", err=True)
 
 
-def whole(text: bytes, path: str) -> bytes:
-    """All that was written, if its file is on this machine; else the last part, which says so."""
-    if not path:
-        return text
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return f"[what came before is in {path} on the server's machine]\n".encode() + text
+def _endings(one: TaskResult) -> list[tuple[int | None, TaskEnding]]:
+    """The endings of a gang's members with their ranks, or that of a task alone."""
+    return list(enumerate(one.members)) if one.members else [(None, one.ending)]
 
 
-def in_words(one: TaskResult) -> dict[str, Any]:
+@contextmanager
+def written(client: Client, one: TaskResult, rank: int | None, ending: TaskEnding, name: str) -> Iterator[BinaryIO]:
+    """All that was written to a stream; where the server has not kept that, the last part, which says so."""
+    is_out = name == "stdout"
+    tail, path = (ending.stdout, ending.stdout_path) if is_out else (ending.stderr, ending.stderr_path)
+    with TemporaryFile() as file:
+        if path:
+            try:
+                client.output(one.job, file, task=one.task, stream=name, rank=rank)
+            except Refused as gone:
+                tail = f"[what came before is gone: {gone.args[0]}]\n".encode() + tail
+                path = ""
+        if not path:
+            file.truncate(0)
+            file.seek(0)
+            file.write(tail)
+        file.seek(0)
+        yield file
+
+
+def in_words(client: Client, one: TaskResult, unpickle: bool) -> dict[str, Any]:
     """A result as JSON has it."""
+
+    def text(rank: int | None, ending: TaskEnding, name: str) -> str:
+        with written(client, one, rank, ending, name) as file:
+            return file.read().decode("utf-8", "replace")
+
     ends = [
         {
             "outcome": ending.outcome.value,
             "exit_code": ending.exit_code,
             "detail": ending.detail,
-            "stdout": whole(ending.stdout, ending.stdout_path).decode("utf-8", "replace"),
-            "stderr": whole(ending.stderr, ending.stderr_path).decode("utf-8", "replace"),
+            **{name: text(rank, ending, name) for name in ("stdout", "stderr")},
             "stdout_cut": ending.stdout_cut,
             "stderr_cut": ending.stderr_cut,
-            "value": None if ending.value is None else value_text(ending.value),
+            "value": None if ending.value is None else value_text(ending.value, unpickle),
             "seconds": ending.seconds,
             "outputs": ending.outputs,
         }
-        for ending in (one.ending, *one.members)
+        for rank, ending in ((None, one.ending), *enumerate(one.members))
     ]
     return {"task": one.task, "attempt": one.attempt, **ends[0], **({"ranks": ends[1:]} if one.members else {})}
 
 
-def value_text(value: bytes) -> str:
+def value_text(value: bytes, unpickle: bool) -> str:
     """What a function returned or raised, as text."""
+    if not unpickle:
+        return (
+            f"<{len(value)} bytes, pickled; `headway result --unpickle` shows them, if you trust who submitted the job>"
+        )
     try:
         return repr(pickle.loads(value))
     except Exception as error:  # noqa: BLE001  # unpickling runs code of any class

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, overload
+from typing import Any, BinaryIO, Final, Self, overload
 from weakref import WeakSet
 
 from headway.client import transfer
@@ -33,6 +33,7 @@ from headway.wire import (
     EXPLAIN,
     JOB,
     JOBS,
+    OUTPUT,
     POLICY,
     SUBMIT,
     Acknowledgement,
@@ -146,14 +147,18 @@ class Client(Operation):
         if open_:
             raise TimeoutError(f"{len(open_)} of {len(waiters)} have not ended within {timeout} s")
 
-    def attach(self, job: JobId) -> Waiter:
+    def attach(self, job: JobId, *, trust: bool = False) -> Waiter:
         """A waiter of a job submitted by another client, or earlier, as if it had just been submitted here.
+
+        Args:
+            trust: what its functions returned or raised is unpickled, which runs code of whoever submitted the job.
+                Otherwise values are `NotTrusted` errors; what programs wrote is had in any case.
 
         Raises:
             HeadwayError: there is no such job, or it has ended and its results have been cleared.
         """
         report = self.job(job).job
-        waiter = Waiter(report.name, max(report.tasks, report.width), self._cancel_one)
+        waiter = Waiter(report.name, max(report.tasks, report.width), self._cancel_one, trusted=trust)
         waiter.accepted(job)
         if not report.status.is_final:
             self._inbox.attach(job, waiter)
@@ -190,6 +195,17 @@ class Client(Operation):
     def results(self, job: JobId) -> list[TaskResult]:
         """The results of a job that exist, in order of the tasks, as they are stored."""
         return results_of(self._server, [TaskRange(job)])
+
+    def output(
+        self, job: JobId, into: BinaryIO, *, task: int = 0, stream: str = "stdout", rank: int | None = None
+    ) -> None:
+        """Write all that a task wrote to a file that can be sought; `rank` of a member of a rigid job on several slots.
+
+        Raises:
+            Refused: the task has no result, or not any more.
+        """
+        query = (("task", task), ("stream", stream), ("rank", rank))
+        self._server.ask(OUTPUT, job=job, query=query, into=into)
 
     def explain(self, job: JobId) -> Explanation:
         """Why a job waits, and its expected start where the policy promises one."""

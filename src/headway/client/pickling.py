@@ -107,6 +107,10 @@ def _plainly(value: object) -> bytes:
         return b"__main__"
 
 
+class NotTrusted(HeadwayError):
+    """A result that another client's job gave, which is not unpickled unasked."""
+
+
 def _used_by(function: Callable[..., Any]) -> dict[str, Any]:
     """What a function refers to beyond its arguments, by name."""
     plain = inspect.unwrap(getattr(function, "func", function))
@@ -129,27 +133,36 @@ def _culprits(named: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}, of type {type(value).__module__}.{type(value).__qualname__},"
 
 
-def ends(result: TaskResult) -> list[End]:
+def ends(result: TaskResult, *, trusted: bool = True) -> list[End]:
     """What a task gave, or the exception that its end is: one that it raised itself or a `TaskFailed`.
 
     A function gives what it returned, a program what it wrote to stdout (the last part of it). A rigid job on several
     slots has an end for each, by rank; where one failed, the others that it took along end with the same exception.
+
+    Args:
+        trusted: whether what was returned or raised is unpickled, which runs code of whoever made it. Where it is not,
+            a value is a `NotTrusted`, an exception a `TaskFailed` with its traceback.
     """
-    own = _given(result.ending, result)
+    own = _given(result.ending, result, trusted)
     if not result.members:
         return [own]
     return [
-        _given(member, result) if member.outcome is Outcome.SUCCEEDED or own[1] is None else own
+        _given(member, result, trusted) if member.outcome is Outcome.SUCCEEDED or own[1] is None else own
         for member in result.members
     ]
 
 
-def _given(ending: TaskEnding, result: TaskResult) -> End:
+def _given(ending: TaskEnding, result: TaskResult, trusted: bool) -> End:
     job, task = result.job, result.task
     where = f"task {task} of job {job}"
     if ending.outcome is Outcome.SUCCEEDED and ending.value is None:
         return ending.stdout.decode("utf-8", "replace"), None
-    if ending.value is not None:
+    if ending.outcome is Outcome.SUCCEEDED and not trusted:
+        return None, NotTrusted(
+            f"what {where} gave is pickled, and to unpickle it runs code of whoever made it",
+            f"If you trust whoever submitted it: Client.attach({job}, trust=True).",
+        )
+    if ending.value is not None and trusted:
         try:
             value = pickle.loads(ending.value)
         except BaseException as error:  # noqa: BLE001  # unpickling runs code of any class, SystemExit too

@@ -59,8 +59,9 @@ class Waiter(Future[list[Any]]):
         status: how the job ended; None until it has, or if nothing more can be heard of it.
     """
 
-    def __init__(self, name: str, tasks: int, cancel: Callable[[JobId], bool]) -> None:
+    def __init__(self, name: str, tasks: int, cancel: Callable[[JobId], bool], *, trusted: bool = True) -> None:
         super().__init__()
+        self._trusted = trusted
         self.job: JobId = 0
         self.name = name
         self.status: JobStatus | None = None
@@ -132,7 +133,7 @@ class Waiter(Future[list[Any]]):
 
     def settled(self, result: TaskResult) -> None:
         """A task has its final outcome (`Sink`)."""
-        found = ends(result)  # several for the one task of a rigid job, which is number 0
+        found = ends(result, trusted=self._trusted)  # several for the one task of a rigid job, which is number 0
         places = range(result.task, result.task + len(found))
         with self._news:
             if self._ends[result.task] is not None:

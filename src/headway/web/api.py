@@ -9,8 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, BinaryIO, Final, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from starlette.applications import Starlette
@@ -22,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from headway import __version__, wire
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.live import reports, requests, uploads
+from headway.live import output, reports, requests, uploads
 from headway.live.aside import gives_threads
 from headway.live.checker import Checker
 from headway.live.driver import Driver, Unavailable
@@ -71,6 +70,7 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (Unauthorised, HTTPStatus.UNAUTHORIZED),
     (NoSuchJob, HTTPStatus.NOT_FOUND),
     (uploads.NoSuchUpload, HTTPStatus.NOT_FOUND),
+    (output.NoSuchOutput, HTTPStatus.NOT_FOUND),
     (NotTheirs, HTTPStatus.FORBIDDEN),
     (NoSuchNode, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
@@ -145,6 +145,7 @@ class Api:
             wire.CANCEL: self._cancel,
             wire.CANCEL_TASKS: self._cancel_tasks,
             wire.EXPLAIN: self._explain,
+            wire.OUTPUT: self._output,
             wire.RESULTS: self._results,
             wire.CLEAR: self._clear,
             wire.ACKNOWLEDGE: self._acknowledge,
@@ -285,6 +286,14 @@ class Api:
         found, more = self._driver.journal.results(asked.body.wanted, ANSWER_MAX)
         return wire.Results(tuple(_result(body, packed=asked.packed) for body in found), more)
 
+    async def _output(self, asked: Asked) -> Response:
+        self._see_known((asked.job,))
+        query = asked.query
+        task, stream, rank = query.get("task", 0), query.get("stream", "stdout"), query.get("rank")
+        file = output.output_of(self._driver.journal, asked.job, task, stream, rank)
+        size = output.part_of(file, query.get("offset", 0), query.get("limit"))
+        return StreamingResponse(_parts(file, size), media_type=wire.OCTETS, headers={"Content-Length": str(size)})
+
     async def _clear(self, asked: Asked) -> wire.Done:
         return wire.Done(await self._driver.retention.clear(asked.body.jobs))
 
@@ -306,7 +315,9 @@ class Api:
         if gives_threads():
             return FileResponse(path, media_type=wire.OCTETS)
         return StreamingResponse(
-            _parts(path), media_type=wire.OCTETS, headers={"Content-Length": str(path.stat().st_size)}
+            _parts(path.open("rb"), path.stat().st_size),
+            media_type=wire.OCTETS,
+            headers={"Content-Length": str(path.stat().st_size)},
         )
 
     def _see_known(self, jobs: Iterable[JobId]) -> None:
@@ -417,10 +428,11 @@ class Api:
         return describe(wire.ROUTES, __version__)
 
 
-async def _parts(path: Path) -> AsyncIterator[bytes]:
-    """A file part by part, where there is no thread to read it."""
-    with path.open("rb") as file:
-        while part := file.read(_PART):
+async def _parts(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
+    """So many bytes of a file, part by part; no thread is needed to read it. It is closed at the end."""
+    with file:
+        while size > 0 and (part := file.read(min(size, _PART))):
+            size -= len(part)
             yield part
 
 

@@ -84,6 +84,7 @@ from headway.wire.routes import (
     METRICS,
     NODES,
     OPENAPI,
+    OUTPUT,
     POLICY,
     REMOVE_NODE,
     REQUESTS,

@@ -19,7 +19,7 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
         detail: for people: the traceback where there is one, else a line such as `exit status 3`.
         exit_code: negative for a signal; None where no process ended of itself.
         stdout, stderr: the last part of what it wrote.
-        stdout_path, stderr_path: files on the server's machine that have all of it, where that is more.
+        stdout_path, stderr_path: files on the server's machine that have all of it, where that is more; see `OUTPUT`.
         stdout_cut, stderr_cut: how many bytes of it were not kept, because it wrote too much: files have the first
             and the last part then, and say between them what is missing.
         stdout_sha256, stderr_sha256: of the bytes of these files, in hexadecimal; empty where there are none.

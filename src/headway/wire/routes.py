@@ -29,6 +29,8 @@ from headway.wire.work import Submission, Submitted
 Status = Annotated[str, Meta(extra_json_schema={"enum": ["open", *(known.value for known in JobStatus)]})]
 """Of jobs, as one may ask for them."""
 
+Stream = Annotated[str, Meta(extra_json_schema={"enum": ["stdout", "stderr"]})]
+
 SUBMIT: Final = Route("submit", "POST", f"{API}/jobs", Submitted, Submission, summary="Submit jobs, all or none.")
 JOBS: Final = Route(
     "jobs",
@@ -50,6 +52,20 @@ CANCEL_TASKS: Final = Route(
     "cancel_tasks", "POST", f"{API}/jobs/{{job}}/cancel", Done, TasksNamed, summary="Cancel tasks of a job."
 )
 EXPLAIN: Final = Route("explain", "GET", f"{API}/jobs/{{job}}/explain", Explanation, summary="Why a job waits.")
+OUTPUT: Final = Route(
+    "output",
+    "GET",
+    f"{API}/jobs/{{job}}/output",
+    bytes,
+    query=(
+        ("task", Number, "of this task; default 0"),
+        ("stream", Stream, "default stdout"),
+        ("rank", Number, "of this member of a rigid job on several slots; default: of the task"),
+        ("offset", Number, "from this byte on; default 0"),
+        ("limit", Number, "at most so many bytes; default: to the end"),
+    ),
+    summary="All that a task wrote.",
+)
 RESULTS: Final = Route("results", "POST", f"{API}/results", Results, ResultsWanted, summary="Fetch results.")
 CLEAR: Final = Route(
     "clear", "POST", f"{API}/clear", Done, JobsNamed, summary="Let go of the results of ended jobs for good."
@@ -158,7 +174,7 @@ SHUTDOWN: Final = Route("shutdown", "POST", f"{API}/shutdown", Done, summary="En
 HEALTH: Final = Route("health", "GET", "/health", Health, summary="Whether the server answers; needs no token.")
 OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This interface, described.")
 ROUTES: Final = (
-    *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, CANCEL_TASKS, EXPLAIN, RESULTS, CLEAR, MESSAGES),
+    *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, CANCEL_TASKS, EXPLAIN, OUTPUT, RESULTS, CLEAR, MESSAGES),
     *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
     *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE),
     *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, REQUESTS, STATISTICS, SHUTDOWN, HEALTH, OPENAPI),

@@ -270,13 +270,13 @@ def test_attach_to_a_job_of_another_client(server: Any, client: Client) -> None:
     server.held = True
     theirs = client.submit(bag(1, 2, name="theirs"))
     with Client(server.url, token="right") as other:
-        waiting = other.attach(theirs.job)
+        waiting = other.attach(theirs.job, trust=True)
         assert (waiting.name, len(waiting)) == ("theirs", 2)
         server.run_held()
         assert waiting.result(LIMIT) == [2, 4]
-        assert other.attach(theirs.job).result(LIMIT) == [2, 4]
+        assert other.attach(theirs.job, trust=True).result(LIMIT) == [2, 4]
         with pytest.raises(HeadwayError, match="no job 99"):
-            other.attach(99)
+            other.attach(99, trust=True)
 
 
 def test_a_job_whose_results_were_cleared_says_so(server: Any, client: Client) -> None:
@@ -284,7 +284,7 @@ def test_a_job_whose_results_were_cleared_says_so(server: Any, client: Client) -
     waiter.result(LIMIT)
     server._results.clear()
     with pytest.raises(HeadwayError, match="results of job 1 have been cleared"):
-        client.attach(waiter.job)
+        client.attach(waiter.job, trust=True)
     server.held, server.inline_max = True, 0
     waiter = client.submit(bag(2))
     server._on_results = lambda *_: (200, wire.Results(()))

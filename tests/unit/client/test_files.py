@@ -134,7 +134,7 @@ def test_who_attaches_to_a_job_of_another_client_acknowledges_nothing(server: An
         server.held = True
         job = client.submit(bag(1)).job
         with Client(server.url, token="right") as other:
-            waiter = other.attach(job)
+            waiter = other.attach(job, trust=True)
             server.run_held()
             assert waiter.result(LIMIT) == [2]
     assert server.acknowledged == []
