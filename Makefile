@@ -88,9 +88,8 @@ slow: venv
 	HEADWAY_EFFORT=slow $(PYTEST) -m "slow or hypothesis" --timeout 1800
 
 # How long a server is attacked, in which order, and with which event loop.
-MINUTES ?= 10
-SEED ?= 1
-LOOP ?= uvloop
+chaos: MINUTES ?= 10
+chaos: LOOP ?= uvloop
 
 chaos: venv
 	$(BIN)/python tests/chaos/run.py --minutes $(MINUTES) --seed $(SEED) --loop $(LOOP)

@@ -69,6 +69,8 @@ class Field:
             asking.join()
 
 
+_DAMAGES = 3
+
 Attack = Callable[[Field], None]
 
 
@@ -172,7 +174,7 @@ def step_clock(where: Field) -> None:
 
 
 def damage_journal(where: Field) -> None:
-    """The server is killed; a copy of its data directory is damaged, and a server started on the copy."""
+    """The server is killed; copies of its data directory are damaged, each elsewhere, and served."""
     accepted = where.accepted()
     where.served.kill()
     copy = where.folder / "damaged"
@@ -181,14 +183,19 @@ def damage_journal(where: Field) -> None:
     finally:
         where.served.start()
     try:
-        done = damage.damage(copy, where.chance)
-        found = damage.start(copy, where.folder)
-        if found is None:
-            where.refused += 1
-        elif lost := accepted - found:
-            where.silent.append(f"{done}: {len(lost)} accepted jobs gone, and nothing said; such as {sorted(lost)[:3]}")
+        for number in range(_DAMAGES):
+            hurt = where.folder / f"damaged{number}"
+            shutil.copytree(copy, hurt)
+            done = damage.damage(hurt, where.chance)
+            found = damage.start(hurt, where.folder)
+            if found is None:
+                where.refused += 1
+            elif lost := accepted - found:
+                where.silent.append(f"{done}: {len(lost)} accepted jobs gone, not a word; such as {sorted(lost)[:3]}")
     finally:
-        shutil.rmtree(copy)
+        for folder in where.folder.glob("damaged*"):
+            if folder.is_dir():
+                shutil.rmtree(folder)
 
 
 def poison_agent(where: Field) -> None:
