@@ -45,7 +45,7 @@ def download(server: Server, url: str, path: str | os.PathLike[str]) -> Path:
     """Write a file that the server keeps to a path, whole or not at all.
 
     Raises:
-        HeadwayError: the server does not keep it, or it cannot be written.
+        HeadwayError: the server does not keep it, what came is something else, or it cannot be written.
     """
     kept = upload_of(url)
     if kept is None:
@@ -53,8 +53,15 @@ def download(server: Server, url: str, path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with open(draft, "wb") as file:
+        with open(draft, "w+b") as file:
             server.ask(DOWNLOAD, upload=kept[0], into=file)
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != kept[0]:
+            raise HeadwayError(
+                f"what came of {url} is not what was kept: its SHA-256 is {digest}",
+                "Ask again. If it stays so, the file is damaged where the server keeps it: `headway check` says.",
+            )
         draft.replace(target)
     except OSError as error:
         raise HeadwayError(f"cannot write {target}: {error.strerror or error}") from error

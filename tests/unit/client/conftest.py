@@ -31,6 +31,7 @@ class FakeServer:
         acknowledged: acknowledgements as they came.
         uploads: files by name.
         drop: names of routes whose next answer is lost after the server has done its work.
+        cut: routes whose next answer breaks off after so many bytes.
         refuse: what to answer to the next submission or upload instead of accepting it.
         inline_max: results of more bytes do not come with their messages.
         forgets_blobs: whether it has no function of an earlier submission.
@@ -46,6 +47,7 @@ class FakeServer:
         self.acknowledged: list[wire.Acknowledgement] = []
         self.uploads: dict[str, bytes] = {}
         self.drop: list[str] = []
+        self.cut: dict[str, int] = {}
         self.refuse: tuple[int, wire.ErrorBody] | None = None
         self.inline_max = 1 << 16
         self.forgets_blobs = False
@@ -91,8 +93,12 @@ class FakeServer:
                     self.close_connection = True
                     return
                 content = answer if isinstance(answer, bytes) else wire.encode(answer)
+                whole = len(content)
+                if name in fake.cut:
+                    content = content[: fake.cut.pop(name)]
+                    self.close_connection = True
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
+                self.send_header("Content-Length", str(whole))
                 self.end_headers()
                 self.wfile.write(content)
 

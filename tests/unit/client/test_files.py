@@ -88,6 +88,29 @@ def test_a_file_comes_down_whole_or_not_at_all(server: Any, client: Client, tmp_
         client.download("/a", target)
 
 
+def test_a_download_that_breaks_off_begins_anew(server: Any, client: Client, tmp_path: Path) -> None:
+    body = bytes(range(256)) * 12_000  # of several parts as it is read
+    kept = client.upload(body)
+    for after in (0, 1, 1_500_000, len(body) - 1):
+        server.cut["download"] = after
+        assert client.download(kept, tmp_path / "got").read_bytes() == body
+        assert server.cut == {}
+    assert server.asked["download"] == 8
+
+
+def test_a_download_of_something_else_is_refused(server: Any, client: Client, tmp_path: Path) -> None:
+    kept = client.upload(b"kept")
+    target = tmp_path / "got"
+    target.write_text("before")
+    (name,) = server.uploads
+    for changed in (b"kepT", b"", b"keptkept"):
+        server.uploads[name] = changed
+        with pytest.raises(HeadwayError, match=f"what came of headway:{name} is not what was kept"):
+            client.download(kept, target)
+        assert target.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def test_what_was_received_is_acknowledged_with_all_that_came_meanwhile(server: Any) -> None:
     with Client(server.url, token="right") as client:
         for numbers in ((1, 2), (3,), (4, 5, 6)):
