@@ -30,6 +30,7 @@ SECTIONS = (
     "lin14",
     "startup",
     "live",
+    "executor",
     "tiers",
     "idle",
     "longpoll",

@@ -14,7 +14,7 @@ from headway.client.executor import HeadwayExecutor
 
 NAME: Final = "headway"
 
-AHEAD: Final = 100
+AHEAD: Final = 256
 """Calls that joblib has under way at least, unless it was told how many: so that they are sent many at a time."""
 
 _DEFAULT: Final = ("2 * n_jobs", "2*n_jobs")
