@@ -426,7 +426,7 @@ def ask(tests: list[str], sources: Path) -> str:
             running.wait()
     if running.returncode == 0:
         return ""
-    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
+    found = re.search(r"^(?:FAILED|ERROR) (\S+\.py(?:::.+?)?)(?: - .*)?$", said, re.MULTILINE)
     if found is None and running.returncode not in (1, 2, -signal.SIGABRT, -signal.SIGSEGV):
         raise SystemExit(f"pytest ended with {running.returncode}:\n{said}")
     return found.group(1) if found else f"status {running.returncode}"

@@ -103,6 +103,9 @@ def check(state: State) -> None:
     for key, ranked in state.orders.items():
         assert ranked == sorted(present, key=key), f"order {key.__name__}"
     assert not (state.waiting and min(job.release for job in state.waiting) > state.now), "start before release"
+    uniform = state.uniform
+    state.compare_nodes()
+    assert state.uniform == uniform, "whether all nodes are alike"
 
 
 def check_suspects(state: State) -> None:

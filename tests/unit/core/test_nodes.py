@@ -260,3 +260,16 @@ class TestLeft:
         assert core.scheduler.misfit(job(9, tasks=99)) is None
         core.feed(NodeJoined(2, node("c", slots=4)))
         assert core.scheduler.explain(2).reason is not Reason.NEVER_FITS
+
+
+def test_nodes_are_alike_again_when_the_odd_one_has_left() -> None:
+    """By speed or by kind; what all nodes have in common is what makes decisions quick."""
+    for odd in (node("odd", speed=2.0), node("odd", kind="old")):
+        scheduler = Scheduler(registry.find, "fcfs")
+        scheduler.handle(NodeJoined(0, node("a")))
+        assert scheduler.state.uniform
+        scheduler.handle(NodeJoined(0, odd))
+        assert not scheduler.state.uniform
+        scheduler.handle(NodeLeft(1, "odd"))
+        assert scheduler.state.uniform
+        scheduler.check()

@@ -168,6 +168,14 @@ class TestKills:
         assert not any(isinstance(action, Kill) for action in done)
         assert cluster.runs == {1: [0], 3: []}
 
+    def test_work_that_stands_before_a_job_makes_its_kill_dearer(self) -> None:
+        """Job 1 would end at 100 s and is due at 130 s; with 60 s of work before it, it is late already."""
+        for work, kills in ((0, True), (50, False)):
+            cluster = Cluster(1, bag(1, 1, 100, priority=1, due=130), policy="tempo:floor=false")
+            urgent = [bag(2, 1, 10, priority=0.2, due=0), *([bag(3, 1, work, priority=0.3, due=0)] if work else [])]
+            done = cluster.submit(*urgent, at=10)
+            assert any(isinstance(action, Kill) for action in done) == kills
+
     @pytest.mark.parametrize("due", [(50, 70), (70, 50)])
     def test_it_wakes_when_the_first_job_becomes_urgent(self, due: tuple[float, float]) -> None:
         cluster = Cluster(2, bag(1, 2, 300, priority=5, due=900))

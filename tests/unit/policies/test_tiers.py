@@ -62,6 +62,10 @@ class TestBesideAPromise:
         scheduler = core(policy, 6, *self.HEAD, job(3, tasks=9, estimate=10))
         assert front(scheduler) == {1: [0], 3: [0, 1, 2, 3]}
 
+    def test_a_short_task_starts_though_a_long_one_before_it_does_not(self, policy: str) -> None:
+        head = job(1, width=2, estimate=10), job(2, width=6, estimate=10)
+        assert front(core(policy, 6, *head, job(3, tasks=2, sizes=(3, 1), estimate=20))) == {1: [0], 3: [1]}
+
     def test_newcomers_find_what_is_left_of_it(self, policy: str) -> None:
         scheduler = core(policy, 6, *self.HEAD, job(3, width=1, estimate=20))
         submit(scheduler, 1, job(4, width=1, estimate=20), job(5, width=1, estimate=9))
