@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core import lifecycle
+from headway.core import lifecycle, nodes
 from headway.core.state import State
 from headway.model.job import Kind
 from headway.model.queue import by_order
@@ -104,7 +104,7 @@ def check(state: State) -> None:
         assert ranked == sorted(present, key=key), f"order {key.__name__}"
     assert not (state.waiting and min(job.release for job in state.waiting) > state.now), "start before release"
     uniform = state.uniform
-    state.compare_nodes()
+    nodes.compare(state)
     assert state.uniform == uniform, "whether all nodes are alike"
 
 
