@@ -203,6 +203,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             keep=settings.keep,
             call_lease=settings.call_lease,
             bounds=settings.bounds,
+            outputs=settings.data / "engine" / "output",
         )
         driver.broken.add_done_callback(lambda _: end.set())
         checker = Checker(driver, clock, collectors.installed(), engine.pids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import pytest
 
 from headway import wire
 from headway.core.scheduler import Scheduler
+from headway.engines import base
 from headway.live.driver import Driver
 from headway.live.history import history, known_since
 from headway.live.intake import NoSuchJob
@@ -240,5 +242,28 @@ def test_who_polls_under_many_names_leaves_nothing_behind(tmp_path: Path) -> Non
             await live.advance(HOUR)
             assert len(live.journal.clients._numbers) == 0
             assert live.count("clients") == 0
+
+    run(scenario)
+
+
+def test_output_that_no_result_has_is_removed_when_it_is_old(tmp_path: Path) -> None:
+    outputs = tmp_path / "output"
+
+    async def scenario() -> None:
+        async with rig(tmp_path / "data", outputs=outputs) as live:
+            [kept, open_job] = await live.submit(2)
+            path = outputs / str(kept) / "0.1.out"
+            for number, name in ((kept, "0.1.out"), (open_job, "0.1.out"), (77, "0.1.out"), (78, "0.2.err"), (79, "a")):
+                (outputs / str(number)).mkdir(parents=True)
+                (outputs / str(number) / name).write_text("x" * 9000)
+                if number != 79:
+                    os.utime(outputs / str(number), (0, 0))
+            live.engine.end(kept, stdout=base.Output(str(path), 9000, b"x"))
+            await live.settle()
+            await live.advance(600)
+            assert sorted(folder.name for folder in outputs.iterdir()) == [str(kept), str(open_job), "79"]
+            assert path.exists()
+            assert await live.driver.retention.clear([kept]) == 1
+            assert sorted(folder.name for folder in outputs.iterdir()) == [str(open_job), "79"]
 
     run(scenario)

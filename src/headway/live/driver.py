@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from headway import wire
@@ -101,6 +102,7 @@ class Driver:
         keep: how long results and files are kept.
         call_lease: how long the client of leased jobs may be silent, see `headway.live.leases`; None: for ever.
         bounds: what may be used of the disk.
+        outputs: the engine's folder with the output of attempts, where what nobody has a result of is removed.
 
     Attributes:
         nodes: takes nodes into service and out of it.
@@ -131,6 +133,7 @@ class Driver:
         keep: Keep = Keep(),  # noqa: B008  # frozen
         call_lease: Duration | None = LEASE,
         bounds: Bounds = Bounds(),  # noqa: B008  # frozen
+        outputs: Path | None = None,
     ) -> None:
         self.journal = journal
         self.full: NotNow | None = None
@@ -155,7 +158,7 @@ class Driver:
             lambda: self.core, clock, self.request, self.incident, answer_time=answer_time, asking=asking
         )
         self.room = Room(journal.folder, bounds, journal, self.incident, clock, lambda: bool(self.open))
-        self.retention = Retention(self, journal, clock, keep, self.room)
+        self.retention = Retention(self, journal, clock, keep, self.room, outputs)
         self._listeners = Listeners(self._gains_by_waiting)
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, call_lease

@@ -182,6 +182,12 @@ class Retained:
         )
         return [job for (job,) in rows]
 
+    def has_files(self, job: JobId) -> bool:
+        """Whether files of output belong to results of a job, or may come to: it has not ended."""
+        is_open = "SELECT 1 FROM jobs WHERE id = ? AND ended IS NULL"
+        files = "SELECT 1 FROM messages WHERE job = ? AND files > 0 LIMIT 1"
+        return any(self._db.execute(query, (job,)).fetchone() for query in (is_open, files))
+
     def has_upload(self, name: str) -> bool:
         """Whether the file of this name is kept."""
         return self._db.execute("SELECT 1 FROM uploads WHERE name = ?", (name,)).fetchone() is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
 from headway.errors import HeadwayError
@@ -72,18 +73,27 @@ class Retention:
         recorder: records acknowledgements, and knows what is used.
         keep: how long.
         room: says whether an upload is taken on.
+        outputs: the engine's folder with the output of attempts, see `Sweep`.
 
     Attributes:
         uploads: the files that are kept for tasks and for callers.
     """
 
-    def __init__(self, recorder: Recorder, journal: Journal, clock: Clock, keep: Keep, room: Room) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        journal: Journal,
+        clock: Clock,
+        keep: Keep,
+        room: Room,
+        outputs: Path | None = None,
+    ) -> None:
         self._recorder = recorder
         self._journal = journal
         self.uploads = Uploads(journal.folder / "uploads", keep.upload_max, room.see_file)
         self._clock = clock
         self._keep = keep
-        self._sweep = Sweep(journal, self.uploads, clock, keep, recorder)
+        self._sweep = Sweep(journal, outputs, self.uploads, clock, keep, recorder)
         self._steps: Iterator[None] | None = None
         self._look_at: Instant = 0
         self._rings_at: Instant | None = None

@@ -66,7 +66,7 @@ CREATE TABLE messages (
 );
 CREATE UNIQUE INDEX messages_once ON messages (job, task);
 CREATE INDEX messages_client ON messages (client, number);
-CREATE INDEX messages_files ON messages (files) WHERE files > 0;
+CREATE INDEX messages_files ON messages (job, files) WHERE files > 0;
 {checks.SCHEMA}{retained.SCHEMA}{triggers()}
 """
 

@@ -6,14 +6,18 @@ full disk, is simply begun anew.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 from headway.live.clock import Clock
 from headway.live.expiry import Walk
 from headway.live.journal import Journal
-from headway.live.uploads import Uploads, remove, remove_outputs
+from headway.live.uploads import STRAY_SECONDS, Uploads, remove, remove_outputs
 from headway.model.instant import SECOND, Duration
 from headway.model.job import JobId
 
@@ -78,14 +82,18 @@ class Sweep:
 
     Args:
         journal: where it is.
+        outputs: the folder of the output of attempts, with a folder a job; None: there is none.
         uploads: files that were uploaded, or given by tasks.
         clock: the source of time.
         keep: how long.
         used: what must stay.
     """
 
-    def __init__(self, journal: Journal, uploads: Uploads, clock: Clock, keep: Keep, used: Used) -> None:
+    def __init__(
+        self, journal: Journal, outputs: Path | None, uploads: Uploads, clock: Clock, keep: Keep, used: Used
+    ) -> None:
         self._journal = journal
+        self._outputs = outputs
         self._uploads = uploads
         self._clock = clock
         self._keep = keep
@@ -102,6 +110,7 @@ class Sweep:
         yield from self._clients()
         yield from self._events()
         yield from self._files()
+        yield from self._strays()
         while self._journal.expiry.give_back(PAGES):
             yield
 
@@ -173,3 +182,18 @@ class Sweep:
             yield
             if walk.is_over:
                 break
+
+    def _strays(self) -> Iterator[None]:
+        """Remove output that no result has: everything died before its end was told."""
+        if self._outputs is None or not self._outputs.is_dir():
+            return
+        with os.scandir(self._outputs) as folders:
+            for place, folder in enumerate(folders, 1):
+                with suppress(FileNotFoundError):
+                    is_old = time.time() - folder.stat(follow_symlinks=False).st_mtime > STRAY_SECONDS
+                    if folder.name.isdecimal() and is_old and not self._journal.retained.has_files(int(folder.name)):
+                        remove_outputs(entry.path for entry in os.scandir(folder.path))
+                        with suppress(OSError):  # something in it stays
+                            os.rmdir(folder.path)
+                if place % PART == 0:
+                    yield
