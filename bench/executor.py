@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from multiprocessing import get_context
@@ -81,14 +81,13 @@ def calls(way: str) -> None:
 
 
 def memory(way: str) -> None:
-    """Take large results one by one, and keep none."""
+    """Let all of many large results come, then take them one by one and keep none."""
     with made(way) as executor:
-        waiting = {executor.submit(large, number) for number in range(RESULTS)}
+        waiting = [executor.submit(large, number) for number in range(RESULTS)]
+        wait(waiting)
         total = 0
-        for future in as_completed(waiting):
-            waiting.remove(future)
-            total += len(future.result())
-            del future
+        while waiting:
+            total += len(waiting.pop().result())
         if total < RESULTS * (RESULT_BYTES - 1000):
             raise SystemExit("results are missing")
 
@@ -148,9 +147,9 @@ def main() -> None:
         "Live: executors as others use them",
         f"""A server with {live.SLOTS} slots on the same machine; medians of {given.rounds} runs, all ways in turn.
         {CALLS:,} calls that do nothing through joblib, each sent by itself (`batch_size=1`, the rest as joblib has it;
-        wanted: at most 2 s). The most memory that the calling process had resident while it took {RESULTS} results of
-        {RESULT_BYTES / 1e6:g} MB one by one and kept none. What {DROPPED} executors leave that were used once and
-        forgotten without `shutdown`.""",
+        wanted: at most 2 s). The most memory that the calling process had resident when all of {RESULTS} results of
+        {RESULT_BYTES / 1e6:g} MB had come before the first was taken. What {DROPPED} executors leave that were used
+        once and forgotten without `shutdown`.""",
         measure.table(("executor", f"{CALLS:,} calls, s", "large results, MB", "threads and descriptors left"), rows),
     )
 

@@ -342,7 +342,7 @@ def test_everyday_use_of_futures(client: Client) -> None:
         error = executor.submit(raise_own).exception(LIMIT)
         assert isinstance(error, TaskFailed)
         assert "code 3 in there" in str(error)
-        large = os.urandom(20 << 20)
+        large = os.urandom(5 << 20)
         assert executor.submit(bytes, large).result(LIMIT) == large
         with pytest.raises(TimeoutError):
             executor.submit(time.sleep, 0.5).result(0.01)
@@ -368,12 +368,11 @@ def test_in_asyncio(client: Client) -> None:
             with pytest.raises(LookupError, match="not here"):
                 await loop.run_in_executor(executor, boom, "not here")
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(loop.run_in_executor(executor, time.sleep, 30), 0.1)  # it is killed
+                await asyncio.wait_for(loop.run_in_executor(executor, time.sleep, 600), 0.1)  # it is killed
             return await asyncio.gather(*[loop.run_in_executor(executor, square, n) for n in range(50)])
 
-    began = time.monotonic()
     assert asyncio.run(scenario()) == [n * n for n in range(50)]
-    assert time.monotonic() - began < 25
+    until(lambda: all(not node.attempts for node in client.nodes()))
 
 
 INTERRUPTED = """
