@@ -36,6 +36,7 @@ SECTIONS = (
     "longpoll",
     "notice",
     "soak",
+    "stalls",
 )
 
 

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import sqlite3
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -199,6 +200,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             period=FIRST_PERIOD if settings.period is None and journal.snapshot() is None else settings.period,
             result_max=settings.result_max,
             snapshot_every=settings.snapshot_every,
+            restate=(sys.executable, "-m", "headway.restate"),
             read_ahead=READ_AHEAD,
             keep=settings.keep,
             call_lease=settings.call_lease,

@@ -40,6 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "live": {"advice", "core", "files", "model", "errors", "wire"},
     "web": {"advice", "live", "core", "model", "errors", "wire"},
     "server": LEAF | {"advice", "collectors", "config", "engines", "live", "policies", "private", "web"},
+    "restate": {"core", "live", "policies"},
     "reproduce": {"sim", "client", "metrics", "pictures", "policies", "traces", "model", "errors", "workloads"},
 }
 

@@ -44,6 +44,7 @@ from headway.live.nodes import Nodes, changes_since
 from headway.live.performing import Performer, left_undone
 from headway.live.retention import Retention
 from headway.live.room import Bounds, Room
+from headway.live.snapshots import Snapshots
 from headway.live.sweep import Keep
 from headway.live.troubles import CannotGoOn, Troubles, raised_by, said
 from headway.live.turn import Request, Turn, answer, refuse
@@ -98,6 +99,8 @@ class Driver:
         answer_time, asking: how long a decider may take to answer, > 0, and how it is asked.
         result_max: bytes that a result may have.
         snapshot_every: events between two stored snapshots, so that a start replays no more than about so many.
+        restate: the command of a process that finds the state beside the event loop, see `snapshots`; None: it is
+            stored as it is here.
         read_ahead: of nodes that are added later, see `NodeSpec`.
         keep: how long results and files are kept.
         call_lease: how long the client of leased jobs may be silent, see `headway.live.leases`; None: for ever.
@@ -129,6 +132,7 @@ class Driver:
         asking: consultant.Asking = ask,
         result_max: int = base.RESULT_MAX,
         snapshot_every: int = 10_000,
+        restate: Sequence[str] | None = None,
         read_ahead: int = 0,
         keep: Keep = Keep(),  # noqa: B008  # frozen
         call_lease: Duration | None = LEASE,
@@ -180,6 +184,7 @@ class Driver:
         self._from_engine = FromEngine(self._ledger, self.room.keeps)
         self._measured: dict[str, dict[str, float]] = {}
         self.troubles = Troubles(self.incident, clock)
+        self._snapshots = Snapshots(self._ledger, str(journal.folder), self.troubles, clock, restate)
         self._arrivals = Arrivals(self._ledger, self._from_engine, self.troubles, lambda: self._listeners.told)
         self._performer = Performer(
             self._ledger,
@@ -302,13 +307,14 @@ class Driver:
             self._serving = False
             self._call_off()
             self._performer.stop()
+            self._snapshots.stop()
             self._unwatch()
             self._consultant.put_down()
             await self.nodes.settle()
             await self._engine.stop()
         self._refuse_all(Unavailable("the server has ended"))
         if is_whole:
-            self._ledger.store_snapshot(self._now(), due_only=False)
+            self._ledger.store_snapshot()
             try:
                 self.journal.mark_clean(True)
             except NotNow as reason:
@@ -518,7 +524,7 @@ class Driver:
         self._arrivals.durable(self._came)
         self._perform(turn)
         self._came = Came()
-        self._ledger.store_snapshot(turn.now)
+        self.troubles.contain("snapshot", self._snapshots.follow, "the next state is stored later")
         if self._reports or self._requests or self._offers or self._suspects or self._steps:
             self._ask_for_turn()
 

@@ -11,13 +11,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import msgspec
-
 from headway.core.lifecycle import ISOLATING
-from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live.journal import FILE, event_of
+from headway.live.journal import FILE, event_of, state_of
 from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Suspend
 from headway.model.events import Event, JobChanged, JobSubmitted, NodesHeard, Outcome, TaskEnded, TaskStarted
 from headway.model.instant import NEVER, Duration, Instant
@@ -50,7 +47,7 @@ def history(folder: Path, policies: PolicySource) -> Schedule:
     with _reading(path) as db:
         seq, body = _first(db, path)
         rows = db.execute("SELECT kind, body FROM events WHERE seq > ? ORDER BY seq", (seq,))
-        told = _History(Scheduler.restore(msgspec.json.decode(body, type=StateRecord), policies))
+        told = _History(Scheduler.restore(state_of(body), policies))
         told.read(event_of(*row) for row in rows)
     if not told.specs:
         said = f"{path} has no jobs" + (f" that were submitted after event {seq}, with which it begins" if seq else "")
@@ -67,7 +64,7 @@ def known_since(folder: Path) -> Instant | None:
     path = folder / FILE
     with _reading(path) as db:
         seq, body = _first(db, path)
-        return msgspec.json.decode(body, type=StateRecord).now if seq else None
+        return state_of(body).now if seq else None
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,6 +43,11 @@ from headway.wire import TaskRange, Work
 
 ASKED_MAX: Final = 10_000
 """So many events without a caller are looked at for those with one."""
+
+_SHORT: Final = 1 << 16
+"""Bytes that a state may have and be stored as it is, to be looked at with `sqlite3`."""
+
+_STARTED: Final = "UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL"
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
     kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
@@ -269,10 +275,26 @@ class Journal:
         Raises:
             NotNow: the disk takes no more, or another program holds a lock.
         """
-        body = msgspec.json.encode(record)
+        self.note_started(started)
+        self.store_state(seq, record.now, state_body(record))
+
+    def store_state(self, seq: int, at: Instant, body: bytes) -> None:
+        """Keep the state after event `seq`, which is of the instant `at`; `state_body` makes its body.
+
+        Raises:
+            NotNow: the disk takes no more, or another program holds a lock.
+        """
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, record.now, body))
-            db.executemany("UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL", started)
+            db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, at, body))
+
+    def note_started(self, started: Iterable[tuple[Instant, JobId]]) -> None:
+        """Keep the first launches of open jobs ahead of the snapshot from which they will not follow any more.
+
+        Raises:
+            NotNow: the disk takes no more, or another program holds a lock.
+        """
+        with self._transaction() as db:
+            db.executemany(_STARTED, started)
 
     # What is read
 
@@ -280,7 +302,7 @@ class Journal:
         """The last stored state, or the first, and the number of the event it follows; None in a new directory."""
         order = "ASC" if first else "DESC"
         row = self._rows.one("snapshots", f"ORDER BY seq {order} LIMIT 1")
-        return None if row is None else (row[0], _record.decode(row[2]))
+        return None if row is None else (row[0], state_of(row[2]))
 
     def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """The events with greater numbers, in order."""
@@ -469,6 +491,17 @@ class Journal:
 
     def _number(self, name: str) -> int:
         return self.noted(name) or 0
+
+
+def state_body(record: StateRecord) -> bytes:
+    """A state as the table has it: JSON, deflated to a tenth unless it is short."""
+    body = msgspec.json.encode(record)
+    return body if len(body) < _SHORT else zlib.compress(body, 6)
+
+
+def state_of(body: bytes) -> StateRecord:
+    """A state from the column `body` of the table."""
+    return _record.decode(body if body[:1] == b"{" else zlib.decompress(body))
 
 
 def event_of(kind: str, body: bytes) -> Event:

@@ -133,6 +133,7 @@ class Ledger:
         self._policy = policy
         self._snapshot_every = snapshot_every
         self._snapshot_due = 0
+        self._started: list[JobId] = []
         self._clients: Counter[int] = Counter()
         self._used: dict[str, Instant] = {}
         self._failure: Exception | None = None
@@ -172,6 +173,7 @@ class Ledger:
             )
             for row in self.journal.jobs(open_only=True)
         }
+        self._started = [job for job in started if job in self.open]
         self.leased = {}
         for job, kept in self.open.items():
             kept.view = self.core.state.jobs.get(job)
@@ -266,7 +268,7 @@ class Ledger:
                 case Launch():
                     kept = self.open[action.job]
                     if kept.started is None and not kept.spec.fetches:
-                        kept.started = now
+                        self._start(action.job, kept, now)
                     entry.actions.append(action)
                 case Settle():
                     settled = True
@@ -289,7 +291,7 @@ class Ledger:
         if isinstance(event, TaskStarted) and has_begun(self.core, event):
             kept = self.open[event.job]
             if kept.started is None:
-                kept.started = now
+                self._start(event.job, kept, now)
         elif isinstance(event, JobCancelled) and event.job in self.open:
             self._end_lease(self.open[event.job], event.job)
         elif isinstance(event, JobChanged) and event.job in self.open:
@@ -307,6 +309,10 @@ class Ledger:
         _count_down(self._clients, kept.client)
         for name in kept.needs.split():
             _count_down(self.needed, name)
+
+    def _start(self, job: JobId, kept: OpenJob, now: Instant) -> None:
+        kept.started = now
+        self._started.append(job)
 
     def _end_lease(self, kept: OpenJob, job: JobId) -> None:
         jobs = self.leased.get(kept.client) if kept.spec.leased else None
@@ -359,17 +365,46 @@ class Ledger:
         self.message += 1
         entry.batch.messages.append((self.message, kept.client, job, task, entry.now, word, files, result))
 
-    def store_snapshot(self, now: Instant, *, due_only: bool = True) -> None:
-        """Store the state if enough events have happened; only while everything that was fed is durable."""
-        if due_only and self.event < self._snapshot_due:
-            return
+    # Snapshots
+
+    @property
+    def snapshot_is_due(self) -> bool:
+        """Whether enough has happened since the last one."""
+        return self.event >= self._snapshot_due
+
+    def snapshot_begins(self) -> None:
+        """One is made of the state as it is now; the next is due after as many events as a start may have to replay."""
         self._snapshot_due = self.event + max(self._snapshot_every, 2 * len(self.open))
-        started = [(kept.started, job) for job, kept in self.open.items() if kept.started is not None]
+
+    def store_snapshot(self) -> None:
+        """Store the state as it is; only while everything that was fed is durable."""
+        self.snapshot_begins()
         try:
-            self.journal.store_snapshot(self.event, self.core.dump(), started)
-            self.journal.expiry.drop_snapshots(self._keep_events, now)
+            self.note_started(len(self._started))
+            self.journal.store_snapshot(self.event, self.core.dump(), ())
+            self.drop_snapshots()
         except NotNow as full:
             log.warning("no snapshot was stored: %s", full)
+
+    def note_started(self, most: int) -> bool:
+        """Store the first launches of open jobs that are not stored yet, so many at most; whether there may be more.
+
+        Raises:
+            NotNow: not now.
+        """
+        some = [(kept.started, job) for job in self._started[:most] if (kept := self.open.get(job)) and kept.started]
+        if some:
+            self.journal.note_started(some)
+        del self._started[:most]
+        return bool(self._started)
+
+    def drop_snapshots(self) -> None:
+        """Let go of what the last snapshot makes unnecessary.
+
+        Raises:
+            NotNow: not now.
+        """
+        self.journal.expiry.drop_snapshots(self._keep_events, self.core.state.now)
 
 
 def _count_down(counts: Counter[T], key: T) -> None:

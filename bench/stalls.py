@@ -1,0 +1,192 @@
+"""How long the event loop of a server is held by what takes long, with many open jobs and nodes.
+
+python bench/stalls.py [--jobs N] [--nodes N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from functools import partial
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+import measure
+from headway import server as server_module
+from headway import wire
+from headway.live.checker import Checker
+from headway.live.clock import SystemClock
+from headway.live.driver import Driver
+from headway.live.journal import Journal
+from headway.policies.registry import find
+from headway.testing import FakeEngine, new_job, node, submission
+from headway.web.api import Api, Owner
+from headway.web.serving import Server, listen
+
+TOKEN: Final = "t0ken"
+SLOTS: Final = 4
+UPLOAD: Final = 256 << 20
+CLEARED: Final = 1000
+WANTED: Final = 20.0
+
+
+class Stalls:
+    """Looks every millisecond how long the loop was held, until it is told to stop.
+
+    Attributes:
+        longest: seconds, as a clock on the wall sees it; `busy`: of the loop's own processor time.
+    """
+
+    def __init__(self) -> None:
+        self.longest = self.busy = 0.0
+        self._stopped = False
+        self._before = (time.perf_counter(), time.thread_time())
+        asyncio.get_running_loop().call_later(0.001, self._look)
+
+    def _look(self) -> None:
+        now = (time.perf_counter(), time.thread_time())
+        self.longest = max(self.longest, now[0] - self._before[0] - 0.001)
+        self.busy = max(self.busy, now[1] - self._before[1])
+        self._before = now
+        if not self._stopped:
+            asyncio.get_running_loop().call_later(0.001, self._look)
+
+    def stop(self) -> None:
+        """The last time it was looked is the last."""
+        self._look()
+        self._stopped = True
+
+
+class Caller:
+    """Asks from a thread of its own, as a caller elsewhere would."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._line = HTTPConnection(host, port, timeout=600)
+
+    async def ask(self, method: str, path: str, body: bytes = b"") -> None:
+        """Ask, and have the whole answer.
+
+        Raises:
+            SystemExit: it is a refusal.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[tuple[int, bytes]] = loop.create_future()
+
+        def run() -> None:
+            self._line.request(method, path, body, {"Authorization": f"Bearer {TOKEN}", "Content-Type": wire.JSON})
+            answer = self._line.getresponse()
+            loop.call_soon_threadsafe(done.set_result, (answer.status, answer.read()))
+
+        threading.Thread(target=run, daemon=True).start()
+        status, said = await done
+        if status != 200:
+            raise SystemExit(f"{method} {path}: {status} {said[:500]!r}")
+
+
+async def fill(driver: Driver, jobs: int) -> None:
+    """Submit so many jobs of one task each."""
+    for first in range(0, jobs, 500):
+        named = [new_job(name=f"job {number}", due=1e9 + number) for number in range(first, min(jobs, first + 500))]
+        await driver.submit("me", submission(*named, client=f"client {first % 7}"))
+
+
+async def end(driver: Driver, engine: FakeEngine, count: int) -> None:
+    """Have so many tasks end, a few at a time."""
+    for ended in range(count):
+        engine.end(*next(iter(engine.running)))
+        if ended % 20 == 19:
+            await asyncio.sleep(0.002)
+    await asyncio.sleep(0.01)
+
+
+async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, str, str]]:
+    """The rows of the table."""
+    rows: list[tuple[str, str, str]] = []
+
+    async def measured(name: str, what: Callable[[], Awaitable[object]]) -> None:
+        stalls = Stalls()
+        await what()
+        stalls.stop()
+        rows.append((name, measure.rounded(1e3 * stalls.busy), measure.rounded(1e3 * stalls.longest)))
+
+    with closing(Journal(folder)) as journal, listen("127.0.0.1", 0) as listener:
+        engine, clock, over = FakeEngine(), SystemClock(), asyncio.Event()
+        command = (sys.executable, "-m", "headway.restate")
+        driver = Driver(journal, engine, clock, find, policy="fcfs", snapshot_every=1 << 40, restate=command)
+        await driver.start(tuple(node(f"n{number}", slots=SLOTS) for number in range(nodes)))
+        await fill(driver, jobs)
+        await end(driver, engine, CLEARED)
+        api = Api(driver, {TOKEN: Owner("me")}, over.set, checker=Checker(driver, clock, {}, dict))
+        serving = asyncio.create_task(Server(api.app, over).serve([listener]))
+        server_module._spare_collector()
+        caller = Caller(*listener.getsockname()[:2])
+        await caller.ask("GET", wire.HEALTH.path)
+
+        async def snapshot() -> None:
+            before, driver._ledger._snapshot_due = journal_event(journal), 0
+            while journal_event(journal) == before:
+                await end(driver, engine, 20)
+                await asyncio.sleep(0.05)
+
+        # One that nobody waits for, so that the next one has 100,000 jobs to restore and few events to replay.
+        await snapshot()
+        content = os.urandom(1 << 20) * (UPLOAD >> 20)
+        name = hashlib.sha256(content).hexdigest()
+        some = json.dumps({"jobs": list(range(1, CLEARED + 1))}).encode()
+        asked = (
+            ("`GET /v1/jobs?status=running`", "GET", f"{wire.JOBS.path}?status=running", b""),
+            ("`GET /v1/jobs?status=waiting`", "GET", f"{wire.JOBS.path}?status=waiting", b""),
+            ("`GET /v1/jobs?status=failed`", "GET", f"{wire.JOBS.path}?status=failed", b""),
+            ("`GET /v1/nodes`", "GET", wire.NODES.path, b""),
+            ("an upload of 256 MB", "PUT", wire.UPLOAD.path.format(upload=name), content),
+            (f"results of {CLEARED:,} jobs are cleared", "POST", wire.CLEAR.path, some),
+        )
+        await measured("nothing but tasks that end", lambda: end(driver, engine, 400))
+        await measured("the state is stored", snapshot)
+        for what, method, path, body in asked:
+            await measured(what, partial(caller.ask, method, path, body))
+        over.set()
+        driver.take_no_more()
+        await serving
+        driver._snapshots.stop()
+        driver._serving = False
+    return rows
+
+
+def journal_event(journal: Journal) -> int:
+    """The event that the last snapshot follows."""
+    return int(journal._db.execute("SELECT max(seq) FROM snapshots").fetchone()[0])
+
+
+def main() -> None:
+    """Print the section of the report."""
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--jobs", type=int, default=100_000)
+    arguments.add_argument("--nodes", type=int, default=1000)
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        rows = uvloop.run(take(Path(name), given.jobs, given.nodes))
+    measure.section(
+        "Live: how long the loop is held",
+        f"""A server with {given.jobs:,} open jobs on {given.nodes:,} nodes of {SLOTS} slots (an engine that runs
+        nothing, all else as ever), one caller. The longest time in milliseconds in which its event loop did
+        nothing else: processor time of the loop itself, and time on the wall, in which the disk and whatever else runs
+        on the machine count too. Wanted: {WANTED:g} ms.""",
+        measure.table(("while", "processor, ms", "wall, ms"), rows),
+    )
+
+
+if __name__ == "__main__":
+    main()

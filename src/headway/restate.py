@@ -1,0 +1,60 @@
+"""The state of a server after one of its events, found by a process of its own: `python -m headway.restate DATA EVENT`.
+
+It reads the journal beside the server, restores the last stored state and feeds the core the events since. Because the
+core is pure that is the state which the server has in memory, bit for bit. So the server never stops to write down what
+it knows, however much that is; and each time it is seen that the journal says what the server does.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from headway.core.scheduler import Scheduler
+from headway.live.journal import event_of, state_body, state_of
+from headway.live.schema import FILE, connect_to_read
+from headway.live.snapshots import Restated, fingerprint, pack
+from headway.policies.registry import find
+
+NICE = 5
+"""Whoever waits for the server goes first."""
+
+
+def restate(folder: Path, event: int) -> Restated:
+    """The state after an event.
+
+    Raises:
+        sqlite3.Error: the journal cannot be read.
+        HeadwayError: a policy is not installed.
+    """
+    with closing(connect_to_read(folder / FILE)) as db:
+        db.execute("BEGIN")
+        seq, body = db.execute(
+            "SELECT seq, body FROM snapshots WHERE seq <= ? ORDER BY seq DESC LIMIT 1", (event,)
+        ).fetchone()
+        # Read at once, for a log that is being read cannot be begun anew.
+        rows = db.execute(
+            "SELECT kind, body FROM events WHERE seq > ? AND seq <= ? ORDER BY seq", (seq, event)
+        ).fetchall()
+    if len(rows) != event - seq:
+        raise sqlite3.DatabaseError(f"{event - seq - len(rows)} of the events {seq + 1} to {event} are missing")
+    core = Scheduler.restore(state_of(body), find)
+    for kind, packed in rows:
+        core.handle(event_of(kind, packed))
+    return Restated(core.state.now, fingerprint(core), state_body(core.dump()))
+
+
+def main() -> None:
+    """Write it to standard output."""
+    os.nice(NICE)
+    folder, event = sys.argv[1:]
+    with os.fdopen(os.dup(1), "wb") as out:
+        out.write(pack(restate(Path(folder), int(event))))
+    os._exit(0)  # taking everything apart would take as long again
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""The state is stored by a process that replays the journal: what it stores, and what comes of it where that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.live import snapshots
+from headway.live.driver import Driver
+from headway.live.journal import Journal, state_body, state_of
+from headway.model.events import JobSubmitted
+from headway.policies.registry import find
+from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
+
+PROCESS = (sys.executable, "-m", "headway.restate")
+EVERY = 40
+
+
+class Rig:
+    """A driver that runs, and all around it."""
+
+    def __init__(self, driver: Driver, engine: FakeEngine, clock: ManualClock, journal: Journal) -> None:
+        self.driver, self.engine, self.clock, self.journal = driver, engine, clock, journal
+
+    async def work(self, jobs: int) -> None:
+        """So many jobs come, and half of them end."""
+        await self.driver.submit("me", submission(*(new_job(name=str(number)) for number in range(jobs))))
+        for _ in range(jobs // 2):
+            await self.until(lambda: len(self.engine.running) > 0)
+            self.clock.advance(1)
+            self.engine.end(*min(self.engine.running))
+            await asyncio.sleep(0)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not holds():
+                await asyncio.sleep(0.005)
+
+    async def stores(self, after: int) -> None:
+        making = self.driver._snapshots
+        while self.stored <= after:
+            if making._process is making._storing is None:
+                await self.work(4)  # the more jobs are open, the later the next is due
+            await asyncio.sleep(0.005)
+        await self.until(lambda: making._storing is None)
+
+    @property
+    def stored(self) -> int:
+        last = self.journal.snapshot()
+        assert last is not None
+        return last[0]
+
+    def incidents(self) -> list[tuple[str, str]]:
+        return [(told.kind, told.subject) for _, told in self.journal.incidents(100)]
+
+
+@asynccontextmanager
+async def rig(folder: Path, command: Sequence[str] | None = PROCESS, policy: str = "deadline") -> AsyncIterator[Rig]:
+    with closing(Journal(folder)) as journal:
+        engine, clock = FakeEngine(), ManualClock(5)
+        driver = Driver(journal, engine, clock, find, policy=policy, snapshot_every=EVERY, restate=command)
+        await driver.start((node("n", slots=3),))
+        yield Rig(driver, engine, clock, journal)
+        if not driver.broken.done():
+            await driver.stop()
+        assert driver._snapshots._process is None
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("policy", ["deadline", "easy", "fcfs"])
+def test_what_the_process_stores_is_the_state(tmp_path: Path, policy: str) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, policy=policy) as live:
+            for _ in range(3):
+                before = live.stored
+                await live.work(EVERY)
+                await live.stores(before)
+                last = live.journal.snapshot()
+                assert last is not None
+                seq, record = last
+                first = live.journal.snapshot(first=True)
+                assert first is not None
+                core = Scheduler.restore(first[1], find)
+                for number, event in live.journal.events():
+                    if number <= seq:
+                        core.handle(event)
+                assert record == core.dump()
+            assert live.incidents() == []
+            started = {job: kept.started for job, kept in live.driver.open.items()}
+            assert len({instant for instant in started.values() if instant}) > 1
+            live.driver.broken.set_exception(RuntimeError("crash"))
+            live.driver.broken.exception()
+            live.driver._snapshots.stop()
+        async with rig(tmp_path, policy=policy) as live:
+            found = {job: kept.started for job, kept in live.driver.open.items()}
+            assert found == started, "first launches are known, though the snapshot has passed them"
+
+    run(scenario)
+
+
+def test_the_loop_goes_on_meanwhile_and_one_is_made_at_a_time(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.work(EVERY)
+            process = live.driver._snapshots._process
+            assert process is not None
+            await live.work(EVERY)
+            assert live.driver._snapshots._process in (process, None)
+            await live.stores(1)
+            assert process.returncode == 0
+
+    run(scenario)
+
+
+def test_where_the_replay_differs_the_state_here_is_stored_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fingerprint = snapshots.fingerprint
+
+    def differs(core: Scheduler) -> snapshots.Fingerprint:
+        return (-1, *fingerprint(core)[1:])
+
+    monkeypatch.setattr(snapshots, "fingerprint", differs)
+
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.work(EVERY)
+            await live.until(lambda: ("replay_differs", "snapshot") in live.incidents())
+            assert live.stored > 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("command", [("/nowhere/at/all",), ("false",), ("echo", "rubbish")])
+def test_a_process_that_fails_is_said_and_ends_nothing(tmp_path: Path, command: tuple[str, ...]) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, command) as live:
+            await live.work(EVERY)
+            await live.until(lambda: ("step_failed", "snapshot") in live.incidents())
+            assert (live.stored > 1) is (command[0] == "/nowhere/at/all"), "or it is tried after as many events again"
+            await live.work(2)
+
+    run(scenario)
+
+
+def test_a_server_that_ends_leaves_no_process(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, (sys.executable, "-c", "import time; time.sleep(60)")) as live:
+            await live.work(EVERY)
+            process = live.driver._snapshots._process
+            assert process is not None
+        assert process.returncode is not None
+        async with rig(tmp_path) as live:
+            assert len(live.driver.open) == EVERY // 2
+
+    run(scenario)
+
+
+def test_a_long_state_is_deflated_and_a_short_one_can_be_read() -> None:
+    core = Scheduler(find, "fcfs")
+    assert state_body(core.dump())[:1] == b"{"
+
+    for number in range(1, 500):
+        core.handle(JobSubmitted(number, job(number)))
+    body = state_body(core.dump())
+    assert len(body) < 50_000
+    assert body[:1] != b"{"
+    assert state_of(body) == core.dump()
