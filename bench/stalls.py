@@ -73,7 +73,7 @@ class Caller:
     """Asks from a thread of its own, as a caller elsewhere would."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._line = HTTPConnection(host, port, timeout=600)
+        self._place = (host, port)
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> None:
         """Ask, and have the whole answer.
@@ -85,9 +85,11 @@ class Caller:
         done: asyncio.Future[tuple[int, bytes]] = loop.create_future()
 
         def run() -> None:
-            self._line.request(method, path, body, {"Authorization": f"Bearer {TOKEN}", "Content-Type": wire.JSON})
-            answer = self._line.getresponse()
-            loop.call_soon_threadsafe(done.set_result, (answer.status, answer.read()))
+            with closing(HTTPConnection(*self._place, timeout=600)) as line:
+                line.request(method, path, body, {"Authorization": f"Bearer {TOKEN}", "Content-Type": wire.JSON})
+                answer = line.getresponse()
+                said = (answer.status, answer.read())
+            loop.call_soon_threadsafe(done.set_result, said)
 
         threading.Thread(target=run, daemon=True).start()
         status, said = await done

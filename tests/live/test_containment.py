@@ -195,6 +195,22 @@ def test_an_end_that_the_core_cannot_take_counts_as_lost(tmp_path: Path, monkeyp
     run(scenario)
 
 
+def test_a_task_whose_ends_can_never_be_taken_in_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choke(monkeypatch, lambda e: isinstance(e, TaskEnded) and e.outcome is Outcome.SUCCEEDED)
+
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.submit()
+            for attempt in range(1, 4):
+                await live.end(1, 0, attempt)
+            assert live.status(1) is JobStatus.FAILED
+            [result] = live.results(1)
+            assert (result.ending.outcome, result.attempt) == (Outcome.REFUSED, 3)
+            assert "a bug of the core" in result.ending.detail
+
+    run(scenario)
+
+
 def test_an_end_found_at_the_start_that_the_core_cannot_take_does_not_prevent_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,7 +338,7 @@ def test_a_launch_that_fails_is_tried_again_and_then_as_the_next_attempt(tmp_pat
 
     async def scenario() -> None:
         async with rig(tmp_path, engine=engine) as live:
-            await live.submit()
+            await live.submit(new_job(retries=1))
             assert live.running == []
             for _ in range(TRIES - 1):
                 await live.advance(AGAIN)
@@ -340,11 +356,11 @@ def test_what_can_never_be_launched_is_given_up_and_says_why(tmp_path: Path) -> 
     async def scenario() -> None:
         async with rig(tmp_path, engine=Failing(launch=1 << 30)) as live:
             await live.submit()
-            for _ in range(10 * TRIES):
+            for _ in range(TRIES):
                 await live.advance(AGAIN)
             assert live.status(1) is JobStatus.FAILED
             [result] = live.results(1)
-            assert (result.ending.outcome, result.attempt) == (Outcome.LOST, 10)
+            assert (result.ending.outcome, result.attempt) == (Outcome.REFUSED, 1)
             assert "it could not be launched: RuntimeError: launch on fire" in result.ending.detail
 
     run(scenario)

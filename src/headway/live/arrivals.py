@@ -8,6 +8,7 @@ replaced by what may stand for it. Each time something is taken away or replaced
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,8 +21,14 @@ from headway.live.troubles import CannotGoOn, Troubles, said
 from headway.live.turn import Request, Turn, refuse
 from headway.model.events import ClockStepped, Event, Incident, NodeJoined, NodeLeft, NodeMeasured, NodeResized, Outcome
 from headway.model.instant import Instant
+from headway.model.job import JobId
 
 log = logging.getLogger(__name__)
+
+CHOKES_MAX = 3
+"""A task whose ends could not be taken in so often is not tried again for that: it has failed."""
+
+_STANDS_IN = "how it ended could not be taken in "
 
 WAKES_MAX = 3
 """Turns in a row in which the core may fail to be woken."""
@@ -95,6 +102,7 @@ class Arrivals:
         self._troubles = troubles
         self._told = told
         self._not_woken = 0
+        self._choked = Counter[tuple[JobId, int]]()
 
     def take(self, came: Came, now: Callable[[], Instant]) -> Turn:
         """Let the core handle everything that came, as of now. What it cannot take leaves `came`.
@@ -221,14 +229,17 @@ class Arrivals:
         match report:
             case base.Ended():
                 subject = f"the end of job {report.job}, task {report.task}, attempt {report.attempt}"
-                if report.ending.outcome is Outcome.LOST:
-                    raise CannotGoOn(
-                        "every accepted task ends", f"{subject} cannot be taken in: {said(error)}"
-                    ) from error
-                detail = f"how it ended ({report.ending.outcome.value}) could not be taken in: {said(error)}"
-                ending = base.Ending(Outcome.LOST, detail=detail)
+                is_stand_in = report.ending.detail.startswith(_STANDS_IN)
+                if report.ending.outcome is Outcome.LOST or is_stand_in:
+                    why = f"{subject} cannot be taken in: {said(error)}"
+                    raise CannotGoOn("every accepted task ends", why) from error
+                self._choked[report.job, report.task] += 1
+                is_redone = self._choked[report.job, report.task] < CHOKES_MAX
+                detail = f"{_STANDS_IN}({report.ending.outcome.value}): {said(error)}"
+                ending = base.Ending(Outcome.LOST if is_redone else Outcome.REFUSED, detail=detail)
                 came.reports[place] = base.Ended(report.job, report.task, report.attempt, ending)
-                self._troubles.incident("not_taken_in", subject, error, "the attempt counts as lost and is tried again")
+                then = "the attempt counts as lost and is tried again" if is_redone else "it counts as refused"
+                self._troubles.incident("not_taken_in", subject, error, then)
                 return
             case base.NodeLost():
                 why = f"that node {report.node!r} is lost cannot be taken in: {said(error)}"

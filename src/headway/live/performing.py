@@ -1,8 +1,8 @@
 """What a durable turn asks of the engine, one thing after the other; what fails there harms nothing else.
 
-An action that the engine does not take is tried again a few times by the clock. What cannot be launched then counts as
-lost, so it is tried anew as the next attempt, until it is given up as any task is that is lost each time; what cannot
-change its tier is a refusal of the system. A kill is tried until it is taken or there is nothing left to kill.
+An action that the engine does not take is tried again a few times by the clock. What cannot be launched then is refused
+by the engine, so the job's `retries` count; what cannot change its tier is a refusal of the system. A kill is tried
+until it is taken or there is nothing left to kill.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class Performer:
                 if again:
                     self._unlaunched.add(key)
                 else:
-                    then = "the attempt counts as lost and is tried anew"
-                    self._give_up(action, Outcome.LOST, f"it could not be launched: {said(error)}")
+                    then = "the attempt counts as refused"
+                    self._give_up(action, Outcome.REFUSED, f"it could not be launched: {said(error)}")
             case ChangeTier():
                 again, then = False, "it stays where it was"
                 self._report(base.TierRefused(*key, action.tier, said(error)))

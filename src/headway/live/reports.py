@@ -127,7 +127,9 @@ async def _open(
     """Jobs that have not ended, of those that may have a status."""
     core = driver.core
     if status is JobStatus.RUNNING:
-        ids = sorted({attempt.job.id for attempt in core.state.attempts()})
+        queued = (attempt for ahead in core.state.ahead.values() for attempt in ahead)
+        runs = (*(entry[-1] for entry in core.state.running), *core.state.background, *queued)
+        ids = sorted({attempt.job.id for attempt in runs})
     else:
         ids = list(driver.open)
     for place in range(bisect_right(ids, after), len(ids)):
@@ -196,7 +198,7 @@ async def node_list(driver: Driver) -> wire.NodeList:
     """The nodes in order of joining; each as it is when it is come to, for others take their turns meanwhile."""
     reports: list[wire.NodeReport] = []
     names = list(driver.core.state.nodes)
-    on = _attempts_by_node(driver)
+    on = await _attempts_by_node(driver)
     for first in range(0, len(names), LOOKED_AT_ONCE // 4):
         state = driver.core.state
         nodes = [state.nodes[name] for name in names[first : first + LOOKED_AT_ONCE // 4] if name in state.nodes]
@@ -208,10 +210,12 @@ async def node_list(driver: Driver) -> wire.NodeList:
     return wire.NodeList(tuple(reports))
 
 
-def _attempts_by_node(driver: Driver) -> dict[str, list[AttemptView]]:
+async def _attempts_by_node(driver: Driver) -> dict[str, list[AttemptView]]:
     """What runs, soonest expected end first, then what runs in the background; by each node that it runs on."""
     state, found = driver.core.state, dict[str, list[AttemptView]]()
-    for attempt in (*(entry[-1] for entry in state.running), *state.background):
+    for place, attempt in enumerate((*(entry[-1] for entry in state.running), *state.background)):
+        if place % LOOKED_AT_ONCE == 0:
+            await asyncio.sleep(0)
         for name in {state.slot_nodes[slot].spec.name: None for slot in numbers(attempt.slots)}:
             found.setdefault(name, []).append(attempt)
     return found
