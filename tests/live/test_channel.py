@@ -175,10 +175,16 @@ async def test_a_frame_that_never_ends_leaves_its_run_to_its_limits(trial: Trial
     await is_well(trial, agent)
 
 
-async def test_a_task_that_closes_its_channel_is_ended(trial: Trial) -> None:
+def close_everything() -> None:
+    os.closerange(3, 4096)
+    time.sleep(600)
+
+
+@pytest.mark.parametrize("how", [close, close_everything])
+async def test_a_task_that_closes_its_channel_is_ended(trial: Trial, how: Callable[[], None]) -> None:
     await trial.start()
     agent = trial.engine.pids()["n"]  # type: ignore[attr-defined]
-    ending = (await trial.ended(trial.call(close))).ending
+    ending = (await trial.ended(trial.call(how))).ending
     assert (ending.outcome, ending.detail) == (Outcome.EXITED, "closed a file descriptor that was not its own")
     await is_well(trial, agent)
 
@@ -221,17 +227,35 @@ async def test_an_agent_may_end_what_nobody_launched_and_what_is_no_ending(trial
     await trial.told(NodeBack)
 
 
+async def test_an_agent_whose_ends_cannot_be_read_is_not_taken_on(trial: Trial) -> None:
+    from msgspec import Raw
+
+    from headway.engines.local_frames import VERSION, Welcome, encode
+    from headway.engines.local_node import _Line
+
+    await trial.start()
+    node = trial.engine._nodes["n"]  # type: ignore[attr-defined]
+    line = _Line(node)
+    line.transport = transport = Aborted()  # type: ignore[assignment]
+    bad = MemberEnded(9, 9, 9, 0, 1, Raw(b"\xc0"))
+    line.data_received(framed(encode(Welcome(VERSION, 1, 1, 2, [], [bad]))))
+    assert (transport.is_up, line.welcome.done()) == (False, False)
+
+
+class Aborted:
+    """A transport that notes that it was given up."""
+
+    is_up = True
+
+    def abort(self) -> None:
+        self.is_up = False
+
+
 @given(st.lists(st.binary(max_size=40) | st.sampled_from([b"\x91\x0f", b"\xc1"]), max_size=5))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_arrives_from_an_agent_the_driver_goes_on(bodies: list[bytes]) -> None:
     """It is taken in, or the line is given up and the reason is told; nothing is raised."""
     from headway.engines.local_node import LocalNode, _Line
-
-    class Transport:
-        is_up = True
-
-        def abort(self) -> None:
-            self.is_up = False
 
     class Owner:
         def __getattr__(self, name: str) -> Callable[..., None]:
@@ -242,7 +266,7 @@ def test_whatever_arrives_from_an_agent_the_driver_goes_on(bodies: list[bytes]) 
             NodeSpec("n"), Path("/nowhere"), Owner(), secret=b"", lease=1.0, orphaned_after=1.0, output_max=1 << 20
         )  # type: ignore[arg-type]
         node.line = line = _Line(node)
-        line.transport = transport = Transport()  # type: ignore[assignment]
+        line.transport = transport = Aborted()  # type: ignore[assignment]
         decode, sound = to_driver_decoder().decode, True
         for body in bodies:
             line.data_received(framed(body))

@@ -43,6 +43,7 @@ from headway.engines.local_frames import (
     Taken,
     ToDriver,
     Welcome,
+    decode_ending,
     frame,
     to_driver_decoder,
 )
@@ -423,6 +424,8 @@ class _Line(asyncio.Protocol):
                 node.missed = 0
                 node.heard = True
             case Welcome() as message:
+                for ended in message.ended:
+                    decode_ending(ended.ending)  # whoever takes them over can rely on that
                 self.welcome.set_result(message)
             case Taken():
                 self.welcome.set_exception(NameTaken(node.spec.name, "a process that has another driver"))
