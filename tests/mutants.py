@@ -344,8 +344,11 @@ def seconds(path: Path) -> dict[str, float]:
     times = {}
     for case in ElementTree.parse(path).iter("testcase"):
         if len(case) == 0:
-            module = case.attrib["classname"].replace(".", "/") + ".py"
-            times[f"{module}::{case.attrib['name']}"] = float(case.attrib["time"])
+            words = case.attrib["classname"].split(".")  # the file, then the class if there is one
+            files = (n for n in range(len(words), 0, -1) if ROOT.joinpath(*words[:n]).with_suffix(".py").exists())
+            of_file = next(files)
+            name = "::".join(("/".join(words[:of_file]) + ".py", *words[of_file:], case.attrib["name"]))
+            times[name] = float(case.attrib["time"])
     return times
 
 

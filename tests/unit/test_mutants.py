@@ -78,3 +78,17 @@ def test_every_change_of_a_module_can_be_made_alone_and_leaves_the_tree_as_it_wa
         assert text != whole
         first = source.splitlines()[change.lines[0] - 1].strip()
         assert first.split()[0].split("[")[0] == change.before.split()[0].split("[")[0]
+
+
+def test_how_long_tests_took_is_known_by_the_names_that_pytest_takes(mutants: ModuleType, tmp_path: Path) -> None:
+    case = '<testcase classname="{}" name="test_a[1.5]" time="0.25"{}'
+    cases = (
+        case.format("tests.unit.test_mutants", "/>"),
+        case.format("tests.unit.test_mutants.TestOne", "/>"),
+        case.format("tests.unit.test_wire", "><failure/></testcase>"),
+    )
+    (tmp_path / "junit").write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
+    assert mutants.seconds(tmp_path / "junit") == {
+        "tests/unit/test_mutants.py::test_a[1.5]": 0.25,
+        "tests/unit/test_mutants.py::TestOne::test_a[1.5]": 0.25,
+    }
