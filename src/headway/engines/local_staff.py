@@ -314,17 +314,16 @@ class Staff:
         """Kill a slot's process with all that is below it; a new one follows when it is buried."""
         place.dying = True
         if place.pid:
-            if place.priority is Tier.BACKGROUND:
-                tiers.move((place.pid,), Tier.FOREGROUND)  # else it may take seconds to die; if refused, it does
-            kill_trees([place.pid])
+            _kill(place.pid, place.priority)
 
     def exchange(self, place: Place) -> None:
         """Give a place whose process is idle a clean one at once; the other is killed, and buried when it has ended."""
         del self._by_pid[place.pid]
         self._deaf.pop(place.pid, None)
-        self.replace(place)
+        pid, priority = place.pid, place.priority
         self._leave(place)
-        self._fork(place)
+        self._fork(place)  # first, for somebody waits for it
+        _kill(pid, priority)
 
     def reap(self) -> None:
         """See to the processes that have ended."""
@@ -391,6 +390,13 @@ class Staff:
             self._fork(place)
         elif self.fork_again is None:  # it cannot even begin: try less often
             self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
+
+
+def _kill(pid: int, priority: Tier) -> None:
+    """Kill a slot's process with all that is below it."""
+    if priority is Tier.BACKGROUND:
+        tiers.move((pid,), Tier.FOREGROUND)  # else it may take seconds to die; if refused, it does
+    kill_trees([pid])
 
 
 def _ending(run: Run, since: float, code: int, account: Account | None) -> Ending:
