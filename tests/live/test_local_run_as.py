@@ -433,6 +433,24 @@ def test_a_server_whose_tasks_run_as_another_user(place: Path) -> None:
         server.stop()
 
 
+async def test_what_killed_attempts_have_dropped_goes_after_an_hour(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped = place / "ground" / "dropped"
+    async with Trial(engine_in(place)) as trial:
+        await trial.start()
+        (dropped / "left").write_bytes(b"x")
+        (dropped / "link").symlink_to(place / "data")
+    async with Trial(engine_in(place)) as trial:
+        await trial.start()
+        assert len(list(dropped.iterdir())) == 2
+    monkeypatch.setattr(local_account, "_STALE_SECONDS", -1.0)
+    async with Trial(engine_in(place)) as trial:
+        await trial.start()
+        assert list(dropped.iterdir()) == []
+    assert (place / "data").is_dir()
+
+
 # What cannot be done
 
 

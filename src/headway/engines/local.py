@@ -8,9 +8,10 @@ An agent is no part of the driver: it listens on a socket in the engine's folder
 driver connects to it (`local_agent`). The folder belongs to its owner alone (mode 0700), and the agent listens only to
 who knows the secret in it. A lock, held by guard and agent, allows one agent a node.
 
-What is in the folder: `secret`; `nodes/NODE/` with `lock`, `socket`, `log`, the slots' output and the files of what
-they run (`local_files`); `output/JOB/` with the output of attempts (`local_output`); `checkpoints/JOB/TASK/` with what
-they have saved (`local_checkpoints`); `fences/` of tasks that put outputs.
+What is in the folder: `secret`; `nodes/NODE/` with `lock`, `socket`, `log` and the files of what the slots run
+(`local_files`); `output/JOB/` with the output of attempts (`local_streams`); `checkpoints/JOB/TASK/` with what they have
+saved (`local_checkpoints`); `fences/` of tasks that put outputs. Where tasks run as another user the files of what runs,
+checkpoints and fences lie on a ground of their own (`local_terms`).
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pwd
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ GROUNDS: Final = Path("/var/tmp")
 """Where grounds are made where nobody says where: outlives a restart of the machine, and everybody can get there."""
 
 _TRIED_SECONDS: Final = 60.0
+_STALE_SECONDS: Final = 3600.0
 
 _TRY = """
 import os, sys
@@ -73,8 +75,18 @@ def prepare(ground: Path, account: Account, folders: tuple[str, ...]) -> None:
         (ground / "nodes").mkdir(mode=0o711, exist_ok=True)
         for name in folders:
             hand_over(ground / name, account)
+        _sweep(ground / "dropped")
     except OSError as error:
         raise EngineError(f"the folder {ground}, for what tasks are given and save, cannot be used: {error}") from error
+
+
+def _sweep(dropped: Path) -> None:
+    """Remove outputs that were dropped by attempts which were killed then; only what is too old to be brought in."""
+    with os.scandir(dropped) as entries:
+        for entry in entries:
+            is_old = time.time() - entry.stat(follow_symlinks=False).st_ctime > _STALE_SECONDS
+            if is_old and not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
 
 
 def hand_over(folder: Path, account: Account) -> None:
