@@ -9,9 +9,9 @@ driver connects to it (`local_agent`). The folder belongs to its owner alone (mo
 who knows the secret in it. A lock, held by guard and agent, allows one agent a node.
 
 What is in the folder: `secret`; `nodes/NODE/` with `lock`, `socket`, `log` and the files of what the slots run
-(`local_files`); `output/JOB/` with the output of attempts (`local_streams`); `checkpoints/JOB/TASK/` with what they have
-saved (`local_checkpoints`); `fences/` of tasks that put outputs. Where tasks run as another user the files of what runs,
-checkpoints and fences lie on a ground of their own (`local_terms`).
+(`local_files`); `output/JOB/` with the output of attempts (`local_streams`); `checkpoints/JOB/TASK/` with what they
+have saved (`local_checkpoints`); `fences/` of tasks that put outputs. Where tasks run as another user, the files of
+what runs, checkpoints and fences lie on a ground of their own (`local_terms`).
 """
 
 from __future__ import annotations
