@@ -90,7 +90,8 @@ class TestObjection:
     def test_to_anything_wide_where_there_is_no_node(self) -> None:
         scheduler = Scheduler(registry.find, "easy")
         assert scheduler.objection(job(1, width=1)) == "width is 1; allowed: at most 0, the slots of the whole cluster"
-        assert scheduler.objection(job(1, plan=(TaskSpec(1),))) is not None
+        said = "plan[0].cores is 1; allowed: at most 0, those of the largest node"
+        assert scheduler.objection(job(1, plan=(TaskSpec(1),))) == said
 
 
 class TestExplain:
