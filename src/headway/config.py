@@ -27,6 +27,18 @@ from headway.model.node import SPEED_RANGE, NodeSpec, can_be_shown
 
 _MOST = 1_000_000  # of anything that is counted: more is a slip of the finger
 
+FILE_MAX: Final = 1 << 20
+"""Bytes of a cluster file."""
+
+LINE_MAX: Final = 2000
+"""Characters of one of its lines: no value is that long, and TOML takes its time with thousands of brackets or dots."""
+
+NODES_MAX: Final = 100_000
+"""Nodes of a cluster."""
+
+SLOTS_MAX: Final = 1 << 24
+"""Slots of all of them."""
+
 
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip(". ")) and can_be_shown(value)
@@ -34,6 +46,10 @@ def _is_name(value: object) -> bool:
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 1 <= value <= _MOST
+
+
+def _is_repeat(value: object) -> bool:
+    return type(value) is int and 1 <= value <= NODES_MAX
 
 
 def _is_amount(value: object) -> bool:
@@ -53,7 +69,7 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "site": (_is_name, _NAME),
     "kind": (_is_name, _NAME),
     "lease": (_is_amount, "seconds, more than 0"),
-    "count": (_is_count, _COUNT),
+    "count": (_is_repeat, f"a whole number from 1 to {NODES_MAX}"),
 }
 
 
@@ -77,7 +93,11 @@ def read_cluster(path: str | Path) -> tuple[NodeSpec, ...]:
         HeadwayError: the file cannot be read.
     """
     try:
-        text = Path(path).read_text("utf-8")
+        with Path(path).open("rb") as file:
+            content = file.read(FILE_MAX + 1)
+        if len(content) > FILE_MAX:
+            raise HeadwayError(f"{path} has more than {FILE_MAX} bytes, too many for a cluster file")
+        text = content.decode("utf-8")
     except OSError as error:
         raise HeadwayError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -94,21 +114,36 @@ def parse_cluster(text: str, *, source: str = "cluster") -> tuple[NodeSpec, ...]
     >>> [node.name for node in parse_cluster('node = [{name = "a", count = 2}, {name = "b"}]')]
     ['a-1', 'a-2', 'b']
     """
+    for place, row in enumerate(text.splitlines(), 1):
+        if len(row) > LINE_MAX:
+            field, _, value = row.partition("=")
+            allowed = f"a value within a line of {LINE_MAX} characters"
+            raise InvalidInput(field.strip() or "line", value.strip(), allowed, source=source, line=place)
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise HeadwayError(f"{source} is not TOML: {error}") from error
+    except RecursionError as error:
+        raise HeadwayError(
+            f"{source} is not TOML of nodes: it is nested too deeply", "Write one [[node]] each."
+        ) from error
     for key in (key for key in content if key != "node"):
         raise InvalidInput("key", key, "node", source=source, hint=did_you_mean(key, ["node"]))
     tables = content.get("node")
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise InvalidInput("node", tables, "one [[node]] table or more", source=source)
     nodes: dict[str, NodeSpec] = {}
+    slots = 0
     for number, table in enumerate(tables):
         try:
             for node in _nodes(table):
                 if node.name in nodes:
                     raise InvalidInput("name", node.name, "a name that no other node has")
+                if len(nodes) == NODES_MAX:
+                    raise InvalidInput("count", table.get("count", 1), f"no more than {NODES_MAX} nodes in all")
+                slots += node.slots
+                if slots > SLOTS_MAX:
+                    raise InvalidInput("slots", node.slots, f"no more than {SLOTS_MAX} slots in all")
                 nodes[node.name] = node
         except InvalidInput as flaw:
             line = _line(text, number, flaw.field)

@@ -36,12 +36,39 @@ class InvalidInput(HeadwayError):
         hint: str = "",
     ) -> None:
         place = f"{source}:{line}: " if source and line is not None else f"{source}: " if source else ""
-        super().__init__(f"{place}{field} is {value!r}; allowed: {allowed}", hint)
+        super().__init__(f"{place}{cut(field)} is {shown(value)}; allowed: {allowed}", hint)
         self.field = field
         self.value = value
         self.allowed = allowed
         self.source = source
         self.line = line
+
+
+SHOWN_MAX = 400
+"""Characters of a value that an error shows."""
+
+
+def cut(text: str) -> str:
+    """A text as it can stand in an error, however long it is.
+
+    >>> len(cut("x" * 1_000_000))
+    400
+    """
+    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 20]}{' ... (cut)':>20}"[:SHOWN_MAX]
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it, whatever was given.
+
+    >>> shown("a"), shown(10**5000)
+    ("'a'", 'a whole number of thousands of digits')
+    """
+    try:
+        return cut(repr(value))
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return "a whole number of thousands of digits"
+    except RecursionError:
+        return "something of many layers"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -50,7 +77,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("prioritty", ["priority", "due"])
     'Did you mean priority?'
     """
-    near = get_close_matches(name.lower(), list(known))
+    near = get_close_matches(name[:SHOWN_MAX].lower(), list(known))
     return f"Did you mean {' or '.join(near)}?" if near else ""
 
 

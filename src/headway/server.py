@@ -14,7 +14,7 @@ from pathlib import Path
 
 import uvloop
 
-from headway.advice.asking import address_of
+from headway.advice.asking import Asking, address_of
 from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
 from headway.engines import base
@@ -48,6 +48,9 @@ from headway.web.serving import Server, listen, signals, url_of
 
 log = logging.getLogger(__name__)
 
+NODES_MAX = 1000
+"""Nodes of this machine: each is a process."""
+
 FIRST_PERIOD = 10 * SECOND
 """Plans follow what is learnt of run times at least this often, where nobody has chosen."""
 
@@ -64,7 +67,8 @@ class Settings:
         nodes: exactly these nodes, all of this machine; None: those that were in service before, at first one with a
             slot for each processor.
         policy: as `NAME[:key=value,...]`; None: the one that decided before, at first `deadline`.
-        decider: URL where plans come from, empty for none; None: as it was before.
+        decider: URL where plans come from, empty for none; None: as it was before. Only a decider that is named here is
+            shown the token in HEADWAY_DECIDER_TOKEN.
         period: a round is held at least this often while there are jobs, 0 for none; None: as it was before, at first
             `FIRST_PERIOD`.
         answer_time: a decider that has not answered after so long has failed.
@@ -153,6 +157,9 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
     if settings.call_lease is not None and settings.call_lease < LEASE_LEAST:
         allowed = f"{to_seconds(LEASE_LEAST):g} seconds or more, or none"
         raise InvalidInput("call_lease", to_seconds(settings.call_lease), allowed)
+    if settings.nodes is not None and len(settings.nodes) > NODES_MAX:
+        allowed = f"at most {NODES_MAX}, for each is a process of this machine; give nodes more slots"
+        raise InvalidInput("count", f"{len(settings.nodes)} nodes in all", allowed)
     if settings.check_every:
         period(settings.check_every)
     if not OUTPUT_RANGE[0] <= settings.output_max <= OUTPUT_RANGE[1]:
@@ -197,6 +204,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             policy=settings.policy,
             decider=settings.decider,
             answer_time=settings.answer_time,
+            asking=Asking(settings.decider or ""),
             period=FIRST_PERIOD if settings.period is None and journal.snapshot() is None else settings.period,
             result_max=settings.result_max,
             snapshot_every=settings.snapshot_every,

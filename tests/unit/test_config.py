@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import doctest
+import time
 from pathlib import Path
 
 import pytest
 
 from headway import config
-from headway.config import parse_cluster, read_cluster, uniform_cluster
+from headway.config import FILE_MAX, parse_cluster, read_cluster, uniform_cluster
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import SECOND
 from headway.model.node import NodeSpec
@@ -106,3 +107,43 @@ def test_a_uniform_cluster_is_one_node() -> None:
     assert [(node.slots, node.speed) for node in uniform_cluster(128)] == [(128, 1.0)]
     with pytest.raises(InvalidInput, match="slots is 0; allowed: a whole number from 1 to 1000000"):
         uniform_cluster(0)
+
+
+NODE = '[[node]]\nname = "a"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{NODE}slots = {'9' * 5000}", "cluster:3: slots is '999"),
+        (f"{NODE}slots = 0x{'f' * 5000}", "cluster:3: slots is '0xfff"),
+        (f"{NODE}slots = {'9' * 1900}", "cluster:3: slots is 999"),
+        (f"{NODE}speed = {'9' * 5000}.0", "cluster:3: speed is '999"),
+        (f"{NODE}{'9' * 1900} = 1", "cluster:3: 999"),
+        (f"node = {'[' * 20_000}", "cluster:1: node is '[[["),
+        ("node = [\n" + "[\n" * 20_000, "nested too deeply"),
+        (f"{NODE}kind = {'{a = ' * 20_000}", "cluster:3: kind is '{a = {"),
+        (f"a{'.a' * 20_000} = 1", "cluster:1: a.a.a"),
+        (f"{NODE}count = 1000000", "cluster:3: count is 1000000; allowed: a whole number from 1 to 100000"),
+        (f"{NODE}count = 100000\n[[node]]\nname = 'b'", "cluster:4: count is 1; allowed: no more than 100000 nodes"),
+        (f"{NODE}slots = 1000000\ncount = 100", "cluster:3: slots is 1000000; allowed: no more than 16777216 slots"),
+        (f"{NODE}speed = nan", "cluster:3: speed is nan"),
+        (f"{NODE}lease = inf", "cluster:3: lease is inf"),
+        ('[[node]]\nname = "a\0"', "Illegal character '\\x00' (at line 2"),
+    ],
+)
+def test_absurd_values_are_refused_by_name_at_once(text: str, said: str) -> None:
+    began = time.process_time()
+    with pytest.raises(HeadwayError) as error:
+        parse_cluster(text)
+    assert said in str(error.value)
+    assert len(str(error.value)) < 1000
+    assert time.process_time() - began < 5
+
+
+def test_a_file_that_is_no_cluster_file_is_not_read_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "huge").write_bytes(b"#" * (FILE_MAX + 1))
+    with pytest.raises(HeadwayError, match="too many for a cluster file"):
+        read_cluster(tmp_path / "huge")
+    with pytest.raises(HeadwayError, match="too many for a cluster file"):
+        read_cluster("/dev/zero")

@@ -27,7 +27,7 @@ ANSWER_MAX: Final = 16 << 20
 """Bytes that an answer may have."""
 
 TOKEN: Final = "HEADWAY_DECIDER_TOKEN"
-"""The environment variable that holds the token of the decider, where it demands one."""
+"""The environment variable that holds the token of the operator's decider, where it demands one."""
 
 _READ: Final = 1 << 16
 
@@ -75,8 +75,33 @@ def address_of(url: str) -> Address:
     return Address(url, secure, parts.hostname or "", port or (443 if secure else 80), target, policy)
 
 
-async def ask(url: str, snapshot: StateRecord, *, explain: bool = False) -> PlanRecord:
-    """The plan of the decider at a URL.
+class Asking:
+    """Asks deciders, one of which may be shown a token.
+
+    Args:
+        own: the URL that the operator named; empty: none. It alone is shown the token in the environment variable
+            `TOKEN`, whatever URL somebody else chooses.
+    """
+
+    def __init__(self, own: str = "") -> None:
+        self._own = _place(address_of(own)) if own else None
+
+    async def __call__(self, url: str, snapshot: StateRecord, *, explain: bool = False) -> PlanRecord:
+        """The plan of the decider at a URL, see `ask`."""
+        is_own = _place(address_of(url)) == self._own
+        return await ask(url, snapshot, explain=explain, token=os.environ.get(TOKEN, "") if is_own else "")
+
+
+def _place(address: Address) -> tuple[bool, str, int, str]:
+    """Where it is, whichever policy is asked for."""
+    return address.secure, address.host, address.port, address.target
+
+
+async def ask(url: str, snapshot: StateRecord, *, explain: bool = False, token: str = "") -> PlanRecord:
+    """The plan of the decider at a URL. An answer that sends on to another URL is none.
+
+    Args:
+        token: what the decider demands; empty: nothing.
 
     Raises:
         InvalidInput: the URL is none.
@@ -85,12 +110,12 @@ async def ask(url: str, snapshot: StateRecord, *, explain: bool = False) -> Plan
     address = address_of(url)
     question = write_question(snapshot, policy=address.policy or snapshot.policy, explain=explain)
     try:
-        return read_plan(await _exchange(address, question), snapshot)
+        return read_plan(await _exchange(address, question, token), snapshot)
     except (OSError, ssl.SSLError, UnicodeError) as error:
         raise NoAdvice(f"nobody answers there: {str(error) or type(error).__name__}") from error
 
 
-async def _exchange(address: Address, body: bytes) -> bytes:
+async def _exchange(address: Address, body: bytes, token: str) -> bytes:
     """Post a question; the content of the answer, if its status is 200.
 
     Raises:
@@ -103,7 +128,7 @@ async def _exchange(address: Address, body: bytes) -> bytes:
         host, address.port, ssl=address.secure or None, server_hostname=server_name
     )
     try:
-        writer.write(_head(address, len(body)) + body)
+        writer.write(_head(address, len(body), token) + body)
         reply = _Reply()
         parser = httptools.HttpResponseParser(reply)
         left = ANSWER_MAX
@@ -143,7 +168,7 @@ async def _resolved(address: Address) -> str:
     return str(found[0][4][0])
 
 
-def _head(address: Address, length: int) -> bytes:
+def _head(address: Address, length: int, token: str) -> bytes:
     """The head of the request."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     lines = [
@@ -154,7 +179,6 @@ def _head(address: Address, length: int) -> bytes:
         f"Content-Length: {length}",
         "Connection: close",
     ]
-    token = os.environ.get(TOKEN, "")
     if token:
         lines.append(f"Authorization: Bearer {token}")
     return "\r\n".join((*lines, "", "")).encode("ascii")

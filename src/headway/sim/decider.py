@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Final
 
-from headway.advice.asking import address_of, ask
+from headway.advice.asking import Asking, address_of
 from headway.advice.language import NoAdvice
 from headway.core.record import StateRecord
 from headway.model.plan import PlanRecord
@@ -26,6 +26,7 @@ class HTTPDecider:
 
     def __init__(self, url: str, loop: asyncio.AbstractEventLoop) -> None:
         self.url = url
+        self._ask = Asking(url)
         self._loop = loop
 
     def __call__(self, snapshot: StateRecord) -> PlanRecord:
@@ -34,7 +35,7 @@ class HTTPDecider:
         Raises:
             NoAdvice: it gives none.
         """
-        waiting = asyncio.wait_for(ask(self.url, snapshot), ANSWER_SECONDS)
+        waiting = asyncio.wait_for(self._ask(self.url, snapshot), ANSWER_SECONDS)
         try:
             return asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
         except TimeoutError:

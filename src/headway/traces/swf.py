@@ -31,6 +31,7 @@ FIELDS: Final = 18
 JOB, SUBMIT, RUN, ALLOCATED, CPU_TIME, REQUESTED, REQUESTED_TIME, USER = 0, 1, 3, 4, 5, 7, 8, 11
 
 NO_RUN_TIME: Final = "no run time"
+_DIGITS_MAX: Final = 9
 NO_SIZE: Final = "no size"
 TOO_WIDE: Final = "wider than the machine"
 BROKEN: Final = "broken line"
@@ -148,6 +149,8 @@ def _processors(gathered: _Gathered) -> int | None:
 def _read_header(lines: Sequence[str], gathered: _Gathered) -> None:
     for line in lines:
         if size := re.match(r"\s*;\s*(MaxProcs|MaxNodes):\s*(\d+)", line):
+            if len(size[2]) > _DIGITS_MAX:
+                raise InvalidInput(size[1], size[2], f"a whole number of at most {_DIGITS_MAX} digits")
             gathered.machine.setdefault(size[1], int(size[2]))
 
 

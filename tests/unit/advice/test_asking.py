@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headway.advice.asking import ANSWER_MAX, TOKEN, address_of, ask
+from headway.advice.asking import ANSWER_MAX, TOKEN, Asking, address_of, ask
 from headway.advice.language import NoAdvice
 from headway.core.record import JobRecord, NodeRecord, StateRecord
 from headway.errors import InvalidInput
@@ -21,8 +21,8 @@ SNAPSHOT = StateRecord(5, (NodeRecord(node("a", slots=2)),), (JobRecord(job(1)),
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def with_server(talk: Talk, *, query: str = "") -> PlanRecord:
-    """Ask a server that does this with each connection; it must be over within a limit."""
+async def with_server(talk: Talk, *, query: str = "", own: bool = False) -> PlanRecord:
+    """Ask a server that does this with each connection, the operator's `own` or not; it must be over within a limit."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -36,7 +36,8 @@ async def with_server(talk: Talk, *, query: str = "") -> PlanRecord:
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         async with asyncio.timeout(30):
-            return await ask(f"http://127.0.0.1:{port}/deep/{query}", SNAPSHOT)
+            operators = f"http://127.0.0.1:{port if own else 1}/deep"
+            return await Asking(operators)(f"http://127.0.0.1:{port}/deep/{query}", SNAPSHOT)
 
 
 def saying(*parts: bytes) -> Talk:
@@ -184,9 +185,34 @@ def test_the_question_as_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bodies[0]["policy"] == "easy"
     assert bodies[0]["snapshot"]["nodes"] == [{"spec": {"name": "a", "slots": 2}}]
     monkeypatch.setenv(TOKEN, "s3cret")
-    asyncio.run(with_server(listen, query="?policy=priority:reserve=0.5,spare=due"))
+    asyncio.run(with_server(listen, own=True, query="?policy=priority:reserve=0.5,spare=due"))
     assert b"Authorization: Bearer s3cret\r\n" in heads[1]
     assert bodies[1]["policy"] == "priority:reserve=0.5,spare=due"
+
+
+def test_the_token_goes_to_the_operators_decider_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not to one that somebody chose over HTTP, nor to where an answer sends on to."""
+    heads: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(whole(b"{}", b"302 Found\r\nLocation: http://127.0.0.1:1/v1/plan"))
+
+    monkeypatch.setenv(TOKEN, "s3cret")
+    for own in (True, False):
+        with pytest.raises(NoAdvice, match="status 302"):
+            asyncio.run(with_server(listen, own=own))
+    assert [b"s3cret" in head for head in heads] == [True, False]
+    for other in ("http://there:1", "https://here:1", "http://here:2", "http://here:1/x"):
+        asked: list[str] = []
+
+        async def note(*_: object, token: str, asked: list[str] = asked, **__: object) -> None:
+            asked.append(token)
+
+        monkeypatch.setattr("headway.advice.asking.ask", note)
+        for url in (other, "http://here:1/?policy=easy"):
+            asyncio.run(Asking("http://here:1")(url, SNAPSHOT))
+        assert asked == ["", "s3cret"]
 
 
 @pytest.mark.parametrize(

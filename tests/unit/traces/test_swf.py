@@ -326,3 +326,9 @@ def test_public_logs_hold_the_records_they_are_known_to_hold(shared_data: Callab
     assert dict(jobs.dropped) == dropped
     assert len(jobs) == records - sum(dropped.values())
     assert (np.diff(jobs.release) >= 0).all()
+
+
+def test_a_machine_of_thousands_of_digits_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "log.swf").write_text(f"; MaxProcs: {'9' * 5000}\n{' '.join(['1'] * 18)}\n")
+    with pytest.raises(InvalidInput, match=r"MaxProcs is '999.*allowed: a whole number of at most 9 digits"):
+        read_swf(tmp_path / "log.swf")
