@@ -384,7 +384,8 @@ def main() -> None:
         their slots, and of the two clients; descriptors and threads are of all of them; files and disk of the data
         directory; times from submission to result, within each period. Growth is the median slope after the first
         {ramp:.0f} s; less than 5 % of its level, or what is noise for so small a figure, is none. Verdict:
-        {outcome}.""",
+        {outcome}. The load average of the machine, which has {os.cpu_count()} processors, was
+        {os.getloadavg()[1]:.0f} at the end.""",
         measure.table(("quantity", "level", "growth in the run", "a 1,000 tasks", "verdict"), judged),
         measure.table(
             ("minute", "tasks", *(f"{each.name}, {each.unit}" if each.unit else each.name for each in QUANTITIES)), rows
