@@ -71,7 +71,7 @@ def agent_of(up: Up, node: str) -> psutil.Process:
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess):
             words = process.cmdline()
-            if "headway.engines.local_guard" in words and words[4] == node and str(up.data) in words[5]:
+            if "headway.engines.local_guard" in words and f'"name":"{node}"' in words[4] and str(up.data) in words[4]:
                 parent = process.parent()
                 if parent is None or parent.cmdline() != words:
                     (agent,) = process.children()

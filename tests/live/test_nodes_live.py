@@ -56,7 +56,11 @@ class Up:
         for process in psutil.process_iter():
             try:
                 words = process.cmdline()
-                if "headway.engines.local_guard" in words and words[4] == node and str(self.data) in words[5]:
+                if (
+                    "headway.engines.local_guard" in words
+                    and f'"name":"{node}"' in words[4]
+                    and str(self.data) in words[4]
+                ):
                     parent = process.parent()
                     found += [(process, parent.pid)] if parent is not None and parent.cmdline() == words else []
             except psutil.NoSuchProcess:

@@ -43,7 +43,8 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 def agent(up: Up, node: str) -> int:
     """The process of a node: the only child of the guard that the server started for it."""
-    (guard,) = (child for child in psutil.Process(up.pid).children() if node in child.cmdline())
+    named = f'"name":"{node}"'
+    (guard,) = (child for child in psutil.Process(up.pid).children() if named in " ".join(child.cmdline()))
     (found,) = guard.children()
     return found.pid
 
