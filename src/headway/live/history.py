@@ -10,11 +10,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from headway.core.lifecycle import ISOLATING
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live.journal import FILE, event_of, state_of
+from headway.live.rows import Rows
+from headway.live.vouching import GUARDED
 from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Suspend
 from headway.model.events import Event, JobChanged, JobSubmitted, NodesHeard, Outcome, TaskEnded, TaskStarted
 from headway.model.instant import NEVER, Duration, Instant
@@ -46,9 +49,9 @@ def history(folder: Path, policies: PolicySource) -> Schedule:
     path = folder / FILE
     with _reading(path) as db:
         seq, body = _first(db, path)
-        rows = db.execute("SELECT kind, body FROM events WHERE seq > ? ORDER BY seq", (seq,))
+        rows = _rows(db, path, "events", "WHERE seq > ? ORDER BY seq", (seq,))
         told = _History(Scheduler.restore(state_of(body), policies))
-        told.read(event_of(*row) for row in rows)
+        told.read(event_of(kind, body) for _, _, kind, body, *_ in rows)
     if not told.specs:
         said = f"{path} has no jobs" + (f" that were submitted after event {seq}, with which it begins" if seq else "")
         raise HeadwayError(said, "`headway up --keep-events none` keeps all events from now on." if seq else "")
@@ -80,11 +83,20 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 def _first(db: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
     """The first state there is, and the number of the event it follows."""
-    row = db.execute("SELECT seq, body FROM snapshots ORDER BY seq LIMIT 1").fetchone()
+    row = next(_rows(db, path, "snapshots", "ORDER BY seq LIMIT 1"), None)
     if row is None:
         raise HeadwayError(f"{path} has no state", "No server has been started on it yet.")
-    seq, body = row
+    seq, _, body, *_ = row
     return int(seq), bytes(body)
+
+
+def _rows(
+    db: sqlite3.Connection, path: Path, table: str, which: str, values: tuple[int, ...] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """Rows of a table; compared with their checksums, which formats before 3 do not have."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chain'").fetchone():
+        return Rows(db, path).of(table, which, values)
+    return iter(db.execute(f"SELECT {GUARDED[table]} FROM {table} {which}", values))
 
 
 class _Run:

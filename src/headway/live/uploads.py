@@ -21,6 +21,7 @@ from typing import IO, Final
 
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.aside import aside
+from headway.live.mark import sync_folder
 from headway.live.room import NoRoom
 
 log = logging.getLogger(__name__)
@@ -131,6 +132,7 @@ class Uploads:
             if digest.hexdigest() != name:
                 raise InvalidInput("upload", name, f"the SHA-256 of the bytes that were sent, {digest.hexdigest()}")
             draft.replace(goal)
+            await aside(partial(sync_folder, self.folder))  # or the journal could name what a loss of power took
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise

@@ -14,6 +14,7 @@ import pytest
 from headway import wire
 from headway.errors import HeadwayError
 from headway.live.driver import Driver
+from headway.live.history import history
 from headway.live.journal import FILE, FORMAT, Journal
 from headway.live.verification import flaws
 from headway.model.actions import JobStatus
@@ -115,3 +116,21 @@ def test_without_room_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.Mon
     with closing(sqlite3.connect(tmp_path / FILE)) as db:
         assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (1,)
     Journal(tmp_path).close()
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_what_happened_is_read_of_an_older_format_too(tmp_path: Path, old: int) -> None:
+    unpacked(tmp_path, old)
+    before = history(tmp_path, find)
+    Journal(tmp_path).close()
+    after = history(tmp_path, find)
+    assert list(before.label) == list(after.label) == [1, 2, 3]
+    assert list(before.end) == list(after.end)
+
+
+def test_what_was_changed_is_not_told_as_what_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked(tmp_path, 1)
+    Journal(tmp_path).close()
+    monkeypatch.setattr("headway.live.rows.row_sum", lambda *values: 0)
+    with pytest.raises(HeadwayError, match="the row of snapshots with seq 0 is not as it was written"):
+        history(tmp_path, find)

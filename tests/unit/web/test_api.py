@@ -657,3 +657,27 @@ def test_the_status_checker_is_shown_and_changed_and_what_was_found_is_told(tmp_
         assert (await rig.ask(wire.INCIDENTS, query=f"?after={told.incidents[1].number}")) == wire.Incidents(())
 
     run(tmp_path, scenario)
+
+
+def test_a_row_that_was_changed_on_the_disk_is_an_error_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission(new_job(), key="k"))
+        await rig.end(1, 0, 1, result=b"r")
+        wanted = wire.ResultsWanted((wire.TaskRange(1),))
+        assert len((await rig.ask(wire.RESULTS, wanted)).results) == 1
+        cases = (
+            (wire.JOB, None, "jobs with id 1"),
+            (wire.RESULTS, wanted, "messages with number 1"),
+            (wire.MESSAGES, None, "messages with number 1"),
+            (wire.SUBMIT, submission(new_job(), key="k"), "submissions with caller 'me'"),
+        )
+        with monkeypatch.context() as patched:
+            patched.setattr("headway.live.rows.row_sum", lambda *values: 0)
+            for route, body, named in cases:
+                said = await rig.ask(route, body, job=1, status=500)
+                assert f"journal.sqlite is damaged: the row of {named} is not as it was written" in said.error
+                assert "headway check" in said.hint
+
+    run(tmp_path, scenario)
