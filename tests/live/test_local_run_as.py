@@ -239,7 +239,21 @@ async def test_output_limits_and_kills_are_the_servers_still(trial: Trial, place
     assert all(child.uids().real == uid for child in agent.children(recursive=True))
 
 
-async def test_the_processes_of_slots_die_with_their_agent(trial: Trial) -> None:
+async def test_the_processes_of_slots_die_with_their_agent(trial: Trial, place: Path) -> None:
+    """Also those that run something, and do not see that they are alone."""
+
+    def wait(path: str) -> None:
+        import time
+
+        open(path, "w").close()
+        time.sleep(600)
+
+    (place / "open").mkdir()
+    (place / "open").chmod(0o777)
+    for slot in range(2):
+        trial.launch(calling(wait, str(place / "open" / str(slot))), slots=(slot,))
+    while len(list((place / "open").iterdir())) < 2:
+        await asyncio.sleep(0.01)
     agent = psutil.Process(trial.engine.pids()["n"])  # type: ignore[attr-defined]
     slots = agent.children()
     guard = agent.parent()
