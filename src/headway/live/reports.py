@@ -27,7 +27,7 @@ from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
 from headway.model.tier import Tier
 
-LOOKED_AT_ONCE: Final = 200
+LOOKED_AT_ONCE: Final = 100
 """Jobs or ids of jobs, and nodes of a quarter as many, after which others take their turns."""
 
 
