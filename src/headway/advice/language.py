@@ -38,6 +38,7 @@ ReasonName = Literal[
     "STARTS_NOW",
     "RUNS",
     "RUNS_BEHIND",
+    "RUNS_ALONE_NEXT",
 ]
 """The names of `headway.model.plan.Reason`."""
 
