@@ -111,14 +111,13 @@ async def _ended_or_all(
 ) -> AsyncGenerator[JobRow, None]:
     """Rows of the journal, looked for among so many ids at a time that nobody waits for it."""
     _, _, last = driver.journal.last()
-    while True:
+    while after < last:  # a caller may name numbers that the journal cannot look beyond
         until = after + LOOKED_AT_ONCE
         for row in driver.journal.jobs(after=after, until=until, status=status, user=user):
             yield row
         after = until
-        if after >= last:
-            break
-        await asyncio.sleep(0)
+        if after < last:
+            await asyncio.sleep(0)
 
 
 async def _open(

@@ -233,6 +233,7 @@ def test_what_runs_and_waits_is_told_and_changed(tmp_path: Path) -> None:
             ("?after=1", [2, 3]),
         ]:
             assert [job.id for job in (await rig.ask(wire.JOBS, query=query)).jobs] == ids, query
+        assert (await rig.ask(wire.JOBS, query=f"?after={2**63 - 1}")).jobs == ()
         cut = await rig.ask(wire.JOBS, query="?limit=2")
         assert ([job.id for job in cut.jobs], cut.more) == ([1, 2], True)
         nodes = (await rig.ask(wire.NODES)).nodes
