@@ -472,6 +472,7 @@ def test_other_refusals_have_a_status_of_their_own(tmp_path: Path) -> None:
 
 def test_a_failure_of_ours_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission())
         rig.driver.journal.jobs = None  # type: ignore[assignment,method-assign]
         answer = await rig.ask(wire.JOBS, status=500)
         assert "jobs failed: TypeError" in answer.error
