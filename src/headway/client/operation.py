@@ -64,7 +64,7 @@ class Operation:
         site: str = "local",
         lease: float | None = None,
     ) -> NodeChange:
-        """Take a node into service; one that is in service with the same terms is let be. `lease` in seconds.
+        """Take a node into service; one that is in service with the same terms stays as it is. `lease` in seconds.
 
         Raises:
             HeadwayError: another node has this name, a term is wrong, or the node does not start.

@@ -362,7 +362,7 @@ class Engine(Protocol):
         ...
 
     async def leave(self, name: str) -> None:
-        """End a node with everything that runs there, and report none of it; one that is unknown is let be.
+        """End a node with everything that runs there, and report none of it; one that is unknown is ignored.
 
         From the call on it is unknown. Returns when nothing of it is left, so that its name can be used again.
         """
@@ -386,7 +386,7 @@ class Engine(Protocol):
     def kill(self, job: JobId, task: int, attempt: int) -> None:
         """End an attempt now, with all its processes. `Ended` follows: KILLED, or what came before.
 
-        An attempt that is not running (it ended, it was lost) is let be.
+        An attempt that is not running (it ended, it was lost) is ignored.
         """
         ...
 
@@ -394,7 +394,7 @@ class Engine(Protocol):
         """Give an attempt the place of this tier on each of its slots, without restarting it. See `TierRefused`.
 
         What is in that place has the other one from then on: a swap is two changes, in either order. An attempt that is
-        not running, or is there already, is let be.
+        not running, or is there already, is ignored.
         """
         ...
 
@@ -404,7 +404,7 @@ class Engine(Protocol):
         A function saves at its next `headway.checkpoint`, and ends there; a program is sent SIGTERM, all of its
         processes, and what it leaves in its folder counts. Owed: `Saved` if it saved, then `Ended`: KILLED, unless it
         had ended before, or a function returned in the meantime. In a gang each member saves for itself. An attempt
-        that has not begun is killed, one that is not running is let be.
+        that has not begun is killed, one that is not running is ignored.
         """
         ...
 

@@ -97,7 +97,7 @@ class Nodes:
     # What operators ask
 
     async def add(self, new: wire.NewNode, *, by: str = "") -> wire.NodeChange:
-        """Take a node into service; one that is in service with the same terms is let be.
+        """Take a node into service; one that is in service with the same terms stays as it is.
 
         Raises:
             Conflict: another node has its name.
