@@ -128,7 +128,7 @@ def tighten(folder: Path) -> None:
 
 
 def _is_loose(path: Path) -> bool:
-    """Whether others may do something with a file or folder; links are left alone, for what they lead to is elsewhere."""
+    """Whether others may do something with a file or folder; links are left alone: what they lead to is elsewhere."""
     found = path.lstat()
     kind = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
     return kind and bool(stat.S_IMODE(found.st_mode) & _OTHERS)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from headway.core.scheduler import Scheduler
 from headway.live.journal import event_of, state_body, state_of
+from headway.live.rows import Rows
 from headway.live.schema import FILE, connect_to_read
 from headway.live.snapshots import Restated, fingerprint, pack
 from headway.policies.registry import find
@@ -27,22 +28,19 @@ def restate(folder: Path, event: int) -> Restated:
     """The state after an event.
 
     Raises:
-        sqlite3.Error: the journal cannot be read.
-        HeadwayError: a policy is not installed.
+        sqlite3.Error: the journal cannot be read, or events are missing from it.
+        HeadwayError: a row of it was changed, or a policy is not installed.
     """
     with closing(connect_to_read(folder / FILE)) as db:
         db.execute("BEGIN")
-        seq, body = db.execute(
-            "SELECT seq, body FROM snapshots WHERE seq <= ? ORDER BY seq DESC LIMIT 1", (event,)
-        ).fetchone()
+        rows = Rows(db, folder / FILE)
+        ((seq, _, body, *_),) = rows.of("snapshots", "WHERE seq <= ? ORDER BY seq DESC LIMIT 1", (event,))
         # Read at once, for a log that is being read cannot be begun anew.
-        rows = db.execute(
-            "SELECT kind, body FROM events WHERE seq > ? AND seq <= ? ORDER BY seq", (seq, event)
-        ).fetchall()
-    if len(rows) != event - seq:
-        raise sqlite3.DatabaseError(f"{event - seq - len(rows)} of the events {seq + 1} to {event} are missing")
+        events = list(rows.of("events", "WHERE seq > ? AND seq <= ? ORDER BY seq", (seq, event)))
+    if len(events) != event - seq:
+        raise sqlite3.DatabaseError(f"{event - seq - len(events)} of the events {seq + 1} to {event} are missing")
     core = Scheduler.restore(state_of(body), find)
-    for kind, packed in rows:
+    for _, _, kind, packed, *_ in events:
         core.handle(event_of(kind, packed))
     return Restated(core.state.now, fingerprint(core), state_body(core.dump()))
 

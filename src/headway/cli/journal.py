@@ -22,7 +22,7 @@ def check(data: str | None, as_json: bool) -> None:
     """
     from headway.client.address import data_directory
     from headway.live.schema import FILE
-    from headway.live.verification import WHOLE_AGAIN, flaws
+    from headway.live.verification import flaws, whole_again
 
     folder = Path(data or data_directory(None))
     if not folder.is_dir():
@@ -33,7 +33,7 @@ def check(data: str | None, as_json: bool) -> None:
     elif found:
         for flaw in found:
             click.echo(f"{os.path.join(folder, flaw.file)}: {flaw.what}")
-        click.echo(WHOLE_AGAIN.replace("DATA", str(folder)), err=True)
+        click.echo(whole_again(folder), err=True)
     else:
         click.echo(f"{folder / FILE} and what belongs to it are as they were written.")
     sys.exit(1 if found else 0)

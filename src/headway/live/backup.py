@@ -16,7 +16,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +24,12 @@ import msgspec
 from headway.errors import HeadwayError
 from headway.live import mark
 from headway.live.conversion import commit
-from headway.live.kept import files_of, moved, sha256_of
+from headway.live.kept import files_of, moved, new_folder, sha256_of
 from headway.live.mark import MARK, sync_folder
 from headway.live.opening import take
 from headway.live.schema import FILE, connect, connect_to_read, new_epoch
 from headway.live.verification import BACKUP, Manifest, damaged, flaws
-from headway.live.vouching import UNREADABLE, Vouching, last_of
+from headway.live.vouching import UNREADABLE, Vouching, last_of, reached_by
 
 CHECKPOINTS: Final = Path("engine", "checkpoints")
 
@@ -78,8 +77,7 @@ def _copy(data: Path, draft: Path) -> Manifest:
         number, digest, sums = last_of(db)
         row = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         epoch = str(row[0]) if row else ""
-        greatest = (sums.greatest.get(table, 0) for table in ("events", "messages", "jobs"))
-        mark.make(draft / MARK, mark.Reached(epoch, number, digest, *greatest))
+        mark.make(draft / MARK, reached_by(epoch, number, digest, sums))
         files, gone = dict[str, str](), list[str]()
         named = [file.path for file in files_of(db, data)]
         named += [path for job in _open_jobs(db) for path in _below(data / CHECKPOINTS / str(job))]
@@ -171,9 +169,7 @@ def _move_aside(data: Path) -> Path | None:
     there = [name for name in _JOURNAL if (data / name).exists()]
     if not there:
         return None
-    name = time.strftime("replaced-%Y%m%dT%H%M%SZ", time.gmtime())
-    aside = next(path for path in (data / f"{name}{n or ''}" for n in count()) if not path.exists())
-    aside.mkdir(mode=0o700)
+    aside = new_folder(data, "replaced")
     for name in there:
         (data / name).rename(aside / name)
     sync_folder(aside)

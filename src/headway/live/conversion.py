@@ -20,8 +20,8 @@ import msgspec
 from headway.errors import HeadwayError
 from headway.live import mark
 from headway.live.mark import MARK, sync_folder
-from headway.live.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch
-from headway.live.verification import WHOLE_AGAIN
+from headway.live.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch, remove
+from headway.live.verification import whole_again
 from headway.live.vouching import GUARDED, UNREADABLE, Damaged, Vouching
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 TABLES: Final = (*GUARDED, "node_metrics", "slot_statuses", "job_statistics", "job_losses")
 """All that hold something of their own."""
 
-_FACTS_LEFT: Final = ("format", "epoch", "message")
+FACTS_LEFT: Final = ("format", "epoch", "message")
 """Facts of the old file that are not those of the new one."""
 
 _ADDED: Final = {
@@ -62,7 +62,7 @@ def convert(folder: Path, found: int) -> None:
         for table in TABLES:
             if table in there:
                 names = [name for _, name, *_ in db.execute(f"PRAGMA main.table_info({table})")]
-                left = f"WHERE name NOT IN {_FACTS_LEFT}" if table == "meta" else ""
+                left = f"WHERE name NOT IN {FACTS_LEFT}" if table == "meta" else ""
                 values = values_of(table, names, "old")
                 db.execute(f"INSERT INTO main.{table} ({', '.join(names)}) SELECT {values} FROM old.{table} {left}")
         if found == 1:
@@ -117,19 +117,13 @@ def new_journal(folder: Path) -> Iterator[tuple[sqlite3.Connection, Vouching]]:
         remove(draft)
 
 
-def remove(path: Path) -> None:
-    """Remove a file of SQLite with what belongs to it, if it is there."""
-    for side in ("", "-wal", "-shm", "-journal"):
-        path.with_name(f"{path.name}{side}").unlink(missing_ok=True)
-
-
 def _close(path: Path) -> None:
     """See that the old file is whole, and bring what is in its log into it.
 
     Raises:
         Damaged: it is not whole.
     """
-    hint = WHOLE_AGAIN.replace("DATA", str(path.parent))
+    hint = whole_again(path.parent)
     try:
         db = connect_to_read(path)
         try:

@@ -17,6 +17,7 @@ from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live.journal import FILE, event_of, state_of
 from headway.live.rows import Rows
+from headway.live.schema import connect_to_read
 from headway.live.vouching import GUARDED
 from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Suspend
 from headway.model.events import Event, JobChanged, JobSubmitted, NodesHeard, Outcome, TaskEnded, TaskStarted
@@ -74,7 +75,7 @@ def known_since(folder: Path) -> Instant | None:
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     """The file, as it is at this moment."""
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)) as db:
+        with closing(connect_to_read(path)) as db:
             db.execute("BEGIN")
             yield db
     except sqlite3.Error as error:

@@ -27,10 +27,10 @@ from headway.live.expiry import Expiry
 from headway.live.mark import MARK
 from headway.live.opening import open_journal
 from headway.live.retained import Retained
-from headway.live.rows import NOT_WHOLE, Rows, refuse
 from headway.live.rows import JournalBusy as JournalBusy
 from headway.live.rows import JournalFull as JournalFull
 from headway.live.rows import NotNow as NotNow
+from headway.live.rows import Rows, not_whole, refuse
 from headway.live.schema import ASKED
 from headway.live.schema import FILE as FILE
 from headway.live.schema import FORMAT as FORMAT
@@ -189,7 +189,7 @@ class Journal:
         Raises:
             NotNow: the disk takes no more, or another program holds a lock.
         """
-        before = self._number("clean")
+        before = self.noted("clean")
         self.note("clean", int(clean))
         return bool(before)
 
@@ -469,7 +469,7 @@ class Journal:
             rows = self._rows.of(
                 "messages",
                 "WHERE job = ? AND task >= ? AND task < ? AND result IS NOT NULL ORDER BY task",
-                (tasks.job, tasks.first, 2**62 if tasks.last is None else tasks.last),
+                (tasks.job, tasks.first, retained.LAST if tasks.last is None else tasks.last),
                 body="result",
             )
             for *_, result in rows:
@@ -485,12 +485,9 @@ class Journal:
         if row is None:
             raise Damaged(
                 f"{self.folder / FILE} is damaged: {key!r} is missing from {table}",
-                NOT_WHOLE.replace("DATA", str(self.folder)),
+                not_whole(self.folder),
             )
         return row
-
-    def _number(self, name: str) -> int:
-        return self.noted(name) or 0
 
 
 def state_body(record: StateRecord) -> bytes:

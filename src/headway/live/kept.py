@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -97,6 +98,18 @@ def flaw_of(file: KeptFile) -> str:
     if file.sha256 and found != file.sha256:
         return "it was changed: its bytes have another SHA-256"
     return ""
+
+
+def new_folder(data: Path, why: str) -> Path:
+    """A folder of a data directory, made for files that others take the place of; its name says when that was.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    name = time.strftime(f"{why}-%Y%m%dT%H%M%SZ", time.gmtime())
+    folder = next(path for path in (data / f"{name}{number or ''}" for number in count()) if not path.exists())
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 def sha256_of(path: Path) -> str:

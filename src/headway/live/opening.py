@@ -14,13 +14,12 @@ from headway.errors import HeadwayError
 from headway.live import conversion, mark
 from headway.live.mark import MARK, Mark
 from headway.live.salvage import salvage
-from headway.live.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch
-from headway.live.verification import WHOLE_AGAIN, see_whole
+from headway.live.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch, remove
+from headway.live.verification import see_whole, whole_again
 from headway.live.vouching import UNREADABLE, Damaged, Vouching, row_sum
 
 LOCK: Final = "lock"
 
-_SIDES: Final = ("", "-wal", "-shm")
 _SIGNS: Final = (MARK, "engine", "uploads", "url", "token")
 """What a server leaves in its directory beside the journal."""
 
@@ -133,7 +132,7 @@ def _is_new(folder: Path, lock: int) -> bool:
         raise Damaged(
             f"{path} {what}, though a server has used {folder} and left there: {', '.join(signs)}."
             " Everything that was accepted is missing with it",
-            WHOLE_AGAIN.replace("DATA", str(folder)),
+            whole_again(folder),
         )
     return True
 
@@ -142,8 +141,7 @@ def _make(folder: Path, lock: int) -> None:
     """Make an empty journal with its mark. Until all of it is on the disk the lock says so, and a start begins anew."""
     path = folder / FILE
     _say(lock, f"{os.getpid()} {_MAKING}")
-    for side in _SIDES:
-        path.with_name(f"{FILE}{side}").unlink(missing_ok=True)
+    remove(path)
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         db = connect(path)
@@ -173,12 +171,10 @@ def _format(path: Path) -> int:
         finally:
             db.close()
     except UNREADABLE as error:
-        raise Damaged(f"{path} cannot be used: {error}", WHOLE_AGAIN.replace("DATA", str(path.parent))) from error
+        raise Damaged(f"{path} cannot be used: {error}", whole_again(path.parent)) from error
     found = row[0] if row else None
     if not isinstance(found, int) or found < 1 or (is_vouched and row_sum("format", found) != row[1]):
-        raise Damaged(
-            f"{path} cannot be used: it does not say its format", WHOLE_AGAIN.replace("DATA", str(path.parent))
-        )
+        raise Damaged(f"{path} cannot be used: it does not say its format", whole_again(path.parent))
     if found > FORMAT:
         raise HeadwayError(
             f"{path} has format {found}; this Headway reads formats up to {FORMAT}",

@@ -10,11 +10,6 @@ from typing import Any, Final, NoReturn
 from headway.errors import HeadwayError
 from headway.live.vouching import BODIES, GUARDED, UNREADABLE, Damaged, body_sum, row_sum
 
-NOT_WHOLE: Final = (
-    "`headway check DATA` lists all that is wrong. End the server; then `headway restore BACKUP DATA` puts a backup"
-    " in its place, or `headway up --accept-loss` starts with what is whole."
-)
-
 _NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _HELD: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
@@ -29,6 +24,14 @@ class JournalFull(NotNow):
 
 class JournalBusy(NotNow):
     """Another program holds the lock on the file."""
+
+
+def not_whole(folder: Path) -> str:
+    """What can be done about a damaged journal that a server uses; `verification.whole_again` is for the others."""
+    return (
+        f"`headway check {folder}` lists all that is wrong. End the server; then `headway restore BACKUP {folder}` puts"
+        " a backup in its place, or `headway up --accept-loss` starts with what is whole."
+    )
 
 
 class Rows:
@@ -78,7 +81,7 @@ class Rows:
         name = GUARDED[table].split(",")[0]
         return Damaged(
             f"{self._path} is damaged: the row of {table} with {name} {key!r} is not as it was written",
-            NOT_WHOLE.replace("DATA", str(self._path.parent)),
+            not_whole(self._path.parent),
         )
 
 
@@ -100,7 +103,4 @@ def refuse(error: Exception, path: Path) -> NoReturn:
             f"{path} is locked by another program: {error}",
             "End its transaction. What was accepted is kept, and goes on by itself when the lock is gone.",
         ) from error
-    raise Damaged(
-        f"{path} is damaged: it cannot be read: {error}",
-        NOT_WHOLE.replace("DATA", str(path.parent)),
-    ) from error
+    raise Damaged(f"{path} is damaged: it cannot be read: {error}", not_whole(path.parent)) from error

@@ -11,15 +11,14 @@ import logging
 import os
 import shutil
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from headway.live import conversion, mark
-from headway.live.conversion import TABLES, commit, new_journal
+from headway.live.conversion import FACTS_LEFT, TABLES, commit, new_journal
+from headway.live.kept import new_folder
 from headway.live.mark import MARK, sync_folder
 from headway.live.schema import FILE, FORMAT, connect_to_read, lenient
 from headway.live.verification import Flaw, flaws
@@ -32,7 +31,6 @@ RECONCILE: Final = "reconcile"
 
 SAID: Final = "given-up.txt"
 
-_FACTS_LEFT: Final = ("format", "epoch", "message", RECONCILE)
 _LAST: Final = 2**63 - 1
 
 
@@ -81,9 +79,7 @@ def _told(flaw: Flaw) -> str:
 
 def _kept_aside(folder: Path) -> Path:
     """A new folder with copies of the files as they are."""
-    name = time.strftime("damaged-%Y%m%dT%H%M%SZ", time.gmtime())
-    kept = next(path for path in (folder / f"{name}{n or ''}" for n in count()) if not path.exists())
-    kept.mkdir(mode=0o700)
+    kept = new_folder(folder, "damaged")
     for file in (FILE, f"{FILE}-wal", MARK):
         if (folder / file).exists():
             shutil.copy2(folder / file, kept / file)
@@ -116,7 +112,7 @@ def _copy(old: sqlite3.Connection, db: sqlite3.Connection) -> tuple[dict[str, in
         kept = 0
         columns = ", ".join(names) if vouched else conversion.values_of(table, names, "main")
         for row in _rows(old, table, names, columns, vouched=vouched and table in GUARDED):
-            if table != "meta" or row[0] not in _FACTS_LEFT:
+            if table != "meta" or row[0] not in (*FACTS_LEFT, RECONCILE):
                 kept += db.execute(insert, row).rowcount
         if sums is not None and table in GUARDED and table != "meta" and kept < sums.rows.get(table, 0):
             lost.append(f"{sums.rows[table] - kept} of {sums.rows[table]} rows of {table} are given up")

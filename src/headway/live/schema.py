@@ -16,6 +16,9 @@ FORMAT: Final = 3
 
 FILE: Final = "journal.sqlite"
 
+_SIDES: Final = ("", "-wal", "-shm", "-journal")
+"""What SQLite appends to the name of a file for those that belong to it."""
+
 ASKED: Final = f"kind IN ({', '.join(repr(kind.__name__) for kind in get_args(Asked))})"
 """Which events somebody may have asked for."""
 
@@ -107,6 +110,12 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
     define(db)
     return db
+
+
+def remove(path: Path) -> None:
+    """Remove a file of SQLite with what belongs to it, if it is there."""
+    for side in _SIDES:
+        path.with_name(f"{path.name}{side}").unlink(missing_ok=True)
 
 
 def lenient(text: bytes) -> str:

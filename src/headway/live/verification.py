@@ -17,18 +17,21 @@ from headway.live import mark
 from headway.live.kept import KeptFile, flaw_of, flaws_of_files
 from headway.live.mark import MARK, Reached
 from headway.live.schema import FILE, connect_to_read, lenient
-from headway.live.vouching import BODIES, GUARDED, NUMBERED, UNREADABLE, Damaged, body_sum, digest_of, last_of, row_sum
+from headway.live.vouching import (
+    BODIES,
+    GUARDED,
+    NUMBERED,
+    SUM_BITS,
+    UNREADABLE,
+    Damaged,
+    body_sum,
+    digest_of,
+    last_of,
+    row_sum,
+)
 
 NAMED: Final = 10
 """Ranges of rows that a sentence names, at most."""
-
-WHOLE_AGAIN: Final = (
-    "`headway restore BACKUP DATA` puts a backup in its place. `headway up --accept-loss` starts with what is whole,"
-    " and keeps the damaged files beside it; `headway check DATA` lists all that is wrong."
-)
-
-_BITS: Final = (1 << 64) - 1
-
 
 BACKUP: Final = "backup.json"
 """In a backup, what it is of."""
@@ -79,11 +82,19 @@ def see_whole(folder: Path) -> None:
         raise damaged(folder, found)
 
 
+def whole_again(folder: Path) -> str:
+    """What can be done about a damaged journal while no server uses it; `rows.not_whole` says it while one does."""
+    return (
+        f"`headway restore BACKUP {folder}` puts a backup in its place. `headway up --accept-loss` starts with what is"
+        f" whole, and keeps the damaged files beside it; `headway check {folder}` lists all that is wrong."
+    )
+
+
 def damaged(folder: Path, found: Sequence[Flaw]) -> Damaged:
     """An error that tells of flaws."""
     said = "; ".join(f"{flaw.file}: {flaw.what}" for flaw in found[:NAMED])
     more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return Damaged(f"the journal in {folder} is damaged: {said}{more}", WHOLE_AGAIN.replace("DATA", str(folder)))
+    return Damaged(f"the journal in {folder} is damaged: {said}{more}", whole_again(folder))
 
 
 def flaws(folder: Path, *, files: bool = True) -> Iterator[Flaw]:
@@ -223,7 +234,7 @@ def look_through(db: sqlite3.Connection, table: str) -> Found:
                 numbers[-1] = (numbers[-1][0], number)
             else:
                 numbers.append((number, number))
-    return Found(rows, total & _BITS, changed, numbers)
+    return Found(rows, total & SUM_BITS, changed, numbers)
 
 
 def is_body(body: object, its_sum: object) -> bool:

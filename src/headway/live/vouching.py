@@ -55,7 +55,8 @@ UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What reading a damaged file may raise: SQLite also quotes it in its errors."""
 
 _PRUNE_EVERY: Final = 256
-_BITS: Final = (1 << 64) - 1
+SUM_BITS: Final = (1 << 64) - 1
+"""Checksums are added up modulo 2**64."""
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -154,6 +155,11 @@ def last_of(db: sqlite3.Connection) -> tuple[int, bytes, Sums]:
         raise Damaged(f"transaction {number} of the chain cannot be read: {error}") from error
 
 
+def reached_by(epoch: str, number: int, digest: bytes, sums: Sums) -> Reached:
+    """A transaction as the mark has it."""
+    return Reached(epoch, number, digest, *(sums.greatest.get(table, 0) for table in NUMBERED))
+
+
 class Vouching:
     """Follows what a connection changes, and writes the chain.
 
@@ -176,7 +182,7 @@ class Vouching:
         self._now: Sums | None = None
         attach(db, self._added, self._gone)
         number, digest, self.sums = last_of(db)
-        self.reached = self._reached(number, digest, self.sums)
+        self.reached = reached_by(epoch, number, digest, self.sums)
 
     def end(self) -> Reached | None:
         """Write the transaction's row of the chain, as its last statement; None where nothing guarded was changed."""
@@ -188,7 +194,7 @@ class Vouching:
         self._db.execute("INSERT INTO chain VALUES (?, ?, ?)", (number, digest, sums))
         if number % _PRUNE_EVERY == 0:
             self._db.execute("DELETE FROM chain WHERE number <= ?", (number - CHAIN_KEPT,))
-        return self._reached(number, digest, now)
+        return reached_by(self._epoch, number, digest, now)
 
     def number_from(self, greatest: Mapping[str, int]) -> None:
         """Within a transaction: numbers of these tables go on after these, whatever rows there are."""
@@ -209,10 +215,6 @@ class Vouching:
         """Nothing was changed."""
         self._now = None
 
-    def _reached(self, number: int, digest: bytes, sums: Sums) -> Reached:
-        greatest = (sums.greatest.get(table, 0) for table in NUMBERED)
-        return Reached(self._epoch, number, digest, *greatest)
-
     def _changing(self) -> Sums:
         if self._now is None:
             self._now = self.sums.copy()
@@ -221,14 +223,14 @@ class Vouching:
     def _added(self, table: str, value: int, number: int) -> None:
         sums = self._now or self._changing()
         sums.rows[table] = sums.rows.get(table, 0) + 1
-        sums.totals[table] = (sums.totals.get(table, 0) + value) & _BITS
+        sums.totals[table] = (sums.totals.get(table, 0) + value) & SUM_BITS
         if number > sums.greatest.get(table, 0):
             sums.greatest[table] = number
 
     def _gone(self, table: str, value: int) -> None:
         sums = self._now or self._changing()
         sums.rows[table] -= 1
-        sums.totals[table] = (sums.totals[table] - value) & _BITS
+        sums.totals[table] = (sums.totals[table] - value) & SUM_BITS
 
 
 def attach(db: sqlite3.Connection, added: Callable[[str, int, int], None], gone: Callable[[str, int], None]) -> None:
