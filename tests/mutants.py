@@ -4,7 +4,7 @@
 
 A sample is drawn, with a seed, from all changes of one token or statement in `core`, `policies`, `sim` and `live`: a
 comparison or an operator is another one, a condition is negated or a part of it left out, a number is one more, a
-statement is left out. Constants of modules are left alone: a test of one would only say it twice. Each change is made in a
+statement is left out. Constants of modules stay: a test of one would only say it twice. Each change is made in a
 copy of the sources, and the tests that run the changed line are asked, the quickest first, until one fails that passes
 without the change. Which tests run which line is found out once (`.mutants/lines.json`), and again when sources or
 tests have changed. Servers of their own are not seen by that, so where nothing failed for a change in `live` the test
