@@ -13,28 +13,20 @@ import tempfile
 import time
 from pathlib import Path
 
-import psutil
-
 import live
 import measure
 from headway.client.client import Client
+from headway.engines.local_node import agent_of
 from headway.model.instant import to_seconds
 
 LEASES = (1.0, 3.0)
 LIMIT_SECONDS = 60.0
 
 
-def agent(server: int) -> int:
-    """The process of the server's node: the only child of the guard that the server started for it."""
-    (guard,) = psutil.Process(server).children()
-    (found,) = guard.children()
-    return int(found.pid)
-
-
 def notice_seconds(client: Client, server: int, number: signal.Signals) -> float:
     """From a signal to the node's process until its loss is in the journal; then the node is back."""
     known, began = len(client.incidents(last=1000)), time.time()
-    os.kill(agent(server), number)
+    os.kill(agent_of(server, client.nodes()[0].name), number)
     while len(told := client.incidents(last=1000)) == known:
         if time.time() > began + LIMIT_SECONDS:
             raise SystemExit(f"{number.name} was not noticed within {LIMIT_SECONDS:g} s")

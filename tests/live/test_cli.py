@@ -18,8 +18,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from headway import Client, Job, Task, wire
+from headway.cli.demo import NODES, SLOTS, kill_node
 from headway.cli.main import INTERRUPTED, main
 from headway.client.pickling import NotTrusted, TaskFailed
+from headway.model.node import NodeSpec
+from headway.reproduce.server import own_server
 
 LIMIT = 60
 """Seconds; reached only where something is wrong."""
@@ -339,6 +342,20 @@ def test_a_server_ends_in_order_on_ctrl_c(tmp_path: Path) -> None:
     assert server.returncode == 0
     assert "Headway is down" in err
     assert "Traceback" not in err
+
+
+def test_the_demo_kills_a_node_and_sees_it_back(tmp_path: Path) -> None:
+    said: list[str] = []
+    nodes = [NodeSpec(name, SLOTS) for name in NODES]
+    with own_server(tmp_path, nodes, "deadline") as running, Client(data=str(tmp_path)) as client:
+        bag = client.submit(Job("bag", [Task.command("sleep", "1")] * 8))
+        kill_node(said.append, client, running["pid"], bag)
+        client.wait(bag, timeout=LIMIT)
+        assert {result.attempt for result in client.results(bag.job)} == {1, 2}
+    killed, noticed, back = said
+    assert "node left dies, and with it tasks" in killed
+    assert "It starts task" in noticed
+    assert "Node left is back" in back
 
 
 @pytest.mark.slow

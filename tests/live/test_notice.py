@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from headway import Client, Job, Task
+from headway.engines.local_node import agent_of
 from headway.model.instant import to_seconds
 from headway.wire import IncidentReport
 
@@ -42,11 +43,7 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 def agent(up: Up, node: str) -> int:
-    """The process of a node: the only child of the guard that the server started for it."""
-    named = f'"name":"{node}"'
-    (guard,) = (child for child in psutil.Process(up.pid).children() if named in " ".join(child.cmdline()))
-    (found,) = guard.children()
-    return found.pid
+    return agent_of(up.pid, node)
 
 
 def lost(client: Client, after: float) -> list[IncidentReport]:

@@ -246,7 +246,7 @@ def test_a_server_that_ends_by_itself_is_said_to_have(tmp_path: Path) -> None:
     assert isinstance(failed.value.__cause__, HeadwayError)
     put_down(node_folder(tmp_path / "engine", "n"))  # a node outlives its server for a while
     left = [process for process in psutil.Process().children() if process.status() != psutil.STATUS_ZOMBIE]
-    assert not [process for process in left if str(tmp_path) in process.cmdline()]
+    assert not [process for process in left if str(tmp_path) in " ".join(process.cmdline())]
 
 
 def test_figure_6_1_with_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -150,17 +150,16 @@ def submit_work(tell: Teller, client: Any, total: int) -> tuple[Any, Any]:
     return bag, urgent
 
 
-def kill_node(tell: Teller, client: Any, server_pid: int, bag: Any) -> None:
+def kill_node(tell: Callable[[str], None], client: Any, server_pid: int, bag: Any) -> None:
     """End a node with SIGKILL while it runs tasks, and see it lost and back."""
-    import psutil
+    from headway.engines.local_node import agent_of
 
     name = NODES[0]
     until(lambda: len(runs_on(client, name)) == SLOTS, f"node {name} has nothing to run")
-    guard = next(child for child in psutil.Process(server_pid).children() if name in child.cmdline())
-    (agent,) = guard.children()
+    agent = agent_of(server_pid, name)
     lost = runs_on(client, name)
-    agent.send_signal(signal.SIGKILL)
-    tell(f"kill -9 {agent.pid}: node {name} dies, and with it {in_words(lost)} of the bag.")
+    os.kill(agent, signal.SIGKILL)
+    tell(f"kill -9 {agent}: node {name} dies, and with it {in_words(lost)} of the bag.")
     until(lambda: redone_now(client, bag) or bag.done(), "no lost task was started again")
     again = redone_now(client, bag)
     up = [node.name for node in client.nodes() if node.up]

@@ -47,12 +47,13 @@ from headway.engines.local_frames import (
     frame,
     to_driver_decoder,
 )
-from headway.engines.local_processes import MARK, kill_trees, marked
+from headway.engines.local_processes import MARK, children, kill_trees, marked
 from headway.engines.local_terms import Account, Terms
 from headway.model.node import NodeSpec
 
 log = logging.getLogger(__name__)
 
+_GUARD = "headway.engines.local_guard"
 _ATTACH_SECONDS = 30.0
 _BURIAL_SECONDS = 5.0
 _AGAIN_SECONDS = 0.02
@@ -106,6 +107,25 @@ def put_down(folder: Path) -> None:
         if not (left := marked(_mark(folder))):
             return
         kill_trees(left)
+
+
+def agent_of(driver: int, name: str) -> int:
+    """The process of a node's agent: the only child of the guard that a driver has started for it.
+
+    Args:
+        driver: process of a server on this machine.
+        name: of the node.
+
+    Raises:
+        EngineError: the node has no process, or was started by an earlier driver.
+    """
+    for child in children(driver):
+        with contextlib.suppress(OSError):  # it has just ended
+            words = Path(f"/proc/{child}/cmdline").read_text("utf-8").split("\0")
+            if _GUARD in words and msgspec.json.decode(words[words.index(_GUARD) + 1], type=Terms).name == name:
+                (agent,) = children(child)
+                return agent
+    raise EngineError(f"node {name} has no process that this server has started")
 
 
 def _mark(folder: Path) -> str:
@@ -214,7 +234,7 @@ class LocalNode:
                     hand_over(Path(terms.scratch), self._account)
                 words = (msgspec.json.encode(terms).decode(), listener.fileno(), lock, _FILES)
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "headway.engines.local_guard", *map(str, words)],
+                    [sys.executable, "-P", "-m", _GUARD, *map(str, words)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -19,11 +19,10 @@ from threading import Event
 from typing import Final
 
 import numpy as np
-import psutil
 
 from headway.client.client import Client
 from headway.client.replay import Replay
-from headway.engines.local_node import node_folder
+from headway.engines.local_node import agent_of, node_folder
 from headway.errors import HeadwayError
 from headway.live.history import history
 from headway.metrics import summarise
@@ -125,7 +124,7 @@ def switched_off(folder: Path, server: int, names: Sequence[str]) -> Iterator[No
     """
     locks = [os.open(node_folder(folder / "engine", name) / "lock", os.O_RDWR) for name in names]
     try:
-        for agent in [_agent(server, name) for name in names]:
+        for agent in [agent_of(server, name) for name in names]:
             os.kill(agent, signal.SIGKILL)
         # A guard holds the lock until nothing of its node is left; the server tries to start it a moment later.
         for lock in locks:
@@ -134,15 +133,6 @@ def switched_off(folder: Path, server: int, names: Sequence[str]) -> Iterator[No
     finally:
         for lock in locks:
             os.close(lock)
-
-
-def _agent(server: int, name: str) -> int:
-    """The process of a node's agent: the only child of the guard that the server has started for it."""
-    for guard in psutil.Process(server).children():
-        if name in guard.cmdline():
-            (agent,) = guard.children()
-            return agent.pid
-    raise HeadwayError(f"node {name} has no process")
 
 
 @dataclass(frozen=True, slots=True)
