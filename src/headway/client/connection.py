@@ -24,7 +24,7 @@ from urllib3.response import HTTPResponse
 from headway.client.address import Address, Unreachable
 from headway.errors import HeadwayError
 from headway.wire import MSGPACK, OCTETS, ErrorBody, Route, encode
-from headway.wire.epoch import EPOCH
+from headway.wire.epoch import BEGIN_ANEW, EPOCH, OTHER
 
 ANSWER_SECONDS: Final = 30.0
 """A server that has been silent for so long is taken to be gone."""
@@ -172,12 +172,7 @@ class Line:
             story.epoch = said
             return
         self.hang_up()
-        raise OtherEpoch(
-            f"the journal of {self._url} is not the one that this client has spoken to: it was restored from a backup,"
-            " or has lost its end; jobs and messages of before may have other numbers now, or be gone",
-            "Begin anew with another client; `headway jobs` lists what there is.",
-            status=HTTPStatus.CONFLICT,
-        )
+        raise OtherEpoch(f"the journal of {self._url} {OTHER}", BEGIN_ANEW, status=HTTPStatus.CONFLICT)
 
     def _open(self) -> HTTPConnection:
         address = self._find()
@@ -220,7 +215,7 @@ class Line:
         self._interrupted = True
         connection = self._connection
         if connection is not None and (sock := connection.sock) is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it is closed already
                 sock.shutdown(SHUT_RDWR)
 
 

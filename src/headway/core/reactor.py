@@ -84,9 +84,7 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
 
 def current(state: State, event: TaskStarted | TaskSaved | TierRefused | TaskEnded | TaskStruck) -> AttemptView | None:
     """The attempt an answer is about, unless the core no longer waits for it."""
-    job = state.jobs.get(event.job)
-    attempt = None if job is None else job.attempts.get(event.task)
-    return attempt if attempt is not None and attempt.number == event.attempt else None
+    return state.current(event.job, event.task, event.attempt)
 
 
 def on_task_started(state: State, event: TaskStarted) -> bool:

@@ -555,6 +555,12 @@ class State(Snapshot):
             attempt.ending = attempt.saving = True
             self.actions.append(Suspend(attempt.job.id, attempt.task, attempt.number))
 
+    def current(self, job: JobId, task: int, attempt: int) -> AttemptView | None:
+        """The attempt of this number, unless it is not, or no longer, the one that is waited for."""
+        view = self.jobs.get(job)
+        found = None if view is None else view.attempts.get(task)
+        return found if found is not None and found.number == attempt else None
+
     def attempts_on(self, slots: Slots) -> list[AttemptView]:
         """The attempts that run on any of these slots, soonest expected end first, then those in the background."""
         found = [attempt for _, _, _, attempt in self.running if attempt.slots & slots]

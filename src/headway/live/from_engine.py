@@ -144,9 +144,7 @@ class FromEngine:
         """Nothing more is told of attempts that had a member on a node that is gone: those with others have ended."""
         for key in [key for key, places in self.where.items() if node in places]:
             turn.gone.append(key)
-            job = self._ledger.core.state.jobs.get(key[0])
-            attempt = None if job is None else job.attempts.get(key[1])
-            if attempt is not None and attempt.number == key[2]:
+            if self._ledger.core.state.current(*key) is not None:
                 self._ledger.feed(turn, TaskEnded(turn.now, *key, outcome))
 
     def _take_heard(self, turn: Turn, names: tuple[str, ...]) -> None:

@@ -42,8 +42,7 @@ def files_of(db: sqlite3.Connection, folder: Path) -> Iterator[KeptFile]:
         yield KeptFile(folder / UPLOADS / name, name, f"the upload {name}")
     for job, task, result in db.execute("SELECT job, task, result FROM messages WHERE files > 0 ORDER BY number"):
         if result is not None:
-            found = _result.decode(result)
-            for ending in (found.ending, *found.members):
+            for ending in _result.decode(result).endings:
                 streams = ((ending.stdout_path, ending.stdout_sha256), (ending.stderr_path, ending.stderr_sha256))
                 for path, sha256 in streams:
                     if path:
@@ -59,7 +58,7 @@ def moved(result: bytes, old: str, new: str) -> bytes:
     found = _result.decode(result)
     ending, *members = (
         msgspec.structs.replace(one, stdout_path=there(one.stdout_path), stderr_path=there(one.stderr_path))
-        for one in (found.ending, *found.members)
+        for one in found.endings
     )
     return msgspec.msgpack.encode(msgspec.structs.replace(found, ending=ending, members=tuple(members)))
 

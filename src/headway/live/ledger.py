@@ -83,13 +83,6 @@ class Entry:
     actions: list[Launch | Kill | ChangeTier | Suspend] = field(default_factory=list)
 
 
-def has_begun(core: Scheduler, started: TaskStarted) -> bool:
-    """Whether what was said to have started is what runs."""
-    job = core.state.jobs.get(started.job)
-    attempt = None if job is None else job.attempts.get(started.task)
-    return attempt is not None and attempt.number == started.attempt
-
-
 class Ledger:
     """Feeds the core and notes what follows.
 
@@ -162,7 +155,7 @@ class Ledger:
                     self.wake_at = min(self.wake_at, action.at)
                 elif isinstance(action, Launch) and not self.core.state.jobs[action.job].spec.fetches:
                     started.setdefault(action.job, event.at)
-            if isinstance(event, TaskStarted) and has_begun(self.core, event):
+            if isinstance(event, TaskStarted) and self._runs(event):
                 started.setdefault(event.job, event.at)
         if self.journal.noted(RECONCILE) or (self.journal.accept_loss and self._contradiction()):
             self._reconcile(started)
@@ -288,7 +281,7 @@ class Ledger:
                     entry.actions.append(action)
                 case Consult():
                     pass  # the consultant sees in the state of the core that a question is open
-        if isinstance(event, TaskStarted) and has_begun(self.core, event):
+        if isinstance(event, TaskStarted) and self._runs(event):
             kept = self.open[event.job]
             if kept.started is None:
                 self._start(event.job, kept, now)
@@ -299,6 +292,10 @@ class Ledger:
             kept.spec = work.with_terms(kept.spec, self.core.state.jobs[event.job])
             batch.terms.append((encode(kept.spec), event.job))
         return settled
+
+    def _runs(self, started: TaskStarted) -> bool:
+        """Whether what was said to have started is what runs."""
+        return self.core.state.current(started.job, started.task, started.attempt) is not None
 
     def _need(self, kept: OpenJob, names: str) -> None:
         kept.needs = sys.intern(names)  # thousands of jobs may need the same

@@ -164,9 +164,7 @@ class Performer:
 
     def _current(self, action: Act) -> AttemptView | None:
         """What the core knows of the attempt; None if it does not wait for it any more."""
-        job = self._ledger.core.state.jobs.get(action.job)
-        attempt = None if job is None else job.attempts.get(action.task)
-        return attempt if attempt is not None and attempt.number == action.attempt else None
+        return self._ledger.core.state.current(action.job, action.task, action.attempt)
 
     def _launch(self, launch: Launch) -> None:
         if self._current(launch) is None:

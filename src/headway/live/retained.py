@@ -234,6 +234,5 @@ def within(rows: list[R], size_max: int) -> list[R]:
 
 def _paths(bodies: Iterable[bytes]) -> list[str]:
     """Paths of the files that hold the whole output of results."""
-    results = [_result.decode(body) for body in bodies]
-    endings = [ending for result in results for ending in (result.ending, *result.members)]
+    endings = [ending for body in bodies for ending in _result.decode(body).endings]
     return [path for ending in endings for path in (ending.stdout_path, ending.stderr_path) if path]

@@ -122,7 +122,7 @@ def _ending(ending: base.Ending) -> wire.TaskEnding:
 
 def outputs_kept(result: wire.TaskResult) -> set[str]:
     """Names of the files that the server keeps with a result."""
-    urls = (url for ending in (result.ending, *result.members) for url in ending.outputs.values())
+    urls = (url for ending in result.endings for url in ending.outputs.values())
     return {upload[0] for upload in map(upload_of, urls) if upload is not None}
 
 

@@ -43,6 +43,7 @@ from headway.web.bodies import (
     Malformed,
     Unauthorised,
     broken,
+    in_form,
     malformed,
     methods_at,
     owner_of_token,
@@ -509,9 +510,8 @@ def _broken(route: wire.Route, error: Exception, packed: bool) -> Response:
 
 
 def _response(answer: Any, packed: bool, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    if packed:
-        return Response(wire.encode(answer), status, media_type=wire.MSGPACK)
-    return Response(msgspec.json.encode(answer), status, media_type=wire.JSON)
+    body, form = in_form(answer, packed=packed)
+    return Response(body, status, media_type=form)
 
 
 def _refusal(error: HeadwayError, packed: bool) -> Response:

@@ -28,7 +28,7 @@ JSON_MAX: Final = 4 << 20
 OTHERS_MAX: Final = 1 << 20
 """Bytes that any other request may bring."""
 
-JOBS_MAX: Final = 100_000
+SUBMITTED_MAX: Final = 100_000
 """Jobs of one submission."""
 
 WHOLE_MAX: Final = 64 << 10
@@ -56,7 +56,7 @@ def malformed(field: str, value: object, allowed: str, hint: str = "") -> Malfor
 class _Pieces(wire.Request, frozen=True):
     """A `wire.Submission` whose jobs are not decoded yet."""
 
-    jobs: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=JOBS_MAX)]
+    jobs: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=SUBMITTED_MAX)]
     key: str = ""
     client: str = ""
     blobs: dict[str, bytes] = msgspec.field(default_factory=dict)
@@ -108,6 +108,11 @@ async def read_body(request: Request, body_max: int, hint: str) -> bytes:
         else:
             return bytes(whole)
     raise TooLarge(f"the body has more than {body_max} bytes", hint)
+
+
+def in_form(answer: object, *, packed: bool) -> tuple[bytes, str]:
+    """An answer as bytes, and their media type: MessagePack or JSON."""
+    return (wire.encode(answer), wire.MSGPACK) if packed else (msgspec.json.encode(answer), wire.JSON)
 
 
 def owner_of_token(request: Request, owners: Mapping[bytes, T], where: str) -> T:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-import msgspec
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway import wire
-from headway.wire.epoch import EPOCH
+from headway.web.bodies import in_form
+from headway.wire.epoch import BEGIN_ANEW, EPOCH, OTHER
 
 
 class Epochs:
@@ -48,10 +48,5 @@ class Epochs:
             await self._app(scope, receive, say)
 
     def _refusal(self, *, packed: bool) -> Response:
-        body = wire.ErrorBody(
-            "the server's journal is not the one that this client knows: it was restored from a backup, or has lost its"
-            " end; jobs and messages of before may have other numbers now, or be gone",
-            "Begin anew with another client; `headway jobs` lists what there is.",
-        )
-        content = wire.encode(body) if packed else msgspec.json.encode(body)
-        return Response(content, HTTPStatus.CONFLICT, media_type=wire.MSGPACK if packed else wire.JSON)
+        body, form = in_form(wire.ErrorBody(f"the server's journal {OTHER}", BEGIN_ANEW), packed=packed)
+        return Response(body, HTTPStatus.CONFLICT, media_type=form)

@@ -19,13 +19,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
-import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from headway import wire
+from headway.web.bodies import in_form
 
 if TYPE_CHECKING:
     from uvicorn.config import Config
@@ -497,11 +497,9 @@ def _long_head() -> _Refused:
 
 def _answer(body: wire.ErrorBody, status: HTTPStatus, accept: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """Headers and body of an answer after which the connection ends."""
-    packed = wire.MSGPACK in accept
-    whole = wire.encode(body) if packed else msgspec.json.encode(body)
-    kind = wire.MSGPACK if packed else wire.JSON
+    whole, form = in_form(body, packed=wire.MSGPACK in accept)
     headers = [
-        (b"content-type", kind.encode()),
+        (b"content-type", form.encode()),
         (b"content-length", str(len(whole)).encode()),
         (b"connection", b"close"),
     ]

@@ -6,3 +6,12 @@ from typing import Final
 
 EPOCH: Final = "Headway-Epoch"
 """A header. Answers carry the epoch of the server's journal; a request that carries another one is refused (409)."""
+
+OTHER: Final = (
+    "is not the one that this client knows: it was restored from a backup, or has lost its end; jobs and messages of"
+    " before may have other numbers now, or be gone"
+)
+"""What is said of a journal of another epoch, after whose it is."""
+
+BEGIN_ANEW: Final = "Begin anew with another client; `headway jobs` lists what there is."
+"""What can be done then."""

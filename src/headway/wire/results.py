@@ -59,6 +59,11 @@ class TaskResult(Answer, frozen=True, omit_defaults=True):
     ending: TaskEnding
     members: tuple[TaskEnding, ...] = ()
 
+    @property
+    def endings(self) -> tuple[TaskEnding, ...]:
+        """The ending of the task, then those of its members."""
+        return (self.ending, *self.members)
+
 
 class TaskRange(Request, frozen=True):
     """Tasks of a job from number `first` on, up to but without `last`; None: to its end."""

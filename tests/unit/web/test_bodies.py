@@ -11,7 +11,7 @@ import pytest
 from headway import wire
 from headway.testing import submission
 from headway.web import bodies
-from headway.web.bodies import JOBS_MAX, WHOLE_MAX, read_submission
+from headway.web.bodies import SUBMITTED_MAX, WHOLE_MAX, read_submission
 
 ENCODE = (msgspec.msgpack.encode, msgspec.json.encode)
 
@@ -45,8 +45,8 @@ def test_what_is_wrong_with_a_piece_is_said_as_of_the_whole(is_json: bool) -> No
 
 @pytest.mark.parametrize("is_json", [False, True])
 def test_more_jobs_than_a_submission_may_have_are_refused_before_they_are_looked_at(is_json: bool) -> None:
-    body = ENCODE[is_json]({"jobs": [1] * (JOBS_MAX + 1)})
-    with pytest.raises(msgspec.ValidationError, match=f"length <= {JOBS_MAX}"):
+    body = ENCODE[is_json]({"jobs": [1] * (SUBMITTED_MAX + 1)})
+    with pytest.raises(msgspec.ValidationError, match=f"length <= {SUBMITTED_MAX}"):
         asyncio.run(read_submission(body, is_json=is_json))
 
 
