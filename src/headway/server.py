@@ -37,6 +37,8 @@ from headway.live.journal import Journal
 from headway.live.leases import LEASE, LEASE_LEAST
 from headway.live.room import Bounds
 from headway.live.sweep import Keep
+from headway.live.troubles import CannotGoOn
+from headway.live.verification import whole_again
 from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
@@ -52,7 +54,7 @@ NODES_MAX = 1000
 """Nodes of this machine: each is a process."""
 
 FIRST_PERIOD = 10 * SECOND
-"""Plans follow what is learnt of run times at least this often, where nobody has chosen."""
+"""Plans follow what is learnt of run times at least this often by default."""
 
 READ_AHEAD = 4
 """Short tasks that a slot of this machine is given ahead of their turn."""
@@ -173,7 +175,7 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
     except sqlite3.DatabaseError as error:
         raise HeadwayError(
             f"the journal in {settings.data} cannot be read: {error}",
-            "Put back a copy of the data directory, or start with another one (--data).",
+            whole_again(settings.data),
         ) from error
     finally:
         journal.close()
@@ -246,10 +248,9 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             checker.stop()
             await driver.stop()
         if driver.broken.done():
-            raise HeadwayError(
-                f"the server broke: {driver.broken.exception()}",
-                "Nothing that was accepted is lost. Start it again; its log says what happened.",
-            )
+            error = driver.broken.exception()
+            assert isinstance(error, CannotGoOn)
+            raise HeadwayError(f"the server broke: {error.args[0]}", error.hint) from error
 
 
 def _nothing() -> None:

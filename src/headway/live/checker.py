@@ -33,7 +33,7 @@ from headway.model.job import JobId
 log = logging.getLogger(__name__)
 
 PERIOD: Final[Duration] = 5 * SECOND
-"""The period where nobody has chosen one."""
+"""The period by default."""
 
 PERIOD_RANGE: Final = (0.1, 86_400.0)
 """Seconds that a period may have."""

@@ -120,6 +120,62 @@ class SystemClock(Clock):
         return lambda: timer[0].cancel()
 
 
+class Alarm:
+    """One call back by a clock, which may be moved and called off.
+
+    Args:
+        clock: calls back.
+        ring: what is called.
+
+    Attributes:
+        at: when it rings next; None: not at all.
+    """
+
+    def __init__(self, clock: Clock, ring: Callable[[], object]) -> None:
+        self.at: Instant | None = None
+        self._clock = clock
+        self._ring = ring
+        self._call_off: Callable[[], object] = lambda: None
+        self._stopped = False
+
+    def set(self, at: Instant) -> None:
+        """Ring at this instant, and at no other."""
+        if at != self.at and not self._stopped:
+            self.off()
+            self.at, self._call_off = at, self._clock.call_at(at, self._rung)
+
+    def soon(self) -> None:
+        """Ring in the next turn of the event loop."""
+        self.off()
+        if not self._stopped:
+            self.at, self._call_off = self._clock.now(), asyncio.get_running_loop().call_soon(self._rung).cancel
+
+    def off(self) -> None:
+        """Do not ring."""
+        if self.at is not None:
+            self.at = None
+            self._call_off()
+
+    def stop(self) -> None:
+        """Never ring again, whatever is set later."""
+        self._stopped = True
+        self.off()
+
+    def _rung(self) -> None:
+        self.at = None
+        self._ring()
+
+
+async def sleep(clock: Clock, duration: Duration) -> None:
+    """Wait so long by a clock."""
+    woken = asyncio.Event()
+    call_off = clock.call_at(clock.now() + duration, woken.set)
+    try:
+        await woken.wait()
+    finally:
+        call_off()
+
+
 def _slept() -> Duration:
     """How long the machine has slept since it was started, where it tells."""
     if not hasattr(time, "CLOCK_BOOTTIME"):

@@ -17,12 +17,12 @@ from functools import partial
 from typing import Final, Protocol
 
 from headway import wire
-from headway.advice.asking import ask
+from headway.advice.asking import address_of, ask
 from headway.advice.language import NoAdvice
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput, in_short
-from headway.live.clock import Clock
+from headway.live.clock import Clock, sleep
 from headway.live.journal import NotNow
 from headway.model.events import (
     Advised,
@@ -35,7 +35,9 @@ from headway.model.events import (
     PolicyChosen,
 )
 from headway.model.instant import SECOND, Duration, Instant, to_seconds
-from headway.model.plan import PlanRecord
+from headway.model.job import JobId
+from headway.model.plan import PlanRecord, Waiting
+from headway.model.snapshot import PolicySource
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +66,19 @@ class Asking(Protocol):
 
 Tell = Callable[[Callable[[Instant], Sequence[Event]]], Awaitable[int]]
 """Has events of the instant at which they are taken in made durable, see `Driver.request`."""
+
+
+def see_choice(choice: wire.PolicyChoice, policies: PolicySource) -> None:
+    """See that what is chosen can be had.
+
+    Raises:
+        InvalidInput: it cannot.
+    """
+    if choice.policy:
+        policies(choice.policy)
+    if choice.decider:
+        address_of(choice.decider)
+    see_period(choice.period)
 
 
 def see_period(period: Duration | None) -> None:
@@ -173,14 +188,25 @@ class Consultant:
             self._task.cancel()
         self._task = self._matter = None
 
-    async def explain(self) -> PlanRecord:
-        """The decider's plan for now, in which it says why jobs wait.
+    async def explain(self, job: JobId) -> tuple[Waiting, str, str]:
+        """Why a job of the core waits; who says so; why that is not the decider, where it should be.
 
         Raises:
-            NoAdvice: it does not say.
+            KeyError: it is not in the core, or not any more.
         """
-        core = self._core()
-        return await self._answer(core.decider, core.dump(), explain=True)
+        core, note = self._core(), ""
+        known = core.known_reason(job)
+        if known is not None:
+            return known, "", ""
+        if core.decider and core.decider_failed:
+            note = f"the decider at {core.decider} has failed"
+        elif core.decider:
+            try:
+                plan = await self._answer(core.decider, core.dump(), explain=True)
+                return self._core().reason_in(plan.plan(), job), core.decider, ""
+            except NoAdvice as silent:
+                note = f"the decider at {core.decider} does not say: {silent}"
+        return self._core().explain(job), self._core().policy, note
 
     async def _consult(self, url: str, question: int, snapshot: StateRecord) -> None:
         """Ask an open question, and tell the answer, or that there is none."""
@@ -201,7 +227,7 @@ class Consultant:
     async def _try_again(self, url: str) -> None:
         """Ask on trial until there is an answer that could be used; then the decider is back."""
         while True:
-            await self._sleep(self._pause)
+            await sleep(self._clock, self._pause)
             self._pause = min(2 * self._pause, PAUSE_MAX)
             try:
                 await self._answer(url, self._core().dump())
@@ -253,22 +279,9 @@ class Consultant:
                 await self._tell(events)
                 return None
             except NotNow:
-                await self._sleep(SECOND)
+                await sleep(self._clock, SECOND)
             except HeadwayError as ending:
                 log.info("what came of asking the decider is not taken in: %s", ending.args[0])
                 return None
             except Exception as error:  # noqa: BLE001  # the core choked on them: nothing of it was done
                 return error
-
-    async def _sleep(self, duration: Duration) -> None:
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake() -> None:
-            if not woken.done():
-                woken.set_result(None)
-
-        call_off = self._clock.call_at(self._clock.now() + duration, wake)
-        try:
-            await woken
-        finally:
-            call_off()

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from headway import wire
-from headway.advice.asking import address_of, ask
-from headway.advice.language import NoAdvice
+from headway.advice.asking import ask
 from headway.core.cancelling import open_tasks
 from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
@@ -33,7 +32,7 @@ from headway.engines import base
 from headway.errors import HeadwayError
 from headway.live import consultant, intake
 from headway.live.arrivals import Arrivals, Came, Thing
-from headway.live.clock import STEP_LEAST, Clock, Step
+from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
 from headway.live.journal import Journal, JournalBusy, NotNow
@@ -76,10 +75,8 @@ BUSY_AGAIN: Final[Duration] = SECOND // 50
 BUSY_MAX: Final[Duration] = 2 * SECOND
 """So long a lock is waited for before whoever asks for something is refused."""
 
-STOPPED: Final = "the server broke"
-
 FIRST_POLICY: Final = "deadline"
-"""Decides where nobody has chosen: due dates first, and no slot idle while a job could use it."""
+"""Decides by default: due dates first, and no slot idle while a job could use it."""
 
 
 class Unavailable(HeadwayError):
@@ -157,7 +154,7 @@ class Driver:
         self._clock = clock
         self._policies = policies
         self._choice = wire.PolicyChoice(policy or "", decider, period)
-        self._see_choice(self._choice)
+        consultant.see_choice(self._choice, policies)
         self._consultant = consultant.Consultant(
             lambda: self.core, clock, self.request, self.incident, answer_time=answer_time, asking=asking
         )
@@ -167,7 +164,7 @@ class Driver:
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, call_lease
         )
-        self._alarm: tuple[Instant, Callable[[], None]] | None = None
+        self._alarm = Alarm(clock, self._ask_for_turn)
         self._serving = False
         self._stopping = False
         self._turn_due = False
@@ -179,7 +176,7 @@ class Driver:
         self._unwatch: Callable[[], object] = lambda: None
         self._came = Came()
         self._pending: Turn | None = None
-        self._suspects: list[Thing] = []
+        self._singly: list[Thing] = []
         self._stuck_since: Instant | None = None
         self._from_engine = FromEngine(self._ledger, self.room.keeps)
         self._measured: dict[str, dict[str, float]] = {}
@@ -303,9 +300,9 @@ class Driver:
             if self._pending is None:
                 self._run_turn()
         finally:
-            is_whole = self._serving and self._pending is None and not self._suspects and not self.broken.done()
+            is_whole = self._serving and self._pending is None and not self._singly and not self.broken.done()
             self._serving = False
-            self._call_off()
+            self._alarm.stop()
             self._performer.stop()
             self._snapshots.stop()
             self._unwatch()
@@ -393,7 +390,7 @@ class Driver:
             InvalidInput: no such policy, or not with these parameters; the URL is none.
         """
         choice = wire.PolicyChoice(policy, decider, period)
-        self._see_choice(choice)
+        consultant.see_choice(choice, self._policies)
         await self.request(lambda now: consultant.chosen(choice, now), by=by)
 
     async def explain(self, job: JobId) -> tuple[Waiting, str, str]:
@@ -402,31 +399,7 @@ class Driver:
         Raises:
             KeyError: it is not in the core, or not any more.
         """
-        core, note = self.core, ""
-        known = core.known_reason(job)
-        if known is not None:
-            return known, "", ""
-        if core.decider and core.decider_failed:
-            note = f"the decider at {core.decider} has failed"
-        elif core.decider:
-            try:
-                plan = (await self._consultant.explain()).plan()
-                return self.core.reason_in(plan, job), core.decider, ""
-            except NoAdvice as silent:
-                note = f"the decider at {core.decider} does not say: {silent}"
-        return self.core.explain(job), self.core.policy, note
-
-    def _see_choice(self, choice: wire.PolicyChoice) -> None:
-        """See that what is chosen can be had.
-
-        Raises:
-            InvalidInput: it cannot.
-        """
-        if choice.policy:
-            self._policies(choice.policy)
-        if choice.decider:
-            address_of(choice.decider)
-        consultant.see_period(choice.period)
+        return await self._consultant.explain(job)
 
     async def submit(self, caller: str, submission: wire.Submission) -> wire.Submitted:
         """Accept jobs, all or none; when this returns they are durable.
@@ -497,12 +470,12 @@ class Driver:
     def _break(self, error: Exception) -> None:
         """Stop here: the journal is right, this process may not be. A start goes on from the journal."""
         if not isinstance(error, CannotGoOn):
-            why = f"{said(error)}, which nobody foresaw"
+            why = f"{said(error)}, which was not foreseen"
             unforeseen, error = error, CannotGoOn("what is done follows from what is recorded", why)
             error.__cause__ = unforeseen
         log.critical("the driver stops: %s", error.args[0], exc_info=error)
         self.broken.set_exception(error)
-        self._refuse_all(Unavailable(STOPPED, "Ask again when it has been started again."))
+        self._refuse_all(Unavailable("the server broke", "Ask again when it has been started again."))
         self._listeners.release()
 
     def _turn(self) -> None:
@@ -516,7 +489,7 @@ class Driver:
             if isinstance(error, NotNow):
                 self._put_off(error)
             else:
-                self._suspect(error)
+                self._take_singly(error)
             return
         if self.full is not None:
             log.info("the journal takes more again")
@@ -525,13 +498,13 @@ class Driver:
         self._perform(turn)
         self._came = Came()
         self.troubles.contain("snapshot", self._snapshots.follow, "the next state is stored later")
-        if self._reports or self._requests or self._offers or self._suspects or self._steps:
+        if self._reports or self._requests or self._offers or self._singly or self._steps:
             self._ask_for_turn()
 
     def _take_what_came(self) -> Came:
         """Everything; while something that came together cannot be written, one after the other."""
-        if self._suspects:
-            return Came.of(self._suspects.pop(0))
+        if self._singly:
+            return Came.of(self._singly.pop(0))
         came = Came(self._reports, self._requests, self._offers, self._measured, self._steps)
         self._reports, self._requests, self._offers, self._measured, self._steps = [], [], [], {}, []
         return came
@@ -553,13 +526,13 @@ class Driver:
 
     def _refuse_all(self, error: HeadwayError) -> None:
         """Refuse everything that somebody waits for the answer of."""
-        queued = [each for each in self._suspects if isinstance(each, Request | Offer)]
+        queued = [each for each in self._singly if isinstance(each, Request | Offer)]
         refuse((*self._came.asked, *queued, *self._requests, *self._offers), error)
-        self._suspects = [each for each in self._suspects if not isinstance(each, Request | Offer)]
+        self._singly = [each for each in self._singly if not isinstance(each, Request | Offer)]
         self._came.requests, self._came.offers, self._requests, self._offers = [], [], [], []
 
-    def _suspect(self, error: Exception) -> None:
-        """Something that came cannot be written: find what it is, and set it apart.
+    def _take_singly(self, error: Exception) -> None:
+        """Something that came cannot be written: take one thing after the other, so that it is found and set apart.
 
         Raises:
             CannotGoOn: nothing can be written, or a promise would be broken without what cannot.
@@ -573,7 +546,7 @@ class Driver:
         things = self._came.things()
         if len(things) > 1:
             log.error("one of %d things cannot be written, they are taken one by one", len(things), exc_info=error)
-            self._suspects[:0] = things
+            self._singly[:0] = things
             self._came = Came(wakes=False)
         else:
             self._arrivals.set_apart(self._came, things[0] if things else None, error)
@@ -584,7 +557,7 @@ class Driver:
         """Load the core anew from the journal, and have it handle what is left of what came."""
         job = self._ledger.job
         self._arrivals.reload()
-        if any(isinstance(each, Offer) for each in (*self._suspects, *self._came.offers, *self._offers)):
+        if any(isinstance(each, Offer) for each in (*self._singly, *self._came.offers, *self._offers)):
             self._ledger.job = job  # jobs that are still to be accepted have their numbers
         self._pending = self._arrivals.take(self._came, self._now)
 
@@ -618,32 +591,22 @@ class Driver:
             self._requests.append(Request(events, (), asyncio.get_running_loop().create_future()))
 
     def _set_alarm(self) -> None:
-        if self._alarm is not None and self._alarm[0] == self._ledger.wake_at:
-            return
-        self._call_off()
         if self._ledger.wake_at < NEVER:
-            self._alarm = (self._ledger.wake_at, self._clock.call_at(self._ledger.wake_at, self._ring))
+            self._alarm.set(self._ledger.wake_at)
+        else:
+            self._alarm.off()
 
     def _stepped(self, step: Step) -> None:
         """The clock was set: what was to come at an instant comes sooner or later than it seemed."""
         log.warning("%s", step.detail)
-        self._call_off()
+        self._alarm.off()
         self._steps.append(step)
         self._ask_for_turn()
-
-    def _ring(self) -> None:
-        self._alarm = None
-        self._ask_for_turn()
-
-    def _call_off(self) -> None:
-        if self._alarm is not None:
-            self._alarm[1]()
-            self._alarm = None
 
     # Messages
 
     def listen(self, wanted: Wanted, caller: Caller) -> Listener:
-        """Have a caller answered: at once, before this returns, or as soon as there are messages for him."""
+        """Have a caller answered: at once, before this returns, or as soon as there are messages for it."""
         client, jobs = wanted.client, wanted.jobs
         keys = [-self.journal.clients.number(client)] if client is not None else list(jobs) or [0]
         if client is not None:
@@ -659,9 +622,9 @@ class Driver:
         return self._listeners.add(wanted, keys, found, caller)
 
     def _gains_by_waiting(self, key: int) -> bool:
-        """Whether whoever has messages may get more by waiting a little, at nobody's cost.
+        """Whether a caller with messages may get more by waiting a little, at no cost.
 
-        Where a slot stands idle it costs something: what he does next may be what it could run.
+        Where a slot stands idle it costs something: what the caller does next may be what it could run.
         """
         return not self.core.state.free and self._ledger.has_work(key)
 
@@ -670,7 +633,7 @@ class Driver:
 
     def needs(self, name: str) -> bool:
         """Whether an open job, or a submission that is being accepted, needs a function or an upload."""
-        offers = (*self._offers, *self._came.offers, *(one for one in self._suspects if isinstance(one, Offer)))
+        offers = (*self._offers, *self._came.offers, *(one for one in self._singly if isinstance(one, Offer)))
         return name in self._ledger.needed or any(name in one.functions or name in one.uploads for one in offers)
 
     def listens(self, client: int) -> bool:
@@ -683,7 +646,7 @@ class Driver:
         return self._listeners.count
 
     def leave(self, listener: Listener) -> None:
-        """Forget a caller who has gone away, or has been answered."""
+        """Forget a caller that has gone away, or has been answered."""
         self._listeners.leave(listener)
         if listener.wanted.client is not None:
             self._leases.heard(-listener.keys[0])

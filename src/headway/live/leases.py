@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from headway.errors import HeadwayError
-from headway.live.clock import Clock
+from headway.live.clock import Alarm, Clock, sleep
 from headway.live.journal import NotNow
 from headway.model.events import Event, JobCancelled
 from headway.model.instant import SECOND, Duration, Instant, to_seconds
@@ -27,7 +27,7 @@ from headway.model.job import JobId
 log = logging.getLogger(__name__)
 
 LEASE: Final[Duration] = 300 * SECOND
-"""How long the client of calls may be silent, where nobody has chosen."""
+"""How long the client of calls may be silent by default."""
 
 LEASE_LEAST: Final[Duration] = SECOND
 """A client that is being started or that looks for the server again asks this often."""
@@ -41,7 +41,7 @@ PART: Final = 200
 _AGAIN: Final[Duration] = SECOND
 
 
-class Told(Protocol):
+class Recorder(Protocol):
     """What is wanted of the driver."""
 
     async def request(self, events: Callable[[Instant], Sequence[Event]]) -> int:
@@ -56,7 +56,7 @@ class Leases:
     """Looks from time to time which clients of leased jobs are still there, in the driver's event loop.
 
     Args:
-        told: takes the cancelling in.
+        recorder: records what is cancelled.
         leased: leased jobs that are open, by the number of their client; read anew at each look.
         waits: whether somebody waits for messages under a key of `Listeners`.
         name: the text of a client's number.
@@ -66,14 +66,14 @@ class Leases:
 
     def __init__(
         self,
-        told: Told,
+        recorder: Recorder,
         leased: Callable[[], Mapping[int, Mapping[JobId, None]]],
         waits: Callable[[int], bool],
         name: Callable[[int], str],
         clock: Clock,
         lease: Duration | None,
     ) -> None:
-        self._told = told
+        self._recorder = recorder
         self._leased = leased
         self._waits = waits
         self._name = name
@@ -81,12 +81,12 @@ class Leases:
         self._lease = lease
         self._silent: dict[int, int] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
-        self._call_off: Callable[[], object] | None = None
+        self._alarm = Alarm(clock, self._look)
 
     def follow(self) -> None:
         """Look from now on as long as there are leased jobs; called after each turn."""
-        if self._lease is not None and self._call_off is None and self._leased():
-            self._look_later()
+        if self._lease is not None and self._alarm.at is None and self._leased():
+            self._alarm.set(self._clock.now() + self._lease // LOOKS)
 
     def heard(self, client: int) -> None:
         """A client has asked for something."""
@@ -94,18 +94,12 @@ class Leases:
 
     def stop(self) -> None:
         """Give up nobody any more."""
-        if self._call_off is not None:
-            self._call_off()
+        self._alarm.stop()
         for task in self._ending.values():
             task.cancel()
         self._lease = None
 
-    def _look_later(self) -> None:
-        assert self._lease is not None
-        self._call_off = self._clock.call_at(self._clock.now() + self._lease // LOOKS, self._look)
-
     def _look(self) -> None:
-        self._call_off = None
         leased = self._leased()
         silent = {client: self._silent.get(client, 0) + 1 for client in leased if not self._waits(-client)}
         # The first look may have come right after the client was heard of: a lease has passed with one more.
@@ -127,26 +121,18 @@ class Leases:
                 if not jobs:
                     break
                 try:
-                    ended += await self._told.request(partial(_cancelled, jobs, reason))
+                    ended += await self._recorder.request(partial(_cancelled, jobs, reason))
                 except NotNow:
-                    await self._pause()
+                    await sleep(self._clock, _AGAIN)
             if ended:
                 said = (
                     f"{reason}: what it had called is cancelled ({ended} jobs), for nobody else could fetch its results"
                 )
-                self._told.incident("client_lost", f"client {self._name(client)}", said)
+                self._recorder.incident("client_lost", f"client {self._name(client)}", said)
         except HeadwayError as ending:
             log.info("calls of client %s are not cancelled now: %s", self._name(client), ending.args[0])
         finally:
             del self._ending[client]
-
-    async def _pause(self) -> None:
-        woken = asyncio.Event()
-        call_off = self._clock.call_at(self._clock.now() + _AGAIN, woken.set)
-        try:
-            await woken.wait()
-        finally:
-            call_off()
 
 
 def _cancelled(jobs: Sequence[JobId], reason: str, now: Instant) -> list[Event]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from headway.errors import HeadwayError
-from headway.live.clock import Clock
+from headway.live.clock import Alarm, Clock
 from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, NotNow
 from headway.live.retained import LAST
@@ -96,8 +96,7 @@ class Retention:
         self._sweep = Sweep(journal, outputs, self.uploads, clock, keep, recorder)
         self._steps: Iterator[None] | None = None
         self._look_at: Instant = 0
-        self._rings_at: Instant | None = None
-        self._call_off: Callable[[], object] = lambda: None
+        self._alarm = Alarm(clock, self._ring)
 
     def start(self) -> None:
         """Let go of what is due, now and from now on."""
@@ -106,7 +105,7 @@ class Retention:
 
     def stop(self) -> None:
         """Let go of nothing more."""
-        self._call_off()
+        self._alarm.stop()
 
     def acknowledged(self) -> None:
         """Acknowledgements were made durable."""
@@ -172,18 +171,16 @@ class Retention:
         return cleared
 
     def _ring_at(self, at: Instant) -> None:
-        if self._rings_at is not None and self._rings_at <= at:
+        """Ring at this instant, if not before."""
+        if self._alarm.at is not None and self._alarm.at <= at:
             return
-        self._call_off()
-        self._rings_at = at
         if at <= self._clock.now():
-            self._call_off = asyncio.get_running_loop().call_soon(self._ring).cancel
+            self._alarm.soon()
         else:
-            self._call_off = self._clock.call_at(at, self._ring)
+            self._alarm.set(at)
 
     def _ring(self) -> None:
         """Let go of a part of what is due, and come again when the next is, or later if that fails."""
-        self._rings_at = None
         if self._recorder.troubles.contain("retention", self._let_go, "it is tried again later") is not None:
             self._ring_at(self._clock.now() + _LATER)
 

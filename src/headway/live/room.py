@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from headway.errors import HeadwayError
-from headway.live.clock import Clock
+from headway.live.clock import Alarm, Clock
 from headway.model.instant import SECOND, Duration, Instant
 
 log = logging.getLogger(__name__)
 
 RESERVE: Final = 256 << 20
-"""Bytes of the reserve where nobody has chosen, ..."""
+"""Bytes of the reserve by default, ..."""
 
 RESERVE_SHARE: Final = 20
 """... or one part in so many of the disk, if that is less."""
 
 OUTPUTS_SHARE: Final = 4
-"""All output that is kept takes one part in so many of the disk at most, where nobody has chosen."""
+"""All output that is kept takes one part in so many of the disk at most, by default."""
 
 LOG_MAX: Final = 512 << 20
 """Bytes of the journal's write-ahead log beyond which nothing new is taken on."""
@@ -139,7 +139,7 @@ class Room:
         self._clock = clock
         self._is_busy = is_busy
         self._measure = measure
-        self._call_off: Callable[[], object] | None = None
+        self._alarm = Alarm(clock, self._ring)
         self._looked_at: Instant = -LOOK_EVERY
         self._is_blind = False
         size, self.free = measure(folder)
@@ -148,19 +148,17 @@ class Room:
 
     def follow(self) -> None:
         """Look at the disk from time to time as long as there are jobs or room is wanting; called after each turn."""
-        if self._call_off is None and (self._is_busy() or self.short or self.crowded or self.held):
+        if self._alarm.at is None and (self._is_busy() or self.short or self.crowded or self.held):
             now = self._clock.now()
             if self._looked_at + LOOK_EVERY <= now:
                 self.look()
-            self._call_off = self._clock.call_at(now + LOOK_EVERY, self._ring)
+            self._alarm.set(now + LOOK_EVERY)
 
     def stop(self) -> None:
         """Look at it no more."""
-        if self._call_off is not None:
-            self._call_off()
+        self._alarm.stop()
 
     def _ring(self) -> None:
-        self._call_off = None
         self.look()
         self.follow()
 

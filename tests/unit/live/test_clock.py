@@ -8,8 +8,9 @@ import time
 import pytest
 
 from headway.live import clock as module
-from headway.live.clock import CATCH_UP, Step, SystemClock
+from headway.live.clock import CATCH_UP, Alarm, Step, SystemClock
 from headway.model.instant import SECOND
+from headway.testing import ManualClock
 
 START = 1_700_000_000 * SECOND
 
@@ -139,3 +140,27 @@ def test_the_loop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(main())
     assert len(told) == 1
     assert "set back by 60.0 s" in told[0].detail
+
+
+def test_an_alarm_rings_once_at_the_instant_it_was_set_to_last() -> None:
+    clock, rung = ManualClock(), list[float]()
+    alarm = Alarm(clock, lambda: rung.append(clock.now() / SECOND))
+    alarm.set(5 * SECOND)
+    alarm.set(3 * SECOND)
+    assert (alarm.at, clock.alarms) == (3 * SECOND, [3.0])
+    clock.advance(10)
+    assert (alarm.at, rung) == (None, [3.0])
+
+
+def test_an_alarm_that_is_off_does_not_ring_and_one_that_is_stopped_never_again() -> None:
+    clock, rung = ManualClock(), list[float]()
+    alarm = Alarm(clock, lambda: rung.append(clock.now() / SECOND))
+    alarm.set(1 * SECOND)
+    alarm.off()
+    clock.advance(2)
+    assert (rung, clock.alarms) == ([], [])
+    alarm.set(4 * SECOND)
+    alarm.stop()
+    alarm.set(5 * SECOND)
+    clock.advance(10)
+    assert (rung, alarm.at, clock.alarms) == ([], None, [])
