@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from headway.client.job import Job, Task
 from headway.errors import HeadwayError
 from headway.live.backup import back_up, restore
 from headway.live.journal import Journal
+from headway.live.verification import flaws
 from headway.model.actions import JobStatus
 
 from .conftest import Up
@@ -116,6 +119,55 @@ def test_a_backup_is_restored_elsewhere(up: Up, tmp_path: Path) -> None:
     assert said.returncode == 1
     (flaw,) = json.loads(said.stdout)["flaws"]
     assert flaw == {"file": str(output.relative_to(data)), "what": "it is missing (output of task 0 of job 1)"}
+
+
+def test_a_restore_that_was_cut_off_is_made_again_and_knows_the_numbers(
+    up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goal = tmp_path / "backup"
+    with Client(data=up.data) as client:
+        client.submit(Job("before", [Task(pow, 2, 5)])).result(PATIENCE)
+        back_up(up.data, goal)
+        last = [client.submit(Job("after", [Task(pow, 2, 6)])) for _ in range(5)][-1]
+        last.result(PATIENCE)
+    up.stop()
+    names = ("rename", "replace", "unlink", "mkdir")
+
+    class CutOff(BaseException):
+        """As `kill -9` would end it: nothing of it goes on, nor is tidied up."""
+
+    def cut_off(after: int) -> bool:
+        """Restore, but for what comes after so many changes of a folder; whether it was cut off."""
+        left = iter(range(after))
+
+        def counted(real: Callable[..., object]) -> Callable[..., object]:
+            def change(*words: object, **more: object) -> object:
+                if next(left, None) is None:
+                    raise CutOff
+                return real(*words, **more)
+
+            return change
+
+        with monkeypatch.context() as patch:
+            for name in names:
+                patch.setattr(Path, name, counted(getattr(Path, name)))
+            try:
+                restore(goal, data)
+            except CutOff:
+                return True
+        return False
+
+    data = tmp_path / "cut off"
+    for after in count():
+        shutil.rmtree(data, ignore_errors=True)
+        shutil.copytree(up.data, data, ignore=shutil.ignore_patterns("engine"))
+        if not cut_off(after):
+            break
+        restore(goal, data)
+        assert list(flaws(data)) == [], after
+        with closing(Journal(data)) as journal:
+            assert journal.last()[2] >= last.job, after
+    assert after > 10
 
 
 def test_a_damaged_backup_is_not_restored(up: Up, tmp_path: Path) -> None:

@@ -27,13 +27,13 @@ from headway.live.conversion import commit
 from headway.live.kept import files_of, moved, new_folder, sha256_of
 from headway.live.mark import MARK, sync_folder
 from headway.live.opening import take
-from headway.live.schema import FILE, connect, connect_to_read, new_epoch
+from headway.live.schema import FILE, connect, connect_to_read, new_epoch, remove
 from headway.live.verification import BACKUP, Manifest, damaged, flaws
 from headway.live.vouching import UNREADABLE, Vouching, last_of, reached_by
 
 CHECKPOINTS: Final = Path("engine", "checkpoints")
 
-_JOURNAL: Final = (FILE, f"{FILE}-wal", f"{FILE}-shm", MARK)
+_JOURNAL: Final = (FILE, f"{FILE}-wal", f"{FILE}-shm")
 
 
 def back_up(data: Path, goal: Path) -> Manifest:
@@ -125,14 +125,15 @@ def restore(backup: Path, data: Path) -> tuple[int, Path | None]:
                 known = (data / place).exists()
                 if not (known and (place == "token" or Path(place).is_relative_to(CHECKPOINTS))):
                     _copy_file(backup / place, data / place)
-            aside = _move_aside(data)
             draft = data / f".{FILE}"
+            remove(draft)
             _copy_file(backup / FILE, draft)
             with closing(connect(draft)) as db:
                 epoch = new_epoch()
                 vouching = Vouching(epoch, db)
                 _begin_again(db, vouching, epoch, before, manifest.data, str(data.resolve()))
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            aside = _move_aside(data)
             mark.make(data / MARK, vouching.reached)
             draft.replace(data / FILE)
             sync_folder(data)
@@ -166,10 +167,17 @@ def _read_mark(data: Path) -> mark.Reached | None:
 
 
 def _move_aside(data: Path) -> Path | None:
+    """Move a journal that is there into a folder of its own.
+
+    The mark is copied, and so is never missing here: should this end before the restored journal is in place, the next
+    restore still knows which numbers were given.
+    """
     there = [name for name in _JOURNAL if (data / name).exists()]
     if not there:
         return None
     aside = new_folder(data, "replaced")
+    if (data / MARK).exists():
+        _copy_file(data / MARK, aside / MARK)
     for name in there:
         (data / name).rename(aside / name)
     sync_folder(aside)
