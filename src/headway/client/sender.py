@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from headway.client.client import Client
 from headway.client.job import Job, calls_of, new_job, warm_name
-from headway.client.pickling import End, ends, pickled_function
+from headway.client.pickling import HINT, End, NotPicklable, ends, pickled_function
 from headway.client.waiters import orphan
 from headway.errors import HeadwayError
 from headway.files import File
@@ -413,6 +413,8 @@ class Sender:
             blob = pickled_function(function, "a call")
         except HeadwayError as error:
             return error
+        except KeyboardInterrupt:  # not the key, which interrupts the main thread alone: the function raised it
+            return NotPicklable("a call: the function cannot be pickled (it raised KeyboardInterrupt)", HINT)
         name = blob_name(blob)
         blobs.setdefault(name, blob)
         return list(blobs).index(name)

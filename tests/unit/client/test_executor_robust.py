@@ -284,6 +284,13 @@ def test_what_cannot_be_pickled_is_a_pickling_error(client: Client, error: type[
         assert executor.submit(pow, 2, 3).result(LIMIT) == 8
 
 
+def test_a_function_that_raises_an_interrupt_when_it_is_pickled_ends_its_call_alone(client: Client) -> None:
+    with HeadwayExecutor(client) as executor:
+        with pytest.raises(pickle.PicklingError, match="KeyboardInterrupt"):
+            executor.submit(Exits(KeyboardInterrupt).__reduce__).result(LIMIT)
+        assert executor.submit(pow, 2, 3).result(LIMIT) == 8
+
+
 def test_a_value_that_raises_when_it_is_read_is_the_error_of_its_call(client: Client) -> None:
     with HeadwayExecutor(client) as executor:
         future = executor.submit(ReadBack)
