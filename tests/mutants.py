@@ -4,11 +4,14 @@
 
 A sample is drawn, with a seed, from all changes of one token or statement in `core`, `policies`, `sim` and `live`: a
 comparison or an operator is another one, a condition is negated or a part of it left out, a number is one more, a
-statement is left out. Constants of modules stay: a test of one would only say it twice. Each change is made in a
-copy of the sources, and the tests that run the changed line are asked, the quickest first, until one fails that passes
-without the change. Which tests run which line is found out once (`.mutants/lines.json`), and again when sources or
-tests have changed. Servers of their own are not seen by that, so where nothing failed for a change in `live` the test
-files that start servers are asked too.
+statement is left out. Constants of modules stay: a test of one would only say it twice. The tests that run the
+changed line are asked, the quickest first, until one fails that passes without the change. Which tests run which line
+is found out once (`.mutants/lines.json`); where only tests have changed since, those alone are looked at again.
+
+Two passes are made. The first (`mutants_inside.py`) makes each change in a fork of one process that has all tests
+collected, and asks the quick ones: most changes are noticed so within a second. The second asks more tests for what is
+left, in a copy of the sources. Servers of their own are not seen when it is found out which tests run which line, so
+for a change in `live` the second asks the test files that start servers, too.
 
 What was found is kept in `.mutants/`, so that a run that was broken off goes on. `--again` asks for what went unnoticed
 in an earlier run, after tests were written for it.
@@ -34,8 +37,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from queue import Queue
 from typing import Any
 from xml.etree import ElementTree
 
@@ -50,6 +56,9 @@ CASES_MAX = 3
 SECONDS_OF_TESTS = 200.0
 """What the tests that are tried may have taken together when nothing was changed."""
 
+SECONDS_AT_FIRST = 15.0
+"""The same in the first pass."""
+
 SECONDS_MAX = 600
 """What one change may take."""
 
@@ -61,6 +70,9 @@ FIRST = 25
 
 MEMORY_MAX = 6 << 30
 """Bytes of addresses that tests may use: a loop without end may not take the machine down."""
+
+LEFT_OUT = "not slow and not data and not peers and not schemathesis"
+"""The tests that are never asked."""
 
 SERVERS = re.compile(r'\bup: |own_server|"headway", "up"|"-m", "headway"')
 """What a test file of `tests/live` has in it that starts a server of its own."""
@@ -297,27 +309,50 @@ def digest(*paths: Path) -> str:
 
 def lines(jobs: str) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]:
     """The tests that run each line, by file and line, and how long each takes; found out where that is not known."""
-    tests = sorted(ROOT.glob("tests/**/*.py"))
-    now = digest(*PACKAGE.rglob("*.py"), *(test for test in tests if test != Path(__file__)))
-    path = KEPT / "lines.json"
-    if path.exists():
-        known = json.loads(path.read_text())
-        if known["of"] == now:
-            return known["lines"], known["seconds"]
+    tests = set(ROOT.glob("tests/**/test_*.py"))
+    others = [path for path in ROOT.glob("tests/**/*.py") if path not in tests and not path.name.startswith("mutants")]
+    sources = digest(*PACKAGE.rglob("*.py"), *others)
+    now = {str(test.relative_to(ROOT)): digest(test) for test in sorted(tests)}
+    for path in server_tests():
+        del now[path]
+    kept = KEPT / "lines.json"
+    known = json.loads(kept.read_text()) if kept.exists() else {}
+    if known.get("sources") != sources:
+        known = {"tests": {}, "lines": {}, "seconds": {}}
+    news = [file for file, text in now.items() if known["tests"].get(file) != text]
+    gone = {name for name in known["seconds"] if now.get(file := name.split("::")[0], "") != known["tests"][file]}
+    found = {
+        file: {line: sorted(set(names) - gone) for line, names in of_line.items()}
+        for file, of_line in known["lines"].items()
+    }
+    times = {name: took for name, took in known["seconds"].items() if name not in gone}
+    if news:
+        print(f"Finding out which lines {len(news)} test files run; of all of them it takes half an hour.", flush=True)
+        run_by, took = measured(news, jobs)
+        times |= took
+        for file, of_line in run_by.items():
+            here = found.setdefault(file, {})
+            for line, names in of_line.items():
+                here[line] = sorted({*here.get(line, ()), *names})
+    KEPT.mkdir(exist_ok=True)
+    kept.write_text(json.dumps({"sources": sources, "tests": now, "lines": found, "seconds": times}))
+    return found, times
+
+
+def measured(files: list[str], jobs: str) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]:
+    """The tests of some files that run each line, and how long each takes that passes."""
     from coverage import CoverageData  # of the extra `mutants`; drawing a sample needs nothing
 
-    print("Finding out which tests run which line; this takes as long as the tests and a half.", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "rc").write_text(f"[run]\nsource = {PACKAGE}\ndata_file = {folder / 'coverage'}\n")
         options = (
-            *("-q", "-n", jobs, "--dist", "loadfile", "-m", "not slow and not data", "-p", "no:cacheprovider"),
+            *("-q", "-n", jobs, "--dist", "loadfile", "-m", LEFT_OUT, "-p", "no:cacheprovider"),
             *(f"--cov-config={folder / 'rc'}", f"--cov={PACKAGE}", "--cov-context=test", "--cov-report="),
             *(f"--junit-xml={folder / 'junit'}", "-o", "junit_duration_report=total"),
-            *(f"--ignore={path}" for path in server_tests()),
         )
         subprocess.run(
-            [sys.executable, "-m", "pytest", *options],
+            [sys.executable, "-m", "pytest", *options, *files],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(PACKAGE.parent), "HEADWAY_EFFORT": "quick"},
             check=False,
@@ -327,15 +362,13 @@ def lines(jobs: str) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]
         seen.read()
         found: dict[str, dict[str, list[str]]] = {}
         times = seconds(folder / "junit")
-        for measured in seen.measured_files():
-            inside = str(Path(measured).relative_to(PACKAGE))
+        for file in seen.measured_files():
+            inside = str(Path(file).relative_to(PACKAGE))
             if inside.split("/")[0] in FOLDERS:
                 found[inside] = {
                     str(line): sorted({test.rsplit("|", 1)[0] for test in names if test} & times.keys())
-                    for line, names in seen.contexts_by_lineno(measured).items()
+                    for line, names in seen.contexts_by_lineno(file).items()
                 }
-    KEPT.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"of": now, "lines": found, "seconds": times}))
     return found, times
 
 
@@ -360,36 +393,37 @@ def asked(change: Change, found: dict[str, dict[str, list[str]]], times: dict[st
     if change.entry:
         names |= set(here.get(str(change.entry), ()))
     names = names or {name for of_line in here.values() for name in of_line}
-    chosen, left, cases = [], SECONDS_OF_TESTS, Counter[str]()
+    chosen, cases = [], Counter[str]()
     for name in sorted(names, key=lambda name: (times[name], name)):
         cases[name.split("[")[0]] += 1
-        if cases[name.split("[")[0]] > CASES_MAX:
-            continue
-        left -= times[name]
-        if left < 0:
-            break
-        chosen.append(name)
-    return chosen
+        if cases[name.split("[")[0]] <= CASES_MAX:
+            chosen.append(name)
+    return within(chosen, times, SECONDS_OF_TESTS)
+
+
+def within(tests: list[str], times: dict[str, float], most: float) -> list[str]:
+    """The first of some tests, as many as take no longer than that together."""
+    return [name for name, took in zip(tests, accumulate(times[name] for name in tests), strict=True) if took <= most]
 
 
 # Whether it is noticed
 
 
-def notice(change: Change, text: str, tests: list[str], sources: Path) -> str:
-    """The test that noticed a change, or what else did; empty if nothing did."""
+def notice(change: Change, text: str, asking_each: list[list[str]], sources: Path) -> str:
+    """The test that noticed a change, or what else did; empty if nothing did. The lists of tests are asked in turn."""
     path = sources / "headway" / change.file
     original = path.read_text("utf-8")
-    servers = server_tests() if change.file.startswith("live/") else []
-    for asking in (tests[:FIRST], tests[FIRST:], servers):
+    for asking in asking_each:
         while asking:
             path.write_text(text, "utf-8")
             failed = ask(asking, sources)
             path.write_text(original, "utf-8")
             if not failed:
                 break
-            if failed not in asking or not ask([failed], sources):  # it passes without the change
+            if "::" not in failed or not ask([failed], sources):  # it passes without the change
                 return failed
-            asking = asking[asking.index(failed) + 1 :]
+            place = asking.index(failed if failed in asking else failed.split("::")[0])  # a test, or a whole file
+            asking = asking[place + 1 :]
     return ""
 
 
@@ -408,7 +442,7 @@ def ask(tests: list[str], sources: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
         names = Path(folder) / "tests"
         names.write_text("\n".join(tests))
-        options = ("-q", "-x", "-rfE", "-p", "no:cacheprovider", "-m", "not slow", f"--timeout={SECONDS_A_TEST}")
+        options = ("-q", "-x", "-rfE", "-p", "no:cacheprovider", "-m", LEFT_OUT, f"--timeout={SECONDS_A_TEST}")
         running = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, f"--basetemp={folder}/base", f"@{names}"],
             cwd=ROOT,
@@ -435,6 +469,62 @@ def ask(tests: list[str], sources: Path) -> str:
     return found.group(1) if found else f"status {running.returncode}"
 
 
+@dataclass(frozen=True)
+class Question:
+    """What is asked in the first pass.
+
+    Attributes:
+        change: what is changed.
+        number: of the change, among all those of its file.
+        tests: who is asked.
+    """
+
+    change: Change
+    number: int
+    tests: list[str]
+
+
+def inside(questions: list[Question], jobs: int) -> Iterator[tuple[Change, str | None]]:
+    """Ask in forks of one process that has all tests collected (`mutants_inside.py`); each change, and what noticed."""
+    files = sorted({test.split("::")[0] for question in questions for test in question.tests})
+    if not files:
+        return
+    with tempfile.TemporaryDirectory() as name:
+        asking, told = Path(name, "wanted"), Path(name, "wanted.said")
+        wanted = [
+            {"number": number, "file": one.change.file, "change": one.number, "tests": one.tests}
+            for number, one in enumerate(questions)
+        ]
+        asking.write_text(json.dumps({"jobs": jobs, "questions": wanted}))
+        told.touch()
+        options = ("-q", "-s", "-p", "mutants_inside", "-p", "no:cacheprovider", "-m", LEFT_OUT)
+        paths = f"{PACKAGE.parent}{os.pathsep}{Path(__file__).parent}"
+        with told.open(encoding="utf-8") as news, (KEPT / "inside.log").open("w") as log:
+            running = subprocess.Popen(
+                [sys.executable, "-m", "pytest", *options, f"--timeout={SECONDS_A_TEST}", *files],
+                cwd=ROOT,
+                env=os.environ
+                | {"PYTHONPATH": paths, "HEADWAY_EFFORT": "quick", "HEADWAY_MUTANTS": str(asking)}
+                | {"PYTHONDONTWRITEBYTECODE": "1"},
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                while True:
+                    over = running.poll() is not None
+                    for line in news:
+                        number, said = json.loads(line)
+                        yield questions[number].change, said
+                    if over:
+                        break
+                    time.sleep(0.2)
+            finally:
+                running.kill()
+                running.wait()
+        if running.returncode not in (0, 5):
+            raise SystemExit(f"the first pass ended with {running.returncode}; see {KEPT / 'inside.log'}")
+
+
 def main() -> None:
     """Draw a sample, ask the tests, and say what went unnoticed."""
     known = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -442,17 +532,20 @@ def main() -> None:
     known.add_argument("--seed", type=int, default=1, help="of the sample (1)")
     known.add_argument("--only", default="", help="only in files whose path below src/headway has this in it")
     known.add_argument("--again", action="store_true", help="ask again for what went unnoticed with this seed")
-    known.add_argument("--jobs", default="2", help="processes in which lines are found out (2)")
+    known.add_argument("--jobs", default="2", help="processes that run tests at a time (2)")
     known.add_argument("--draw", action="store_true", help="only show the sample")
     chosen = known.parse_args()
     places: list[Change] = []
+    place: dict[Change, int] = {}
     trees = {}
     for folder in FOLDERS:
         for path in sorted((PACKAGE / folder).glob("*.py")):
             file = f"{folder}/{path.name}"
             if chosen.only in file:
                 trees[file] = ast.parse(path.read_text("utf-8"))
-                places += changed(file, copy.deepcopy(trees[file]))
+                of_file = list(changed(file, copy.deepcopy(trees[file])))
+                place |= {change: number for number, change in enumerate(of_file)}
+                places += of_file
     sample = random.Random(chosen.seed).sample(places, min(chosen.count, len(places)))
     print(f"{len(places)} changes are possible; {len(sample)} are drawn with seed {chosen.seed}.", flush=True)
     if chosen.draw:
@@ -460,20 +553,45 @@ def main() -> None:
         return
     found, times = lines(chosen.jobs)
     results = KEPT / f"found-{chosen.seed}.json"
-    KEPT.mkdir(exist_ok=True)
-    noticed: dict[str, str] = json.loads(results.read_text()) if results.exists() else {}
+    # What noticed each change; None where only the first pass was made and nothing did, "" where nothing did at all.
+    noticed: dict[str, str | None] = json.loads(results.read_text()) if results.exists() else {}
+    if chosen.again:
+        noticed = {change: said for change, said in noticed.items() if said}
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        sources = Path(folder)
-        shutil.copytree(PACKAGE, sources / "headway", ignore=shutil.ignore_patterns("__pycache__"))
-        for number, change in enumerate(sample, 1):
-            if str(change) in noticed and not (chosen.again and not noticed[str(change)]):
-                continue
-            text = text_of(change, copy.deepcopy(trees[change.file]))
-            said = notice(change, text, asked(change, found, times), sources)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(int(chosen.jobs)) as crew:
+        copies: Queue[Path] = Queue()
+        for crewman in range(int(chosen.jobs)):
+            sources = Path(folder, str(crewman))
+            shutil.copytree(PACKAGE, sources / "headway", ignore=shutil.ignore_patterns("__pycache__"))
+            copies.put(sources)
+
+        def say(change: Change, said: str | None) -> None:
             noticed[str(change)] = said
             results.write_text(json.dumps(noticed, indent=1))
-            print(f"{number:4} {time.monotonic() - began:6.0f} s  {said or 'UNNOTICED'}  {change}", flush=True)
+            word = said or ("to be asked again" if said is None else "UNNOTICED")
+            number, took = sample.index(change) + 1, time.monotonic() - began
+            print(f"{number:4} {took:6.0f} s  {word}  {change}", flush=True)
+
+        def tried(change: Change) -> str:
+            tests = asked(change, found, times)
+            servers = server_tests() if change.file.startswith("live/") else []
+            sources = copies.get()
+            try:
+                text = text_of(change, copy.deepcopy(trees[change.file]))
+                return notice(change, text, [tests[:FIRST], tests[FIRST:], servers], sources)
+            finally:
+                copies.put(sources)
+
+        waiting = [change for change in sample if str(change) not in noticed]
+        questions = [
+            Question(change, place[change], within(asked(change, found, times), times, SECONDS_AT_FIRST))
+            for change in waiting
+        ]
+        for change, said in inside(questions, int(chosen.jobs)):
+            say(change, said or None)
+        running = {crew.submit(tried, change): change for change in sample if noticed[str(change)] is None}
+        for future in as_completed(running):
+            say(running[future], future.result())
     left = [change for change in sample if not noticed[str(change)]]
     print(
         f"\n{len(sample) - len(left)} of {len(sample)} changes were noticed. Unnoticed:"

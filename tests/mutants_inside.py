@@ -1,0 +1,192 @@
+"""The first pass of `mutants.py`: a pytest that collects once, and forks for each change.
+
+To start Python, import everything and collect takes seconds, where a test that notices a change takes milliseconds. So
+one process collects all the tests there are to be asked, and each change is made in a fork of it: the functions it
+concerns get other code. Changes outside functions (defaults, fields of classes) cannot be made so and are left to the
+second pass; processes that tests start know nothing of any change, and so are what those do.
+
+A plugin of pytest: `HEADWAY_MUTANTS` names a file that holds what is to be asked; each line that is added to the file
+beside it, `.said`, is a change's number and what noticed it: "" for nothing, null for a change that cannot be made so.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gc
+import importlib
+import json
+import os
+import resource
+import signal
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+
+from mutants import MEMORY_MAX, PACKAGE, SECONDS_MAX, changed
+
+CO_OPTIMIZED = 1
+"""Flag of the code of functions; that of classes and modules has it not."""
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """A code and all in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)
+
+
+def key(code: CodeType) -> tuple[str, int]:
+    """What a code is known by, in a file."""
+    return code.co_qualname, code.co_firstlineno
+
+
+def own(code: CodeType) -> tuple[Any, ...]:
+    """What a code does, without those in it."""
+    constants = tuple((type(one), one) for one in code.co_consts if not isinstance(one, CodeType))
+    return code.co_code, repr(constants), code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+
+
+def make(file: str, number: int) -> bool:
+    """Make a change of a file, by its number among all of that file; whether it can be made here."""
+    path = PACKAGE / file
+    text = path.read_text("utf-8")
+    tree = ast.parse(text)
+    old = compile(ast.parse(text), str(path), "exec", dont_inherit=True)
+    possible = changed(file, tree)
+    for _ in range(number + 1):
+        next(possible)
+    new = compile(ast.fix_missing_locations(tree), str(path), "exec", dont_inherit=True)
+    before, after = ({key(code): code for code in codes(one)} for one in (old, new))
+    differ = {place for place, code in after.items() if place not in before or own(code) != own(before[place])}
+    if not differ or any(not after[place].co_flags & CO_OPTIMIZED for place in differ):
+        return False
+    importlib.import_module(f"headway.{file.removesuffix('.py').replace('/', '.')}")
+    made = False
+    for function in gc.get_objects():
+        if type(function) is FunctionType and function.__code__.co_filename == str(path):
+            code = after.get(key(function.__code__))
+            if code is not None and any(key(one) in differ for one in codes(code)):
+                function.__code__ = code
+                made = True
+    return made
+
+
+class Failures:
+    """The first test that failed."""
+
+    def __init__(self) -> None:
+        self.first = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One was run (hook of pytest)."""
+        if report.failed and not self.first:
+            self.first = report.nodeid
+
+
+def first_failure(session: pytest.Session, items: Sequence[pytest.Item], folder: str) -> str:
+    """Run tests until one fails: which; empty if all pass."""
+    failures = Failures()
+    session.config.pluginmanager.register(failures)
+    factory: Any = session.config._tmp_path_factory  # type: ignore[attr-defined]  # each fork has its own
+    factory._given_basetemp, factory._basetemp = Path(folder) / "base", None
+    for place, item in enumerate(items):
+        following = items[place + 1] if place + 1 < len(items) else None
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if failures.first:
+            break
+    with contextlib.suppress(Exception):  # only so that nothing is left that the tests started
+        session._setupstate.teardown_exact(None)
+    return failures.first
+
+
+class Fork:
+    """A process that tries one change; `change` None: none, to see that a test passes without."""
+
+    def __init__(
+        self, session: pytest.Session, question: dict[str, Any], items: Sequence[pytest.Item], change: int | None
+    ) -> None:
+        self.question = question
+        self.items = items
+        self.change = change
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.deadline = time.monotonic() + SECONDS_MAX
+        self.pid = os.fork()
+        if not self.pid:
+            self._live(session)
+
+    def _live(self, session: pytest.Session) -> None:
+        said: str | None = "the process ended"
+        try:
+            os.setsid()
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
+            if self.change is None or make(self.question["file"], self.change):
+                said = first_failure(session, self.items, self.folder.name)
+            else:
+                said = None
+        except BaseException as error:  # noqa: BLE001  # whatever a change does to pytest itself is its being noticed
+            said = f"{type(error).__name__} ended pytest"
+        finally:
+            Path(self.folder.name, "said").write_text(json.dumps(said))
+            os._exit(0)
+
+    def ended(self) -> bool:
+        """Whether it is over, also by what it may take."""
+        if os.waitpid(self.pid, os.WNOHANG)[0]:
+            return True
+        if time.monotonic() < self.deadline:
+            return False
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        return True
+
+    def said(self) -> str | None:
+        """What became of it."""
+        with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+            os.killpg(self.pid, signal.SIGKILL)
+        told = Path(self.folder.name, "said")
+        words: str | None = json.loads(told.read_text()) if told.exists() else "it did not end, or crashed"
+        self.folder.cleanup()
+        return words
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    """In place of pytest's own loop: fork for each change."""
+    path = Path(os.environ["HEADWAY_MUTANTS"])
+    wanted = json.loads(path.read_text())
+    known = {item.nodeid: item for item in session.items}
+    waiting, running = list(reversed(wanted["questions"])), list[Fork]()
+    with path.with_suffix(".said").open("a", encoding="utf-8") as told:
+
+        def tell(question: dict[str, Any], said: str | None) -> None:
+            told.write(json.dumps([question["number"], said]) + "\n")
+            told.flush()
+
+        while waiting or running:
+            while waiting and len(running) < wanted["jobs"]:
+                question = waiting.pop()
+                items = [known[name] for name in question["tests"] if name in known]
+                if items:
+                    running.append(Fork(session, question, items, question["change"]))
+                else:
+                    tell(question, "")
+            time.sleep(0.01)
+            for fork in [fork for fork in running if fork.ended()]:
+                running.remove(fork)
+                said, names = fork.said(), [item.nodeid for item in fork.items]
+                if fork.change is None and said:  # it fails without the change, too: those after it are asked
+                    rest = fork.question["tests"][fork.question["tests"].index(names[0]) + 1 :]
+                    waiting.append(fork.question | {"tests": rest})
+                elif fork.change is None:
+                    tell(fork.question, names[0])
+                elif said in names:
+                    running.append(Fork(session, fork.question, [known[said]], None))
+                else:
+                    tell(fork.question, said)
+    return True
