@@ -1,8 +1,9 @@
-"""What every test may ask for: public logs where they are at hand; property tests without a clock."""
+"""What every test may ask for: public logs where they are at hand; property tests without a clock; ctrl-c."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# A shell without job control has what it starts with `&` ignore ctrl-c, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How many examples a property is asked for, by how much time there is (`make quick`, `make test`, `make slow`).
 EXAMPLES = {"quick": 10, "usual": 60, "slow": 2000}

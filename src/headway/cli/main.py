@@ -109,4 +109,16 @@ def main(argv: list[str] | None = None) -> NoReturn:
         # Whoever read what is printed has seen enough; nothing may be written when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
+    except Exception as error:
+        if not _follows_ctrl_c(error):
+            raise
+        click.echo("Interrupted.", err=True)
+        status = INTERRUPTED
     sys.exit(status)
+
+
+def _follows_ctrl_c(error: BaseException | None) -> bool:
+    """Whether an exception was raised on the way out after ctrl-c, which may hit where a lock is being taken."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,25 @@ def test_errors_have_no_traceback(
     monkeypatch.setattr(module.headway, "get_command", lambda *_: failing(error))
     ran = headway("jobs")
     assert (ran.status, ran.out, ran.err) == (status, "", said)
+
+
+def test_what_fails_on_the_way_out_after_ctrl_c_is_ctrl_c(headway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hit anywhere, also where a lock is being taken, which is then released though nobody holds it."""
+    lock = threading.Lock()
+
+    @click.command()
+    def command() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            lock.release()
+
+    monkeypatch.setattr(module.headway, "get_command", lambda *_: command)
+    ran = headway("jobs")
+    assert (ran.status, ran.out, ran.err) == (INTERRUPTED, "", "Interrupted.\n")
+    monkeypatch.setattr(module.headway, "get_command", lambda *_: failing(RuntimeError("of our own")))
+    with pytest.raises(RuntimeError, match="of our own"):
+        headway("jobs")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

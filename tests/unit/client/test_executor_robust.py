@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -94,6 +95,35 @@ def test_at_the_end_of_a_program_everything_is_sent(elsewhere: Any, end: str) ->
     assert len(elsewhere.tasks) == 2500, ran.stderr
     assert "never" not in ran.stderr
     assert ran.returncode == {"raise ValueError": 1, "sys.exit(3)": 3}.get(end, 0), ran.stderr
+
+
+@pytest.mark.parametrize("end", ["", "futures[0].result()"])
+def test_ctrl_c_ends_the_wait_for_a_server_that_never_comes_back(elsewhere: Any, end: str) -> None:
+    """Of a program that has come to its end; if it waited itself, the first ctrl-c only brings it there."""
+    elsewhere.held = True
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(calls=3, end=f"print('ends', flush=True)\n{end}")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    assert program.stderr is not None
+    try:
+        assert program.stdout.readline() == "ends\n"
+        until(lambda: len(elsewhere.submissions) > 0)
+        elsewhere.stop()
+        if end:
+            time.sleep(0.3)
+            program.send_signal(signal.SIGINT)
+            assert "KeyboardInterrupt\n" in iter(program.stderr.readline, "")
+        with pytest.raises(subprocess.TimeoutExpired):  # its calls were accepted: it waits for them
+            program.wait(1.0)
+        program.send_signal(signal.SIGINT)
+        program.wait(LIMIT)
+    finally:
+        program.kill()
+        program.communicate()
 
 
 def test_what_cannot_be_sent_at_the_end_is_said_with_its_number(elsewhere: Any) -> None:
