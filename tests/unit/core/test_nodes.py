@@ -273,3 +273,12 @@ def test_nodes_are_alike_again_when_the_odd_one_has_left() -> None:
         scheduler.handle(NodeLeft(1, "odd"))
         assert scheduler.state.uniform
         scheduler.check()
+
+
+def test_nodes_are_alike_again_when_the_one_that_is_not_has_gone() -> None:
+    """What takes as long everywhere is dealt with at less cost, and the audit sees that it is known."""
+    core = Core(2)
+    core.feed(NodeJoined(0, node("fast", slots=2, speed=2.0)))
+    assert not core.scheduler.state.uniform
+    core.feed(NodeLeft(1, "fast"))
+    assert core.scheduler.state.uniform

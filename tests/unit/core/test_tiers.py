@@ -438,6 +438,16 @@ class TestMoves:
         assert core.end(1, task=1, outcome=Outcome.KILLED) == [Launch(1, 1, 2, 0b010)]
         assert core.state.jobs[1].held == 0b001
 
+    def test_behind_a_slot_whose_foreground_its_job_gives_up(self) -> None:
+        """The place behind it is another one, and is still kept for the task."""
+        core = Core(2)
+        core.submit(job(1, tasks=3, movable=True))
+        core.want(hold(1, 0b11), place(1, 2, 0b01, tier=BACK))
+        assert core.want(place(1, 2, 0b10, MIGRATE, BACK)) == [Suspend(1, 2, 1)]
+        assert core.want(hold(1, 0b01)) == []
+        assert (core.state.jobs[1].held, core.state.behind) == (0b01, 0b11)
+        assert core.end(1, task=2, outcome=Outcome.KILLED) == [Launch(1, 2, 2, 0b10, BACK)]
+
     def test_a_task_goes_where_it_was_to_and_not_to_the_slot_that_its_own_job_waits_for(self) -> None:
         core = Core(2)
         core.submit(job(1, tasks=3, movable=True))

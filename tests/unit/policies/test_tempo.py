@@ -96,6 +96,11 @@ class TestWhoHolds:
         jobs = bag(1, 2, 10, priority=9, due=10), bag(2, 2, 1000, priority=8, due=9000), bag(3, priority=7, due=9000)
         assert Cluster(2, *jobs).counts == {1: 2, 2: 0, 3: 0}
 
+    def test_what_a_rigid_job_costs_is_that_of_all_its_slots(self) -> None:
+        """Its task is hardly longer than those of the bag, whose work is half as much."""
+        jobs = (job(1, width=4, estimate=10, due=100), bag(2, 2, 9, due=100), bag(3, 2, 9, due=100))
+        assert Cluster(4, *jobs).counts == {1: 0, 2: 2, 3: 2}
+
     def test_equal_priorities_go_by_cost_alone(self) -> None:
         jobs = bag(1, 4, 50, due=10), bag(2, 2, 10, due=10), bag(3, 2, 20, due=10)
         assert Cluster(4, *jobs).counts == {1: 0, 2: 2, 3: 2}

@@ -7,7 +7,7 @@ import pytest
 from headway.core.scheduler import Scheduler
 from headway.model.events import JobSubmitted, NodeJoined, TaskEnded, Woke
 from headway.model.instant import SECOND
-from headway.model.job import JobSpec
+from headway.model.job import JobSpec, TaskSpec
 from headway.model.tier import Tier
 from headway.policies import registry
 from headway.testing import job, node
@@ -107,3 +107,15 @@ def test_what_ends_in_time_goes_elsewhere_too_and_uses_up_what_is_extra() -> Non
     submit(scheduler, 4, *(job(number, width=1, estimate=lasts) for number, lasts in ((4, 2), (5, 99), (6, 1))))
     assert front(scheduler) == {1: [0], 4: [0], 6: [0]}
     assert scheduler.state.jobs[4].slots == 0b1000
+
+
+@pytest.mark.parametrize("policy", EVERY)
+def test_no_task_of_a_workflow_goes_behind_before_an_earlier_one_that_finds_no_room(policy: str) -> None:
+    """One place is left behind others: task 0 wants two, and task 1 does not get ahead of it."""
+    tasks = tuple(TaskSpec(estimate=10 * SECOND, cores=cores) for cores in (2, 1))
+    jobs = job(1, width=2, estimate=90), job(2, width=1, estimate=5)
+    scheduler = core(policy, 2, *jobs, job(3, plan=tasks, estimate=10))
+    assert {attempt.job.id: attempt.tier for attempt in scheduler.state.attempts()} == {
+        1: Tier.FOREGROUND,
+        2: Tier.BACKGROUND,
+    }
