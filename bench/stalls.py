@@ -24,10 +24,10 @@ from typing import Final
 import uvloop
 
 import measure
-from headway import server as server_module
 from headway import wire
 from headway.live.checker import Checker
 from headway.live.clock import SystemClock
+from headway.live.collecting import spare_collector
 from headway.live.driver import Driver
 from headway.live.journal import Journal
 from headway.policies.registry import find
@@ -132,7 +132,7 @@ async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, str, str]
         await end(driver, engine, CLEARED)
         api = Api(driver, {TOKEN: Owner("me")}, over.set, checker=Checker(driver, clock, {}, dict))
         serving = asyncio.create_task(Server(api.app, over).serve([listener]))
-        server_module._spare_collector()
+        spare_collector()
         caller = Caller(*listener.getsockname()[:2])
         await caller.ask("GET", wire.HEALTH.path)
 

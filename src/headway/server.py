@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import sqlite3
@@ -30,6 +29,7 @@ from headway.engines.local import (
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
+from headway.live.collecting import spare_collector
 from headway.live.consultant import ANSWER_TIME
 from headway.live.driver import Driver
 from headway.live.inspection import inspect_files
@@ -225,7 +225,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)))
             api = Api(driver, {token: Owner(account())}, end.set, checker=checker, body_max=settings.body_max)
             server = Server(Epochs(api.app, journal.epoch), end)
-            _spare_collector()
+            spare_collector()
             url = url_of(listener)
             write_private(url_file, f"{url}\n")
             serving = asyncio.create_task(server.serve([listener]))
@@ -255,17 +255,6 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
 
 def _nothing() -> None:
     """Where there is nothing to be called off."""
-
-
-def _spare_collector() -> None:
-    """Have the garbage collector leave alone what is there now, and look at the rest less often.
-
-    What is dropped here is hardly ever a cycle. By default it would walk through everything, connections of callers
-    and all, for tens of milliseconds in the middle of a turn.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
 
 
 def _warm(node: NodeSpec) -> NodeSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, closing
@@ -18,6 +19,7 @@ from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, InvalidInput
 from headway.live import listeners, reports
+from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import FILE, Journal, JournalFull
@@ -1100,5 +1102,21 @@ def test_an_incident_is_recorded_once_also_when_the_disk_is_full(tmp_path: Path)
             assert [event.subject for event in incidents] == ["disk", *["http://there"] * 100]
             assert incidents[-1].detail.startswith("no answer\\nno answer")
             assert len(incidents[-1].detail) == 500
+
+    run(scenario)
+
+
+def test_the_objects_of_a_few_events_are_looked_at_together(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            gc.disable()
+            try:
+                gc.collect(1)
+                before = gc.get_stats()[1]["collections"]
+                for _ in range(EVENTS_AT_ONCE):
+                    await live.submit(new_job())
+                assert gc.get_stats()[1]["collections"] > before
+            finally:
+                gc.enable()
 
     run(scenario)

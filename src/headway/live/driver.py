@@ -33,6 +33,7 @@ from headway.errors import HeadwayError
 from headway.live import consultant, intake
 from headway.live.arrivals import Arrivals, Came, Thing
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
+from headway.live.collecting import Collecting
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
 from headway.live.journal import Journal, JournalBusy, NotNow
@@ -149,6 +150,7 @@ class Driver:
             keep.events,
             self._size_of,
         )
+        self._collecting = Collecting()
         self._engine = engine
         self.nodes = Nodes(self, engine, read_ahead)
         self._clock = clock
@@ -574,6 +576,7 @@ class Driver:
         tell, ask_again = partial(self._listeners.tell, turn.batch.messages), "callers who wait ask again"
         if contain("messages to callers", tell, ask_again) is not None:
             self._listeners.start_over()
+        self._collecting.follow(len(turn.batch.events))
         if turn.batch.acknowledged:
             contain("retention", self.retention.acknowledged, "it looks again later")
         self._consult()

@@ -178,6 +178,10 @@ class _Flow(FlowControl):
         super().resume_reading()
         self._resumed()
 
+    def let_go(self) -> None:
+        """From now on nothing is done."""
+        self._resumed = _nothing
+
 
 class Line(HttpToolsProtocol):
     """uvicorn's end of one connection, with bounds.
@@ -233,6 +237,10 @@ class Line(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         super().connection_lost(exc)
+        if not self._cycles:  # it goes with the last who knows it: the collector looks seldom at what is old
+            assert isinstance(self.flow, _Flow)
+            self.flow.let_go()
+            self.scope, self.cycle = {}, None  # type: ignore[typeddict-item, assignment]
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a request."""
@@ -482,6 +490,10 @@ class Line(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+def _nothing() -> None:
+    pass
 
 
 def _long_url() -> _Refused:

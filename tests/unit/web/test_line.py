@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -387,5 +389,32 @@ def test_idle_callers_make_place_unknown_ones_first(run: Run, monkeypatch: pytes
         rig.app.go.set()
         for caller in (busy, older, fifth, sixth):
             assert (await caller.answer())[0] == 200
+
+    run(test)
+
+
+def test_a_connection_that_has_ended_goes_without_the_collector(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = weakref.WeakSet[line.Line]()
+    made = line.Line.connection_made
+
+    def noted(self: line.Line, transport: asyncio.Transport) -> None:
+        lines.add(self)
+        made(self, transport)
+
+    monkeypatch.setattr(line.Line, "connection_made", noted)
+
+    async def test(rig: Rig) -> None:
+        gc.disable()
+        try:
+            for _ in range(5):
+                caller = await rig.caller()
+                for _ in range(3):
+                    caller.send(b"GET /body HTTP/1.1\r\nHost: h\r\n" + KNOWN + b"\r\n")
+                    assert (await caller.answer())[0] == 200
+            assert len(lines) == 5
+            rig.hang_up()
+            await rig.until(lambda: not len(lines))
+        finally:
+            gc.enable()
 
     run(test)
