@@ -34,6 +34,7 @@ from headway.live.consultant import ANSWER_TIME
 from headway.live.driver import Driver
 from headway.live.inspection import inspect_files
 from headway.live.journal import Journal
+from headway.live.layout import ENGINE, OUTPUT, TOKEN, UPLOADS, URL
 from headway.live.leases import LEASE, LEASE_LEAST
 from headway.live.room import Bounds
 from headway.live.sweep import Keep
@@ -184,10 +185,10 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
 async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
     end = asyncio.Event()
     with listen(settings.host, settings.port) as listener, signals(end):
-        token_file = settings.data / "token"
+        token_file = settings.data / TOKEN
         token = token_of(token_file)
         engine = LocalEngine(
-            settings.data / "engine",
+            settings.data / ENGINE,
             lease=settings.lease,
             grace=settings.grace,
             pin=settings.pin,
@@ -195,7 +196,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             pass_env=settings.pass_env,
             run_as=settings.run_as,
             ground=settings.ground,
-            uploads=settings.data / "uploads",
+            uploads=settings.data / UPLOADS,
         )
         clock = SystemClock()
         driver = Driver(
@@ -215,11 +216,11 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             keep=settings.keep,
             call_lease=settings.call_lease,
             bounds=settings.bounds,
-            outputs=settings.data / "engine" / "output",
+            outputs=settings.data / OUTPUT,
         )
         driver.broken.add_done_callback(lambda _: end.set())
         checker = Checker(driver, clock, collectors.installed(), engine.pids)
-        url_file, no_more_files = settings.data / "url", _nothing
+        url_file, no_more_files = settings.data / URL, _nothing
         try:
             named = None if settings.nodes is None else map(_warm, settings.nodes)
             await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)))

@@ -25,13 +25,12 @@ from headway.errors import HeadwayError
 from headway.live import mark
 from headway.live.conversion import commit
 from headway.live.kept import files_of, moved, new_folder, sha256_of
+from headway.live.layout import CHECKPOINTS, TOKEN
 from headway.live.mark import MARK, sync_folder
 from headway.live.opening import take
 from headway.live.schema import FILE, connect, connect_to_read, new_epoch, remove
 from headway.live.verification import BACKUP, Manifest, damaged, flaws
 from headway.live.vouching import UNREADABLE, Vouching, last_of, reached_by
-
-CHECKPOINTS: Final = Path("engine", "checkpoints")
 
 _JOURNAL: Final = (FILE, f"{FILE}-wal", f"{FILE}-shm")
 
@@ -81,7 +80,7 @@ def _copy(data: Path, draft: Path) -> Manifest:
         files, gone = dict[str, str](), list[str]()
         named = [file.path for file in files_of(db, data)]
         named += [path for job in _open_jobs(db) for path in _below(data / CHECKPOINTS / str(job))]
-        for path in (*named, data / "token"):
+        for path in (*named, data / TOKEN):
             try:
                 place = path.relative_to(data).as_posix()
             except ValueError:  # not in this directory: not ours to keep
@@ -123,7 +122,7 @@ def restore(backup: Path, data: Path) -> tuple[int, Path | None]:
             before = _read_mark(data)
             for place in manifest.files:
                 known = (data / place).exists()
-                if not (known and (place == "token" or Path(place).is_relative_to(CHECKPOINTS))):
+                if not (known and (place == TOKEN or Path(place).is_relative_to(CHECKPOINTS))):
                     _copy_file(backup / place, data / place)
             draft = data / f".{FILE}"
             remove(draft)
@@ -162,7 +161,7 @@ def _begin_again(
 def _read_mark(data: Path) -> mark.Reached | None:
     try:
         return mark.read(data / MARK)
-    except OSError:
+    except OSError:  # no journal was here, or what is here is to be replaced anyway
         return None
 
 

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from headway.live.layout import UPLOADS
 from headway.live.schema import FILE, connect_to_read
 from headway.wire import TaskResult
-
-UPLOADS: Final = "uploads"
 
 _result = msgspec.msgpack.Decoder(TaskResult)
 
@@ -67,7 +66,7 @@ def flaws_of_files(folder: Path, *, hurry: bool = True) -> Iterator[tuple[KeptFi
     """Files of a data directory that are not as they were written, and what is wrong; a server may use it meanwhile.
 
     Args:
-        hurry: take as long as the disk does; otherwise leave three quarters of the time to others.
+        hurry: read as fast as the disk can; otherwise leave three quarters of the time to others.
 
     Raises:
         sqlite3.Error: the journal cannot be read.

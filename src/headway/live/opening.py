@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from headway.errors import HeadwayError
 from headway.live import conversion, mark
+from headway.live.layout import ENGINE, TOKEN, UPLOADS, URL
 from headway.live.mark import MARK, Mark
 from headway.live.salvage import salvage
 from headway.live.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch, remove
@@ -20,7 +21,7 @@ from headway.live.vouching import UNREADABLE, Damaged, Vouching, row_sum
 
 LOCK: Final = "lock"
 
-_SIGNS: Final = (MARK, "engine", "uploads", "url", "token")
+_SIGNS: Final = (MARK, ENGINE, UPLOADS, URL, TOKEN)
 """What a server leaves in its directory beside the journal."""
 
 _MAKING: Final = "is making the journal"
@@ -127,7 +128,7 @@ def _is_new(folder: Path, lock: int) -> bool:
         return False
     signs = [name for name in _SIGNS if (folder / name).exists()]
     # A token alone may have been put there for a first start.
-    if signs and not (signs == ["token"] and not os.fstat(lock).st_size):
+    if signs and not (signs == [TOKEN] and not os.fstat(lock).st_size):
         what = "is empty" if path.exists() else "is missing"
         raise Damaged(
             f"{path} {what}, though a server has used {folder} and left there: {', '.join(signs)}."

@@ -12,6 +12,7 @@ import msgspec
 
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.journal import Journal
+from headway.live.layout import OUTPUT
 from headway.model.job import JobId
 from headway.wire import TaskRange, TaskResult
 
@@ -49,7 +50,7 @@ def output_of(journal: Journal, job: JobId, task: int, stream: str, rank: int | 
     if not path:
         return io.BytesIO(tail)
     where = f"the {stream} of task {task} of job {job}"
-    folder = journal.folder / "engine" / "output" / str(job)
+    folder = journal.folder / OUTPUT / str(job)
     try:
         if Path(path).parent.resolve() != folder.resolve():
             raise NoSuchOutput(f"{where} is not among the files that are kept")

@@ -15,6 +15,7 @@ from headway.errors import HeadwayError
 from headway.live.clock import Alarm, Clock
 from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, NotNow
+from headway.live.layout import UPLOADS
 from headway.live.retained import LAST
 from headway.live.room import Room
 from headway.live.sweep import PART, Keep, Sweep
@@ -90,7 +91,7 @@ class Retention:
     ) -> None:
         self._recorder = recorder
         self._journal = journal
-        self.uploads = Uploads(journal.folder / "uploads", keep.upload_max, room.see_file)
+        self.uploads = Uploads(journal.folder / UPLOADS, keep.upload_max, room.see_file)
         self._clock = clock
         self._keep = keep
         self._sweep = Sweep(journal, outputs, self.uploads, clock, keep, recorder)
