@@ -13,7 +13,7 @@ from headway.errors import HeadwayError
 
 
 class InitializerFailed(HeadwayError, BrokenExecutor):
-    """An executor's initializer raised in a process of its; no call can be run."""
+    """An executor's initializer raised in one of its processes; no call can be run."""
 
 
 _begun: dict[str, str] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import click
 
@@ -73,14 +74,8 @@ def incidents(reach: Reach, last: int, as_json: bool) -> None:
     """List what an operator should know of: lost nodes, collectors that fail and the like; the latest last."""
     with reach() as client:
         found = client.incidents(last=last)
-    if as_json:
-        print_json(found)
-        return
-    if not found:
-        click.echo("There are none.")
-        return
     rows = [(clock(one.at), one.kind, one.subject, " ".join(one.detail.split()), one.by) for one in found]
-    print_table(("at", "kind", "of", "detail", "asked by"), rows, fold=("of", "detail"))
+    _print_latest(found, ("at", "kind", "of", "detail", "asked by"), rows, as_json)
 
 
 @click.command()
@@ -91,11 +86,17 @@ def requests(reach: Reach, last: int, as_json: bool) -> None:
     """List who asked for what: jobs submitted, cancelled and changed, nodes, what decides; the latest last."""
     with reach() as client:
         found = client.requests(last=last)
+    rows = [(clock(one.at), one.by, one.kind, one.subject, " ".join(one.detail.split())) for one in found]
+    _print_latest(found, ("at", "by", "what", "of", "detail"), rows, as_json)
+
+
+def _print_latest(
+    found: Sequence[object], columns: Sequence[str], rows: Sequence[Sequence[str]], as_json: bool
+) -> None:
+    """Print what a server has noted, as a table or in JSON."""
     if as_json:
         print_json(found)
-        return
-    if not found:
+    elif not found:
         click.echo("There are none.")
-        return
-    rows = [(clock(one.at), one.by, one.kind, one.subject, " ".join(one.detail.split())) for one in found]
-    print_table(("at", "by", "what", "of", "detail"), rows, fold=("of", "detail"))
+    else:
+        print_table(columns, rows, fold=("of", "detail"))

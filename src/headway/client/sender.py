@@ -187,8 +187,8 @@ class Batch:
 class Sender:
     """Sends calls in a thread of its own: at once if nothing is being sent, else with all that came meanwhile.
 
-    It knows its executor not, so that one that nobody uses any more goes away; the thread ends when that was told to
-    stop, and every call has ended. It is no daemon: at the end of the program what was submitted is still sent and
+    It has no reference to its executor, so that one that is no longer used goes away; the thread ends when it was told
+    to stop and every call has ended. It is no daemon: at the end of the program what was submitted is still sent and
     waited for, as with a process pool.
 
     Args:

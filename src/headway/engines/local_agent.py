@@ -340,7 +340,7 @@ class _Agent:
         return run.places or [self.staff.slots[number][run.tier] for number in run.launch.slots]
 
     def advance(self) -> None:
-        """Give free places to those who wait, in order; nobody takes a place that one before him waits for."""
+        """Give free places to those who wait, in order; none takes a place that one before it waits for."""
         free = {place for places in self.staff.slots for place in places if place.is_free}
         lucky = []
         for run in self.waiting:

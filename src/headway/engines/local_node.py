@@ -376,13 +376,14 @@ class LocalNode:
     def send(self, sent: bytes) -> None:
         """Send a frame, with all others of this turn of the loop at once."""
         self._outbox.append(sent)
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
+        self._flush_soon()
 
     def acknowledge(self, key: AttemptKey) -> None:
         """The agent may forget an end; it is told with the rest of this turn."""
         self._acknowledged.append(key)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)

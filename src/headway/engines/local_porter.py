@@ -53,7 +53,7 @@ def bring_in(source: str, uploads: str, name: str) -> None:
         os.rename(draft, os.path.join(uploads, name))
         os.unlink(source)
     except BaseException:
-        with suppress(OSError):
+        with suppress(OSError):  # it was not made yet; or it stays, and goes as a stray
             os.unlink(draft)
         raise
     finally:

@@ -108,7 +108,7 @@ def _change_hands(account: Account) -> None:
     account.become()
     os.environ.update(account.environment)
     for folder in (".", account.home, "/"):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # then the next one
             os.chdir(folder)
             os.close(os.open(".", os.O_RDONLY | os.O_DIRECTORY))
             return

@@ -377,12 +377,11 @@ class Staff:
                     if not flaw(ending, run.launch, asked=run.asked):
                         self._owner.finish(run, said.ending)
         well = place.used or place.dying
-        run = place.run
+        run = self._run_in(place)
         place.dying = True
-        if run is not None and run.since is not None and run.places[0] is place:
-            self._owner.finish(
-                run, Raw(encode(_ending(run, run.since, os.waitstatus_to_exitcode(status), self._terms.account)))
-            )
+        if run is not None:
+            ending = _ending(run, os.waitstatus_to_exitcode(status), self._terms.account)
+            self._owner.finish(run, Raw(encode(ending)))
         self._leave(place)
         if not self._is_wanted(place):
             return
@@ -399,9 +398,10 @@ def _kill(pid: int, priority: Tier) -> None:
     kill_trees([pid])
 
 
-def _ending(run: Run, since: float, code: int, account: Account | None) -> Ending:
+def _ending(run: Run, code: int, account: Account | None) -> Ending:
     """The ending of a run whose process died, by our hand or otherwise."""
-    place, launch = run.places[0], run.launch
+    place, launch, since = run.places[0], run.launch, run.since
+    assert since is not None
     home = local_slot.scratch(place.stem) if launch.uploads else ""
     paths = ("", "") if launch.function else output.streams(decode_command(launch.work), home)
     with account.acting() if account else contextlib.nullcontext():  # a link may lead where it may not look

@@ -168,7 +168,7 @@ class Stream:
         os.close(self._file)
         self._file = -1
         self._lost = True
-        with suppress(OSError):
+        with suppress(OSError):  # it stays, and goes with its job
             os.unlink(self._path)
 
     def _close(self) -> int:

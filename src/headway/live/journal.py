@@ -403,7 +403,7 @@ class Journal:
         """Bytes of the write-ahead log; it cannot be begun anew while another program reads what is older."""
         try:
             return self.folder.joinpath(f"{FILE}-wal").stat().st_size
-        except OSError:
+        except OSError:  # there is none just now
             return 0
 
     def blob(self, name: str) -> bytes:

@@ -1,7 +1,7 @@
 """Callers that wait for messages, and when each is answered.
 
-Who waits has read all there was, so what is for him are the messages of the turns since then. They are handed on as
-they were written: the journal is not read again, and a turn costs nothing for those it has no messages for.
+A caller that waits has read all there was, so what is for it are the messages of the turns since then. They are handed
+on as they were written: the journal is not read again, and a turn costs nothing for those it has no messages for.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from headway.model.job import JobId
 log = logging.getLogger(__name__)
 
 GATHER_SECONDS: Final = 0.010
-"""A caller with messages is answered so long after he asked, unless nothing more is to come for now, or a slot stands
-idle, for which he may have something: then at once.
+"""A caller with messages is answered so long after it asked, unless nothing more is to come for now, or a slot stands
+idle, for which it may have something: then at once.
 
 So the ends of many short tasks come many at a time, and that of a single task without delay.
 """
 
 
 class Caller(Protocol):
-    """Somebody who is answered, once, in three steps that do not wait.
+    """Whatever is answered, once, in three steps that do not wait.
 
-    Each step is taken for all whom a turn concerns before the next one is: to wake the process that gets an answer is
+    Each step is taken for all that a turn concerns before the next one is: to wake the process that gets an answer is
     the dearest part of sending it, and it stays awake while one follows the other closely.
     """
 
@@ -46,9 +46,9 @@ class Wanted(NamedTuple):
     """Which messages a caller wants: those with numbers greater than `after` of a client's jobs, of these jobs, or all.
 
     Attributes:
-        limit: he takes so many at most, >= 1.
+        limit: it takes so many at most, >= 1.
         result_max: results of at most so many bytes come along.
-        size_max: with so many bytes of results he is answered.
+        size_max: with so many bytes of results it is answered.
         wait_seconds: if there is no message, one is waited for so long.
     """
 
@@ -62,13 +62,13 @@ class Wanted(NamedTuple):
 
 
 class Listener:
-    """A caller who waits.
+    """A caller that waits.
 
     Attributes:
-        found: the messages for him so far, all there are behind `wanted.after`.
-        gather_until: when he is answered if there are messages, in seconds of the event loop's clock.
-        timer: what answers him in any case; None while he does not wait.
-        due: when that is, in the same seconds. An event loop need not tell it of its handles: uvloop's have no time
+        found: the messages for it so far, all there are behind `wanted.after`.
+        gather_until: when it is answered if there are messages, in seconds of the event loop's clock.
+        timer: what answers it in any case; None while it does not wait.
+        due: when that is, in the same seconds. An event loop need not tell this of its handles: uvloop's have no time
             where the delay is less than half a millisecond.
     """
 
@@ -86,11 +86,11 @@ class Listener:
 
     @property
     def is_full(self) -> bool:
-        """Whether he takes no more in one answer."""
+        """Whether it takes no more in one answer."""
         return len(self.found) >= self.wanted.limit or self._size >= self.wanted.size_max
 
     def take(self, number: int, job: JobId, task: int | None, word: str, result: bytes | None) -> None:
-        """A message for him has become durable; what is too much for one answer he asks for with the next."""
+        """A message for it has become durable; what is too much for one answer it asks for with the next."""
         if self.is_full:
             return
         if result is not None and len(result) > self.wanted.result_max:
@@ -121,7 +121,7 @@ class Listeners:
         """Answer a caller: now if there is reason to, else when there is.
 
         Args:
-            keys: what his messages are about; no message is about two of them.
+            keys: what its messages are about; no message is about two of them.
             found: those that the journal has at this moment.
         """
         now = asyncio.get_running_loop().time()
@@ -142,7 +142,7 @@ class Listeners:
         return key in self._waiting
 
     def leave(self, listener: Listener) -> None:
-        """He waits no longer; nothing of him is left."""
+        """A caller waits no longer; nothing of it is left."""
         if listener.timer is None:
             return
         listener.timer.cancel()
@@ -188,11 +188,11 @@ class Listeners:
         self._answer(list({listener: None for others in self._waiting.values() for listener in others}))
 
     def _is_due(self, listener: Listener, now: float) -> bool:
-        """Whether a caller with messages is answered at once: no more of them are to come, or he has waited enough."""
+        """Whether a caller with messages is answered at once: no more of them are to come, or it has waited enough."""
         return now >= listener.gather_until or listener.is_full or not any(map(self._gains, listener.keys))
 
     def _wait(self, listener: Listener, until: float) -> None:
-        """Answer him at this time, unless he is to be answered sooner in any case."""
+        """Answer a caller at this time, unless it is to be answered sooner in any case."""
         if listener.timer is not None:
             if listener.due <= until:
                 return
@@ -201,7 +201,7 @@ class Listeners:
         listener.timer = asyncio.get_running_loop().call_at(until, self._answer, (listener,))
 
     def _answer(self, listeners: Sequence[Listener]) -> None:
-        """Answer them. One who cannot be answered must harm neither the others nor the turn; he asks again."""
+        """Answer them. One that cannot be answered must harm neither the others nor the turn; it asks again."""
         for listener in listeners:
             found = listener.found
             cursor = found[-1].number if found else max(listener.wanted.after, self.told)
@@ -217,4 +217,4 @@ def _step(step: Callable[[], None], what: str) -> None:
     try:
         step()
     except Exception:
-        log.exception("the answer to a caller who waited for messages could not be %s", what)
+        log.exception("the answer to a caller that waited for messages could not be %s", what)

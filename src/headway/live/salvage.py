@@ -49,7 +49,7 @@ def salvage(folder: Path) -> tuple[str, ...]:
     kept = _kept_aside(folder)
     try:
         reached = mark.read(folder / MARK)
-    except OSError:
+    except OSError:  # that it is gone is among what was found
         reached = None
     with new_journal(folder) as (db, vouching):
         db.execute("BEGIN IMMEDIATE")

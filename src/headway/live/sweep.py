@@ -189,7 +189,7 @@ class Sweep:
             return
         with os.scandir(self._outputs) as folders:
             for place, folder in enumerate(folders, 1):
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError):  # it has gone with its last file
                     is_old = time.time() - folder.stat(follow_symlinks=False).st_mtime > STRAY_SECONDS
                     if folder.name.isdecimal() and is_old and not self._journal.retained.has_files(int(folder.name)):
                         remove_outputs(entry.path for entry in os.scandir(folder.path))

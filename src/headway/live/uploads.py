@@ -96,7 +96,7 @@ class Uploads:
         """Bytes of a file; 0 where there is none."""
         try:
             return self.path(name).stat().st_size
-        except (OSError, InvalidInput):
+        except (OSError, InvalidInput):  # it is gone, or was never one of ours: it takes no room
             return 0
 
     async def take(self, name: str, announced: int, parts: AsyncIterator[bytes]) -> int:

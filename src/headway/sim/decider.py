@@ -54,7 +54,7 @@ def decider_at(url: str) -> Iterator[HTTPDecider]:
         InvalidInput: the URL is none.
     """
     address_of(url)
-    loop = asyncio.new_event_loop()  # in a thread: whoever simulates may have a loop of his own, as notebooks do
+    loop = asyncio.new_event_loop()  # in a thread: whoever simulates may have a loop already, as notebooks do
     thread = Thread(target=loop.run_forever, name="headway-decider", daemon=True)
     thread.start()
     try:

@@ -3,7 +3,7 @@
 An ASGI server is given an answer in parts by the task of its request, and writes each part to the socket by itself.
 Where thousands wait whose messages come all at once, the last of them waits for all that. So here the bytes go straight
 to uvicorn's transport; the task of the request, woken by it, only tidies up. What is unusual goes the usual way: a
-caller who does not read, one who wants his connection closed, another server than uvicorn's.
+caller that does not read, one that wants its connection closed, another server than uvicorn's.
 """
 
 from __future__ import annotations
