@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from headway.client.job import Job, Task
 from headway.errors import HeadwayError
 from headway.live.backup import back_up, restore
 from headway.live.journal import Journal
+from headway.live.mark import MARK
 from headway.live.verification import flaws
 from headway.model.actions import JobStatus
 
@@ -168,6 +170,31 @@ def test_a_restore_that_was_cut_off_is_made_again_and_knows_the_numbers(
         with closing(Journal(data)) as journal:
             assert journal.last()[2] >= last.job, after
     assert after > 10
+
+
+def test_what_a_full_disk_does_not_take_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, goal = tmp_path / "a", tmp_path / "backup"
+    Journal(data).close()
+    (data / "token").write_text("t\n")
+    back_up(data, goal)
+    (data / MARK).write_bytes(b"damaged")
+    before = {path: path.read_bytes() for path in data.rglob("*")}
+
+    def full(source: object, copy: object, *_: object) -> None:
+        if isinstance(copy, Path):
+            copy.write_bytes(b"a part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for name in ("copyfileobj", "copy2"):
+        monkeypatch.setattr(shutil, name, full)
+    with pytest.raises(HeadwayError, match="No space left on device"):
+        Journal(data, accept_loss=True)
+    with pytest.raises(HeadwayError, match="No space left on device"):
+        restore(goal, data)
+    lock = data / "lock"
+    assert {path: path.read_bytes() for path in data.rglob("*") if path != lock} == {
+        path: content for path, content in before.items() if path != lock
+    }
 
 
 def test_a_damaged_backup_is_not_restored(up: Up, tmp_path: Path) -> None:

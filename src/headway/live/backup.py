@@ -197,8 +197,12 @@ def _copy_file(source: Path, goal: Path) -> None:
         goal.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = goal.with_name(f".{goal.name}.part")
         draft.unlink(missing_ok=True)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
-            shutil.copyfileobj(old, new, 1 << 20)
-            new.flush()
-            os.fsync(new.fileno())
+        try:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
+                shutil.copyfileobj(old, new, 1 << 20)
+                new.flush()
+                os.fsync(new.fileno())
+        except OSError:  # a full disk should not be left fuller
+            draft.unlink(missing_ok=True)
+            raise
     draft.replace(goal)

@@ -80,11 +80,15 @@ def _told(flaw: Flaw) -> str:
 def _kept_aside(folder: Path) -> Path:
     """A new folder with copies of the files as they are."""
     kept = new_folder(folder, "damaged")
-    for file in (FILE, f"{FILE}-wal", MARK):
-        if (folder / file).exists():
-            shutil.copy2(folder / file, kept / file)
-            with open(kept / file, "rb") as copy:
-                os.fsync(copy.fileno())
+    try:
+        for file in (FILE, f"{FILE}-wal", MARK):
+            if (folder / file).exists():
+                shutil.copy2(folder / file, kept / file)
+                with open(kept / file, "rb") as copy:
+                    os.fsync(copy.fileno())
+    except OSError:  # a full disk should not be fuller after each try
+        shutil.rmtree(kept, ignore_errors=True)
+        raise
     sync_folder(kept)
     sync_folder(folder)
     return kept
