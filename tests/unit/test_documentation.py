@@ -247,3 +247,10 @@ def test_every_kind_of_incident_is_on_its_page_and_no_other() -> None:
                     kinds.add(words[0])
     page = (ROOT / "docs" / "reference" / "incidents.md").read_text("utf-8")
     assert sorted(kinds) == sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+
+
+def test_every_module_of_the_live_system_is_in_its_table() -> None:
+    page = (ROOT / "docs" / "explanation" / "live.md").read_text("utf-8")
+    modules = {path.name for path in (ROOT / "src" / "headway" / "live").glob("*.py")} - {"__init__.py"}
+    assert modules
+    assert [name for name in sorted(modules) if f"`{name}`" not in page] == []
