@@ -160,6 +160,8 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
     if settings.call_lease is not None and settings.call_lease < LEASE_LEAST:
         allowed = f"{to_seconds(LEASE_LEAST):g} seconds or more, or none"
         raise InvalidInput("call_lease", to_seconds(settings.call_lease), allowed)
+    if settings.ground is not None and not settings.run_as:
+        raise InvalidInput("ground", str(settings.ground), "none without run_as: tasks then use the data directory")
     if settings.nodes is not None and len(settings.nodes) > NODES_MAX:
         allowed = f"at most {NODES_MAX}, for each is a process of this machine; give nodes more slots"
         raise InvalidInput("count", f"{len(settings.nodes)} nodes in all", allowed)

@@ -310,6 +310,7 @@ def test_a_second_server_on_the_same_data_is_refused(headway: Any, up: Any) -> N
         (("--cluster", "missing.toml"), "missing.toml"),
         (("--policy", "eazy"), "Did you mean easy"),
         (("--port", 99999), "port is 99999"),
+        (("--ground", "elsewhere"), "ground is 'elsewhere'; allowed: none without run_as"),
         (("--grace", "2d"), "grace is 172800.0; allowed: 0 to 86400 seconds"),
     ],
 )

@@ -21,12 +21,15 @@ def check(data: str | None, as_json: bool) -> None:
     A server may run meanwhile. Nothing is changed. The exit status is 1 where something is wrong.
     """
     from headway.client.address import data_directory
+    from headway.live.opening import has_been_used
     from headway.live.schema import FILE
     from headway.live.verification import flaws, whole_again
 
-    folder = Path(data or data_directory(None))
+    folder, hint = Path(data or data_directory(None)), "Name the data directory of a server, or a backup."
     if not folder.is_dir():
-        raise HeadwayError(f"there is no folder {folder}", "Name the data directory of a server, or a backup.")
+        raise HeadwayError(f"there is no folder {folder}", hint)
+    if not has_been_used(folder):
+        raise HeadwayError(f"no server has used {folder}: there is no journal in it", hint)
     found = list(flaws(folder))
     if as_json:
         click.echo(json.dumps({"data": str(folder), "flaws": [flaw._asdict() for flaw in found]}))

@@ -229,7 +229,7 @@ class Driver:
         Raises:
             HeadwayError: the journal or an engine's node cannot be used, or a policy is not installed.
         """
-        self._ledger.load()
+        self._ledger.load(self._clock.now())
         self._listeners.told = self._ledger.message
         ahead = self._clock.go_on_from(self.core.state.now)
         if ahead >= STEP_LEAST:

@@ -131,8 +131,11 @@ class Ledger:
         self._used: dict[str, Instant] = {}
         self._failure: Exception | None = None
 
-    def load(self) -> None:
+    def load(self, now: Instant = 0) -> None:
         """Make everything what the journal says it is; a new journal gets its first snapshot.
+
+        Args:
+            now: when what was lost is given up, if that is later than all that the journal has.
 
         Raises:
             HeadwayError: the policy is not installed, or the journal contradicts itself.
@@ -158,7 +161,7 @@ class Ledger:
             if isinstance(event, TaskStarted) and self._runs(event):
                 started.setdefault(event.job, event.at)
         if self.journal.noted(RECONCILE) or (self.journal.accept_loss and self._contradiction()):
-            self._reconcile(started)
+            self._reconcile(started, max(now, self.core.state.now))
         progress = self.journal.progress()
         self.open = {
             row.id: OpenJob(
@@ -182,14 +185,14 @@ class Ledger:
             raise HeadwayError(
                 f"{self.journal.folder} contradicts itself: its events and its table of jobs differ in the jobs {odd}",
                 "It was changed by hand, or this Headway decides differently from the one that wrote it."
-                " `headway up --accept-loss` ends these jobs and goes on.",
+                f" `headway up --data {self.journal.folder} --accept-loss` ends these jobs and goes on.",
             )
 
     def _contradiction(self) -> list[JobId]:
         """Jobs that are open in the table or in the core and not in the other; the first few."""
         return sorted(self.journal.open_jobs() ^ self.core.state.jobs.keys())[:5]
 
-    def _reconcile(self, started: dict[JobId, Instant]) -> None:
+    def _reconcile(self, started: dict[JobId, Instant], now: Instant) -> None:
         """Bring the core and the tables into agreement where something was lost."""
         batch = Batch()
 
@@ -201,10 +204,10 @@ class Ledger:
                     started.setdefault(action.job, event.at)
 
         for said in self.journal.given_up:
-            feed(Incident(self.core.state.now, "loss_accepted", "the journal", in_short(said)))
+            feed(Incident(now, "loss_accepted", "the journal", in_short(said)))
         rows = {row.id: row for row in self.journal.jobs(open_only=True)}
         made = reconciling.reconcile(
-            self.core, feed, rows, self.journal.progress(), self.journal.lacking(), self.message
+            self.core, now, feed, rows, self.journal.progress(), self.journal.lacking(), self.message
         )
         batch.ended, batch.messages = made.ended, made.messages
         if batch:

@@ -138,6 +138,11 @@ def _is_new(folder: Path, lock: int) -> bool:
     return True
 
 
+def has_been_used(folder: Path) -> bool:
+    """Whether a server has had this folder as its data directory, or it is a backup of one."""
+    return any((folder / name).exists() for name in (FILE, MARK, LOCK))
+
+
 def _make(folder: Path, lock: int) -> None:
     """Make an empty journal with its mark. Until all of it is on the disk the lock says so, and a start begins anew."""
     path = folder / FILE

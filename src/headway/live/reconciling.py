@@ -14,6 +14,7 @@ from headway.core.scheduler import Scheduler
 from headway.live.journal import JobRow, NewMessage
 from headway.model.actions import JobStatus
 from headway.model.events import Event, Incident, JobCancelled, JobSubmitted, Outcome, TaskEnded
+from headway.model.instant import Instant
 from headway.model.job import JobId
 
 
@@ -27,6 +28,7 @@ class Reconciled:
 
 def reconcile(
     core: Scheduler,
+    now: Instant,
     feed: Callable[[Event], None],
     rows: Mapping[JobId, JobRow],
     progress: Mapping[JobId, tuple[int, int]],
@@ -36,11 +38,12 @@ def reconcile(
     """Feed the core what it has to know.
 
     Args:
+        now: when that is.
         feed: has the core handle an event, which is recorded.
         rows: open jobs as the journal has them; `progress` of them, and what they are `lacking`.
         message: the greatest number of a message so far.
     """
-    made, now = Reconciled(), core.state.now
+    made = Reconciled()
 
     def leave(job: JobId) -> None:
         feed(JobCancelled(now, job))

@@ -30,7 +30,7 @@ def not_whole(folder: Path) -> str:
     """What can be done about a damaged journal that a server uses; `verification.whole_again` is for the others."""
     return (
         f"`headway check {folder}` lists all that is wrong. End the server; then `headway restore BACKUP {folder}` puts"
-        " a backup in its place, or `headway up --accept-loss` starts with what is whole."
+        f" a backup in its place, or `headway up --data {folder} --accept-loss` starts with what is whole."
     )
 
 

@@ -85,8 +85,9 @@ def see_whole(folder: Path) -> None:
 def whole_again(folder: Path) -> str:
     """What can be done about a damaged journal while no server uses it; `rows.not_whole` says it while one does."""
     return (
-        f"`headway restore BACKUP {folder}` puts a backup in its place. `headway up --accept-loss` starts with what is"
-        f" whole, and keeps the damaged files beside it; `headway check {folder}` lists all that is wrong."
+        f"`headway restore BACKUP {folder}` puts a backup in its place. `headway up --data {folder} --accept-loss`"
+        " starts with what is whole, and keeps the damaged files beside it;"
+        f" `headway check {folder}` lists all that is wrong."
     )
 
 
@@ -119,7 +120,7 @@ def flaws(folder: Path, *, files: bool = True) -> Iterator[Flaw]:
     try:
         db = connect_to_read(folder / FILE)
     except sqlite3.Error as error:
-        yield Flaw(FILE, f"it cannot be opened: {error}")
+        yield Flaw(FILE, f"it cannot be opened: {error}" if (folder / FILE).exists() else "it is missing")
         return
     try:
         db.execute("BEGIN")
@@ -137,6 +138,8 @@ def _flaws_of_files(folder: Path) -> Iterator[Flaw]:
             place = file.path.relative_to(folder) if file.path.is_relative_to(folder) else file.path
             yield Flaw(str(place), f"{what} ({file.whose})")
     except (msgspec.MsgspecError, OSError, *UNREADABLE) as error:
+        if not is_backup and not (folder / FILE).exists():
+            return  # which is told of as such
         yield Flaw(BACKUP if is_backup else FILE, f"it does not say which files there are: {error}")
 
 
