@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import msgspec
 import psutil
 import pytest
 
@@ -120,10 +121,7 @@ async def test_nothing_of_another_jobs_calls_is_left_in_the_process_of_a_slot(tr
     assert await value(trial, "job 2", pid) == spoilt
     assert (await value(trial, "job 2", found))["sqrt"] == -1.0
     assert await value(trial, "job 3", found) == clean
-    end = time.monotonic() + 30
-    while not has_ended(spoilt):
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
+    await until_ended(spoilt)
 
 
 async def test_a_command_finds_nothing_of_calls_before_it_and_leaves_nothing_to_those_after(trial: Trial) -> None:
@@ -145,6 +143,50 @@ async def test_calls_of_a_family_share_the_process_of_a_slot(trial: Trial) -> No
     second = await value(trial, "job 2", pid)
     assert second != first
     assert await value(trial, "job 1", pid) not in (first, second)
+
+
+async def until_ended(pid: int) -> None:
+    """Wait for the end of a process."""
+    end = time.monotonic() + 30
+    while not has_ended(pid):
+        assert time.monotonic() < end, "the process lives on"
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("tier", Tier)
+async def test_a_process_is_replaced_when_the_only_call_of_its_family_has_ended(trial: Trial, tier: Tier) -> None:
+    def children() -> list[int]:
+        return [child.pid for child in psutil.Process(local(trial).pids()["n"]).children()]
+
+    first = await value(trial, "pool", pid, tier=tier)
+    slots = len(children())
+    alone = msgspec.structs.replace(calling(pid, family="job 1"), alone=True)
+    second = await trial.value(trial.launch(alone, tier=tier))
+    assert second != first
+    await until_ended(second)  # nothing else was launched
+    end = time.monotonic() + 30
+    while len(children()) != slots or second in children():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+    waiting = set(children())
+    third = await value(trial, "job 2", pid, tier=tier)
+    assert third in waiting  # it was there before its call came
+    assert await value(trial, "job 2", pid, tier=tier) == third
+    assert waiting == set(children())
+
+
+async def test_a_slot_that_is_no_more_gets_no_other_process_for_the_one_that_was_used(trial: Trial) -> None:
+    alone = msgspec.structs.replace(calling(time.sleep, 0.5, family="job 1"), alone=True)
+    key = trial.launch(alone, slots=(1,))
+    trial.engine.resize("n", 1)
+    assert (await trial.ended(key)).ending.outcome is Outcome.SUCCEEDED
+    agent = psutil.Process(local(trial).pids()["n"])
+    end = time.monotonic() + 30
+    while len(agent.children()) != 1:
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+    await value(trial, "job 2", pid)
+    assert len(agent.children()) == 1
 
 
 async def test_a_family_in_the_background_does_not_disturb_another_in_the_foreground(trial: Trial) -> None:
@@ -459,6 +501,17 @@ def test_each_job_has_clean_processes_and_warm_ones_share_theirs_by_name(client:
         assert before[-1]  # two slots: one of them had an earlier one
         assert {name for marks in before for name in marks} == {str(shared)}
         assert one(client, mark, "z", warm=f"never {other}") == []
+
+
+def test_the_process_of_a_job_of_one_call_ends_with_it_and_a_warm_one_stays(client: Client) -> None:
+    used = one(client, pid)
+    end = time.monotonic() + 30
+    while not has_ended(used):
+        assert time.monotonic() < end, "the process lives on"
+        time.sleep(0.01)
+    warm = one(client, pid, warm=True)
+    time.sleep(0.3)
+    assert not has_ended(warm)
 
 
 def test_an_executor_has_processes_of_its_own_that_stay_warm(client: Client) -> None:

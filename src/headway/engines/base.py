@@ -94,12 +94,14 @@ class Call(msgspec.Struct, frozen=True):
         family: a name; what calls of the same name leave in a process they may share.
         paths: folders that modules are imported from, ahead of those that every process here has (`sys.path`); those
             after an empty text come after them.
+        alone: no other call of its family is to come, so that its process can be replaced as soon as it has ended.
     """
 
     function: Function
     arguments: bytes
     family: str = ""
     paths: tuple[str, ...] = ()
+    alone: bool = False
 
 
 class Command(msgspec.Struct, frozen=True):

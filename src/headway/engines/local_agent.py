@@ -169,6 +169,8 @@ class _Agent:
                 self.outbox.clear()
                 if self.driver:
                     self.driver.send(sent)
+            if self.staff.used_up:  # after the driver knows, for what comes next takes some time to get here
+                self.staff.renew()
         self.listener.close()
         while left := children(self.pid):
             kill_trees(left)

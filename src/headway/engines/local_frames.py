@@ -49,6 +49,7 @@ class Launch(Frame, frozen=True, tag=2):
         uploads, fetches, tier: see `headway.engines.base.Assignment`.
         processors: the only ones it may use; none: any.
         family: of the call, see `headway.engines.base.Call`; None for a command.
+        alone: see `headway.engines.base.Call`.
     """
 
     job: int
@@ -67,6 +68,7 @@ class Launch(Frame, frozen=True, tag=2):
     tier: Tier = Tier.FOREGROUND
     processors: tuple[int, ...] = ()
     family: str | None = None
+    alone: bool = False
 
 
 class CallFrame(Frame, frozen=True):
@@ -364,9 +366,9 @@ def launch_of(assignment: Assignment, rank: int, pickled: bytes | None, processo
     """
     member, limit = assignment.members[rank], assignment.time_limit
     work = member.work
-    family = None
+    family, alone = None, False
     if isinstance(work, Call):
-        family = work.family
+        family, alone = work.family, work.alone
         name, raw = work.function.name, encode(CallFrame(work.arguments, assignment.result_max, work.paths))
     else:
         paths = (work.stdin, work.stdout, work.stderr)
@@ -386,6 +388,7 @@ def launch_of(assignment: Assignment, rank: int, pickled: bytes | None, processo
         assignment.tier,
         processors,
         family,
+        alone,
     )
 
 

@@ -73,6 +73,7 @@ class Staff:
         slots: places by tier; also of slots beyond `count`, idle ones without a process.
         count: how many slots the node has.
         dropping: streams that are over their bound and read every `DROP_SECONDS`.
+        used_up: places whose process has run what nothing of the same family follows.
         fork_again: when it is tried again to fork what could not be forked; None: all could be.
     """
 
@@ -81,6 +82,7 @@ class Staff:
         self.count = 0
         self.fork_again: float | None = None
         self.dropping: set[Stream] = set()
+        self.used_up: set[Place] = set()
         self._owner = owner
         self._epoll = epoll
         self._handlers = handlers
@@ -242,6 +244,8 @@ class Staff:
                 self._bring_in(run, names, said)
             else:
                 self._owner.finish(run, said.ending, wrote=said.wrote)
+            if run.launch.alone:
+                self.used_up.add(place)
 
     def _bring_in(self, run: Run, names: list[str], said: Done) -> None:
         """Have a process bring in outputs that the server shall keep; the run ends with it."""
@@ -315,6 +319,13 @@ class Staff:
         place.dying = True
         if place.pid:
             _kill(place.pid, place.priority)
+
+    def renew(self) -> None:
+        """Exchange processes that are of no more use to anybody, so that who comes next need not wait for that."""
+        for place in self.used_up:
+            if place.run is None and place.used and not place.dying and place.number < self.count:
+                self.exchange(place)
+        self.used_up.clear()
 
     def exchange(self, place: Place) -> None:
         """Give a place whose process is idle a clean one at once; the other is killed, and buried when it has ended."""

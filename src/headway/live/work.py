@@ -72,7 +72,7 @@ def task_work(work: wire.Work, task: int, function: Callable[[str], base.Functio
     if isinstance(work, wire.Calls):
         call = task if len(work.args) > 1 else 0
         named = function(work.functions[work.chosen[call] if work.chosen else 0])
-        return base.Call(named, work.args[call], family, work.paths)
+        return base.Call(named, work.args[call], family, work.paths, alone=len(work.args) == 1 and not work.warm)
     command = work.commands[task if len(work.commands) > 1 else 0]
     number = str(task)
     return base.Command(
