@@ -173,6 +173,38 @@ def test_a_suspect_that_is_cancelled_is_done_with() -> None:
         assert (core.scheduler.state.suspects, core.scheduler.state.suspicions) == ([], {})
 
 
+def test_of_those_that_wait_what_is_cancelled_waits_no_more_and_the_others_do() -> None:
+    core = Core(2)
+    core.submit(job(1, tasks=2))
+    core.crash()
+    core.now += SECOND
+    core.feed(NodeDown(core.now, "n0"))
+    core.feed(TasksCancelled(core.now, 1, (0,)))
+    assert core.scheduler.state.jobs[1].apart == [1]
+    assert [rank[-1] for rank in core.scheduler.state.suspects] == [1]
+
+
+def test_a_job_with_tasks_that_are_no_suspects_waits_for_room_as_any_other() -> None:
+    core = Core(2, policy="easy")
+    core.submit(job(1, tasks=3))
+    core.crash()
+    core.now += SECOND
+    core.feed(NodeDown(core.now, "n0"))
+    view = core.scheduler.state.jobs[1]
+    assert (view.apart, view.ready) == ([0, 1], 1)
+    assert core.scheduler.explain(1).reason is not Reason.RUNS_ALONE_NEXT
+
+
+def test_what_a_node_was_lost_with_while_it_ran_alone_comes_before_what_was_there_as_often() -> None:
+    core = Core(2)
+    core.submit(job(1), job(2))
+    core.crash()
+    core.crash()
+    assert core.alone == [(1, 0)]
+    core.crash()
+    assert core.alone == [(1, 0)]
+
+
 def test_a_node_that_shrinks_or_drains_before_it_is_empty_is_not_waited_for() -> None:
     core = Core(2, 2)
     core.submit(job(1, width=2), job(2, tasks=2))

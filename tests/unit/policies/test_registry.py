@@ -227,3 +227,9 @@ class TestAdded:
     def test_what_is_no_policy_is_refused_before_it_is_to_decide(self, name: str, said: str) -> None:
         with pytest.raises(HeadwayError, match=said):
             registry.find(name)
+
+
+@pytest.mark.parametrize("caution", [-0.1, math.inf, math.nan])
+def test_caution_is_a_number_from_zero(caution: float) -> None:
+    with pytest.raises(InvalidInput, match="caution"):
+        Deadline(caution=caution)
