@@ -18,6 +18,7 @@ from headway.engines import base
 from headway.live.driver import Driver
 from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, JournalFull
+from headway.live.layout import OUTPUT
 from headway.live.retention import NotTheirs
 from headway.live.sweep import PART, UPLOADS_KEPT, Keep
 from headway.live.uploads import STRAY_SECONDS, NoRoom, NoSuchUpload, TooLarge
@@ -136,8 +137,17 @@ def test_it_is_kept_in_mind_over_a_restart(tmp_path: Path) -> None:
     run(scenario)
 
 
+def kept(home: Path, name: str) -> Path:
+    """Where the engine of the data directory there keeps output."""
+    data = home / "data"
+    Journal(data).close()
+    path = data / OUTPUT / "1" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def test_output_files_go_with_their_results(tmp_path: Path) -> None:
-    path = tmp_path / "1.out"
+    path = kept(tmp_path, "1.out")
     path.write_text("long")
 
     async def scenario() -> None:
@@ -154,7 +164,7 @@ def test_output_files_go_with_their_results(tmp_path: Path) -> None:
 def test_an_output_file_that_cannot_be_removed_stays_and_the_rest_goes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder, path = tmp_path / "1.out", tmp_path / "2.out"
+    folder, path = kept(tmp_path, "1.out"), kept(tmp_path, "2.out")
     folder.mkdir()
     path.write_text("long")
 

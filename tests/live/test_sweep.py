@@ -19,6 +19,7 @@ from headway.live.driver import Driver
 from headway.live.history import history, known_since
 from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, encode
+from headway.live.layout import OUTPUT
 from headway.live.reports import row
 from headway.live.sweep import KEYS_LEAST, PART, UPLOADS_KEPT, Keep
 from headway.live.verification import see_whole
@@ -247,7 +248,7 @@ def test_who_polls_under_many_names_leaves_nothing_behind(tmp_path: Path) -> Non
 
 
 def test_output_that_no_result_has_is_removed_when_it_is_old(tmp_path: Path) -> None:
-    outputs = tmp_path / "output"
+    outputs = tmp_path / "data" / OUTPUT
 
     async def scenario() -> None:
         async with rig(tmp_path / "data", outputs=outputs) as live:

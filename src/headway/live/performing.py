@@ -18,6 +18,7 @@ from headway.live import work
 from headway.live.clock import Clock
 from headway.live.from_engine import FromEngine
 from headway.live.journal import Journal
+from headway.live.layout import OUTPUT
 from headway.live.ledger import Ledger
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Turn
@@ -94,7 +95,7 @@ class Performer:
         for _, _, job, task, *_ in turn.batch.messages:  # a task is settled, or a job has ended
             if error := raised_by(partial(engine.forget, job, task)):
                 self._tell(f"checkpoints of job {job}", error, "they stay until the next start")
-        if error := raised_by(partial(remove_outputs, turn.spent)):
+        if error := raised_by(partial(remove_outputs, self._journal.folder / OUTPUT, turn.spent)):
             self._tell("output that nobody needs", error, "it stays")
 
     def stop(self) -> None:

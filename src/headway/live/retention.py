@@ -15,7 +15,7 @@ from headway.errors import HeadwayError
 from headway.live.clock import Alarm, Clock
 from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, NotNow
-from headway.live.layout import UPLOADS
+from headway.live.layout import OUTPUT, UPLOADS
 from headway.live.retained import LAST
 from headway.live.room import Room
 from headway.live.sweep import PART, Keep, Sweep
@@ -190,7 +190,9 @@ class Retention:
         try:
             oldest = retained.oldest()
             if oldest is not None and oldest + keep.acknowledged <= now:
-                remove_outputs(retained.clear_acknowledged(now - keep.acknowledged, PART))
+                remove_outputs(
+                    self._journal.folder / OUTPUT, retained.clear_acknowledged(now - keep.acknowledged, PART)
+                )
                 oldest = retained.oldest()
             if self._look_at <= now:
                 self._steps = self._steps or self._sweep.steps()

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from headway.live.clock import Clock
 from headway.live.expiry import Walk
 from headway.live.journal import Journal
+from headway.live.layout import OUTPUT
 from headway.live.uploads import STRAY_SECONDS, Uploads, remove, remove_outputs
 from headway.model.instant import SECOND, Duration
 from headway.model.job import JobId
@@ -119,7 +120,7 @@ class Sweep:
         left: Sequence[JobId] = jobs
         while left:
             cleared, left, paths = self._journal.retained.clear(left, PART)
-            remove_outputs(paths)
+            remove_outputs(self._journal.folder / OUTPUT, paths)
             yield cleared
 
     def _results(self) -> Iterator[None]:
@@ -192,7 +193,7 @@ class Sweep:
                 with suppress(FileNotFoundError):  # it has gone with its last file
                     is_old = time.time() - folder.stat(follow_symlinks=False).st_mtime > STRAY_SECONDS
                     if folder.name.isdecimal() and is_old and not self._journal.retained.has_files(int(folder.name)):
-                        remove_outputs(entry.path for entry in os.scandir(folder.path))
+                        remove_outputs(self._outputs, (entry.path for entry in os.scandir(folder.path)))
                         with suppress(OSError):  # something in it stays
                             os.rmdir(folder.path)
                 if place % PART == 0:

@@ -175,9 +175,16 @@ def remove(paths: Iterable[Path]) -> None:
             log.warning("%s stays: %s", path, error.strerror or error)
 
 
-def remove_outputs(paths: Iterable[str]) -> None:
-    """Remove files with the output of attempts, and the folder of their job when it was the last one there."""
+def remove_outputs(kept: Path, paths: Iterable[str]) -> None:
+    """Remove files with the output of attempts, and the folder of their job when it was the last one there.
+
+    Args:
+        kept: folder of all output of this data directory. Paths that lead elsewhere are left alone: results name files
+            by their full path, so in a copy of a data directory they name those of the original.
+    """
+    ours = kept.resolve()
     files = [Path(path) for path in paths]
+    files = [file for file in files if file.parent.parent in (kept, ours)]
     remove(files)
     for folder in {file.parent for file in files}:
         with suppress(OSError):  # there are others

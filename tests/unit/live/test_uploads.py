@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.live.uploads import Uploads
+from headway.live.uploads import Uploads, remove_outputs
 
 CONTENT = b"some bytes"
 NAME = hashlib.sha256(CONTENT).hexdigest()
@@ -36,3 +36,15 @@ def test_when_an_upload_is_taken_its_bytes_and_its_name_are_on_the_disk(
     (file, before), (folder, after) = synced
     assert file.startswith(f".{NAME}")
     assert (before, folder, after) == (False, "up", True)
+
+
+def test_output_of_another_data_directory_is_left_alone(tmp_path: Path) -> None:
+    """In a copy of a data directory results name the files of the original."""
+    kept, other = tmp_path / "copy" / "output", tmp_path / "original" / "output"
+    files = [folder / "7" / "0.1.out" for folder in (kept, other)]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    remove_outputs(kept, map(str, files))
+    assert not kept.joinpath("7").exists()
+    assert files[1].exists()
