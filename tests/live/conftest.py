@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 CLUSTER = """\
@@ -18,6 +20,9 @@ name = "n"
 slots = 1
 count = 2
 """
+
+
+_GUARD = "headway.engines.local_guard"
 
 
 class Up:
@@ -50,6 +55,18 @@ class Up:
         assert line, self._log.read_text()
         place = json.loads(line)
         self.url, self.pid = place["url"], place["pid"]
+
+    def agent(self, node: str) -> psutil.Process:
+        """The agent of a node: the only child of its guard."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                words = process.cmdline()
+                if _GUARD in words and f'"name":"{node}"' in words[4] and str(self.data) in words[4]:
+                    parent = process.parent()
+                    if parent is None or parent.cmdline() != words:
+                        (agent,) = process.children()
+                        return agent
+        raise AssertionError(f"node {node} has no guard")
 
     def kill(self) -> None:
         """kill -9."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import psutil
 
 from headway import Client, Job, Task
 from headway.live.journal import FILE, Journal
@@ -66,19 +64,6 @@ def lines(log: Path) -> list[int]:
     return [int(line) for line in log.read_text().split()] if log.exists() else []
 
 
-def agent_of(up: Up, node: str) -> psutil.Process:
-    """The agent of a node: the only child of its guard."""
-    for process in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess):
-            words = process.cmdline()
-            if "headway.engines.local_guard" in words and f'"name":"{node}"' in words[4] and str(up.data) in words[4]:
-                parent = process.parent()
-                if parent is None or parent.cmdline() != words:
-                    (agent,) = process.children()
-                    return agent
-    raise AssertionError(f"node {node} has no guard")
-
-
 def incidents(up: Up) -> list[tuple[str, str]]:
     with closing(Journal(up.data)) as journal:
         return [(event.kind, event.subject) for _, event in journal.events() if isinstance(event, Incident)]
@@ -101,7 +86,7 @@ def test_a_task_whose_node_dies_goes_on_from_its_last_checkpoint(up: Up, tmp_pat
         waiter = client.submit(Job("long", [Task(in_steps, STEPS, str(log))]))
         until(lambda: len(lines(log)) > STEPS // 2)
         (attempt,) = client.job(waiter.job or 0).attempts
-        agent_of(up, attempt.slots[0].partition("/")[0]).kill()
+        up.agent(attempt.slots[0].partition("/")[0]).kill()
         assert waiter.result(PATIENCE) == [sum(range(STEPS))]
     done = lines(log)
     assert sorted(set(done)) == list(range(STEPS))
@@ -118,7 +103,7 @@ def test_only_work_after_the_last_checkpoint_is_counted_as_lost(up: Up, tmp_path
         (attempt,) = client.job(job).attempts
         saved = door.stat().st_mtime
         until(lambda: time.time() > saved + 1)
-        agent_of(up, attempt.slots[0].partition("/")[0]).kill()
+        up.agent(attempt.slots[0].partition("/")[0]).kill()
         until(lambda: client.job(job).lost > 0)
         lost, passed = client.job(job).lost / 1e6, time.time() - attempt.started / 1e6
         assert 0.5 <= lost <= passed - 2, "two seconds had passed before it saved"
@@ -171,7 +156,7 @@ def test_a_command_finds_its_folder_as_it_left_it(up: Up, tmp_path: Path) -> Non
         up.kill()
         up.start()
         (attempt,) = client.job(job).attempts
-        agent_of(up, attempt.slots[0].partition("/")[0]).kill()
+        up.agent(attempt.slots[0].partition("/")[0]).kill()
         assert waiter.result(PATIENCE) == ["done so far\n"]
         assert 0 < client.job(job).lost <= time.time_ns() // 1000 - saved_at(up)[-1]
     up.stop()

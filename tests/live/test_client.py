@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import psutil
 import pytest
 
 from headway import Client, HeadwayError, HeadwayExecutor, Job, RemoteTraceback, Task, TaskFailed, as_completed, wire
@@ -426,14 +425,7 @@ def test_a_node_that_dies_has_its_task_redone(up: Any, client: Client, gate: Pat
     waiter = client.submit(Job("survives", [Task(until_released, str(gate), number) for number in range(2)]))
     until(lambda: running(gate, 0, 1))
     (lost,) = [run.task for node in client.nodes() if node.name == "n-1" for run in node.attempts]
-    agents = [
-        process
-        for process in psutil.process_iter(["cmdline", "ppid"])
-        if str(up.data) in " ".join(process.info["cmdline"] or ()) and "n-1" in (process.info["cmdline"] or ())
-    ]
-    pids = {process.pid for process in agents}
-    (agent,) = [process for process in agents if process.info["ppid"] in pids and process.children()]
-    agent.kill()
+    up.agent("n-1").kill()
     until(lambda: any(result_attempt > 1 for result_attempt in attempts(client, waiter.job)))
     gate.unlink()
     assert waiter.result(LIMIT) == [0, 1]

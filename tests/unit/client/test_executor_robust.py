@@ -33,8 +33,20 @@ def until(true: Callable[[], Any]) -> None:
         time.sleep(0.002)
 
 
+_others: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    """Threads that were there before a test: of the tests before it in this process, and of the parts they used."""
+    _others.clear()
+    _others.update(threading.enumerate())
+
+
 def threads() -> list[str]:
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("headway"))
+    """Names of the client's threads that have been started since the test began, and live."""
+    started = set(threading.enumerate()) - _others
+    return sorted(thread.name for thread in started if thread.name.startswith("headway"))
 
 
 @pytest.fixture
@@ -157,8 +169,6 @@ threading.Thread(target=late).start()
 
 
 def test_a_dropped_executor_sends_what_it_took_and_leaves_nothing(elsewhere: Any) -> None:
-    gc.collect()
-    until(lambda: not threads())
     elsewhere.held = True
     sockets = len(elsewhere._sockets)
     executor = HeadwayExecutor()
@@ -176,8 +186,6 @@ def test_a_dropped_executor_sends_what_it_took_and_leaves_nothing(elsewhere: Any
 
 
 def test_a_dropped_client_goes_when_nobody_waits_any_more(server: Any) -> None:
-    gc.collect()
-    until(lambda: not threads())
     server.held = True
     client = Client(server.url, token="right")
     gone = weakref.ref(client)

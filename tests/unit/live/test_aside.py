@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headway.advice import asking
 from headway.advice.asking import ask
 from headway.advice.language import NoAdvice
 from headway.core.scheduler import Scheduler
@@ -24,7 +25,8 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(module, "_pool", ThreadPoolExecutor(2))
+    for pools in (module, asking):  # new ones: what an earlier test began has threads
+        monkeypatch.setattr(pools, "_pool", ThreadPoolExecutor(2))
     monkeypatch.setattr(threading.Thread, "start", start)
 
 
