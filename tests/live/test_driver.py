@@ -18,7 +18,7 @@ from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, InvalidInput
-from headway.live import listeners, reports
+from headway.live import layout, listeners, reports
 from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs
@@ -224,13 +224,15 @@ def test_late_and_double_answers_change_nothing(tmp_path: Path) -> None:
 
 
 def test_a_result_keeps_the_output_and_the_rest_is_deleted(tmp_path: Path) -> None:
-    files = [tmp_path / name for name in ("short", "long", "failed")]
-    for file in files:
-        file.write_text("output")
+    folder = tmp_path / layout.OUTPUT / "1"
+    files = [folder / name for name in ("short", "long", "failed")]
     short, long, failed = map(str, files)
 
     async def scenario() -> None:
-        async with rig(tmp_path / "data", ONE) as live:
+        async with rig(tmp_path, ONE) as live:
+            folder.mkdir(parents=True)
+            for file in files:
+                file.write_text("output")
             await live.submit(new_job(retries=1))
             await live.end(1, 0, 1, Outcome.EXITED, stdout=base.Output(failed, 9000, b"f"))
             await live.end(1, 0, 2, stdout=base.Output(short, 1, b"s"), stderr=base.Output(long, 9000, b"l"))
@@ -398,7 +400,7 @@ def test_functions_are_sent_once(tmp_path: Path) -> None:
             await live.submit(call, blobs={name: blob})
             await live.submit(call)
             assert [a.members[0].work for a in live.engine.launched] == [
-                base.Call(base.Function(name, blob), b"args", f"job {number}") for number in (1, 2)
+                base.Call(base.Function(name, blob), b"args", f"job {number}", alone=True) for number in (1, 2)
             ]
 
     run(scenario)
