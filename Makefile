@@ -12,8 +12,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := src tests $(wildcard bench) hatch_build.py
 
-# Tests run in as many processes as there are processors; all of a file in one of them, with the servers they share.
-JOBS ?= $(shell nproc)
+# Tests run in one process more than there are processors, for many of them wait; all of a file in one of them, with the
+# servers they share.
+JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 # Both halves of a check at once; what one has found is printed whole.
 BESIDE := $(MAKE) --no-print-directory -j2

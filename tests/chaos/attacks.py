@@ -155,10 +155,9 @@ def fill_disk(where: Field) -> None:
         return
     filler = where.served.data.parent / "filler"
     try:
-        with filler.open("wb") as file, contextlib.suppress(OSError):
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(bytes(1 << 16))
-                file.flush()
         time.sleep(where.chance.uniform(1.0, 4.0))
     finally:
         filler.unlink()
