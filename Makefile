@@ -35,7 +35,7 @@ COMPILED_TESTS := tests/unit/core tests/unit/model tests/unit/policies tests/uni
 help:
 	@echo "make demo           real work with due dates on this machine, then policies compared on a log"
 	@echo "make quick          before a commit, half a minute: formatting, lint, types, and the tests that take no time"
-	@echo "make test           formatting, lint, types and the tests, as many at once as there are processors"
+	@echo "make test           formatting, lint, types and the tests, several at once"
 	@echo "make schemathesis   ask a real server and a decider for 80 s whether they keep to their own descriptions"
 	@echo "make slow           the same questions asked of the tests for minutes"
 	@echo "make chaos          attack a real server under load for MINUTES=10 and count what is lost, doubled, wrong, stuck"
