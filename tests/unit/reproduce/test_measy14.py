@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -231,9 +232,12 @@ def small(seed: int, jobs: int) -> Workload:
 
 
 @pytest.fixture
-def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Jobs of a small model; none of them is left for a later test of this process."""
     monkeypatch.setattr(runs, "fwload", small)
     monkeypatch.setattr(runs, "jwload", small)
+    runs._jobs.cache_clear()
+    yield
     runs._jobs.cache_clear()
 
 
