@@ -1,6 +1,6 @@
-"""Pictures of schedules, as files: Gantt charts, allocation over time, policies compared, means with their spread.
+"""Pictures of schedules and measures: Gantt charts, what happened over time, policies compared, means of many runs.
 
-Needs the extra `plot`.
+Each function returns a matplotlib figure, and writes it to a file if it is given a path. Needs the extra `plot`.
 """
 
 from __future__ import annotations
@@ -10,5 +10,6 @@ from headway.pictures.comparison import comparison
 from headway.pictures.gantt import gantt
 from headway.pictures.spreads import Mean, Point, bars, lines, plane
 from headway.pictures.steps import steps
+from headway.pictures.timeline import timeline
 
-__all__ = ["gantt", "allocation", "comparison", "bars", "lines", "plane", "Mean", "Point", "steps"]
+__all__ = ["gantt", "allocation", "timeline", "comparison", "bars", "lines", "plane", "Mean", "Point", "steps"]

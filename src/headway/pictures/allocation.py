@@ -1,98 +1,128 @@
-"""How many slots each job held over time."""
+"""On how many slots the tasks of each job ran over time."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from headway.errors import HeadwayError
-from headway.model.schedule import NOT_YET, Schedule
+from headway.model.schedule import Schedule
 from headway.model.workload import FloatArray, IntArray
-from headway.pictures.canvas import COLOURS, FAINT, INK, clock_for, figure, save
+from headway.pictures.canvas import COLOURS, FAINT, INK, clock_of, entitle, figure, finish, legend, time_axis, whole
+from headway.pictures.series import Changes, Window, awaited, edges_of, knows_tiers, means, running, window_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _SHOWN: Final = len(COLOURS)
-_STEPS: Final = 1_500  # above this steps are averaged over as many equal spans of time
 
 
-def allocation(schedule: Schedule, path: str | Path, *, title: str = "") -> None:
-    """Draw the slots that jobs held over time, one upon the other: the jobs that held most by name, the others as one.
+def allocation(
+    schedule: Schedule,
+    path: str | Path | None = None,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    title: str = "",
+) -> Figure:
+    """Draw on how many slots tasks of jobs ran over time, one job upon the other: the largest by name, others as one.
 
-    The dashed line is the capacity that was offered, on average over the run. With very many changes, means over short
+    A job's band is as high as its bars in the Gantt chart are together. Slots that a job holds already while it waits
+    for another job's task there to end, or for more slots, are in a panel of their own below, if there were any. The
+    dashed line is the number of slots that were up, on average over the run. With very many changes, means over short
     spans of time are drawn.
 
     Args:
-        path: its end says the format (.png, .svg, .pdf).
+        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
+        start, end: draw only the time between them, in seconds on the schedule's clock.
 
     Raises:
-        HeadwayError: no job ever held a slot, matplotlib is not installed, or the file cannot be written.
+        InvalidInput: nothing of the run is between `start` and `end`.
+        HeadwayError: no task ever ran, matplotlib is not installed, or the file cannot be written.
     """
-    at, job, change = _changes(schedule)
-    if not len(at):
-        raise HeadwayError("no job of the schedule ever held a slot")
-    clock = clock_for(schedule.until - schedule.begin)
-    drawn, ((axes,),) = figure(11, 4.5)
-    held = -np.bincount(job, weights=change * ((at - schedule.begin) / clock.length), minlength=len(schedule))
-    holders = np.unique(job)
-    shown = np.sort(holders[np.argsort(-held[holders], kind="stable")[:_SHOWN]])
-    band = np.full(len(schedule), len(shown))
-    band[shown] = np.arange(len(shown))
-    others = len(holders) - len(shown)
-
-    times = np.unique(np.concatenate(([schedule.begin], at, [schedule.until])))
-    steps = len(times) <= _STEPS
-    edges = times if steps else np.linspace(schedule.begin, schedule.until, _STEPS + 1).astype(np.int64)
-    heights = []
-    for number in range(len(shown) + (others > 0)):
-        mine = band[job] == number
-        heights.append(_means(at[mine], change[mine], edges))
-    colours = [*COLOURS[: len(shown)], *[FAINT] * (others > 0)]
-    names = [str(label) for label in schedule.label[shown]] + [f"{others} other jobs"] * (others > 0)
-    drawn_heights = [np.append(height, height[-1]) for height in heights]
-    axes.stackplot(
-        edges / clock.length, drawn_heights, colors=colours, labels=names, step="post", linewidth=0, antialiased=steps
+    window = window_of(schedule, start, end)
+    ran, waited = running(schedule), awaited(schedule)
+    sizes = _sizes(ran, len(schedule), window)
+    holders = np.unique(ran.job[(sizes[ran.job] > 0) | ((ran.at >= window.begin) & (ran.at <= window.end))])
+    if not len(ran.at):
+        raise HeadwayError("no task of the schedule ran")
+    awaits = _sizes(waited, len(schedule), window).any()
+    shown = np.sort(holders[np.argsort(-sizes[holders], kind="stable")[:_SHOWN]])
+    drawn, axes = figure(
+        11, 5.6 if awaits else 4.5, 2 if awaits else 1, 1, sharex=True, height_ratios=[3, 1][: 1 + awaits]
     )
-    span = schedule.until - schedule.begin
-    if schedule.offered and span:
-        axes.axhline(schedule.offered / span, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="offered")
-    axes.set_xlim(edges[0] / clock.length, edges[-1] / clock.length)
-    axes.set_ylim(bottom=0)
-    axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.set_xlabel(f"time ({clock.unit})", color=INK)
-    axes.set_ylabel("slots held", color=INK)
-    axes.set_title(title, loc="left", color=INK, fontsize=11)
-    handles, labels = axes.get_legend_handles_labels()
-    drawn.legend(
-        handles[::-1], labels[::-1], loc="outside right upper", frameon=False, fontsize=8, labelcolor=INK, title="job"
-    )
-    save(drawn, path)
+    bands = _Bands(schedule, shown, len(np.setdiff1d(holders, shown)))
+    handles = bands.draw(axes[0, 0], ran, window)
+    tiers = "" if knows_tiers(schedule) else ",\nin the background too"
+    axes[0, 0].set_ylabel(f"slots that tasks run on{tiers}", color=INK)
+    up = schedule.offered / max(schedule.until - schedule.begin, 1)
+    if up:
+        label = "slots that are up (mean)"
+        handles.append(axes[0, 0].axhline(up, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=label))
+        axes[0, 0].set_ylim(0, max(axes[0, 0].get_ylim()[1], 1.08 * up))
+    if awaits:
+        bands.draw(axes[1, 0], waited, window)
+        axes[1, 0].set_ylabel("held, but\nwaited for", color=INK)
+    clock = clock_of(window.begin, window.end)
+    time_axis(axes[-1, 0], clock, window.begin, window.end)
+    entitle(drawn, title)
+    legend(axes[0, 0], handles[::-1])
+    return finish(drawn, path)
 
 
-def _changes(schedule: Schedule) -> tuple[IntArray, IntArray, IntArray]:
-    """When which job came to hold how many slots more (or less); in order of time, and each job ends with none."""
-    left = np.where(schedule.end == NOT_YET, schedule.until, schedule.end)
-    if schedule.holdings is None:
-        job = np.flatnonzero(schedule.start != NOT_YET)
-        at = np.concatenate((schedule.start[job], left[job]))
-        change = np.concatenate((schedule.slots[job], -schedule.slots[job]))
-        job = np.concatenate((job, job))
-    else:
-        order = np.argsort(schedule.holdings.job, kind="stable")
-        at, job, slots = (getattr(schedule.holdings, name)[order] for name in ("at", "job", "slots"))
-        same = np.diff(job, prepend=-1) == 0
-        change = slots - np.where(same, np.roll(slots, 1), 0)
-        last = np.flatnonzero(np.diff(job, append=-1) != 0)
-        last = last[slots[last] > 0]
-        at = np.concatenate((at, left[job[last]]))
-        change = np.concatenate((change, -slots[last]))
-        job = np.concatenate((job, job[last]))
-    order = np.argsort(at, kind="stable")
-    return at[order], job[order], change[order]
+class _Bands:
+    """A band a job, and one for all others, with colours that stay the same in both panels."""
+
+    def __init__(self, schedule: Schedule, shown: IntArray, others: int) -> None:
+        self.band = np.full(len(schedule), len(shown))
+        self.band[shown] = np.arange(len(shown))
+        self.colours = [*_colours(shown), *[FAINT] * (others > 0)]
+        rest = "1 other job" if others == 1 else f"{others:,} other jobs"
+        self.names = [f"job {label}" for label in schedule.label[shown]] + [rest] * (others > 0)
+
+    def draw(self, axes: Axes, changes: Changes, window: Window) -> list[object]:
+        """Stack the bands; what stands for them in a legend."""
+        clock = clock_of(window.begin, window.end)
+        edges, steps = edges_of(changes, window)
+        heights: list[FloatArray] = []
+        for number in range(len(self.names)):
+            mine = self.band[changes.job] == number
+            height = means(changes.at[mine], changes.by[mine], edges)
+            heights.append(np.append(height, height[-1]))
+        stacked = axes.stackplot(
+            edges / clock.length,
+            heights,
+            colors=self.colours,
+            labels=self.names,
+            step="post",
+            linewidth=0,
+            antialiased=steps,
+        )
+        axes.set_ylim(0, max(1.0, float(np.sum(heights, axis=0).max()) * 1.08))
+        whole(axes.yaxis)
+        return [*stacked]
 
 
-def _means(at: IntArray, change: IntArray, edges: IntArray) -> FloatArray:
-    """The mean of a sum of changes between each two edges, shape (edges - 1,); no two edges are equal."""
-    # The area under the steps is linear between changes, so that interpolation is exact.
-    area = np.concatenate(([0.0], np.cumsum(np.cumsum(change)[:-1] * np.diff(at).astype(np.float64))))
-    return np.diff(np.interp(edges, at, area)) / np.diff(edges)
+def _sizes(changes: Changes, jobs: int, window: Window) -> FloatArray:
+    """Slot time of each job within the window, in no unit, shape (jobs,)."""
+    length = max(window.end - window.begin, 1)
+    after = (window.end - np.clip(changes.at, window.begin, window.end)) / length
+    sizes = np.bincount(changes.job, weights=changes.by * after, minlength=jobs)
+    # What begins and ends in one instant has no area, and rounding may leave a trace of one.
+    return np.where(np.abs(sizes) < 1e-12, 0.0, sizes)
+
+
+def _colours(jobs: IntArray) -> list[str]:
+    """Colours of jobs: those they have in a Gantt chart, but no colour twice."""
+    free = dict.fromkeys(COLOURS)
+    found: dict[int, str] = {}
+    for job in jobs.tolist():
+        colour = COLOURS[job % len(COLOURS)]
+        if colour in free:
+            del free[colour]
+            found[job] = colour
+    rest = iter(free)
+    return [found[job] if job in found else next(rest) for job in jobs.tolist()]

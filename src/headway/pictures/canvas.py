@@ -1,7 +1,12 @@
-"""What all pictures share: a figure without a screen, colours, a scale of time, the way into a file."""
+"""What all pictures share: a figure without a screen, colours, scales of time, numbers in words, files."""
 
 from __future__ import annotations
 
+import math
+import textwrap
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -10,6 +15,7 @@ from headway.model.instant import SECOND
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # Neighbours in the list are far apart in hue, for jobs that run side by side are mostly neighbours.
@@ -18,15 +24,29 @@ COLOURS: Final = (
     *("#66b5c9", "#a0603c", "#93b855", "#b36aa8", "#3d8f86", "#8c8f99"),
 )
 INK: Final = "#33383f"
+SOFT: Final = "#6b7178"
 FAINT: Final = "#d9dce1"
 ALARM: Final = "#b3202c"
 
+EPOCH_LEAST: Final = 10**8 * SECOND
+"""Later instants are since the Unix epoch (after March 1973), not on the clock of a log; their axis has dates."""
+
+NAME_WIDTH: Final = 28
+"""Letters of a policy's name before its line is broken."""
+
+_GAP: Final = 4
+"""Pixels around the text of a tick that belong to it."""
+
+_LETTER: Final = 0.0083
+"""Inches that a letter is wide, by point of its size; a bit more than the mean of the font."""
+
 
 class Clock(NamedTuple):
-    """The unit of time that suits a picture: its name, and the microseconds it has."""
+    """The unit of time that suits a picture: its name, the microseconds it has, and whether the axis has dates."""
 
     unit: str
     length: int
+    dates: bool = False
 
 
 def clock_for(span: int) -> Clock:
@@ -37,8 +57,41 @@ def clock_for(span: int) -> Clock:
     return Clock("days", 86400 * SECOND)
 
 
-def figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:
+def clock_of(begin: int, end: int) -> Clock:
+    """The clock of an axis between two instants: dates where they are since the Unix epoch, else a unit of time."""
+    return Clock("days", 86400 * SECOND, dates=True) if begin >= EPOCH_LEAST else clock_for(max(end, end - begin))
+
+
+def time_words(span: int) -> str:
+    """A span of microseconds, either sign, in the unit that suits it.
+
+    >>> time_words(45_000_000), time_words(27_660_000_000), time_words(-300 * 3_600_000_000)
+    ('45 s', '7.68 h', '-12.5 days')
+    """
+    for unit, length, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if abs(span) < most * SECOND:
+            return f"{number(span / length / SECOND)} {unit}"
+    return f"{number(span / 86400 / SECOND)} days"
+
+
+def number(value: float) -> str:
+    """A number as a person reads it: three digits that count, commas, never an exponent.
+
+    >>> number(0.0985), number(4.625), number(44_641_610), number(0), number(0.0000012)
+    ('0.0985', '4.62', '44,641,610', '0', '<0.001')
+    """
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞"
+    if abs(value) >= 999.5:
+        return f"{value:,.0f}"
+    return "<0.001" if 0 < value < 0.001 else f"{value:.3g}"
+
+
+def figure(width: float, height: float, rows: int = 1, columns: int = 1, **how: Any) -> tuple[Figure, Any]:
     """A figure of this size in inches, and its axes in an array of shape (rows, columns).
+
+    Args:
+        how: further arguments of matplotlib's `subplots`.
 
     Raises:
         HeadwayError: matplotlib is not installed.
@@ -48,34 +101,152 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tupl
         from matplotlib.figure import Figure
     except ImportError as error:
         raise HeadwayError("pictures need matplotlib", "Install it with: pip install 'headway[plot]'") from error
-    drawn = Figure(figsize=(width, height), dpi=130, layout="constrained", facecolor="white")
+    drawn = Figure(figsize=(width, height), dpi=130, facecolor="white")
+    drawn.set_layout_engine("constrained", w_pad=0.08, h_pad=0.06)
     FigureCanvasAgg(drawn)
-    axes = drawn.subplots(rows, columns, squeeze=False)
+    axes = drawn.subplots(rows, columns, squeeze=False, **how)
     for each in axes.flat:
         soften(each)
     return drawn, axes
 
 
 def soften(axes: Axes) -> None:
-    """Frame and ticks that do not compete with what is drawn."""
+    """Frame and ticks that do not compete with what is drawn; numbers with commas, without powers of ten."""
+    from matplotlib.ticker import FuncFormatter
+
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(INK)
     axes.tick_params(colors=INK, labelsize=9)
     axes.set_axisbelow(True)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(tick))
 
 
-def save(drawn: Figure, path: str | Path) -> None:
-    """Write the figure in the format that the name ends in.
+def tick(value: float, _: int | None = None) -> str:
+    """The text of a tick: all digits that count, with commas.
+
+    >>> tick(20_000_000.0), tick(0.30000000000000004), tick(-2.5)
+    ('20,000,000', '0.3', '-2.5')
+    """
+    return f"{round(value, 10) + 0.0:,.10g}"
+
+
+def whole(axis: Axis) -> None:
+    """Ticks of a count: whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True))
+
+
+def entitle(drawn: Figure, title: str, note: str = "") -> None:
+    """A title above the whole figure and a note below it, broken into lines where they are long."""
+    width = drawn.get_figwidth() - 0.2
+    if title:
+        drawn.suptitle(wrap(title, width, 12), x=0.01, ha="left", color=INK, fontsize=12)
+    if note:
+        drawn.supxlabel(wrap(note, width, 8.5), x=0.01, ha="left", color=SOFT, fontsize=8.5)
+
+
+def wrap(text: str, width: float, size: float) -> str:
+    """The text in lines that are no wider than so many inches, at a size in points."""
+    letters = max(10, int(width / (_LETTER * size)))
+    return "\n".join("\n".join(textwrap.wrap(line, letters)) for line in text.splitlines())
+
+
+def name_lines(name: str) -> str:
+    """A policy's name in lines of `NAME_WIDTH` letters at most, broken after `:` and `,` where that is possible.
+
+    >>> name_lines("deadline:spare=priority,emergency=0.25")
+    'deadline:spare=priority,\\nemergency=0.25'
+    """
+    lines = [""]
+    for part in name.replace(",", ",\n").replace(":", ":\n").split("\n"):
+        if lines[-1] and len(lines[-1]) + len(part) > NAME_WIDTH:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(piece for line in lines for piece in textwrap.wrap(line, NAME_WIDTH) or [""])
+
+
+def time_axis(axes: Axes, clock: Clock, begin: int, end: int) -> None:
+    """Make the axis below one of time, from one instant to another; a span of nothing is drawn a second long."""
+    axes.set_xlim(begin / clock.length, max(end, begin + SECOND) / clock.length)
+    if not clock.dates:
+        axes.set_xlabel(f"time on the log's clock ({clock.unit})", color=INK)
+        return
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    zone = datetime.fromtimestamp(begin / SECOND).astimezone().tzinfo
+    locator = AutoDateLocator(tz=zone, minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(
+        ConciseDateFormatter(  # type: ignore[no-untyped-call]
+            locator,
+            tz=zone,
+            formats=["%Y", "%b", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S"],
+            zero_formats=["", "%Y", "%d %b", "%d %b", "%H:%M", "%H:%M:%S"],
+            offset_formats=["", "%Y", "%Y", "%d %b %Y", "%d %b %Y", "%d %b %Y"],
+        )
+    )
+    axes.set_xlabel(f"time ({zone})", color=INK)
+
+
+def finish(drawn: Figure, path: str | Path | None) -> Figure:
+    """Take out ticks whose texts would touch; write the figure, if it has a path, in the format that the name ends in.
 
     Raises:
         InvalidInput: there is no such format.
         HeadwayError: the file cannot be written.
     """
-    path = Path(path)
-    formats = drawn.canvas.get_supported_filetypes()
-    if path.suffix.lower().removeprefix(".") not in formats:
-        raise InvalidInput("picture", path.name, f"a name that ends in one of {', '.join(sorted(formats))}")
-    try:
-        drawn.savefig(path)
-    except OSError as error:
-        raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
+    if path is not None:
+        path = Path(path)
+        formats = drawn.canvas.get_supported_filetypes()
+        if path.suffix.lower().removeprefix(".") not in formats:
+            raise InvalidInput("picture", path.name, f"a name that ends in one of {', '.join(sorted(formats))}")
+    thin_ticks(drawn)
+    if path is not None:
+        try:
+            drawn.savefig(path)
+        except OSError as error:
+            raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
+    return drawn
+
+
+def thin_ticks(drawn: Figure) -> None:
+    """Have fewer ticks on axes of numbers while texts of neighbours touch."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator
+
+    drawn.draw_without_rendering()
+    for axes in drawn.axes:
+        for axis in (axes.xaxis, axes.yaxis) if axes.get_visible() else ():
+            locator = axis.get_major_locator()
+            for bins in (6, 5, 4, 3, 2, 1):
+                if not isinstance(locator, MaxNLocator) or not _touch(axis):
+                    break
+                locator.set_params(nbins=bins)
+            while isinstance(locator, FixedLocator) and axis.get_scale() != "linear" and _touch(axis):
+                locator = FixedLocator(axis.get_majorticklocs()[::2].tolist())
+                axis.set_major_locator(locator)
+
+
+def _touch(axis: Axis) -> bool:
+    """Whether texts of ticks that stand side by side touch, or nearly."""
+    low, high = sorted(axis.get_view_interval())
+    axis.get_majorticklabels()  # brings the ticks up to date
+    texts = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    boxes = [text.get_window_extent().padded(_GAP) for text in texts if text.get_visible() and text.get_text()]
+    return any(one.overlaps(other) for one, other in pairwise(boxes))
+
+
+def legend(axes: Axes, handles: Sequence[Any]) -> None:
+    """Names of what is drawn, to the right of the field that is uppermost on the right."""
+    if handles:
+        names = [name_lines(handle.get_label()) for handle in handles]
+        axes.legend(
+            handles,
+            names,
+            loc="upper left",
+            bbox_to_anchor=(1.01, 1),
+            frameon=False,
+            fontsize=8,
+            labelcolor=INK,
+        )

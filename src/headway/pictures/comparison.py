@@ -1,41 +1,112 @@
-"""Policies compared: a field of bars a measure."""
+"""Policies compared: a panel of bars for each measure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.pictures.canvas import COLOURS, INK, figure, save
+from headway.model.instant import SECOND
+from headway.pictures.canvas import (
+    INK,
+    SOFT,
+    clock_for,
+    entitle,
+    figure,
+    finish,
+    name_lines,
+    number,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WITH_DUE_DATES: Final = (
-    "wait_mean",
-    "bounded_slowdown_mean",
     "deadline_miss_rate",
     "deadline_miss_penalty",
     "priority_violation_rate",
-    "utilisation",
+    "wait_mean",
+    "bounded_slowdown_mean",
 )
-WITHOUT: Final = ("wait_mean", "response_mean", "bounded_slowdown_mean", "utilisation")
-_IN_SECONDS: Final = ("wait", "response", "tardiness", "makespan", "decision_seconds")
-_MAGNITUDES: Final = 50  # bars that differ by more are drawn on a logarithmic scale
+WITHOUT: Final = ("wait_mean", "response_mean", "bounded_slowdown_mean")
+COSTS: Final = ("kills", "work_lost", "migrations")
+"""Drawn beside the usual measures where there were any."""
+
+RULE: Final = "linear scale from 0"
+"""How every panel is scaled; each says so."""
+
+_DARK: Final = "Dark bars are the best in their panel."
+_BEST: Final = "#2f5f96"
+_OTHERS: Final = "#b7c7da"
+_NEITHER: Final = "#7f9cbf"
+
+_SPREADS: Final = {
+    "wait": "Wait",
+    "response": "Response time",
+    "bounded_slowdown": "Slowdown",
+    "tardiness": "Tardiness",
+}
+_OF: Final = {"mean": "mean", "p50": "median", "p95": "95th percentile", "p99": "99th percentile", "max": "maximum"}
+
+
+class Measure(NamedTuple):
+    """A measure as it is drawn: its name in words, its unit (`s`: the time that suits it), and what is better."""
+
+    words: str
+    unit: str = ""
+    better: str = ""
+
+
+_LESS: Final = "less"
+_SHARE: Final = "%"
+MEASURES: Final = {
+    **{
+        f"{name}_{part}": Measure(f"{words}, {of}", "" if name == "bounded_slowdown" else "s", _LESS)
+        for name, words in _SPREADS.items()
+        for part, of in _OF.items()
+    },
+    "deadline_miss_rate": Measure("Due dates missed", _SHARE, _LESS),
+    "deadline_miss_penalty": Measure("Penalty of missed due dates", "priority × seconds", _LESS),
+    "total_penalty": Measure("Penalty by rate", "rate × seconds", _LESS),
+    "priority_violation_rate": Measure("Jobs passed over by lower priorities", _SHARE, _LESS),
+    "priority_violation_rate_rounds": Measure("The same, over rounds", _SHARE, _LESS),
+    "utilisation": Measure("Utilisation", _SHARE, "more"),
+    "work_lost": Measure("Work that had to be redone", "slot-s", _LESS),
+    "kills": Measure("Tasks killed", "", _LESS),
+    "migrations": Measure("Migrations", "", _LESS),
+    "makespan": Measure("Makespan", "s", _LESS),
+    "decision_ms_mean": Measure("Time of a decision, mean", "ms", _LESS),
+    "decision_seconds_total": Measure("Time of all decisions", "s", _LESS),
+    "refusals": Measure("Parts of plans refused", "", _LESS),
+    "jobs_succeeded": Measure("Jobs that succeeded", "", "more"),
+    "jobs_failed": Measure("Jobs that failed", "", _LESS),
+    "jobs_unfinished": Measure("Jobs that never ended", "", _LESS),
+}
+"""What is known of measures; of others their name is drawn, without a word on what is better."""
 
 
 def comparison(
-    metrics: Mapping[str, Mapping[str, float]], path: str | Path, *, names: Sequence[str] | None = None, title: str = ""
-) -> None:
-    """Draw what measures say of policies: a field for each measure, in it a bar for each policy with its value.
+    metrics: Mapping[str, Mapping[str, float]],
+    path: str | Path | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    title: str = "",
+    note: str = "",
+) -> Figure:
+    """Draw what measures say of policies: a panel for each measure, in it a bar for each policy with its value.
+
+    Every panel has a linear scale from 0, and says whether less or more is better. The best bars of a panel are dark.
 
     Args:
         metrics: what `summarise` says, by policy.
+        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
         names: the measures to draw. Without, the usual ones; where no job has a due date response stands for what
-            says how due dates are met, and kills and migrations are drawn where there were any.
-        path: its end says the format (.png, .svg, .pdf).
+            says how due dates are met, and what was killed, redone or migrated is drawn where there was any.
+        title: above the picture: which log, how many slots, what load.
+        note: a line below it.
 
     Raises:
         InvalidInput: a measure is not among the metrics of every policy.
@@ -51,41 +122,83 @@ def comparison(
             raise InvalidInput("measure", name, ", ".join(known), hint=did_you_mean(name, known))
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
-    widest = max(map(len, metrics))
-    drawn, axes = figure(1.5 + 0.07 * widest + 3.1 * columns, rows * (0.9 + 0.32 * len(metrics)), rows, columns)
+    policies = [name_lines(policy) for policy in metrics]
+    lines = sum(policy.count("\n") + 1 for policy in policies) + len(policies)
+    widest = max(len(line) for policy in policies for line in policy.splitlines())
+    drawn, axes = figure(0.6 + 0.085 * widest + 3.2 * columns, 0.5 + rows * (1.15 + 0.17 * lines), rows, columns)
     for place, cell in enumerate(axes.flat):
         if place >= len(names):
             cell.set_visible(False)
             continue
         values = [float(told[names[place]]) for told in metrics.values()]
-        _bars(cell, names[place], list(metrics) if place % columns == 0 else [""] * len(metrics), values)
-    drawn.suptitle(title, x=0.01, ha="left", color=INK, fontsize=12)
-    save(drawn, path)
+        _bars(cell, names[place], policies if place % columns == 0 else [""] * len(policies), values)
+    entitle(drawn, title, f"{note} {_DARK}" if note else _DARK)
+    return finish(drawn, path)
 
 
 def _usual(told: Collection[Mapping[str, float]]) -> Sequence[str]:
-    if any(one["jobs_due"] for one in told):
-        return WITH_DUE_DATES
-    return [*WITHOUT, *(name for name in ("kills", "migrations") if any(one[name] for one in told))]
+    names = WITH_DUE_DATES if any(one["jobs_due"] for one in told) else WITHOUT
+    costs = [name for name in COSTS if any(one[name] for one in told)]
+    # Slot time in which work was done that had to be redone is use too, but not to anybody's good.
+    return [*names, *costs] if "work_lost" in costs else [*names, "utilisation", *costs]
 
 
 def _bars(axes: Axes, name: str, policies: Sequence[str], values: Sequence[float]) -> None:
     # The first policy stands on top; what is no number has no bar.
+    measure = MEASURES.get(name, Measure(name.replace("_", " ").capitalize()))
+    factor, unit = _unit(measure.unit, max((abs(value) for value in values if math.isfinite(value)), default=0.0))
     heights = range(len(values), 0, -1)
-    lengths = [0.0 if math.isnan(value) else value for value in values]
-    axes.barh(heights, lengths, height=0.66, color=[COLOURS[place % len(COLOURS)] for place in range(len(values))])
-    above = [value for value in lengths if value > 0]
-    if above and max(above) > _MAGNITUDES * min(above):
-        decade = math.floor(math.log10(min(above)))  # whole, so that no tick stands beside that of 0
-        axes.set_xscale("symlog", linthresh=10.0**decade)
-    else:
-        axes.locator_params(axis="x", nbins=5)
-    for height, value, length in zip(heights, values, lengths, strict=True):
-        told = "–" if math.isnan(value) else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-        axes.annotate(told, (length, height), (4, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
+    lengths = [value / factor if math.isfinite(value) else 0.0 for value in values]
+    texts = [number(value / factor) for value in values]
+    best = _best(values, texts, measure.better)
+    colours = [_NEITHER if not measure.better else _BEST if text == best else _OTHERS for text in texts]
+    axes.barh(heights, lengths, height=0.66, color=colours)
+    for height, length, text in zip(heights, lengths, texts, strict=True):
+        axes.annotate(
+            text,
+            (max(length, 0.0), height),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=INK,
+            weight="bold" if text == best else "normal",
+        )
     axes.set_yticks(list(heights), policies)
     axes.tick_params(axis="y", length=0)
-    axes.margins(x=0.22)
-    axes.set_xlim(left=0)
-    unit = " (s)" if name.startswith(_IN_SECONDS) else ""
-    axes.set_title(f"{name.replace('_', ' ')}{unit}", loc="left", fontsize=9.5, color=INK)
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_ylim(0.4, len(values) + 0.6)
+    axes.set_xlim(min(0.0, *lengths) * 1.1, max(0.0, *lengths) * 1.28 or 1.0)
+    axes.set_xlabel(f"{unit}, {RULE}" if unit else RULE, fontsize=8, color=SOFT)
+    axes.set_title(measure.words, loc="left", fontsize=10, color=INK, pad=17 if measure.better else 6)
+    if measure.better:
+        axes.annotate(
+            f"{measure.better} is better",
+            (0, 1),
+            (0, 5),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            fontsize=8,
+            color=SOFT,
+        )
+
+
+def _unit(unit: str, most: float) -> tuple[float, str]:
+    """What values are divided by so that the largest has few digits, and the name of the unit they have then."""
+    if unit == _SHARE:
+        return 0.01, unit
+    if unit in ("s", "slot-s"):
+        clock = clock_for(round(min(most, 1e12) * SECOND))
+        return clock.length / SECOND, unit.replace("s", clock.unit) if unit == "s" else f"slot-{clock.unit}"
+    for factor, words in ((1e9, "billions"), (1e6, "millions"), (1e3, "thousands")):
+        if most >= 10 * factor or (most >= factor and factor > 1e3):
+            return factor, f"{words} of {unit}" if unit else words
+    return 1.0, unit
+
+
+def _best(values: Sequence[float], texts: Sequence[str], better: str) -> str:
+    """The text of the best value: what cannot be told apart is equally good."""
+    told = {value: text for value, text in zip(values, texts, strict=True) if math.isfinite(value)}
+    if not told or not better:
+        return ""
+    return told[min(told) if better == _LESS else max(told)]

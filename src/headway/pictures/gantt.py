@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,53 +12,100 @@ from numpy.typing import NDArray
 from headway.errors import HeadwayError
 from headway.model.instant import NEVER
 from headway.model.schedule import NOT_YET, Attempts, Schedule
-from headway.pictures.canvas import ALARM, COLOURS, FAINT, INK, Clock, clock_for, figure, save
+from headway.pictures.canvas import (
+    ALARM,
+    COLOURS,
+    FAINT,
+    INK,
+    Clock,
+    clock_of,
+    entitle,
+    figure,
+    finish,
+    time_axis,
+    whole,
+)
+from headway.pictures.series import Window, window_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _BARS: Final = 2_000  # above this bars are thinner than their edges, and a grid of pixels is drawn instead
 _GRID: Final = (700, 1800)  # rows and columns of that grid, at most
-_WASTED: Final = "#000000"
+_PLACES_MAX: Final = 350  # rows at most where each slot has one for each of its places; thinner ones flicker
 _LIGHT: Final = tuple(f"#{(int(colour[1:], 16) & 0xFEFEFE) // 2 + 0x7F7F7F:06x}" for colour in COLOURS)
 _STRIP: Final = 0.36  # height of the background place; the foreground is seen above it
+_SLOTS_NAMED: Final = 24
+_LEAST_LETTERS: Final = 5  # points; smaller labels cannot be read
+# What pixels stand for. So many jobs are not told apart by twelve colours, but what became of them is.
+_INSTANT: Final = "task without a length"
+_FATES: Final = (
+    ("#7f9cbf", "ran"),
+    ("#d6604d", "ran, and its job ended late"),
+    ("#c3d2e3", "ran in the background of the slot"),
+    ("#454a52", "work was lost"),
+)
+_RAN, _LATE, _BEHIND, _LOST = range(1, 5)
 
 
-def gantt(schedule: Schedule, path: str | Path, *, slots: int | None = None, title: str = "") -> None:
+def gantt(
+    schedule: Schedule,
+    path: str | Path | None = None,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    slots: int | None = None,
+    title: str = "",
+) -> Figure:
     """Draw a Gantt chart: a bar an attempt, slots upwards, a colour a job (colours come again after twelve jobs).
 
-    Attempts whose work was lost are hatched (black where bars are too small to be hatched); jobs that ended late have
-    red edges; bars with room enough carry the job's label. What ran in the background is a lighter strip along the
-    lower edge of its slot. Many attempts are drawn as a grid of pixels; where a slot has only one row of it, the
-    background is seen only where there is no foreground.
+    Attempts whose work was lost are hatched; jobs that ended late have red edges; bars with room enough carry the job's
+    label. What ran in the background is a lighter strip along the lower edge of its slot. Above 2,000 bars, which
+    cannot be told apart, colours say what became of jobs instead of which job it is: name a span of time to see jobs.
 
     Args:
+        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
+        start, end: draw only the time between them, in seconds on the schedule's clock.
         slots: how many there are; default up to the highest that was used.
-        path: its end says the format (.png, .svg, .pdf).
 
     Raises:
+        InvalidInput: nothing of the run is between `start` and `end`.
         HeadwayError: the schedule has no attempts, matplotlib is not installed, or the file cannot be written.
     """
     attempts = schedule.attempts
     if attempts is None or not len(attempts):
-        raise HeadwayError("the schedule has no attempts to draw", "Let the simulation record attempts.")
-    attempts = _slot_by_slot(attempts)
+        raise HeadwayError("the schedule has no attempts to draw", "Let the simulation record attempts (record=True).")
+    window = window_of(schedule, start, end)
     slots = slots or int((attempts.first + attempts.count).max())
-    clock = clock_for(schedule.until - schedule.begin)
-    height = 0.45 if attempts.behind.any() else 0.28
-    drawn, ((axes,),) = figure(11, float(np.clip(1.4 + height * slots, 2.6, 7)))
+    attempts = _within(attempts, window)
     small = len(attempts) <= _BARS
-    (_bars if small else _pixels)(axes, schedule, attempts, slots, clock)
-    axes.set_xlim(schedule.begin / clock.length, max(schedule.until, schedule.begin + 1) / clock.length)
+    attempts = _slot_by_slot(attempts)
+    clock = clock_of(window.begin, window.end)
+    height = 0.45 if attempts.behind.any() else 0.28
+    drawn, ((axes,),) = figure(11, float(np.clip(1.6 + height * slots, 2.8, 7.2)))
+    time_axis(axes, clock, window.begin, window.end)
     axes.set_ylim(0, slots)
-    axes.set_xlabel(f"time ({clock.unit})", color=INK)
+    (_bars if small else _pixels)(axes, schedule, attempts, slots, window)
     axes.set_ylabel("slot", color=INK)
-    if slots <= 24:
-        axes.set_yticks(np.arange(slots) + 0.5, [str(slot) for slot in range(slots)])
-        axes.tick_params(axis="y", length=0)
-    axes.set_title(title, loc="left", color=INK, fontsize=11)
-    _legend(axes, schedule, attempts, small)
-    save(drawn, path)
+    _name_slots(axes, slots)
+    (_legend if small else _legend_of_pixels)(axes, schedule, attempts)
+    entitle(drawn, title)
+    if small:
+        _label(drawn, axes, schedule, attempts, clock)
+    return finish(drawn, path)
+
+
+def _within(attempts: Attempts, window: Window) -> Attempts:
+    """Those that ran in the window; those without a length too."""
+    rows = (attempts.start <= window.end) & (attempts.end >= window.begin)
+    rows &= (attempts.end > window.begin) | (attempts.start == attempts.end)
+    rows &= (attempts.start < window.end) | (attempts.start == attempts.end)
+    return _rows(attempts, np.flatnonzero(rows))
+
+
+def _rows(attempts: Attempts, rows: NDArray[np.int64]) -> Attempts:
+    return Attempts(*(getattr(attempts, name)[rows] for name in Attempts.__slots__))
 
 
 def _slot_by_slot(attempts: Attempts) -> Attempts:
@@ -82,11 +129,20 @@ def _late(schedule: Schedule) -> NDArray[np.bool_]:
     return (schedule.due < NEVER) & (ended > schedule.due)
 
 
-def _bars(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, clock: Clock) -> None:
+def _name_slots(axes: Axes, slots: int) -> None:
+    if slots <= _SLOTS_NAMED:
+        axes.set_yticks(np.arange(slots) + 0.5, [str(slot) for slot in range(slots)])
+        axes.tick_params(axis="y", length=0)
+    else:
+        whole(axes.yaxis)
+
+
+def _bars(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, window: Window) -> None:
     from matplotlib.collections import PolyCollection
 
+    clock = clock_of(window.begin, window.end)
     left, right = attempts.start / clock.length, attempts.end / clock.length
-    behind, two_tiers = attempts.behind, bool(attempts.behind.any())
+    behind = attempts.behind
     low, high = attempts.first + 0.06, attempts.first + np.where(behind, _STRIP, attempts.count - 0.06)
     corners = np.stack(
         [np.stack(corner, axis=-1) for corner in ((left, low), (left, high), (right, high), (right, low))], axis=1
@@ -94,13 +150,13 @@ def _bars(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, clock:
     colour = attempts.job % len(COLOURS)
     faces = np.where(behind, np.array(_LIGHT)[colour], np.array(COLOURS)[colour])
     late, wasted = _late(schedule)[attempts.job], attempts.wasted
-    span = max(schedule.until - schedule.begin, 1)
+    span = max(window.end - window.begin, 1)
     narrow = (attempts.end - attempts.start) / span < 0.002  # a white edge would leave nothing of it
     for tier, (which, edge, width, hatch) in product(
         (~behind, behind),
         (
             (~late & ~wasted & ~narrow, "white", 0.4, None),
-            (~late & ~wasted & narrow, "face", 0.4, None),
+            (~late & ~wasted & narrow, "face", 0.8, None),
             (late & ~wasted, ALARM, 1.2, None),
             (wasted, INK, 0.4, "////"),
         ),
@@ -111,71 +167,116 @@ def _bars(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, clock:
                 list(corners[which]), facecolors=faces[which], edgecolors=edge, linewidths=width, hatch=hatch
             )
         )
+    instants = attempts.start == attempts.end
+    if instants.any():
+        at = left[instants], (attempts.first + attempts.count / 2)[instants]
+        axes.scatter(*at, s=16, marker="D", color=list(faces[instants]), clip_on=False, zorder=3, label=_INSTANT)
     for slot in range(1, slots if slots <= 60 else 0):
         axes.axhline(slot, color=FAINT, linewidth=0.5, zorder=0)
-    # Strips may lie over all but the upper part of the highest slot. A letter is about 0.6 % of the picture wide and
-    # 3 % of the highest picture high.
-    bottom = np.where(two_tiers & ~behind, attempts.first + attempts.count - 1 + _STRIP, low)
-    labels = schedule.label[attempts.job]
-    for label, is_behind, x0, x1, y0, y1 in zip(
-        *(column.tolist() for column in (labels, behind, left, right, bottom, high)), strict=True
+
+
+def _label(drawn: Figure, axes: Axes, schedule: Schedule, attempts: Attempts, clock: Clock) -> None:
+    """Write the jobs' labels into the bars that have room for them, as the layout has turned out."""
+    drawn.draw_without_rendering()
+    behind, two_tiers = attempts.behind, bool(attempts.behind.any())
+    # Strips may lie over all but the upper part of the highest slot. Where that is too thin, labels lie over strips.
+    slot = float(np.diff(axes.transData.transform([(0, 0), (0, 1)])[:, 1])[0]) * 72 / drawn.dpi
+    over = two_tiers & ~behind & (attempts.count > 1) & ((0.94 - _STRIP) * slot < _LEAST_LETTERS / 0.95)
+    low = attempts.first + np.where(two_tiers & ~behind & ~over, attempts.count - 1 + _STRIP, 0.06)
+    high = attempts.first + np.where(behind, _STRIP, attempts.count - 0.06)
+    begin, end = axes.get_xlim()
+    left, right = (np.clip(edge / clock.length, begin, end) for edge in (attempts.start, attempts.end))
+    corners = axes.transData.transform(np.stack((left, low), axis=-1))
+    room = axes.transData.transform(np.stack((right, high), axis=-1)) - corners
+    over |= attempts.wasted  # and over hatches
+    columns = schedule.label[attempts.job], behind, over, (left + right) / 2, (low + high) / 2, room
+    faces = np.where(
+        behind, np.array(_LIGHT)[attempts.job % len(COLOURS)], np.array(COLOURS)[attempts.job % len(COLOURS)]
+    )
+    for label, is_behind, lies_over, x, y, (width, height), face in zip(
+        *(part.tolist() for part in columns), faces.tolist(), strict=True
     ):
-        if (x1 - x0) * clock.length / span > 0.006 * (len(str(label)) + 1) and (y1 - y0) / slots > 0.03:
-            size, ink = (6, INK) if is_behind else (7.5, "white")
-            middle = (x0 + x1) / 2, (y0 + y1) / 2
-            axes.text(*middle, label, ha="center", va="center", fontsize=size, color=ink, clip_on=True)
+        ink = INK if is_behind else "white"
+        size = min(6 if is_behind else 7.5, 0.95 * height * 72 / drawn.dpi)
+        if size < _LEAST_LETTERS or width < 0.45 * size * drawn.dpi / 72 * len(str(label)):
+            continue
+        text = axes.text(x, y, str(label), ha="center", va="center", fontsize=size, color=ink, clip_on=True)
+        if text.get_window_extent().width > width - 2:
+            text.remove()
+        elif lies_over:
+            text.set_bbox({"facecolor": face, "edgecolor": "none", "pad": 0.8})
 
 
-def _pixels(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, clock: Clock) -> None:
+def _pixels(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, window: Window) -> None:
     from matplotlib.colors import ListedColormap
 
     behind = attempts.behind
-    places = 2 if behind.any() and 2 * slots <= _GRID[0] else 1
+    places = 2 if behind.any() and 2 * slots <= _PLACES_MAX else 1
     rows, columns = min(slots * places, _GRID[0]), _GRID[1]
-    span = max(schedule.until - schedule.begin, 1)
+    span = max(window.end - window.begin, 1)
     grid = np.zeros((rows, columns), dtype=np.uint8)
     low = attempts.first * rows // slots
     high = np.maximum(low + 1, -(-(attempts.first + attempts.count) * rows // slots))
     high = np.where(behind & (places == 2), low + 1, high)
     # As fractions, for microseconds times pixels can pass the range of an integer.
-    left = ((attempts.start - schedule.begin) / span * columns).astype(np.int64)
-    right = np.maximum(left + 1, np.rint((attempts.end - schedule.begin) / span * columns).astype(np.int64))
-    colour = attempts.job % len(COLOURS)
-    shade = np.where(attempts.wasted, 2 * len(COLOURS) + 1, np.where(behind, len(COLOURS) + colour, colour) + 1)
-    order = np.argsort(behind if places == 2 else ~behind, kind="stable")
-    for y0, y1, x0, x1, colour in zip(
-        *(array[order].tolist() for array in (low, high, left, right, shade)), strict=True
-    ):
-        grid[y0:y1, x0:x1] = colour
+    left = np.clip((attempts.start - window.begin) / span * columns, 0, columns - 1).astype(np.int64)
+    right = np.rint(np.clip((attempts.end - window.begin) / span * columns, 0, columns)).astype(np.int64)
+    right = np.maximum(left + 1, right)
+    fate = _fates(schedule, attempts)
+    # What matters most lies on top: late jobs upon others, lost work upon both.
+    order = np.lexsort((fate, behind if places == 2 else ~behind))
+    for y0, y1, x0, x1, shade in zip(*(array[order].tolist() for array in (low, high, left, right, fate)), strict=True):
+        grid[y0:y1, x0:x1] = shade
+    begin, end = axes.get_xlim()
     axes.imshow(
         grid,
-        cmap=ListedColormap(["white", *COLOURS, *_LIGHT, _WASTED]),
+        cmap=ListedColormap(["white", *(colour for colour, _ in _FATES)]),
         vmin=0,
-        vmax=2 * len(COLOURS) + 1,
+        vmax=len(_FATES),
         origin="lower",
         aspect="auto",
         interpolation="nearest",
-        extent=(schedule.begin / clock.length, schedule.until / clock.length, 0, slots),
+        extent=(begin, end, 0, slots),
     )
 
 
-def _legend(axes: Axes, schedule: Schedule, attempts: Attempts, small: bool) -> None:
+def _fates(schedule: Schedule, attempts: Attempts) -> NDArray[np.uint8]:
+    """What a pixel of each attempt stands for, as a number from 1."""
+    late = _late(schedule)[attempts.job]
+    fate = np.where(attempts.wasted, _LOST, np.where(late, _LATE, np.where(attempts.behind, _BEHIND, _RAN)))
+    return fate.astype(np.uint8)
+
+
+def _legend(axes: Axes, schedule: Schedule, attempts: Attempts) -> None:
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    entries = []
-    if small and _late(schedule)[attempts.job].any():
+    entries: list[Any] = []
+    if (_late(schedule)[attempts.job] & ~attempts.wasted).any():
         entries.append(Patch(facecolor="white", edgecolor=ALARM, linewidth=1.2, label="job ended late"))
     if attempts.wasted.any():
-        face, hatch = ("white", "////") if small else (_WASTED, None)
-        entries.append(Patch(facecolor=face, hatch=hatch, edgecolor=INK, linewidth=0.4, label="work was lost"))
+        entries.append(Patch(facecolor="white", hatch="////", edgecolor=INK, linewidth=0.4, label="work was lost"))
     if attempts.behind.any():
         entries.append(Patch(facecolor=FAINT, linewidth=0, label="in the background of the slot"))
+    if (attempts.start == attempts.end).any():
+        entries.append(Line2D([], [], color=INK, marker="D", markersize=4, linestyle="none", label=_INSTANT))
+    _above(axes, entries)
+
+
+def _legend_of_pixels(axes: Axes, schedule: Schedule, attempts: Attempts) -> None:
+    from matplotlib.patches import Patch
+
+    present = np.unique(_fates(schedule, attempts)).tolist()
+    _above(axes, [Patch(facecolor=_FATES[fate - 1][0], linewidth=0, label=_FATES[fate - 1][1]) for fate in present])
+
+
+def _above(axes: Axes, entries: list[Any]) -> None:
     if entries:
         axes.legend(
             handles=entries,
             loc="lower right",
             bbox_to_anchor=(1, 1),
-            ncols=3,
+            ncols=len(entries),
             frameon=False,
             fontsize=8,
             labelcolor=INK,

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 from headway.errors import HeadwayError
-from headway.pictures.canvas import COLOURS, FAINT, INK, figure, save
+from headway.pictures.canvas import COLOURS, FAINT, INK, entitle, figure, finish, legend, name_lines, number, tick
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _MARKERS: Final = "osD^vP*Xh<>p"
+_SIZES: Final = (11.0, 5.0)
+"""Points that the first and the last marker of one place are large, so that each is seen on those before it."""
+
+_WIDTHS: Final = (2.6, 1.3)
+"""Points that the first and the last line are wide, for the same reason."""
+
+_USUAL: Final = 6.0
+"""Points that a marker is large in a place of its own."""
+
+_COLUMNS: Final = 4
+
+LINEAR: Final = "linear scale from 0"
+BELOW_0: Final = "linear scale"
+LOG: Final = "logarithmic scale"
+LOG_WITH_0: Final = "logarithmic scale, 0 set apart"
 
 
 class Mean(NamedTuple):
@@ -33,125 +50,204 @@ class Point(NamedTuple):
 
 
 def bars(
-    panels: Mapping[str, Mapping[str, Mean]], path: str | Path, *, measure: str, log: bool = False, title: str = ""
-) -> None:
-    """Draw a field for each panel, in it a bar for each policy with its error.
+    panels: Mapping[str, Mapping[str, Mean]],
+    path: str | Path | None = None,
+    *,
+    measure: str,
+    spread: str = "",
+    log: bool = False,
+    title: str = "",
+) -> Figure:
+    """Draw a panel for each panel, in it a bar for each policy with its error.
+
+    On a logarithmic scale, which has no 0 for a bar to begin at, there is a point instead of a bar.
 
     Args:
         panels: a mean for each policy, by title of the panel.
+        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
         measure: what is drawn, for the scale.
+        spread: what the errors are, such as `95 % interval`.
         log: whether the scale is logarithmic.
-        path: its end says the format (.png, .svg, .pdf).
 
     Raises:
         HeadwayError: there is nothing to draw, matplotlib is not installed, or the file cannot be written.
     """
-    drawn, cells = _fields(panels, width=4.2, height=3.6)
+    names = [[name_lines(policy) for policy in means] for means in panels.values()]
+    lines = [line for field in names for name in field for line in name.splitlines()]
+    tallest = max((max((name.count("\n") for name in field), default=0) * len(field) for field in names), default=0)
+    most = max(map(len, names), default=0)
+    drawn, cells = _fields(panels, 2.9 + 0.075 * max(map(len, lines), default=0), 0.9 + 0.34 * most + 0.14 * tallest)
     for cell, (name, means) in zip(cells, panels.items(), strict=False):
-        places = np.arange(len(means))
+        places = np.arange(len(means), 0, -1)
         values, errors = _columns(means.values())
-        cell.bar(places, values, width=0.66, color=_colours(means))
-        cell.errorbar(places, values, yerr=errors, fmt="none", ecolor=INK, capsize=3, linewidth=1)
+        if log:
+            cell.scatter(values, places, s=40, color=_colours(means), zorder=3, clip_on=False)
+        else:
+            cell.barh(places, np.nan_to_num(values), height=0.62, color=_colours(means))
+        cell.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, capsize=3, linewidth=1, zorder=4)
+        cell.set_ylim(0.4, len(means) + 0.6)
+        cell.set_yticks(places, [name_lines(policy) for policy in means], fontsize=8)
+        cell.tick_params(axis="y", length=0)
+        rule = _scale(cell.xaxis, log, values, errors)
+        low, high = cell.get_xlim()
+        cell.set_xlim(low, high * (high / low) ** 0.25 if rule == LOG else high + 0.28 * (high - min(low, 0.0)))
         for place, value, error in zip(places.tolist(), values.tolist(), errors.tolist(), strict=True):
-            text = f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-            cell.annotate(
-                text, (place, value + error), (0, 3), textcoords="offset points", ha="center", fontsize=7.5, color=INK
-            )
-        cell.set_xticks(places, list(means), rotation=25, ha="right", fontsize=8)
-        cell.tick_params(axis="x", length=0)
-        _scale(cell, log)
-        cell.margins(y=0.12)
-        cell.set_ylabel(measure, color=INK, fontsize=9)
+            at = (0.0 if math.isnan(value) else value + error, place)
+            cell.annotate(number(value), at, (6, 0), textcoords="offset points", va="center", fontsize=7.5, color=INK)
+        cell.set_xlabel(f"{measure}\n{rule}", color=INK, fontsize=8.5)
         cell.set_title(name, loc="left", fontsize=10, color=INK)
-    _finish(drawn, path, title)
+    entitle(drawn, title, _errors(spread))
+    return finish(drawn, path)
 
 
 def lines(
     panels: Mapping[str, Mapping[str, Mapping[float, Mean]]],
-    path: str | Path,
+    path: str | Path | None = None,
     *,
     over: str,
     measure: str,
+    spread: str = "",
     log: bool = False,
     level: float | None = None,
     title: str = "",
-) -> None:
-    """Draw a field for each panel, in it a line for each policy with a band as wide as its error.
+) -> Figure:
+    """Draw a panel for each panel, in it a line for each policy with a band as wide as its error.
+
+    Earlier lines are wider, so that they are seen where a later one lies upon them.
 
     Args:
         panels: means by what they are drawn over, for each policy, by title of the panel.
+        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
         over, measure: names of the two scales.
+        spread: what the bands are, such as `95 % interval`.
         log: whether the scale of the measure is logarithmic.
         level: that the lines are to be seen against, marked; the scale need not begin at 0 then.
-        path: its end says the format (.png, .svg, .pdf).
 
     Raises:
         HeadwayError: there is nothing to draw, matplotlib is not installed, or the file cannot be written.
     """
-    drawn, cells = _fields(panels, width=4.8, height=3.6)
+    drawn, cells = _fields(panels, width=4.8, height=3.8)
     for cell, (name, policies) in zip(cells, panels.items(), strict=False):
-        for colour, marker, (policy, means) in zip(_colours(policies), _MARKERS, policies.items(), strict=False):
+        every = np.array([part for means in policies.values() for part in means.values()]).reshape(-1, 2)
+        widths = np.linspace(*_WIDTHS, len(policies))
+        for colour, marker, width, (policy, means) in zip(
+            _colours(policies), _markers(policies), widths.tolist(), policies.items(), strict=True
+        ):
             at = list(means)
             values, errors = _columns(means.values())
-            cell.plot(at, values, color=colour, marker=marker, markersize=4, linewidth=1.5, label=policy)
+            cell.plot(
+                at,
+                values,
+                color=colour,
+                marker=marker,
+                markersize=3.2 + 1.4 * width,
+                linewidth=width,
+                label=policy,
+                clip_on=False,
+            )
             cell.fill_between(at, values - errors, values + errors, color=colour, alpha=0.15, linewidth=0)
+        rule = ""
         if level is None:
-            _scale(cell, log)
+            rule = _scale(cell.yaxis, log, every[:, 0], np.nan_to_num(every[:, 1]))
         else:
             cell.axhline(level, color=INK, linewidth=1, linestyle=":")
         cell.set_xlabel(over, color=INK, fontsize=9)
-        cell.set_ylabel(measure, color=INK, fontsize=9)
+        cell.set_ylabel("\n".join(filter(None, (measure, rule))), color=INK, fontsize=9)
         cell.set_title(name, loc="left", fontsize=10, color=INK)
-    _legend(drawn, cells[0])
-    _finish(drawn, path, title)
+    legend(cells[min(_COLUMNS, len(panels)) - 1], _named(cells[: len(panels)]))
+    entitle(drawn, title, f"Bands: {spread}." if spread else "")
+    return finish(drawn, path)
 
 
 def plane(
-    panels: Mapping[str, Mapping[str, Point]], path: str | Path, *, x: str, y: str, log: bool = True, title: str = ""
-) -> None:
-    """Draw a field for each panel, in it a point for each policy, with its errors on both measures.
+    panels: Mapping[str, Mapping[str, Point]],
+    path: str | Path | None = None,
+    *,
+    x: str,
+    y: str,
+    spread: str = "",
+    log: bool = True,
+    title: str = "",
+) -> Figure:
+    """Draw a panel for each panel, in it a point for each policy, with its errors on both measures.
+
+    Of points that lie in one place each is smaller than the one before it, so that all of them are seen.
 
     Args:
         panels: a point for each policy, by title of the panel.
+        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
         x, y: names of the measures.
+        spread: what the errors are, such as `standard error`.
         log: whether the scale of y is logarithmic.
-        path: its end says the format (.png, .svg, .pdf).
 
     Raises:
         HeadwayError: there is nothing to draw, matplotlib is not installed, or the file cannot be written.
     """
-    drawn, cells = _fields(panels, width=3.2, height=2.7)
+    drawn, cells = _fields(panels, width=3.2, height=2.8)
     for cell, (name, points) in zip(cells, panels.items(), strict=False):
-        for colour, marker, (policy, point) in zip(_colours(points), _MARKERS, points.items(), strict=False):
-            errors = [np.nan_to_num(part.error) for part in point]
-            cell.errorbar(
-                point.x.value,
-                point.y.value,
-                xerr=errors[0],
-                yerr=errors[1],
-                color=colour,
-                marker=marker,
-                markersize=6,
-                linewidth=1,
-                linestyle="none",
-                label=policy,
-                alpha=0.9,
-            )
-        _scale(cell, log)
-        cell.margins(0.12)
+        across, up = (_columns([point[part] for point in points.values()]) for part in (0, 1))
+        _scale(cell.xaxis, False, *across)
+        rule = _scale(cell.yaxis, log, *up)
+        cell.set_xlim(-0.08 * cell.get_xlim()[1], cell.get_xlim()[1])
+        if rule == LINEAR:
+            cell.set_ylim(-0.08 * cell.get_ylim()[1], cell.get_ylim()[1])
         cell.grid(color=FAINT, linewidth=0.5)
         cell.set_xlabel(x, color=INK, fontsize=8)
-        cell.set_ylabel(y, color=INK, fontsize=8)
+        cell.set_ylabel(f"{y}\n{rule}", color=INK, fontsize=8)
         cell.set_title(name, loc="left", fontsize=9.5, color=INK)
-    _legend(drawn, cells[0])
-    _finish(drawn, path, title)
+    # Which markers lie in one place is known once the panels have their places.
+    drawn.draw_without_rendering()
+    for cell, points in zip(cells, panels.values(), strict=False):
+        _mark(cell, points)
+    legend(cells[min(_COLUMNS, len(panels)) - 1], _markers_of(panels))
+    entitle(drawn, title, _errors(spread))
+    return finish(drawn, path)
+
+
+def _mark(cell: Axes, points: Mapping[str, Point]) -> None:
+    across, up = (_columns([point[part] for point in points.values()]) for part in (0, 1))
+    sizes = _nested(cell.transData.transform(np.stack((across[0], up[0]), axis=-1)), cell.figure.dpi)
+    for colour, marker, size, (policy, point) in zip(
+        _colours(points), _markers(points), sizes, points.items(), strict=True
+    ):
+        cell.errorbar(
+            point.x.value,
+            point.y.value,
+            xerr=np.nan_to_num(point.x.error),
+            yerr=np.nan_to_num(point.y.error),
+            color=colour,
+            marker=marker,
+            markersize=size,
+            markeredgecolor="white" if size != _USUAL else None,
+            markeredgewidth=0.6 if size != _USUAL else None,
+            linewidth=1,
+            linestyle="none",
+            label=policy,
+            clip_on=False,
+        )
+
+
+def _nested(at: Any, dpi: float) -> list[float]:
+    """Sizes of markers in points: a usual one, but each smaller than the one before it where they cover each other."""
+    near = _SIZES[0] * dpi / 72 * 0.75
+    sizes = [_USUAL] * len(at)
+    left = set(range(len(at)))
+    while left:
+        group, reached = set[int](), {min(left)}
+        while reached:
+            group |= reached
+            left -= reached
+            reached = {one for one in left for other in reached if np.hypot(*(at[one] - at[other])) < near}
+        for place, size in zip(sorted(group), np.linspace(*_SIZES, len(group)).tolist(), strict=True):
+            sizes[place] = size if len(group) > 1 else _USUAL
+    return sizes
 
 
 def _fields(panels: Mapping[str, Mapping[str, object]], width: float, height: float) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with as many fields as there are panels, four in a row at most; fields left over are not seen."""
+    """A figure with as many axes as there are panels, four in a row at most; axes left over are not seen."""
     if not panels or not any(panels.values()):
         raise HeadwayError("there is nothing to draw")
-    columns = min(4, len(panels))
+    columns = min(_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     drawn, axes = figure(width * columns, height * rows + 0.6, rows, columns)
     cells = list(axes.flat)
@@ -164,25 +260,81 @@ def _colours(names: Mapping[str, object]) -> list[str]:
     return [COLOURS[place % len(COLOURS)] for place in range(len(names))]
 
 
-def _columns(means: Any) -> tuple[Any, Any]:
+def _markers(names: Mapping[str, object]) -> list[str]:
+    return [_MARKERS[place % len(_MARKERS)] for place in range(len(names))]
+
+
+def _columns(means: Iterable[Mean]) -> tuple[Any, Any]:
     values, errors = np.array([*means], dtype=np.float64).reshape(-1, 2).T
     return values, np.nan_to_num(errors)
 
 
-def _scale(cell: Axes, log: bool) -> None:
-    if log:
-        cell.set_yscale("log")
-        cell.tick_params(axis="y", which="both", labelsize=8, colors=INK)
-    else:
-        cell.set_ylim(bottom=0)
+def _named(cells: Sequence[Axes]) -> list[Any]:
+    """What is drawn in any of the panels, each name once."""
+    found: dict[str, Any] = {}
+    for cell in cells:
+        for handle, name in zip(*cell.get_legend_handles_labels(), strict=True):
+            found.setdefault(name, handle)
+    for name, handle in found.items():
+        handle.set_label(name)
+    return list(found.values())
 
 
-def _legend(drawn: Figure, cell: Axes) -> None:
-    handles, labels = cell.get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8, labelcolor=INK)
+def _markers_of(panels: Mapping[str, Mapping[str, Point]]) -> list[Any]:
+    """A marker for each policy of any panel, as it is in a place of its own."""
+    from matplotlib.lines import Line2D
+
+    found: dict[str, Any] = {}
+    for points in panels.values():
+        for colour, marker, policy in zip(_colours(points), _markers(points), points, strict=True):
+            mark = Line2D([], [], color=colour, marker=marker, markersize=_USUAL, linestyle="none", label=policy)
+            found.setdefault(policy, mark)
+    return list(found.values())
 
 
-def _finish(drawn: Figure, path: str | Path, title: str) -> None:
-    if title:
-        drawn.suptitle(title, x=0.01, ha="left", color=INK, fontsize=12)
-    save(drawn, path)
+def _errors(spread: str) -> str:
+    return f"Error bars: {spread}." if spread else ""
+
+
+def _scale(axis: Axis, log: bool, values: Any, errors: Any) -> str:
+    """Scale an axis for these values and their errors; how, in words.
+
+    A logarithmic one has 0 at its end, apart from the rest, if 0 is among the values. Bands and error bars that reach
+    below the least value are cut off a decade below it.
+    """
+    named: Literal["x", "y"] = "x" if axis is axis.axes.xaxis else "y"
+    limits, scale = (getattr(axis.axes, f"set_{named}{part}") for part in ("lim", "scale"))
+    above = values[values > 0]
+    most = float(np.nanmax(values + errors, initial=0.0)) or 1.0
+    axis.axes.tick_params(axis=named, which="both", labelsize=8.5, colors=INK)
+    if not log or not len(above):
+        least = float(np.nanmin(values - errors, initial=0.0))
+        limits(min(0.0, least * 1.08), most * 1.08)
+        return LINEAR if least == 0 else BELOW_0
+    bottom = 10.0 ** math.floor(math.log10(float(above.min())))
+    top = most * 1.5
+    if not (values == 0).any():
+        scale("log")
+        reached = (values - errors)[values - errors > 0]
+        limits(max(float(np.min(reached, initial=above.min())), float(above.min()) / 10) / 1.3, top)
+        _decades(axis)
+        return LOG
+    scale("symlog", linthresh=bottom, linscale=0.5)
+    limits(0.0, top)
+    _decades(axis, apart=bottom)
+    return LOG_WITH_0
+
+
+def _decades(axis: Axis, *, apart: float | None = None) -> None:
+    """Ticks at powers of ten, with further ones between where there are few; 0 stands apart below one of them."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    begin, end = sorted(axis.get_view_interval())
+    least = begin if apart is None else apart
+    powers = [10.0**power for power in range(math.floor(math.log10(least) + 1e-9), math.ceil(math.log10(end)) + 1)]
+    inside = sum(begin <= power <= end for power in powers)
+    between = (1, 2, 5) if inside < 2 else (1, 3) if inside == 2 else (1,)
+    ticks = [power * digit for power in powers for digit in between if least <= power * digit <= end]
+    axis.set_major_locator(FixedLocator([0.0] * (apart is not None) + ticks[:: -(-len(ticks) // 8)]))
+    axis.set_major_formatter(FuncFormatter(tick))
+    axis.set_minor_locator(NullLocator())

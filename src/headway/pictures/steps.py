@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from headway.errors import HeadwayError
 from headway.model.workload import FloatArray
-from headway.pictures.canvas import FAINT, INK, figure, save
+from headway.pictures.canvas import FAINT, INK, entitle, figure, finish, whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _COURSES: Final = ("#4477aa", "#cc6677", "#55a868", "#ee9944")
 _BROAD: Final = (5.0, 0.4)  # width and opacity of the first of a course's curves, so that the others are seen upon it
@@ -22,19 +25,19 @@ Curve = tuple[FloatArray, FloatArray]
 
 def steps(
     courses: Mapping[str, Mapping[str, Curve]],
-    path: str | Path,
+    path: str | Path | None = None,
     *,
     measure: str,
-    shaded: tuple[float, float] | None = None,
+    shaded: Mapping[str, tuple[float, float]] | None = None,
     title: str = "",
-) -> None:
+) -> Figure:
     """Draw courses over each other, a colour each; of each the first curve broad and pale, the others fine upon it.
 
     Args:
         courses: curves by how they were had, by name of the course.
+        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
         measure: name of the quantity.
-        shaded: a span of time in seconds that is shaded.
-        path: its end says the format (.png, .svg, .pdf).
+        shaded: spans of time in seconds that are shaded, by what they are.
 
     Raises:
         HeadwayError: there is nothing to draw, matplotlib is not installed, or the file cannot be written.
@@ -44,8 +47,8 @@ def steps(
         raise HeadwayError("there is nothing to draw")
     drawn, ((axes,),) = figure(10, 4)
     end = max(float(at[-1]) for _, _, (at, _) in curves)
-    if shaded:
-        axes.axvspan(*shaded, color=FAINT, linewidth=0, alpha=0.6)
+    for name, (begin, until) in (shaded or {}).items():
+        axes.axvspan(begin, until, color=FAINT, linewidth=0, alpha=0.6, label=name)
     colours = dict(zip(courses, _COURSES, strict=False))
     for name, way, (at, values) in curves:
         is_broad = len(courses[name]) > 1 and way == next(iter(courses[name]))
@@ -61,9 +64,9 @@ def steps(
         )
     axes.set_xlim(0, end)
     axes.set_ylim(bottom=0)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    whole(axes.yaxis)
     axes.set_xlabel("time (s)", color=INK)
     axes.set_ylabel(measure, color=INK)
-    axes.set_title(title, loc="left", fontsize=11, color=INK)
-    axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
-    save(drawn, path)
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right", bbox_to_anchor=(1, 1), ncols=5)
+    entitle(drawn, title)
+    return finish(drawn, path)

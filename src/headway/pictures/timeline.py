@@ -1,0 +1,202 @@
+"""A long run over time: how many jobs waited, how many slots were used, how long jobs waited, how late they ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.errors import HeadwayError
+from headway.model.actions import JobStatus
+from headway.model.instant import NEVER, SECOND
+from headway.model.schedule import NOT_YET, Schedule
+from headway.model.workload import IntArray
+from headway.pictures.canvas import (
+    ALARM,
+    COLOURS,
+    INK,
+    Clock,
+    clock_for,
+    clock_of,
+    entitle,
+    figure,
+    finish,
+    number,
+    time_axis,
+    time_words,
+    whole,
+)
+from headway.pictures.series import Changes, Window, awaited, edges_of, knows_tiers, means, running, waiting, window_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SPANS: Final = (12, 100)  # jobs are looked at in so many equal spans of time, at least and at most
+_JOBS: Final = 20  # that a span shall have on average
+_BAND: Final = (5, 95)  # percentiles
+
+
+def timeline(
+    schedule: Schedule,
+    path: str | Path | None = None,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    slots: int | None = None,
+    title: str = "",
+) -> Figure:
+    """Draw what happened over time, for runs of so many jobs that a Gantt chart of them is confetti.
+
+    Panels from the top: jobs that waited to start; slots that tasks ran on; how long jobs waited; and, where jobs have
+    due dates, how late they ended (below 0: how early). The last two are of the jobs that were released in one span of
+    time after another, as a median and a band in which nine of ten jobs lie. A job that never ended is as late as the
+    end of the run is after its due date; one that was cancelled is left out.
+
+    Args:
+        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
+        start, end: draw only the time between them, in seconds on the schedule's clock.
+        slots: how many there are, for a line; default as many as were up on average.
+
+    Raises:
+        InvalidInput: nothing of the run is between `start` and `end`.
+        HeadwayError: there are no jobs, matplotlib is not installed, or the file cannot be written.
+    """
+    if not len(schedule):
+        raise HeadwayError("the schedule has no jobs to draw")
+    window = window_of(schedule, start, end)
+    has_due = (schedule.due < NEVER) & ~schedule.has(JobStatus.CANCELLED)
+    fields = 4 if has_due.any() else 3
+    drawn, axes = figure(11, 0.9 + 1.8 * fields, fields, 1, sharex=True)
+    time_axis(axes[-1, 0], clock_of(window.begin, window.end), window.begin, window.end)
+    queue, use, wait, *lateness = axes[:, 0]
+    _queue(queue, schedule, window)
+    _use(use, schedule, window, slots)
+    _wait(wait, schedule, window)
+    if lateness:
+        _lateness(lateness[0], schedule, has_due, window)
+    entitle(drawn, title)
+    return finish(drawn, path)
+
+
+def _queue(axes: Axes, schedule: Schedule, window: Window) -> None:
+    most, means_over = _course(axes, waiting(schedule), window, COLOURS[1], "waiting")
+    _entitle(axes, f"Jobs waiting to start: at most {number(most)} at once{means_over}", "jobs")
+
+
+def _use(axes: Axes, schedule: Schedule, window: Window, slots: int | None) -> None:
+    _, means_over = _course(axes, running(schedule), window, COLOURS[0], "tasks run")
+    waited = awaited(schedule)
+    if len(waited.at):
+        edges, _ = edges_of(waited, window)
+        heights = means(waited.at, waited.by, edges)
+        axes.stairs(heights, edges / _length(window), color=COLOURS[1], linewidth=1, label="held, but waited for")
+    span = schedule.until - schedule.begin
+    up = slots if slots is not None else schedule.offered / span if span else 0
+    if up:
+        axes.axhline(up, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="slots there are")
+    axes.set_ylim(0, max(axes.get_ylim()[1], up * 1.08))
+    tiers = "" if knows_tiers(schedule) else ", in the background too"
+    _entitle(axes, f"Slots that tasks run on{tiers}{means_over}", "slots")
+    _name(axes)
+
+
+def _wait(axes: Axes, schedule: Schedule, window: Window) -> None:
+    started = schedule.start != NOT_YET
+    found = _within(schedule.release[started], (schedule.start - schedule.release)[started], window)
+    clock = clock_for(int(found.values.max(initial=0)))
+    _spread(axes, found, window, clock, COLOURS[2])
+    axes.set_ylim(bottom=0)
+    told = f": median {_time(found, 50)}, longest {_time(found, 100)}" if len(found.values) else ""
+    _entitle(axes, f"Wait of the jobs released then{told}", clock.unit)
+
+
+def _lateness(axes: Axes, schedule: Schedule, has_due: NDArray[np.bool_], window: Window) -> None:
+    ended = np.where(schedule.has(JobStatus.SUCCEEDED), schedule.end, schedule.until)
+    found = _within(schedule.release[has_due], (ended - np.where(has_due, schedule.due, 0))[has_due], window)
+    clock = clock_for(int(np.abs(found.values).max(initial=0)))
+    _spread(axes, found, window, clock, COLOURS[4])
+    axes.axhline(0, color=ALARM, linewidth=1, label="the due date")
+    low, high = axes.get_ylim()
+    # How early jobs end says little, and may be so much that late ones cannot be seen.
+    cut = high > 0 and low < -high and bool((found.values > 0).any())
+    axes.set_ylim(-high if cut else min(low, -0.05 * high), max(high, -0.05 * low))
+    late = f": {number(100 * float((found.values > 0).mean()))} % late" if len(found.values) else ""
+    below = "; early ones are cut off" if cut else ""
+    _entitle(axes, f"End minus due date, of the jobs released then{late}{below}", f"{clock.unit} late")
+    _name(axes)
+
+
+class _Found(NamedTuple):
+    """A time for each of some jobs, microseconds, and when it was released; columns of shape (jobs,)."""
+
+    release: IntArray
+    values: IntArray
+
+
+def _within(release: IntArray, values: IntArray, window: Window) -> _Found:
+    inside = (release >= window.begin) & (release <= window.end)
+    return _Found(release[inside], values[inside])
+
+
+def _time(found: _Found, percentile: float) -> str:
+    return time_words(int(np.percentile(found.values, percentile)))
+
+
+def _length(window: Window) -> int:
+    return clock_of(window.begin, window.end).length
+
+
+def _course(axes: Axes, changes: Changes, window: Window, colour: str, name: str) -> tuple[float, str]:
+    """Draw a sum of changes as an area; its largest value, and what is to be said if means are drawn."""
+    edges, exact = edges_of(changes, window)
+    heights = means(changes.at, changes.by, edges)
+    axes.stairs(heights, edges / _length(window), fill=True, color=colour, linewidth=0, label=name)
+    levels = np.cumsum(changes.by)
+    last = np.append(np.diff(changes.at) > 0, True)  # what several changes of one instant come to
+    seen = levels[last & (changes.at >= window.begin) & (changes.at <= window.end)]
+    axes.set_ylim(0, max(1.0, float(heights.max()) * 1.08))
+    whole(axes.yaxis)
+    told = "" if exact else f" (means over {time_words(int(edges[1] - edges[0]))})"
+    return float(max(seen.max(initial=0), round(heights[0]))), told
+
+
+def _spread(axes: Axes, found: _Found, window: Window, clock: Clock, colour: str) -> None:
+    """Draw the median, and a band with most of the jobs, over spans of the time of release."""
+    spans = int(np.clip(len(found.values) // _JOBS, *_SPANS))
+    edges = np.linspace(window.begin, max(window.end, window.begin + SECOND), spans + 1)
+    span = np.clip(np.searchsorted(edges, found.release, side="right") - 1, 0, spans - 1)
+    order = np.argsort(span, kind="stable")
+    low, middle, high = np.full((3, spans), np.nan)
+    for at, group in zip(*_groups(span[order], found.values[order]), strict=True):
+        low[at], middle[at], high[at] = np.percentile(group, (_BAND[0], 50, _BAND[1])) / clock.length
+    scaled = edges / _length(window)
+    named = f"{_BAND[0]}th to {_BAND[1]}th percentile"
+    axes.stairs(high, scaled, baseline=low, fill=True, color=colour, alpha=0.3, linewidth=0, label=named)
+    axes.hlines(middle, scaled[:-1], scaled[1:], color=colour, linewidth=2, label="median")
+    if len(found.values):
+        axes.set_ylim(*_limits(np.nanmin(low), np.nanmax(high)))
+    _name(axes)
+
+
+def _limits(low: float, high: float) -> tuple[float, float]:
+    room = 0.06 * (high - low) or 1.0
+    return min(0.0, low - room), max(0.0, high) + room
+
+
+def _groups(keys: IntArray, values: IntArray) -> tuple[list[int], list[IntArray]]:
+    """Values by their key; keys rise."""
+    found, first = np.unique(keys, return_index=True)
+    return found.tolist(), np.split(values, first[1:])
+
+
+def _entitle(axes: Axes, words: str, unit: str) -> None:
+    axes.set_title(words, loc="left", fontsize=9.5, color=INK)
+    axes.set_ylabel(unit, color=INK, fontsize=9)
+
+
+def _name(axes: Axes) -> None:
+    """Say what is what, above the panel on the right."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.97), ncols=3, frameon=False, fontsize=8, labelcolor=INK)
