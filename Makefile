@@ -1,7 +1,7 @@
 # Every target makes and fills .venv by itself; nothing is assumed but Python >= 3.11, make and a C compiler.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick fast test whole schemathesis check style types slow mutants chaos peers compiled test-compiled format bench soak clean
+.PHONY: help venv demo quick fast test whole schemathesis check style types slow mutants chaos peers snakemake compiled test-compiled format pictures bench soak clean
 
 # The first Python on the path that is new enough; set PYTHON=... to choose another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -10,11 +10,11 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := src tests $(wildcard bench) hatch_build.py
+SOURCES := src tests $(wildcard bench integrations) hatch_build.py
 
-# Tests run in one process more than there are processors, for many of them wait; all of a file in one of them, with the
+# Tests run in two processes more than there are processors, for many of them wait; all of a file in one of them, with the
 # servers they share.
-JOBS ?= $(shell echo $$(($$(nproc) + 1)))
+JOBS ?= $(shell echo $$(($$(nproc) + 2)))
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 # Both halves of a check at once; what one has found is printed whole.
 BESIDE := $(MAKE) --no-print-directory -j2
@@ -26,28 +26,34 @@ QUICK := tests/unit tests/transcripts tests/properties/test_core.py
 CHANGED = $(wildcard $(sort $(shell git diff --name-only $(BASE) -- 'tests/**/test_*.py' 2>/dev/null; \
 	git ls-files --others --exclude-standard -- 'tests/**/test_*.py' 2>/dev/null)))
 
-# The same sources with the core compiled, in an environment of its own: installed, not editable, so never out of date.
+# The same sources with the core compiled, in a separate environment: installed, not editable, so never out of date.
 COMPILED := .venv-compiled
 CPYTHON := .venv-cpython
 COMPILED_TESTS := tests/unit/core tests/unit/model tests/unit/policies tests/unit/sim tests/unit/test_compiled.py \
 	tests/transcripts tests/simulation tests/properties/test_core.py tests/properties/test_twins.py
 
+# Snakemake with our plugin, as users install it: it pins many packages, so it has an environment of its own.
+SNAKEMAKE := .venv-snakemake
+PLUGIN := integrations/snakemake-executor-plugin-headway
+
 help:
-	@echo "make demo           real work with due dates on this machine, then policies compared on a log"
-	@echo "make quick          before a commit, half a minute: formatting, lint, types, and the tests that take no time"
-	@echo "make test           formatting, lint, types and the tests, several at once"
-	@echo "make schemathesis   ask a real server and a decider for 80 s whether they keep to their own descriptions"
-	@echo "make slow           the same questions asked of the tests for minutes"
+	@echo "make demo           run real jobs with due dates on this machine, then compare policies on a log"
+	@echo "make quick          before a commit, half a minute: formatting, lint, types, and the fast tests"
+	@echo "make test           formatting, lint, types and the tests, several at a time"
+	@echo "make schemathesis   check for 80 s that a real server and a decider behave as their descriptions say"
+	@echo "make slow           the slow tests, and properties with many more examples"
 	@echo "make chaos          attack a real server under load for MINUTES=10 and count what is lost, doubled, wrong, stuck"
 	@echo "make check          formatting, lint, types"
-	@echo "make mutants        small changes to the sources, and which of them no test notices (COUNT=200 SEED=1)"
-	@echo "make peers          the tests against other implementations, after installing those (large)"
-	@echo "make compiled       $(COMPILED), where the core is compiled: simulations twice as fast"
-	@echo "make test-compiled  the core's tests there, and whether it decides bit for bit as plain Python"
-	@echo "make format         rewrite the sources in the one format"
-	@echo "make bench          measure, and write docs/benchmarks.md"
-	@echo "make soak           a server under load for MINUTES=60 at RATE=200 tasks/s: does anything grow?"
-	@echo "make clean          remove what these made, the environments too"
+	@echo "make mutants        make small changes to the sources and list those that no test notices (COUNT=200 SEED=1)"
+	@echo "make peers          install other implementations (large) and run the tests against them"
+	@echo "make snakemake      $(SNAKEMAKE), where Snakemake runs workflows on Headway, and the tests of that"
+	@echo "make compiled       make $(COMPILED), where the core is compiled: simulations run faster"
+	@echo "make test-compiled  run the core's tests there, and check that its results equal those of plain Python bit for bit"
+	@echo "make format         format the sources"
+	@echo "make pictures       draw the pictures of the README again"
+	@echo "make bench          take measurements and write docs/benchmarks.md"
+	@echo "make soak           keep a server under load for MINUTES=60 at RATE=200 tasks/s: does anything grow?"
+	@echo "make clean          remove what these targets made, also the environments"
 
 venv: $(VENV)/.filled
 
@@ -101,7 +107,7 @@ SEED ?= 1
 mutants: $(VENV)/.filled-mutants
 	$(BIN)/python tests/mutants.py --count $(COUNT) --seed $(SEED) --jobs $(JOBS) $(if $(ONLY),--only $(ONLY)) $(if $(AGAIN),--again)
 
-peers: $(VENV)/.filled-peers $(CPYTHON)/.tried
+peers: $(VENV)/.filled-peers $(CPYTHON)/.tried $(SNAKEMAKE)/.filled
 	$(BIN)/python -m pytest -m peers
 
 # A Python that is installed with CPython's own tests of executors, and Headway with it; where there is none, one test skips.
@@ -111,6 +117,15 @@ $(CPYTHON)/.tried: pyproject.toml | $(VENV)/bin/python
 		"$$python" -c 'import test.test_concurrent_futures.executor, venv' >/dev/null 2>&1 || continue; \
 		"$$python" -m venv $(CPYTHON) && $(CPYTHON)/bin/python -m pip --disable-pip-version-check install --quiet --editable . && break; \
 	done; test -x $(CPYTHON)/bin/python || echo "No Python 3.12 or later with CPython's own tests is here; set HEADWAY_CPYTHON." >&2
+	@touch $@
+
+snakemake: venv $(SNAKEMAKE)/.filled
+	$(BIN)/python -m pytest -m peers tests/peers/test_snakemake.py
+
+$(SNAKEMAKE)/.filled: pyproject.toml $(PLUGIN)/pyproject.toml $(shell find $(PLUGIN)/src -name '*.py') | $(VENV)/bin/python
+	"$(PYTHON)" -m venv $(SNAKEMAKE)
+	$(SNAKEMAKE)/bin/python -m pip --disable-pip-version-check install --quiet --editable . 'snakemake>=9,<10'
+	$(SNAKEMAKE)/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps ./$(PLUGIN)
 	@touch $@
 
 compiled: $(COMPILED)/.filled
@@ -141,9 +156,12 @@ soak: export RATE ?= 200
 soak: $(VENV)/.filled-bench
 	$(BIN)/python bench/run.py --into soak
 
+pictures: venv
+	$(BIN)/python bench/pictures.py
+
 bench: $(VENV)/.filled-bench compiled
 	$(BIN)/python bench/run.py
 
 clean:
-	rm -rf $(VENV) $(COMPILED) $(CPYTHON) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants src/*.egg-info
+	rm -rf $(VENV) $(COMPILED) $(CPYTHON) $(SNAKEMAKE) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants src/*.egg-info
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -99,9 +99,9 @@ def main() -> None:
         head = (f"{queued:,} queued: policy, event", "median", "mean", "99 in 100 below", "policy: median", "mean")
         tables.append(measure.table(head, rows))
     measure.section(
-        "A decision with 1,000 and with 10,000 jobs queued",
+        "A round with 1,000 and with 10,000 jobs queued",
         f"""`handle(event)` from the event to the actions, and what of it the policy takes, in milliseconds. The jobs of
-        {logs.HPC2N.title} on its {logs.HPC2N.slots} slots come as fast as the queue lets them in, so each decision
+        {logs.HPC2N.title} on its {logs.HPC2N.slots} slots come as fast as the queue lets them in, so each round
         finds the same number of jobs waiting. Wanted for EASY: at most 0.2 ms with 1,000, 0.3 ms with 10,000, in any
         order.""",
         *tables,

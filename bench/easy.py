@@ -49,10 +49,10 @@ def main() -> None:
     measure.section(
         "EASY and MEASY through the core",
         f"""`headway simulate FILE --policy POLICY --slots N --json` as a whole process: start, reading, simulation,
-        measures. The files hold the first jobs of the log and no more; for 300,000 it begins anew when it has ended.
-        Plain Python and the [compiled core](how-to/compile.md) in turn, medians of {rounds} runs; the most memory of
-        any. Wanted: EASY 43,000 jobs/s on SDSC-SP2 or CTC, flat to 300,000 jobs; MEASY 10,000 jobs/s; at most 150 MB
-        for 200,000 jobs.""",
+        measures. The files contain the first jobs of the log and no more; for 300,000 jobs the log starts again when it
+        has ended. Plain Python and the [compiled core](how-to/compile.md) in turn, medians of {rounds} runs; the most
+        memory of any. Wanted: EASY 43,000 jobs/s on SDSC-SP2 or CTC, flat to 300,000 jobs; MEASY 10,000 jobs/s; at most
+        150 MB for 200,000 jobs.""",
         measure.table(
             ("policy, log", "jobs", "plain: seconds", "jobs/s", "compiled: seconds", "jobs/s", "MB at most"), rows
         ),

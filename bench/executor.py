@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import os
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import live
 import measure
@@ -56,25 +54,16 @@ def made(way: str) -> Executor:
     return ProcessPoolExecutor(live.SLOTS, get_context("spawn"))
 
 
-@contextmanager
-def on_headway() -> Iterator[None]:
-    """joblib on Headway."""
-    from headway import HeadwayExecutor
-    from headway.client.joblib import headway_backend
-
-    with HeadwayExecutor() as executor, headway_backend(executor):
-        yield
-
-
 def calls(way: str) -> None:
     """Print the seconds of single calls through joblib, when all is warm."""
     import joblib
 
-    terms: dict[str, Any] = {} if way == "headway" else {"n_jobs": live.SLOTS}
-    with on_headway() if way == "headway" else nullcontext():
-        joblib.Parallel(**terms)(joblib.delayed(same)(value) for value in range(10))
+    importlib.import_module("headway.joblib")
+    terms = {"backend": "headway"} if way == "headway" else {"n_jobs": live.SLOTS}
+    with joblib.parallel_config(**terms):
+        joblib.Parallel()(joblib.delayed(same)(value) for value in range(10))
         began = time.perf_counter()
-        found = joblib.Parallel(batch_size=1, **terms)(joblib.delayed(same)(value) for value in range(CALLS))
+        found = joblib.Parallel(batch_size=1)(joblib.delayed(same)(value) for value in range(CALLS))
         print(time.perf_counter() - began)
         if found != list(range(CALLS)):
             raise SystemExit("results are missing or in the wrong order")

@@ -29,7 +29,6 @@ import measure
 from headway import wire
 from headway.cli.main import main as headway
 from headway.live.journal import Batch, Journal
-from headway.model.instant import SECOND, Instant
 from headway.model.job import JobId
 
 WAIT: Final = 60
@@ -73,7 +72,7 @@ class Line:
         size = f"Content-Type: {wire.MSGPACK}\r\nContent-Length: {len(body)}\r\n" if body else ""
         self.socket.sendall(f"{method} {target} HTTP/1.1\r\n{self._terms}{size}\r\n".encode() + body)
 
-    def submit(self, release: Instant) -> None:
+    def submit(self, release: float) -> None:
         """Submit a job of one task that does nothing, to be started at an instant."""
         name = wire.blob_name(FUNCTION)
         job = wire.NewJob(wire.Calls((name,), (ARGUMENTS,)), release=release)
@@ -130,7 +129,7 @@ class Crowd:
         for file in self._by_file:
             self._poll.register(file, select.EPOLLIN)
 
-    def submit(self, release: int) -> None:
+    def submit(self, release: float) -> None:
         """Each submits a job."""
         for line in self.lines:
             line.submit(release)
@@ -198,7 +197,7 @@ class Burst(NamedTuple):
 
 def cancel(crowd: Crowd, control: Line, data: Path) -> Burst:
     """One request cancels the held jobs of all clients: one transaction, a message for each."""
-    crowd.submit(release=time.time_ns() // 1000 + 3600 * SECOND)
+    crowd.submit(release=time.time() + 3600)
     crowd.wait()
     crowd.rest(2)  # until what the submissions left to be done is done
     body = wire.encode(wire.JobsNamed(tuple(line.job for line in crowd.lines)))
@@ -211,13 +210,13 @@ def cancel(crowd: Crowd, control: Line, data: Path) -> Burst:
 
 def end(crowd: Crowd, data: Path) -> Burst:
     """At one instant a task that does nothing is released for each client; their ends come as fast as they run."""
-    release = time.time_ns() // 1000 + 20 * SECOND
+    release = time.time() + 20
     crowd.submit(release)
     crowd.wait()
-    if time.time_ns() > 1000 * release:
+    if time.time() > release:
         raise SystemExit("the jobs were not submitted within 20 s")
     crowd.hear_all()
-    return burst(crowd, data, 1000 * release)
+    return burst(crowd, data, round(1e9 * release))
 
 
 def burst(crowd: Crowd, data: Path, asked: int) -> Burst:
@@ -304,7 +303,7 @@ def main() -> None:
         costs = [cost(pid, time.sleep, min(10.0, given.seconds))]
         crowd = Crowd(address, token, given.clients)
         cancel(crowd, control, data)  # once before anything counts
-        crowd.submit(release=time.time_ns() // 1000 + 3600 * SECOND)
+        crowd.submit(release=time.time() + 3600)
         crowd.wait()
         crowd.rest(5)
         crowd.repeated = 0
@@ -318,7 +317,7 @@ def main() -> None:
         "Live: clients that wait",
         f"""{given.clients:,} clients with a connection and a job each wait for messages (long poll) at `headway up
         --slots {live.SLOTS}`; one more process is all of them and shares the machine's processors. Idle: over
-        {given.seconds:g} s, in which {repeated:,} waits of {WAIT} s ran out and were begun anew; processor time as a
+        {given.seconds:g} s, in which {repeated:,} waits of {WAIT} s ran out and were repeated; processor time as a
         share of one processor, memory in MB, of all processes of the server. Wanted: less than 5 % and 150 MB.""",
         measure.table(
             ("waiting clients", "processor", "MB, PSS", "MB, RSS"),

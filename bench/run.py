@@ -82,12 +82,12 @@ def processor_seconds() -> float:
 
 HEAD = """# Figures
 
-Written by `make bench`: do not edit, take them anew. Each section names the command that takes its figures alone.
-Public logs are looked for in the folder `$HEADWAY_DATA` names, else in `../shared/data`; where they are absent, made
-ones of the same size and load stand in, and the tables say so.
+`make bench` writes this page: do not edit it, run the command again. Each section names the command that takes only its
+figures. Public logs are expected in the folder that `$HEADWAY_DATA` names, or in `../shared/data`. Where they are
+missing, generated logs of the same size and load replace them, and the tables say so.
 
 Machine: {machine}.
-While the figures were taken other programs kept {others:.1f} of its processors busy."""
+Meanwhile other programs kept {others:.1f} of its processors busy."""
 
 if __name__ == "__main__":
     main(sys.argv[1:])

@@ -28,6 +28,7 @@ from headway import wire
 from headway.live.checker import Checker
 from headway.live.clock import SystemClock
 from headway.live.collecting import spare_collector
+from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.journal import Journal
 from headway.policies.registry import find
@@ -130,7 +131,7 @@ async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, str, str]
         await driver.start(tuple(node(f"n{number}", slots=SLOTS) for number in range(nodes)))
         await fill(driver, jobs)
         await end(driver, engine, CLEARED)
-        api = Api(driver, {TOKEN: Owner("me")}, over.set, checker=Checker(driver, clock, {}, dict))
+        api = Api(driver, {TOKEN: Owner("me")}, over.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay())
         serving = asyncio.create_task(Server(api.app, over).serve([listener]))
         spare_collector()
         caller = Caller(*listener.getsockname()[:2])

@@ -15,6 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # A shell without job control has what it starts with `&` ignore ctrl-c, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# pytest-xdist says that terminals have 80 columns; what tests print goes to no terminal.
+os.environ.pop("COLUMNS", None)
+
 # How many examples a property is asked for, by how much time there is (`make quick`, `make test`, `make slow`).
 EXAMPLES = {"quick": 10, "usual": 60, "slow": 2000}
 

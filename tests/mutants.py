@@ -3,18 +3,18 @@
     python tests/mutants.py --count 200 --seed 1 [--only core/rounds.py] [--again]
 
 A sample is drawn, with a seed, from all changes of one token or statement in `core`, `policies`, `sim` and `live`: a
-comparison or an operator is another one, a condition is negated or a part of it left out, a number is one more, a
-statement is left out. Constants of modules stay: a test of one would only say it twice. The tests that run the
-changed line are asked, the quickest first, until one fails that passes without the change. Which tests run which line
-is found out once (`.mutants/lines.json`); where only tests have changed since, those alone are looked at again.
+comparison or an operator is replaced, a condition is negated or a part of it left out, a number is increased by one, a
+statement is left out. Constants of modules are not changed, because a test of one would only repeat it. The tests that
+run the changed line are run, quickest first, until one fails that passes without the change. Which tests run which line
+is found out once (`.mutants/lines.json`); if only tests have changed since, only those are examined again.
 
-Two passes are made. The first (`mutants_inside.py`) makes each change in a fork of one process that has all tests
-collected, and asks the quick ones: most changes are noticed so within a second. The second asks more tests for what is
-left, in a copy of the sources. Servers of their own are not seen when it is found out which tests run which line, so
-for a change in `live` the second asks the test files that start servers, too.
+There are two passes. The first (`mutants_inside.py`) makes each change in a fork of one process that has collected all
+tests, and runs the quick ones: most changes are noticed within a second. The second runs more tests for the remaining
+changes, in a copy of the sources. The search for which tests run which line does not see servers that tests start. So
+for a change in `live`, the second pass also runs the test files that start servers.
 
-What was found is kept in `.mutants/`, so that a run that was broken off goes on. `--again` asks for what went unnoticed
-in an earlier run, after tests were written for it.
+The findings are kept in `.mutants/`, so an interrupted run continues. `--again` repeats the changes that went unnoticed
+in an earlier run, after tests were written for them.
 """
 
 from __future__ import annotations

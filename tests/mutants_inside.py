@@ -1,12 +1,14 @@
 """The first pass of `mutants.py`: a pytest that collects once, and forks for each change.
 
-To start Python, import everything and collect takes seconds, where a test that notices a change takes milliseconds. So
-one process collects all the tests there are to be asked, and each change is made in a fork of it: the functions it
-concerns get other code. Changes outside functions (defaults, fields of classes) cannot be made so and are left to the
-second pass; processes that tests start know nothing of any change, and so are what those do.
+To start Python, import everything and collect tests takes seconds, while a test that notices a change takes
+milliseconds. So one process collects all the tests that may be run, and each change is made in a fork of it, by
+replacing the code of the functions concerned. Changes outside functions (defaults, fields of classes) cannot be made in
+this way and are left to the second pass. Processes that tests start do not have the change, so neither has what they
+do.
 
-A plugin of pytest: `HEADWAY_MUTANTS` names a file that holds what is to be asked; each line that is added to the file
-beside it, `.said`, is a change's number and what noticed it: "" for nothing, null for a change that cannot be made so.
+A plugin of pytest: `HEADWAY_MUTANTS` names a file with the changes and tests to be run. Each line added to the file
+beside it, `.said`, has a change's number and what noticed it: "" for nothing, null for a change that cannot be made
+here.
 """
 
 from __future__ import annotations

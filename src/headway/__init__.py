@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from headway.metrics.collect import frame, summarise, write_schedule
     from headway.model.node import NodeSpec
     from headway.model.schedule import Schedule
-    from headway.model.workload import Workload, workload_of
+    from headway.model.workload import Workload
     from headway.sim.experiment import run as simulate
     from headway.traces import read_workload, write_workload
+    from headway.traces.columns import workload_of
 
 __version__ = "0.1.0"
 
@@ -71,7 +72,7 @@ _PLACES: Final = {
     "simulate": "headway.sim.experiment:run",
     "read_workload": "headway.traces",
     "write_workload": "headway.traces",
-    "workload_of": "headway.model.workload",
+    "workload_of": "headway.traces.columns",
     "Workload": "headway.model.workload",
     "NodeSpec": "headway.model.node",
     "Schedule": "headway.model.schedule",

@@ -1,11 +1,11 @@
-"""What a task saves of its progress, so that it goes on from there when its node dies or its slot is taken from it.
+"""What a task saves of its progress, so that it continues from there when its node dies or it loses its slot.
 
-A function says `headway.checkpoint(state)` now and then, and at its beginning asks `headway.resumed()` for what it
-saved last. Both do nothing outside a task, so the same function can be called anywhere.
+A function calls `headway.checkpoint(state)` now and then. At its beginning it asks `headway.resumed()` for the last
+saved state. Both do nothing outside a task, so the same function can be called anywhere.
 
-Each attempt saves into a folder of its own, PLACE.ATTEMPT. When a later one begins to use it, it takes that folder over
-under its own number: from then on the earlier one, where it still runs, has no place to save to. A checkpoint is
-written beside the last one and counts once it is whole, and the one before is kept as well.
+Each attempt saves into a folder of its own, PLACE.ATTEMPT. When a later attempt begins to use checkpoints, it renames
+that folder to its own number: from then on the earlier attempt, if it still runs, has no place to save to. A checkpoint
+is written beside the last one and counts once it is complete; the one before is kept as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from headway.errors import HeadwayError
 
 KEPT: Final = 2
-"""So many checkpoints of a task are kept: the last, and the one before should that be unreadable."""
+"""How many checkpoints of a task are kept: the last one, and the one before in case that is unreadable."""
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _DRAFT: Final = ".draft"
@@ -30,21 +30,21 @@ _BY_VALUE: Final = b"headway checkpoint python %d.%d\n" % sys.version_info[:2]
 
 
 class Left(BaseException):
-    """What was saved goes on elsewhere: this attempt ends here. Not an error, and not for the task to catch."""
+    """The task continues elsewhere: this attempt ends here. Not an error, and not for the task to catch."""
 
 
 class Listener(Protocol):
-    """Who is told what becomes of checkpoints."""
+    """Is told what becomes of checkpoints."""
 
     def saved(self) -> bool:
-        """What was done until now is kept; whether the attempt is to end with it, because it goes on elsewhere."""
+        """The state was saved; returns whether the attempt shall end now, because the task continues elsewhere."""
 
     def unreadable(self, detail: str) -> None:
         """A checkpoint could not be read and is not used."""
 
 
 def take_over(place: str, attempt: int) -> str:
-    """Make what an earlier attempt saved this one's; the path of this attempt's folder, which may not be there yet.
+    """Take over what an earlier attempt saved; returns the path of this attempt's folder, which may not exist yet.
 
     Args:
         place: path of the folders of the task's attempts, without their numbers.
@@ -59,14 +59,14 @@ def take_over(place: str, attempt: int) -> str:
 
 
 class Checkpoints:
-    """The checkpoints of an attempt at a function.
+    """The checkpoints of an attempt to run a function.
 
     Args:
         place, attempt: see `take_over`.
-        listener: is told of what is saved, and of what cannot be read.
+        listener: is told what is saved, and what cannot be read.
 
     Attributes:
-        has_left: the attempt was to end with what it saved last.
+        has_left: the attempt was told to end with what it saved last.
     """
 
     def __init__(self, place: str, attempt: int, listener: Listener) -> None:
@@ -81,10 +81,10 @@ class Checkpoints:
         self.has_left = False
 
     def save(self, state: object) -> bool:
-        """Save a state, whole or not at all; whether it was saved. See `checkpoint`.
+        """Save a state, whole or not at all; returns whether it was saved. See `checkpoint`.
 
         Raises:
-            Left: it was saved, and the attempt is to end.
+            Left: it was saved, and the attempt shall end.
         """
         with self._lock:
             numbers = self._begin()
@@ -116,21 +116,21 @@ class Checkpoints:
         return True
 
     def load(self, default: Any) -> Any:
-        """The state that was saved last and can be read. See `resumed`."""
+        """The last saved state that can be read. See `resumed`."""
         with self._lock:
             for number in reversed(self._begin()):
                 try:
                     return _read(self._path(number))
-                except BaseException as error:  # noqa: BLE001 - reading runs code of others, which may want to exit
+                except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code, which may want to exit
                     detail = f"checkpoint {number} cannot be read: {type(error).__name__}: {error}"
                     print(f"{detail}; the task goes on from the one before, or from its start.", file=sys.stderr)
                     self._listener.unreadable(detail)
-                    with contextlib.suppress(OSError):  # a folder, which nobody here has made, stays
+                    with contextlib.suppress(OSError):  # a folder, which was not made here, stays
                         os.unlink(self._path(number))
             return default
 
     def _begin(self) -> list[int]:
-        """Have the folder; the numbers of the checkpoints in it, in order."""
+        """Make the folder; returns the numbers of the checkpoints in it, in order."""
         if os.getpid() != self._pid:
             raise HeadwayError(
                 "a checkpoint was asked for by a process that the task started",
@@ -151,8 +151,8 @@ class Checkpoints:
 
 
 def _written(state: object) -> tuple[bytes, bytes]:
-    """A state as it is stored: by reference where that is possible, else by value, which this Python alone can read."""
-    with contextlib.suppress(Exception):  # what is wrong is said by the second try
+    """A state as it is stored: by reference if possible, else by value, which only this Python can read."""
+    with contextlib.suppress(Exception):  # the second try reports what is wrong
         return _PLAIN, pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
     import cloudpickle  # large, and rarely needed
 
@@ -163,7 +163,7 @@ def _read(path: str) -> Any:
     """A state that was stored.
 
     Raises:
-        Exception: anything, for reading runs code of others.
+        Exception: anything, because unpickling runs foreign code.
     """
     with open(path, "rb") as file:
         head = file.readline(80)
@@ -178,32 +178,32 @@ current: Checkpoints | None = None
 
 
 def checkpoint(state: object) -> bool:
-    """Save the state of the task, from which it goes on should this attempt end before its time.
+    """Save the state of the task, so that it continues from there if this attempt ends early.
 
-    The state is pickled. The file is on the disk when this returns; the one before is kept until then, and longer. The
-    scheduler counts as lost only what is done after it. In a rigid job each rank saves its own.
+    The state is pickled. The file is on the disk when this returns; the previous one is kept until then, and longer.
+    The scheduler counts only what is done after it as lost. In a rigid job each rank saves its own.
 
-    Where the scheduler wants the task to go on elsewhere, this does not return when the state has been saved: the
+    If the scheduler wants the task to continue elsewhere, this does not return after the state has been saved: the
     attempt ends as if the function had raised, and the next one finds the state.
 
     Returns:
-        Whether it was saved. It is not outside a task, when a later attempt of the task has begun, or when the disk
-        takes no more; then the task's stderr says why.
+        Whether it was saved. It is not saved outside a task, when a later attempt of the task has begun, or when the
+        disk is full; then the task's stderr says why.
 
     Raises:
         Exception: what pickling the state raises.
-        HeadwayError: called by another process than the one that calls the function.
+        HeadwayError: called by a process other than the one that runs the function.
     """
     return current is not None and current.save(state)
 
 
 def resumed(default: Any = None) -> Any:
-    """The state that this task saved last, in an earlier attempt or in this one; `default` where there is none.
+    """The state that this task saved last, in an earlier attempt or in this one; `default` if there is none.
 
-    One that cannot be read (it is damaged, a class is gone, it was saved by value under another Python) is left out for
-    the one before it; the task's stderr and an incident in the journal say so.
+    A state that cannot be read (it is damaged, a class is gone, it was saved by value under another Python) is skipped,
+    and the one before it is used; the task's stderr and an incident in the journal say so.
 
     Raises:
-        HeadwayError: called by another process than the one that calls the function.
+        HeadwayError: called by a process other than the one that runs the function.
     """
     return default if current is None else current.load(default)

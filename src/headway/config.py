@@ -8,7 +8,7 @@ speed = 1.5        # work per second relative to a reference node; default 1
 cores = 16         # default one a slot
 site = "cellar"    # default "local"
 kind = "xeon-2014" # class of machines on which a task runs alike; default: all of one speed are
-lease = 30         # seconds of silence after which it counts as lost; default that of `up --lease`
+lease = 30         # silence after which it counts as lost: seconds, or "1m"; default that of `up --lease`
 count = 3          # that many alike, named big-1, big-2, big-3; default one, named big
 ```
 """
@@ -24,6 +24,7 @@ from typing import Any, Final
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.instant import from_seconds
 from headway.model.node import SPEED_RANGE, NodeSpec, can_be_shown
+from headway.times import seconds_of, span_of
 
 _MOST = 1_000_000  # of anything that is counted: more is a slip of the finger
 
@@ -56,6 +57,13 @@ def _is_amount(value: object) -> bool:
     return type(value) in (int, float) and 0 < value <= 1e9  # type: ignore[operator]  # of a type that has an order
 
 
+def _is_lease(value: object) -> bool:
+    try:
+        return _is_amount(span_of(value, "lease") if isinstance(value, str) else value)
+    except InvalidInput:
+        return False
+
+
 def _is_speed(value: object) -> bool:
     return type(value) in (int, float) and SPEED_RANGE[0] <= value <= SPEED_RANGE[1]  # type: ignore[operator]  # as above
 
@@ -68,7 +76,7 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "cores": (_is_count, _COUNT),
     "site": (_is_name, _NAME),
     "kind": (_is_name, _NAME),
-    "lease": (_is_amount, "seconds, more than 0"),
+    "lease": (_is_lease, 'seconds, more than 0, or a duration in quotes such as "1m"'),
     "count": (_is_repeat, f"a whole number from 1 to {NODES_MAX}"),
 }
 
@@ -163,7 +171,7 @@ def _nodes(table: Mapping[str, Any]) -> Iterator[NodeSpec]:
     terms = {field: value for field, value in table.items() if field not in ("name", "count")}
     terms["speed"] = float(terms.get("speed", 1))
     if "lease" in terms:
-        terms["lease"] = from_seconds(terms["lease"])
+        terms["lease"] = from_seconds(seconds_of(terms["lease"], "lease"))
     count = table.get("count")
     for name in [table["name"]] if count is None else [f"{table['name']}-{number + 1}" for number in range(count)]:
         yield NodeSpec(name, **terms)

@@ -1,8 +1,8 @@
-"""Files that tasks are given and give, by URL: what a user writes, and which URLs there are.
+"""Files that tasks get and give, by URL: what a user writes, and which URLs are allowed.
 
 A URL is a path, `file:///PATH`, `headway:...` (a file that the server keeps: what a client uploaded or a task gave), or
-any that fsspec (https://filesystem-spec.readthedocs.io) can open where tasks run. Only the last needs fsspec, which is
-imported when one is met.
+any that fsspec (https://filesystem-spec.readthedocs.io) can open where tasks run. Only the last kind needs fsspec,
+which is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEPT: Final = "headway:"
-"""What the URL of a file begins with that the server keeps."""
+"""How the URL of a file that the server keeps begins."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _UPLOAD = re.compile(r"headway:([0-9a-f]{64})(?:/([^/\0]+))?")
@@ -29,11 +29,11 @@ _OUTPUT = re.compile(r"headway:([^/\0]*)")
 
 
 class FileTrouble(HeadwayError):
-    """An input cannot be had, or an output cannot be put."""
+    """An input is not available, or an output cannot be put in its place."""
 
 
 class File:
-    """A URL in the arguments of a task. It is pickled as a question that is answered where the task runs."""
+    """A URL in the arguments of a task. It is pickled as a question, which is answered where the task runs."""
 
     __slots__ = ("url",)
 
@@ -61,7 +61,7 @@ class File:
 
 
 class Input(File):
-    """A file that a task is given, anywhere in its arguments: `Task(function, Input("s3://bucket/data.csv"))`.
+    """A file that a task gets, anywhere in its arguments: `Task(function, Input("s3://bucket/data.csv"))`.
 
     Before the function is called the file is fetched into a folder of the attempt's own, and the function gets its
     `pathlib.Path` there: a copy, which it may change. `Client.upload` makes one of a file that only the client has.
@@ -70,7 +70,7 @@ class Input(File):
         url: a path (a relative one is taken from the current folder), or a URL.
 
     Raises:
-        InvalidInput: no URL can be like this.
+        InvalidInput: this cannot be a URL.
     """
 
     __slots__ = ()
@@ -87,7 +87,7 @@ class Output(File):
             server shall keep with the result, see `Client.download`.
 
     Raises:
-        InvalidInput: no URL can be like this.
+        InvalidInput: this cannot be a URL.
     """
 
     __slots__ = ()
@@ -101,7 +101,7 @@ _answer: ContextVar[Answer | None] = ContextVar("answer", default=None)
 
 @contextmanager
 def naming() -> Iterator[list[File]]:
-    """The inputs and outputs that are pickled meanwhile in this thread."""
+    """Collects the inputs and outputs that are pickled in the body, in this thread."""
     named: list[File] = []
     token = _named.set(named)
     try:
@@ -112,7 +112,7 @@ def naming() -> Iterator[list[File]]:
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[None]:
-    """What is unpickled meanwhile in this thread has paths in the places of inputs and outputs."""
+    """What is unpickled in the body, in this thread, has paths instead of inputs and outputs."""
     token = _answer.set(answer)
     try:
         yield
@@ -121,7 +121,7 @@ def answering(answer: Answer) -> Iterator[None]:
 
 
 def _found(kind: type[File], url: str) -> File | Path:
-    """What stands in the place of an input or output: its path where a task's arguments are read, else itself."""
+    """What replaces an input or output: its path where a task's arguments are read, else itself."""
     file = object.__new__(kind)
     file.url = url
     answer = _answer.get()
@@ -129,13 +129,13 @@ def _found(kind: type[File], url: str) -> File | Path:
 
 
 def scheme(url: str) -> str:
-    """The word before the first colon, in small letters; empty for a path."""
+    """The word before the first colon, in lower case; empty for a path."""
     match = _SCHEME.match(url)
     return match[1].lower() if match else ""
 
 
 def local_path(url: str) -> str | None:
-    """The path that a path or a `file:` URL stands for; None for every other URL."""
+    """The path that a path or a `file:` URL means; None for every other URL."""
     match scheme(url):
         case "":
             return url
@@ -148,13 +148,13 @@ def local_path(url: str) -> str | None:
 
 
 def upload_of(url: str) -> tuple[str, str] | None:
-    """Name (the SHA-256 of its bytes) and file name of what the server keeps; None for every other URL."""
+    """Name (the SHA-256 of its bytes) and file name of a file that the server keeps; None for every other URL."""
     match = _UPLOAD.fullmatch(url)
     return match and (match[1], match[2] or "file")
 
 
 def flaw(url: str, *, output: bool, known_here: bool = True) -> str | None:
-    """What would be allowed instead of this URL; None where it is right as far as can be known.
+    """What would be allowed instead of this URL; None if it is right as far as can be known.
 
     Args:
         output: whether something is put there.
@@ -181,7 +181,7 @@ def _unknown(url: str) -> str | None:
 
 
 def _is_installed(protocol: str) -> bool:
-    """Whether the package is there that has this file system; what else it needs shows when it is used."""
+    """Whether the package with this file system is installed; what else it needs shows when it is used."""
     from importlib.util import find_spec
 
     from fsspec.registry import known_implementations, registry

@@ -1,8 +1,8 @@
-"""The state of a server after one of its events, found by a process of its own: `python -m headway.restate DATA EVENT`.
+"""The state of a server after one of its events, found by a separate process: `python -m headway.restate DATA EVENT`.
 
 It reads the journal beside the server, restores the last stored state and feeds the core the events since. Because the
-core is pure that is the state which the server has in memory, bit for bit. So the server never stops to write down what
-it knows, however much that is; and each time it is seen that the journal says what the server does.
+core is pure, the result is the state that the server has in memory, bit for bit. So the server never stops to write its
+state, however large it is; and each time it is checked that the journal agrees with the server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headway.live.snapshots import Restated, fingerprint, pack
 from headway.policies.registry import find
 
 NICE = 5
-"""Whoever waits for the server goes first."""
+"""Requests to the server come first."""
 
 
 def restate(folder: Path, event: int) -> Restated:
@@ -35,7 +35,7 @@ def restate(folder: Path, event: int) -> Restated:
         db.execute("BEGIN")
         rows = Rows(db, folder / FILE)
         ((seq, _, body, *_),) = rows.of("snapshots", "WHERE seq <= ? ORDER BY seq DESC LIMIT 1", (event,))
-        # Read at once, for a log that is being read cannot be begun anew.
+        # Read at once, because a log that is being read cannot be restarted.
         events = list(rows.of("events", "WHERE seq > ? AND seq <= ? ORDER BY seq", (seq, event)))
     if len(events) != event - seq:
         raise sqlite3.DatabaseError(f"{event - seq - len(events)} of the events {seq + 1} to {event} are missing")
@@ -46,7 +46,7 @@ def restate(folder: Path, event: int) -> Restated:
 
 
 def main() -> None:
-    """Write it to standard output."""
+    """Write the state to standard output."""
     os.nice(NICE)
     folder, event = sys.argv[1:]
     with os.fdopen(os.dup(1), "wb") as out:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -31,10 +32,12 @@ from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
 from headway.live.collecting import spare_collector
 from headway.live.consultant import ANSWER_TIME
+from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
+from headway.live.forecasts import ForecastProcess
 from headway.live.inspection import inspect_files
 from headway.live.journal import Journal
-from headway.live.layout import ENGINE, OUTPUT, TOKEN, UPLOADS, URL
+from headway.live.layout import ENGINE, PORT, TOKEN, UPLOADS, URL
 from headway.live.leases import LEASE, LEASE_LEAST
 from headway.live.room import Bounds
 from headway.live.sweep import Keep
@@ -47,7 +50,7 @@ from headway.private import account, tighten, token_of, write_private
 from headway.web.api import Api, Owner
 from headway.web.bodies import BODY_MAX
 from headway.web.epochs import Epochs
-from headway.web.serving import Server, listen, signals, url_of
+from headway.web.serving import PortTaken, Server, listen, signals, url_of
 
 log = logging.getLogger(__name__)
 
@@ -67,15 +70,15 @@ class Settings:
 
     Attributes:
         data: the data directory; made if it is not there.
-        nodes: exactly these nodes, all of this machine; None: those that were in service before, at first one with a
-            slot for each processor.
-        policy: as `NAME[:key=value,...]`; None: the one that decided before, at first `deadline`.
-        decider: URL where plans come from, empty for none; None: as it was before. Only a decider that is named here is
-            shown the token in HEADWAY_DECIDER_TOKEN.
-        period: a round is held at least this often while there are jobs, 0 for none; None: as it was before, at first
+        nodes: exactly these nodes, all of this machine; None: those of the last run, at first one with a slot for each
+            processor.
+        policy: as `NAME[:key=value,...]`; None: that of the last run, at first `deadline`.
+        decider: URL of the decider, empty for none; None: as in the last run. Only a decider that is named here gets
+            the token in HEADWAY_DECIDER_TOKEN.
+        period: the policy runs at least this often while there are jobs, 0 for none; None: as in the last run, at first
             `FIRST_PERIOD`.
-        answer_time: a decider that has not answered after so long has failed.
-        host, port: where to listen; port 0 takes any that is free.
+        answer_time: a decider that has not answered after this time has failed.
+        host, port: where to listen; port 0 takes any free one, None that of the last run.
         result_max: bytes that a result may have.
         body_max: bytes that a request may bring.
         snapshot_every: events after which the state is stored again; a start replays about so many.
@@ -83,7 +86,7 @@ class Settings:
         grace: seconds that a task which is to move is given to save, see `engines.local.GRACE_RANGE`.
         pin: whether each slot has a processor of its own, which its two places share.
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
-        output_max: bytes that are kept of each stream of a task, see `engines.local.OUTPUT_RANGE`.
+        task_output_max: bytes that are kept of each stream of a task, see `engines.local.OUTPUT_RANGE`.
         pass_env: names of variables that tasks get of the server's environment, see `engines.local_environment`.
         accept_loss: where the journal is damaged, start with what is whole; the damaged files are kept beside it.
         run_as: name of the user as whom tasks run; empty: as the server does.
@@ -98,7 +101,7 @@ class Settings:
     nodes: tuple[NodeSpec, ...] | None = None
     policy: str | None = None
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int | None = None
     decider: str | None = None
     period: Duration | None = None
     answer_time: Duration = ANSWER_TIME
@@ -108,7 +111,7 @@ class Settings:
     lease: float = LEASE_SECONDS
     grace: float = GRACE_SECONDS
     pin: bool = False
-    output_max: int = OUTPUT_MAX
+    task_output_max: int = OUTPUT_MAX
     pass_env: tuple[str, ...] = ()
     run_as: str = ""
     ground: Path | None = None
@@ -161,14 +164,14 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
         allowed = f"{to_seconds(LEASE_LEAST):g} seconds or more, or none"
         raise InvalidInput("call_lease", to_seconds(settings.call_lease), allowed)
     if settings.ground is not None and not settings.run_as:
-        raise InvalidInput("ground", str(settings.ground), "none without run_as: tasks then use the data directory")
+        raise InvalidInput("ground", str(settings.ground), "none without --run-as: tasks then use the data directory")
     if settings.nodes is not None and len(settings.nodes) > NODES_MAX:
         allowed = f"at most {NODES_MAX}, for each is a process of this machine; give nodes more slots"
         raise InvalidInput("count", f"{len(settings.nodes)} nodes in all", allowed)
     if settings.check_every:
         period(settings.check_every)
-    if not OUTPUT_RANGE[0] <= settings.output_max <= OUTPUT_RANGE[1]:
-        raise InvalidInput("output_max", settings.output_max, "{} to {} bytes".format(*OUTPUT_RANGE))
+    if not OUTPUT_RANGE[0] <= settings.task_output_max <= OUTPUT_RANGE[1]:
+        raise InvalidInput("task_output_max", settings.task_output_max, "{} to {} bytes".format(*OUTPUT_RANGE))
     tighten(settings.data)
     journal = Journal(settings.data, accept_loss=settings.accept_loss)
     for said in journal.given_up:
@@ -186,7 +189,7 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
 
 async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
     end = asyncio.Event()
-    with listen(settings.host, settings.port) as listener, signals(end):
+    with _listener(settings) as listener, signals(end):
         token_file = settings.data / TOKEN
         token = token_of(token_file)
         engine = LocalEngine(
@@ -194,13 +197,14 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             lease=settings.lease,
             grace=settings.grace,
             pin=settings.pin,
-            output_max=settings.output_max,
+            output_max=settings.task_output_max,
             pass_env=settings.pass_env,
             run_as=settings.run_as,
             ground=settings.ground,
             uploads=settings.data / UPLOADS,
         )
         clock = SystemClock()
+        forecaster = ForecastProcess((sys.executable, "-m", "headway.forecaster"))
         driver = Driver(
             journal,
             engine,
@@ -218,20 +222,24 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             keep=settings.keep,
             call_lease=settings.call_lease,
             bounds=settings.bounds,
-            outputs=settings.data / OUTPUT,
+            forecast=forecaster,
         )
         driver.broken.add_done_callback(lambda _: end.set())
-        checker = Checker(driver, clock, collectors.installed(), engine.pids)
+        checker, delay = Checker(driver, clock, collectors.installed(), engine.pids), LoopDelay()
         url_file, no_more_files = settings.data / URL, _nothing
         try:
             named = None if settings.nodes is None else map(_warm, settings.nodes)
             await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)))
-            api = Api(driver, {token: Owner(account())}, end.set, checker=checker, body_max=settings.body_max)
+            api = Api(
+                driver, {token: Owner(account())}, end.set, checker=checker, delay=delay, body_max=settings.body_max
+            )
             server = Server(Epochs(api.app, journal.epoch), end)
             spare_collector()
             url = url_of(listener)
             write_private(url_file, f"{url}\n")
+            _keep_port(settings, listener.getsockname()[1])
             serving = asyncio.create_task(server.serve([listener]))
+            delay.start()
             if settings.check_every is None:
                 checker.start()
             else:
@@ -249,11 +257,53 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             url_file.unlink(missing_ok=True)
             no_more_files()
             checker.stop()
+            delay.stop()
+            forecaster.stop()
             await driver.stop()
         if driver.broken.done():
             error = driver.broken.exception()
             assert isinstance(error, CannotGoOn)
             raise HeadwayError(f"the server broke: {error.args[0]}", error.hint) from error
+
+
+def _listener(settings: Settings) -> socket.socket:
+    """What the server listens on; if it is not told otherwise, the port it had before.
+
+    A port that another program has taken meanwhile keeps no server from starting: it takes another one, and comes back
+    to its own at a later start.
+
+    Raises:
+        HeadwayError: the port that it was told, or the host, cannot be had.
+    """
+    if settings.port is not None:
+        return listen(settings.host, settings.port)
+    before = _port_in(settings.data / PORT)
+    try:
+        return listen(settings.host, before)
+    except PortTaken:
+        listener = listen(settings.host, 0)
+        log.warning(
+            "port %d of %s, which this server had before, is in use. It takes another this time: %s. "
+            "Clients that were given the old URL do not find it there. --port names a port for good",
+            *(before, settings.host, url_of(listener)),
+        )
+        return listener
+
+
+def _keep_port(settings: Settings, port: int) -> None:
+    """Keep this port for the next start, unless it only replaces the kept one for now."""
+    file = settings.data / PORT
+    if settings.port is not None or not _port_in(file):
+        write_private(file, f"{port}\n")
+
+
+def _port_in(file: Path) -> int:
+    """The port that a file names; 0 where there is none, or what it says is no port."""
+    try:
+        port = int(file.read_text("ascii"))
+    except (OSError, ValueError):
+        return 0
+    return port if 0 < port < 1 << 16 else 0
 
 
 def _nothing() -> None:

@@ -62,7 +62,7 @@ def node(name: str = "node", **terms: Any) -> NodeSpec:
 
 def new_job(tasks: int = 1, argv: tuple[str, ...] = ("true",), **terms: Any) -> wire.NewJob:
     """A job to submit, every task of which runs one command; times in seconds."""
-    return wire.NewJob(work=wire.Commands((wire.Command(argv),)), tasks=tasks, **_instants(terms))
+    return wire.NewJob(work=wire.Commands((wire.Command(argv),)), tasks=tasks, **terms)
 
 
 def submission(*jobs: wire.NewJob, **terms: Any) -> wire.Submission:
@@ -151,6 +151,11 @@ class ManualClock:
                 self._now = max(self._now, at)
                 callback()
         self._now = goal
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody is told of steps."""
+        return bool(self._watching)
 
     @property
     def alarms(self) -> list[float]:
@@ -253,6 +258,10 @@ class FakeEngine:
     def suspend(self, job: JobId, task: int, attempt: int) -> None:
         """Note it; the test says what was saved, and how the attempt ends."""
         self.suspended.append((job, task, attempt))
+
+    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
+        """Have none: nothing is written."""
+        return ""
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Note it, and keep that end no longer."""

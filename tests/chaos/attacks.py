@@ -1,4 +1,4 @@
-"""What is done to a server, one attack after the other. Each leaves the server running, or able to be started again."""
+"""The attacks on a server. Each leaves the server running, or in a state from which it can be started again."""
 
 from __future__ import annotations
 

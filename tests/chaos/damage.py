@@ -1,4 +1,4 @@
-"""A copy of a data directory, damaged somewhere, and whether a server on it says so or has everything."""
+"""Damages a copy of a data directory, and checks that a server on it reports the damage or has everything."""
 
 from __future__ import annotations
 

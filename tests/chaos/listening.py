@@ -1,4 +1,4 @@
-"""Reads every message of the server once, by its cursor, and notes what comes twice or out of order."""
+"""Reads every message of the server once, by its cursor, and records what comes twice or out of order."""
 
 from __future__ import annotations
 

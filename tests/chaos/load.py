@@ -4,7 +4,7 @@
 
 Each line of the record is a JSON object with `what` of: `accepted` (a job by its name, id and tasks), `told` (the right
 result of a task), `call` (that of a call of the executor), `wrong` (anything else), `ended` (a job). On SIGTERM it
-submits no more, waits for what is open, writes `done` and ends.
+submits nothing more, waits for what is open, writes `done` and ends.
 """
 
 from __future__ import annotations

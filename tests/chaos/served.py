@@ -1,4 +1,4 @@
-"""A real server that is attacked: started, found out about, killed, started again."""
+"""A real server under attack: it is started, examined, killed, and started again."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python tests/chaos/up.py CLOCK uvloop|asyncio [OPTION OF HEADWAY UP]...
 
-The file CLOCK holds eight bytes: by how many nanoseconds the wall clock is ahead of the machine's, little end first,
-signed. Only the wall clock is set, as an operator or a time service does it; the monotonic clock goes on.
+The file CLOCK holds eight bytes: how many nanoseconds the wall clock is ahead of the machine's, signed, little-endian.
+Only the wall clock is set, as an operator or a time service does it; the monotonic clock is not changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tasks of the load do, and what poisonous ones do. All of it goes with its job, by value."""
+"""What the tasks of the load do, and what poisonous tasks do. All of it is sent with its job, by value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engines that the contract is tried on. A new engine adds its line to `ENGINES`."""
+"""The engines that the contract tests run on. A new engine adds its line to `ENGINES`."""
 
 from __future__ import annotations
 

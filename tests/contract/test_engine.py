@@ -1,4 +1,4 @@
-"""What every engine owes its driver: `headway.engines.base`, duty by duty."""
+"""Every engine's duties to its driver, one by one: `headway.engines.base`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from headway.engines.base import TAIL_MAX, Call, Command, Ended, Function, NameTaken, NodeBack, NodeLost, Saved, Started
@@ -112,8 +113,37 @@ async def test_a_result_that_cannot_be_pickled(trial: Trial) -> None:
     await trial.start()
     ending = (await trial.ended(trial.call(threading.Lock))).ending
     assert ending.outcome is Outcome.RAISED
-    assert "cannot pickle" in ending.detail
-    assert "The function returned a lock, which cannot be pickled." in ending.detail
+    said = "the result of allocate_lock, of type _thread.lock, cannot be pickled: cannot pickle '_thread.lock' object"
+    assert ending.detail.endswith(f"PicklingError: {said}\n")
+    error = pickle.loads(ending.result or b"")
+    assert isinstance(error, pickle.PicklingError)
+    assert str(error) == said
+
+
+async def test_a_call_runs_in_a_folder_with_variables_and_the_next_one_without(trial: Trial, tmp_path: Path) -> None:
+    def place() -> tuple[str, str | None]:
+        import os
+
+        return os.getcwd(), os.environ.get("GIVEN")
+
+    async def found(**terms: Any) -> tuple[str, str | None]:
+        return await trial.value(trial.launch(msgspec.structs.replace(calling(place), **terms)))
+
+    await trial.start()
+    plain = await found()
+    assert plain[1] is None
+    assert await found(cwd=str(tmp_path), env={"GIVEN": "yes"}) == (str(tmp_path), "yes")
+    assert await found() == plain
+    assert await found(cwd="/no/such/folder", anywhere=True) == plain
+
+
+async def test_a_call_that_cannot_run_in_its_folder_is_refused(trial: Trial) -> None:
+    await trial.start()
+    ending = (await trial.ended(trial.launch(msgspec.structs.replace(calling(add, 1, 2), cwd="/no/such")))).ending
+    assert (ending.outcome, ending.detail) == (
+        Outcome.REFUSED,
+        "cannot run in the folder /no/such: No such file or directory",
+    )
 
 
 async def test_a_result_that_is_too_large(trial: Trial) -> None:
@@ -270,7 +300,7 @@ async def test_a_memory_limit(trial: Trial, case: Any) -> None:
     for key in (greedy, command, family):
         ending = (await trial.ended(key)).ending
         assert ending.outcome is Outcome.OUT_OF_MEMORY
-        assert f"allowed: {limit}" in ending.detail
+        assert "allowed: 200 MiB" in ending.detail
     assert await trial.value(trial.call(_fill, 50, memory_limit=limit)) == 50
 
 
@@ -335,6 +365,21 @@ async def test_a_command_that_cannot_start_is_refused(trial: Trial, command: Com
     ending = (await trial.ended(trial.launch(command))).ending
     assert (ending.outcome, ending.exit_code) == (Outcome.REFUSED, None)
     assert ending.detail.startswith(f"cannot start {command.argv[0]!r}: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (Command(("nosuch",), env={"PATH": "/bin"}), "there is no such program on the PATH of tasks, /bin; --env PATH"),
+        (Command(("cat a | wc",)), "there is no program of this name; a line for a shell is run by sh -c 'cat a | wc'"),
+        (Command(("true",), cwd="/no/such/folder"), "it cannot run in the folder /no/such/folder: No such file"),
+        (Command(("/dev/null",)), "Permission denied; is it a program that may be executed (chmod +x)?"),
+        (Command(("./nosuch",)), "No such file or directory, or the program that its first line names is not there"),
+    ],
+)
+async def test_why_a_command_cannot_start_and_what_may_help(trial: Trial, command: Command, said: str) -> None:
+    await trial.start()
+    assert said in (await trial.ended(trial.launch(command))).ending.detail
 
 
 async def test_a_command_that_dies_by_a_signal(trial: Trial) -> None:

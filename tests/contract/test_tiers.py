@@ -1,4 +1,4 @@
-"""What every engine owes its driver of the two places of a slot, and of attempts that go on elsewhere."""
+"""Every engine's duties for the two places of a slot, and for attempts that continue elsewhere."""
 
 from __future__ import annotations
 

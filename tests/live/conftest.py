@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
+import site
 import subprocess
 import sys
+import sysconfig
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+
+import headway
+from headway.engines import local_account
+from headway.engines.base import EngineError
 
 CLUSTER = """\
 [[node]]
@@ -80,6 +88,41 @@ class Up:
         if self._process is not None and self._process.poll() is None:
             os.kill(self._process.pid, number)
             self._process.wait(60)
+
+
+@contextlib.contextmanager
+def python_for(user: str) -> Iterator[None]:
+    """Meanwhile `sys.executable` is a Python that this user can run: this one or, where others cannot, a copy."""
+    account = local_account.account_of(user)
+    folder = Path(tempfile.mkdtemp(prefix="headway-python-", dir="/tmp"))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            try:
+                local_account.attempt(account, ())
+            except EngineError:
+                _copy_python(folder, patch)
+                try:
+                    local_account.attempt(account, ())
+                except EngineError as error:
+                    pytest.skip(f"{error}: neither {sys.executable} nor a copy of it")
+            yield
+    finally:
+        shutil.rmtree(folder)
+
+
+def _copy_python(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    version = "python{}.{}".format(*sys.version_info[:2])
+    heavy = shutil.ignore_patterns("test", "tests", "site-packages", "__pycache__", "*.a", "idlelib", "config-*")
+    shutil.copytree(Path(sysconfig.get_path("stdlib")), folder / "lib" / version, ignore=heavy, symlinks=True)
+    for library in Path(sys.base_prefix, "lib").glob("libpython*.so*"):
+        shutil.copy(library, folder / "lib")
+    (folder / "bin").mkdir()
+    shutil.copy(os.path.realpath(sys.executable), folder / "bin" / "python")
+    folder.chmod(0o755)
+    patch.setattr(sys, "executable", str(folder / "bin" / "python"))
+    patch.setenv("LD_LIBRARY_PATH", str(folder / "lib"))
+    packages = [str(Path(headway.__file__).parents[1]), *site.getsitepackages()]
+    patch.setenv("PYTHONPATH", os.pathsep.join(packages))
 
 
 @pytest.fixture(scope="module")

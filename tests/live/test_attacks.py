@@ -1,4 +1,4 @@
-"""A real server under callers without a token who send what never ends: others are answered, and it does not grow."""
+"""Callers without a token send endless data to a real server: others are answered, and its memory does not grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver where nodes are lost, processes ended from outside, inputs fetched: what counts, and what is told."""
+"""The driver when nodes are lost, processes are ended from outside, inputs are fetched: what counts and is reported."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_job_that_fetches_has_started_when_its_inputs_are_there(tmp_path: Path
             await live.advance(60)
             live.engine.report(base.Started(1, 0, 1))
             await live.settle()
-            assert reports.job_detail(live.driver, 1).job.started == 60 * SECOND
+            assert reports.job_detail(live.driver, 1).job.started == 60
             await live.advance(2)
             live.engine.report(base.Started(1, 1, 1))
             found = live.engine.found()
@@ -121,12 +121,12 @@ def test_a_job_that_fetches_has_started_when_its_inputs_are_there(tmp_path: Path
         async with rig(tmp_path, TWO, engine=FakeEngine(found), at=63) as live:
             live.engine.report(base.Started(1, 0, 1))  # told again
             await live.settle()
-            assert reports.job_detail(live.driver, 1).job.started == 60 * SECOND
+            assert reports.job_detail(live.driver, 1).job.started == 60
             await live.advance(1)
             await live.end(1, 0, 1)
             await live.end(1, 1, 1)
             assert live.status(1) is JobStatus.SUCCEEDED
-            assert reports.job_report(live.driver, reports.row(live.driver, 1)).started == 60 * SECOND
+            assert reports.job_report(live.driver, reports.row(live.driver, 1)).started == 60
         schedule = history(tmp_path, find)
         assert schedule.start.tolist()[0] == 60 * SECOND
         assert schedule.runtime.tolist()[0] == 3 * SECOND, "4 s and 2 s"

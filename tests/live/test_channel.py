@@ -1,4 +1,4 @@
-"""Tasks that write into the channel between their process and its agent, and agents that send what nobody can read."""
+"""Tasks that write into the channel between their process and its agent, and agents that send unreadable data."""
 
 from __future__ import annotations
 

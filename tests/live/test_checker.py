@@ -246,7 +246,7 @@ def test_run_times_and_losses_of_jobs_are_written_while_they_run_and_when_they_e
             await live.advance(PERIOD)
             detail = reports.job_detail(live.driver, 1)
             ((job, _, lost, kills),) = live.table("job_losses")
-            assert (job, kills, detail.lost) == (1, 0, lost)
+            assert (job, kills, detail.lost) == (1, 0, to_seconds(lost))
             assert lost > 5 * SECOND
             for task, attempt in ((1, 2), (2, 1), (3, 1)):
                 await live.until(lambda task=task, attempt=attempt: (1, task, attempt) in live.engine.running)
@@ -254,7 +254,7 @@ def test_run_times_and_losses_of_jobs_are_written_while_they_run_and_when_they_e
             await live.until(lambda: not live.driver.core.state.jobs)
             ended = reports.job_detail(live.driver, 1)
             assert [(known.node_class, known.tasks) for known in ended.times] == [("new", 2), ("old", 2)]
-            assert ended.lost == lost
+            assert ended.lost == to_seconds(lost)
             assert all(row[2] >= now for row in live.table("job_statistics"))
 
     run(scenario)

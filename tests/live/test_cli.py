@@ -21,6 +21,7 @@ from headway import Client, Job, Task, wire
 from headway.cli.demo import NODES, SLOTS, kill_node
 from headway.cli.main import INTERRUPTED, main
 from headway.client.pickling import NotTrusted, TaskFailed
+from headway.live.driver import FIRST_POLICY
 from headway.model.node import NodeSpec
 from headway.reproduce.server import own_server
 
@@ -123,7 +124,60 @@ def test_together(headway: Any, tmp_path: Path) -> None:
     assert (ran.status, ran.out) == (0, "0\n1\n")
     refused = headway("submit", "--tasks", 3, "--together", "true")
     assert refused.status == 2
-    assert "width is 3" in refused.err
+    assert "--tasks 3 --together needs 3 slots at once; the cluster has 2" in refused.err
+
+
+def test_a_task_for_each_file(headway: Any, tmp_path: Path) -> None:
+    for name, text in (("b.txt", "bb"), ("a.txt", "a")):
+        (tmp_path / name).write_text(text)
+    ran = headway("submit", "--each", "b.txt", "a.txt", "--wait", "--", "sh", "-c", "cat {file}; echo ' {stem} {i}'")
+    assert (ran.status, ran.out) == (0, "bb b 0\na a 1\n")
+    ran = headway("submit", "--wait", "--each", "*.txt", "--stdout", "{stem}.out", "--", "cat", "{file}")
+    assert ran.status == 0
+    assert [(tmp_path / f"{stem}.out").read_text() for stem in "ab"] == ["a", "bb"]
+    ran = headway("submit", "--wait", "--together", "--each", "*.txt", "--", "echo", "{stem}", "{i}")
+    assert (ran.status, ran.out) == (0, "a 0\nb 1\n")
+    ran = headway("submit", "--wait", "--each", "*.txt", "--input", "in={file}", "--", "sh", "-c", "cat in; ls")
+    assert (ran.status, ran.out) == (0, "ain\nbbin\n")
+
+
+def test_where_a_program_runs_and_with_which_variables(
+    headway: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    monkeypatch.setenv("HEADWAY_TEST_GIVEN", "given here")
+    say = "pwd; echo $HEADWAY_TEST_GIVEN $OTHER"
+    assert headway("submit", "--wait", "--", "sh", "-c", say).out == f"{tmp_path}\n\n"
+    ran = headway(
+        *("submit", "--wait", "--cwd", "sub", "--env", "HEADWAY_TEST_GIVEN", "--env", "OTHER=a=b", "--fresh"),
+        *("--stdout", "o.txt", "--", "sh", "-c", say),
+    )
+    assert ran.status == 0
+    assert (tmp_path / "sub" / "o.txt").read_text() == f"{tmp_path}/sub\ngiven here a=b\n"
+    absent = headway("submit", "--wait", "--cwd", "nowhere", "true")
+    assert "Hint: there is no folder nowhere here." in absent.err
+    assert f"it cannot run in the folder {tmp_path}/nowhere: No such file or directory" in absent.err
+    tasks_path = headway("submit", "--wait", "--env", f"PATH={tmp_path}", "nosuch")
+    assert f"cannot start 'nosuch': there is no such program on the PATH of tasks, {tmp_path};" in tasks_path.err
+
+
+def test_width_runs_one_program_on_several_slots_at_once(headway: Any) -> None:
+    ran = headway("submit", "--width", 2, "--wait", "--", "sh", "-c", "echo {i} $HEADWAY_RANK $HEADWAY_WIDTH")
+    assert (ran.status, ran.out) == (0, "0 0 2\n1 1 2\n")
+
+
+def test_a_task_that_exceeds_its_memory_is_ended(headway: Any) -> None:
+    use = "import time; held = bytearray(200 << 20); time.sleep(60)"
+    ran = headway("submit", "--memory-limit", "64M", "--wait", "--", sys.executable, "-c", use)
+    assert ran.status == 1
+    assert "MiB of memory; allowed: 64 MiB" in ran.err
+
+
+def test_a_pipe_without_a_shell_is_hinted_at(headway: Any) -> None:
+    ran = headway("submit", "--wait", "--", "echo", "a", "|", "wc")
+    assert (ran.status, ran.out) == (0, "a | wc\n")
+    assert "Hint: '|' goes to echo as an argument" in ran.err
+    assert "headway submit -- sh -c 'echo a | wc'" in ran.err
 
 
 def trap(folder: str) -> object:
@@ -236,15 +290,84 @@ def test_a_job_that_goes_on(headway: Any, tmp_path: Path) -> None:
     assert json.loads(headway("cancel", number, "--json").out) == {"cancelled": 0}
 
 
+class TestWillItBeOnTime:
+    def test_a_job_that_cannot_be_is_told_so_at_once(self, headway: Any) -> None:
+        words = ("submit", "--due", "10s", "--estimate", "60s", "--tasks", 10)
+        late = headway(*words, "--", "sleep", "60")
+        number = int(late.out)
+        said = r"Job \d+ is expected to end in [45] min \d\d s, about 4 min 5\d s after its due date: it will be late."
+        assert re.fullmatch(said, late.err.strip()), late.err
+        (job,) = json.loads(headway("jobs", "--status", "open", "--json").out)
+        assert (job["id"], job["outlook"]) == (number, "late")
+        assert job["late"] == pytest.approx(290, abs=9)
+        assert re.search(r"late by about 4 min 5\d s", headway("jobs", "--status", "open").out)
+        assert re.search(r"outlook +late by about 4 min 5\d s", headway("job", number).out)
+        explained = headway("explain", number).out
+        assert (
+            f"Job {number} is running.\nIt waits for its own task 0 on n-1/0, which is expected to end in" in explained
+        )
+        assert "late by about 4 min 5" in explained
+        told = json.loads(headway(*words, "--json", "--", "sleep", "60").out)
+        assert told["outlook"] == "late"
+        assert told["late"] == pytest.approx(590, abs=19)
+        assert headway("cancel", number, told["job"]).status == 0
+        self.is_gone(headway, number)
+
+    def is_gone(self, headway: Any, number: int) -> None:
+        """A cancelled job has neither kept its due date nor failed."""
+        until(lambda: json.loads(headway("job", number, "--json").out)["job"]["status"] == "cancelled")
+        job = json.loads(headway("job", number, "--json").out)["job"]
+        assert (job["outlook"], job["late"], job["failed"]) == (None, None, 0)
+        for shown in (headway("job", number).out, headway("jobs", "--status", "cancelled").out):
+            assert "cancelled" in shown
+            assert not re.search("in time|late|failed", shown)
+
+    def test_a_job_that_will_be_is_told_when(self, headway: Any) -> None:
+        ran = headway("submit", "--due", "1h", "--estimate", "20s", "--", "sleep", "20")
+        assert re.search(r"is expected to end in (20|19|1\d) s, before its due date\.", ran.err), ran.err
+        assert re.search(r"in (1 h 00 min|59 min \d\d s) +on time", headway("jobs", "--status", "open").out)
+        headway("cancel", int(ran.out))
+
+    def test_without_an_estimate_it_is_told_what_to_do(self, headway: Any) -> None:
+        ran = headway("submit", "--due", "1h", "--", "sleep", "20")
+        assert "there is no estimate for its tasks. Submit with --estimate SPAN" in ran.err
+        number = int(ran.out)
+        explained = headway("explain", number).out
+        assert "When it will end is not known, for there is no estimate for it." in explained
+        assert "If each such task takes 10 min 00 s, it will end at" in explained
+        assert "--estimate SPAN" in explained
+        assert "not known, no estimate" in headway("jobs", "--status", "open").out
+        headway("cancel", number)
+
+    @pytest.mark.parametrize("policy", ["edf", "priority", "tempo", "fcfs", "measy", "deadline"])
+    def test_under_every_policy_it_is_said_what_is_waited_for_and_how_long(self, headway: Any, policy: str) -> None:
+        headway("policy", policy)
+        wide = ("--tasks", 2, "--together", "--due", "30s", "--estimate", "40s", "--", "sleep", "40")
+        first, second, third = (int(headway("submit", *wide).out) for _ in range(3))
+        waits = max(number for number in (first, second, third) if self.status(headway, number) == "waiting")
+        explained = headway("explain", waits).out
+        assert re.search(rf"^Job {waits} is waiting: ", explained)
+        assert re.search(r"^It waits for job \d+, task 0 on n-1/0, n-2/0, which is expected to end in", explained, re.M)
+        assert re.search(r"^It is expected to start at 20\d\d-", explained, re.M)
+        assert re.search(r"^It is expected to end at 20\d\d-", explained, re.M)
+        assert re.search(r"^It is due at .*: late by about \d+ s|1 min", explained, re.M)
+        headway("cancel", first, second, third)
+        headway("policy", "tempo:strict=false")
+
+    def status(self, headway: Any, number: int) -> str:
+        found: str = json.loads(headway("job", number, "--json").out)["job"]["status"]
+        return found
+
+
 def test_the_policy_is_shown_and_changed(headway: Any) -> None:
-    assert headway("policy").out == "deadline\nA round is held at least every 10 s.\n"
+    assert headway("policy").out == "tempo:strict=false\nThe policy runs at least every 10 s.\n"
     assert headway("policy", "priority:reserve=0.25", "--period", "none").out == "priority:reserve=0.25\n"
     chosen = {"policy": "priority:reserve=0.25", "decider": "", "decider_failed": False, "period": None}
     assert json.loads(headway("policy", "--json").out) == chosen
     wrong = headway("policy", "priorty")
     assert wrong.status == 2
     assert "Did you mean priority" in wrong.err
-    headway("policy", "deadline", "--period", "10s")
+    headway("policy", "tempo:strict=false", "--period", "10s")
 
 
 @pytest.mark.parametrize(
@@ -257,6 +380,13 @@ def test_the_policy_is_shown_and_changed(headway: Any) -> None:
         (("job", "seven"), "'seven'"),
         (("submit", "--due", "soon", "true"), "--due is 'soon'"),
         (("submit", "--retries", "-1", "true"), "-1"),
+        (("submit", "--tasks", 10**11, "true"), "1<=x<=10000000"),
+        (("submit", "--time-limit", "0", "true"), "--time-limit is '0'; allowed: more than 0"),
+        (("submit", "--memory-limit", "512", "true"), "--memory-limit is '512'; allowed: a number with M or G"),
+        (("submit", "--each", "none.txt", "--", "wc", "{file}"), "--each is 'none.txt'; allowed: a file that is here"),
+        (("submit", "--env", "HEADWAY_NOWHERE", "true"), "--env is 'HEADWAY_NOWHERE'; allowed: NAME=VALUE"),
+        (("submit", "--tasks", 3, "--stdout", "o.txt", "true"), "--stdout is 'o.txt'; allowed: a path with {i} in it"),
+        (("submit", "echo", "\udcff"), "allowed: text that can be written in UTF-8"),
         (("submit",), "Missing argument"),
         (("jobs", "--url", "http://127.0.0.1:1"), "no server answers at http://127.0.0.1:1: [Errno 111]"),
         (("metrics", "clustr"), "there is no node 'clustr'"),
@@ -310,8 +440,8 @@ def test_a_second_server_on_the_same_data_is_refused(headway: Any, up: Any) -> N
         (("--cluster", "missing.toml"), "missing.toml"),
         (("--policy", "eazy"), "Did you mean easy"),
         (("--port", 99999), "port is 99999"),
-        (("--ground", "elsewhere"), "ground is 'elsewhere'; allowed: none without run_as"),
-        (("--grace", "2d"), "grace is 172800.0; allowed: 0 to 86400 seconds"),
+        (("--ground", "elsewhere"), "ground is 'elsewhere'; allowed: none without --run-as"),
+        (("--grace", "2d"), "--grace is '2d'; allowed: 0 to 86400 seconds"),
     ],
 )
 def test_a_server_that_cannot_be_started_says_why(
@@ -348,7 +478,7 @@ def test_a_server_ends_in_order_on_ctrl_c(tmp_path: Path) -> None:
 def test_the_demo_kills_a_node_and_sees_it_back(tmp_path: Path) -> None:
     said: list[str] = []
     nodes = [NodeSpec(name, SLOTS) for name in NODES]
-    with own_server(tmp_path, nodes, "deadline") as running, Client(data=str(tmp_path)) as client:
+    with own_server(tmp_path, nodes, FIRST_POLICY) as running, Client(data=str(tmp_path)) as client:
         bag = client.submit(Job("bag", [Task.command("sleep", "1")] * 8))
         kill_node(said.append, client, running["pid"], bag)
         client.wait(bag, timeout=LIMIT)
@@ -371,5 +501,6 @@ def test_the_demo(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "All 72 results are here and right" in done.stdout
+    assert f"Its policy is {FIRST_POLICY}, as of any new server" in done.stdout
     assert (tmp_path / "out" / "bags" / "metrics.json").exists()
     assert (tmp_path / "out" / "rigid" / "comparison.png").exists()

@@ -20,6 +20,7 @@ import cloudpickle
 import pytest
 
 from headway import Client, HeadwayError, HeadwayExecutor, Job, RemoteTraceback, Task, TaskFailed, as_completed, wire
+from headway.errors import InvalidInput
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 
@@ -55,6 +56,11 @@ def set_name(name: str) -> None:
 
 def name_of_process(_: int) -> str:
     return os.environ.get("HEADWAY_TEST_NAME", "")
+
+
+def place_of(_: int) -> tuple[str, str | None, int]:
+    """Where this runs, with which variable, in which process."""
+    return os.getcwd(), os.environ.get("HEADWAY_TEST_PASSED"), os.getpid()
 
 
 def named(client: Client, name: str) -> list[wire.JobReport]:
@@ -232,6 +238,26 @@ def test_cancelling_kills_what_runs(client: Client, gate: Path) -> None:
     until(lambda: client.job(waiter.job).job.status is JobStatus.CANCELLED)
     assert client.submit(Job("next", [Task(square, 5)])).result(LIMIT) == [25]
     assert not running(gate, 2)
+
+
+def test_a_job_is_named_by_its_waiter_as_by_its_id(client: Client, gate: Path) -> None:
+    waiter = client.submit(
+        Job("waits", [Task.command("sh", "-c", f"while test -e {gate}; do sleep 0.05; done; exit 3")])
+    )
+    assert client.explain(waiter).job == client.job(waiter).job.id == waiter.job
+    assert client.change(waiter, priority=7)
+    assert client.job(waiter).job.priority == 7
+    gate.unlink()
+    client.wait(waiter, timeout=LIMIT)
+    assert [result.task for result in client.results(waiter)] == [0]
+    again = client.retry(waiter)
+    assert client.cancel(waiter) == 0
+    client.wait(again, timeout=LIMIT)
+    for verb in (client.job, client.results, client.explain, client.cancel, client.change, client.retry):
+        with pytest.raises(
+            InvalidInput, match="job is 'seven'; allowed: ids of jobs that were submitted, or their waiters"
+        ):
+            verb("seven")
 
 
 def test_an_urgent_job_goes_before_under_a_policy_chosen_while_jobs_wait(client: Client, gate: Path) -> None:
@@ -439,3 +465,50 @@ def attempts(client: Client, job: int) -> list[int]:
 def test_a_wrong_token_is_refused(up: Any) -> None:
     with pytest.raises(HeadwayError, match="token"):
         Client(up.url, token="guessed")
+
+
+class TestWhereFunctionsRun:
+    def test_in_the_submitters_folder_with_the_variables_that_are_named(
+        self, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HEADWAY_TEST_PASSED", "unnamed")
+        (tmp_path / "sub").mkdir()
+        tasks = [Task(place_of, 0)]
+        ((folder, variable, _),) = client.submit(Job("plain", tasks)).result(LIMIT)
+        assert (folder, variable) == (str(tmp_path), None)
+        terms: dict[str, Any] = {"cwd": "sub", "env": ["HEADWAY_TEST_PASSED"]}
+        ((folder, variable, _),) = client.submit(Job("named", tasks, **terms)).result(LIMIT)
+        assert (folder, variable) == (str(tmp_path / "sub"), "unnamed")
+
+    def test_nothing_of_it_is_left_for_warm_jobs_after_it(self, client: Client, tmp_path: Path) -> None:
+        terms: dict[str, Any] = {"warm": "places", "cwd": tmp_path, "env": {"HEADWAY_TEST_PASSED": "yes"}}
+        first = client.submit(Job("first", [Task(place_of, n) for n in range(4)], **terms)).result(LIMIT)
+        assert {place[:2] for place in first} == {(str(tmp_path), "yes")}
+        second = client.submit(Job("second", [Task(place_of, n) for n in range(4)], warm="places")).result(LIMIT)
+        assert {place[:2] for place in second} == {(os.getcwd(), None)}
+        assert {place[2] for place in second} <= {place[2] for place in first}
+
+    def test_a_folder_that_is_not_there_is_said_if_it_was_named(
+        self, client: Client, up: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        monkeypatch.chdir(gone)
+        waiter = client.submit(Job("named", [Task(place_of, 0)], cwd=gone / "nowhere"))
+        with pytest.raises(TaskFailed, match=f"cannot run in the folder {gone}/nowhere: No such file or directory"):
+            waiter.result(LIMIT)
+        gone.rmdir()
+        ((folder, _, _),) = client.submit(Job("from nowhere", [Task(place_of, 0)])).result(LIMIT)
+        assert folder == os.readlink(f"/proc/{up.pid}/cwd")
+
+    def test_fresh_calls_have_a_process_each(self, client: Client) -> None:
+        pids = [pid for _, _, pid in client.submit(Job("kept", [Task(place_of, n) for n in range(6)])).result(LIMIT)]
+        assert len(set(pids)) <= 2
+        tasks = [Task(place_of, n) for n in range(6)]
+        pids = [pid for _, _, pid in client.submit(Job("fresh", tasks, fresh=True)).result(LIMIT)]
+        assert len(set(pids)) == 6
+
+    def test_an_executor_runs_calls_so_too(self, client: Client, tmp_path: Path) -> None:
+        with HeadwayExecutor(client=client, cwd=tmp_path, env={"HEADWAY_TEST_PASSED": "yes"}) as executor:
+            assert executor.submit(place_of, 0).result(LIMIT)[:2] == (str(tmp_path), "yes")

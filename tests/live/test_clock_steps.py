@@ -1,4 +1,4 @@
-"""A driver whose clock is set: back, forward, and while it was away."""
+"""A driver whose clock is set back, set forward, and set while the driver was down."""
 
 from __future__ import annotations
 
@@ -96,6 +96,17 @@ def test_set_back_while_tasks_run(tmp_path: Path) -> None:
             live.clock.advance(4)
             await live.settle()
             assert not live.driver.core.state.nodes["n"].up, "leases run out"
+
+    run(scenario)
+
+
+def test_nobody_watches_the_clock_of_a_server_that_has_ended(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, 100) as live:
+            await live.submit()
+        live.clock.step(3600)
+        await live.settle()
+        assert not live.clock.watched
 
     run(scenario)
 

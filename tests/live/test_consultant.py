@@ -403,7 +403,7 @@ def test_a_decider_named_at_the_start_is_chosen_once(tmp_path: Path) -> None:
             async with rig(tmp_path, at=start, decider=HERE, period=SECOND) as live:
                 if start == 0:
                     await quiet(live)
-                assert reports.deciding(live.driver) == wire.PolicyText("fcfs", HERE, False, SECOND)
+                assert reports.deciding(live.driver) == wire.PolicyText("fcfs", HERE, False, 1.0)
                 assert len(live.events(DeciderChosen, PeriodChosen)) == 2
         async with rig(tmp_path, at=9) as live:
             assert reports.deciding(live.driver).decider == HERE
@@ -449,7 +449,7 @@ def test_the_decider_says_why_a_job_waits_and_the_policy_where_it_does_not(tmp_p
                 return await asking
 
             said = await why(PlanRecord(waiting=(Waiting(2, Reason.NO_SHARE, 77),)))
-            assert (said.reason, said.start, said.by, said.note) == ("NO_SHARE", 77, THERE, "")
+            assert (said.reason, said.start, said.by, said.note) == ("NO_SHARE", 77e-6, THERE, "")
             said = await why(NoAdvice("it is shy"))
             assert (said.reason, said.by) == (live.driver.core.explain(2).reason.name, "fcfs")
             assert said.note == f"the decider at {THERE} does not say: it is shy"

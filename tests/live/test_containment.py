@@ -407,6 +407,17 @@ def test_slots_that_the_engine_did_not_give_at_once_come_later(tmp_path: Path) -
     run(scenario)
 
 
+def test_a_server_that_has_ended_tries_nothing_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, engine=Failing(resize=1)) as live:
+            await live.driver.nodes.resize("a", wire.NodeSize(5))
+        live.engine.nodes = (node("a", slots=2),)
+        await live.advance(10 * AGAIN)
+        assert live.engine.nodes[0].slots == 2
+
+    run(scenario)
+
+
 # The journal
 
 

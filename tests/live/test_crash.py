@@ -1,4 +1,4 @@
-"""The driver dies at any instant and is started again: every accepted job ends, each result is told once."""
+"""The driver dies at any instant and is started again: every accepted job ends, each result is reported once."""
 
 from __future__ import annotations
 

@@ -248,5 +248,5 @@ def test_a_span_that_is_none_is_refused_before_anything_is_started(tmp_path: Pat
     command = [sys.executable, "-m", "headway", "up", "--data", str(tmp_path / "data"), option, "soon"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert told.returncode == 2
-    assert f"{option} is 'soon'; allowed: a number with s, m, h or d" in told.stderr
+    assert f"{option} is 'soon'; allowed: a duration such as 90s" in told.stderr
     assert not (tmp_path / "data").exists()

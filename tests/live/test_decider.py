@@ -29,7 +29,7 @@ from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.plan import Reason
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.sim.experiment import run
 from headway.sim.faults import Outage
 
@@ -74,7 +74,7 @@ def workload(seed: int, jobs: int = 80) -> Workload:
     kind = chance.choice([Kind.BAG, Kind.RIGID, Kind.WORKFLOW], jobs, p=[0.5, 0.3, 0.2])
     runtime = chance.integers(1, 20, jobs) * 2 * SECOND
     plan = (TaskSpec(4 * SECOND), TaskSpec(6 * SECOND, 2, (0,)), TaskSpec(2 * SECOND, 1, (0,)))
-    return workload_of(
+    return workload_us(
         release=np.sort(chance.integers(0, 60, jobs)) * SECOND,
         runtime=runtime,
         estimate=runtime + chance.integers(0, 10, jobs) * SECOND,
@@ -104,7 +104,7 @@ def workload(seed: int, jobs: int = 80) -> Workload:
     ],
 )
 def test_a_decider_gives_the_schedule_of_the_policy_in_process(policy: str, decider: str) -> None:
-    jobs, outages = workload(3), [Outage("fast", 20 * SECOND, 35 * SECOND)]
+    jobs, outages = workload(3), [Outage("fast", 20, 35)]
     here = run(jobs, CLUSTER, policy, outages=outages, record=True)
     there = run(jobs, CLUSTER, policy, outages=outages, record=True, decider=decider)
     assert there.decisions > 80
@@ -184,11 +184,10 @@ def test_choosing_by_command_while_jobs_run(
             until(lambda: client.statistics().running == 2)
             waiting = client.submit(Job("waits", [Task(abs, -5)]))
             assert headway("policy", "sjf", "--decider", decider, "--period", "5m")[1] == (
-                f"sjf\nThe decider at {decider} decides, the policy stands in for it.\n"
-                "A round is held at least every 5 min 00 s.\n"
+                f"sjf\nThe decider at {decider} makes the plans.\nThe policy runs at least every 5 min 00 s.\n"
             )
             said = headway("explain", str(waiting.job))[1]
-            assert said == f"Job {waiting.job} is waiting: not enough slots are free now.\n"
+            assert said.startswith(f"Job {waiting.job} is waiting: not enough slots are free now.\nIt waits for job ")
             told = json.loads(headway("explain", str(waiting.job), "--json")[1])
             assert (told["reason"], told["by"], told["note"]) == ("NO_ROOM_NOW", decider, "")
             assert json.loads(headway("policy", "--json")[1]) == {
@@ -198,7 +197,7 @@ def test_choosing_by_command_while_jobs_run(
                 "period": 300.0,
             }
             status, _, error = headway("policy", "--decider", "nowhere")
-            assert (status, error.partition(";")[0]) == (2, "Error: decider is 'nowhere'")
+            assert (status, error.partition(";")[0]) == (2, "Error: --decider is 'nowhere'")
             assert headway("policy", "--period", "0s")[0] == 2
             assert headway("policy", "--decider", "none", "--period", "none")[1] == "sjf\n"
             gate.unlink()

@@ -1,7 +1,7 @@
-"""A server and a decider are asked by schemathesis whether they keep to their descriptions, in both formats.
+"""schemathesis checks that a server and a decider keep to their descriptions, in both formats.
 
-It makes up requests that a description allows, and such that it does not, at the edges and by chance, and finds what is
-answered otherwise than described. `make schemathesis` runs these, in less than two minutes.
+It makes up requests that a description allows, and others that it forbids, at the edges and by chance, and finds
+answers that differ from the description. `make schemathesis` runs these tests, in less than two minutes.
 """
 
 from __future__ import annotations

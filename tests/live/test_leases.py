@@ -195,6 +195,7 @@ def test_without_a_lease_they_stay(tmp_path: Path) -> None:
             await live.submit()
             await live.advance(1000 * LEASE)
             assert live.cancelled() == []
+            assert live.driver.journal.incidents(10) == []
 
     run(scenario)
 

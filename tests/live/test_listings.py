@@ -1,4 +1,4 @@
-"""Lists of many jobs and nodes: the same as one by one, and others take their turns while they are made."""
+"""Lists of many jobs and nodes: they equal those made one by one, and other requests are served meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs on this machine: what is reported when, and what is left when an attempt is killed."""
+"""Inputs and outputs on this machine: what is reported when, and what remains when an attempt is killed."""
 
 from __future__ import annotations
 

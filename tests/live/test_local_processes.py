@@ -1,4 +1,4 @@
-"""What tasks on this machine find in the process they run in, and what they leave there."""
+"""What tasks on this machine find in their process, and what they leave in it."""
 
 from __future__ import annotations
 

@@ -7,11 +7,9 @@ import hashlib
 import os
 import shutil
 import signal
-import site
 import stat
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +19,6 @@ from typing import Any
 import psutil
 import pytest
 
-import headway
 from headway import Client, Job, Task
 from headway.engines import local_account
 from headway.engines.base import EngineError, NodeBack, NodeLost, Saved, Started
@@ -34,7 +31,7 @@ from headway.files import FileTrouble, Input, Output
 from headway.model.events import Outcome
 from headway.model.tier import Tier
 
-from .conftest import Up
+from .conftest import Up, python_for
 
 USER = "nobody"
 
@@ -51,32 +48,8 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _python_for_everybody() -> Iterator[None]:
-    """A Python that the user can run: this one, or, where it lies in folders of root's own, a copy."""
-    account = local_account.account_of(USER)
-    patch = pytest.MonkeyPatch()
-    folder = Path(tempfile.mkdtemp(prefix="headway-python-", dir="/tmp"))
-    try:
-        local_account.attempt(account, ())
-    except EngineError:
-        version = "python{}.{}".format(*sys.version_info[:2])
-        heavy = shutil.ignore_patterns("test", "tests", "site-packages", "__pycache__", "*.a", "idlelib", "config-*")
-        shutil.copytree(Path(sysconfig.get_path("stdlib")), folder / "lib" / version, ignore=heavy, symlinks=True)
-        for library in Path(sys.base_prefix, "lib").glob("libpython*.so*"):
-            shutil.copy(library, folder / "lib")
-        (folder / "bin").mkdir()
-        shutil.copy(os.path.realpath(sys.executable), folder / "bin" / "python")
-        folder.chmod(0o755)
-        patch.setattr(sys, "executable", str(folder / "bin" / "python"))
-        patch.setenv("LD_LIBRARY_PATH", str(folder / "lib"))
-        packages = [str(Path(headway.__file__).parents[1]), *site.getsitepackages()]
-        patch.setenv("PYTHONPATH", os.pathsep.join(packages))
-        try:
-            local_account.attempt(account, ())
-        except EngineError as error:
-            pytest.skip(f"{error}: neither {sys.executable} nor a copy of it")
-    yield
-    patch.undo()
-    shutil.rmtree(folder)
+    with python_for(USER):
+        yield
 
 
 @pytest.fixture
@@ -233,7 +206,8 @@ async def test_output_limits_and_kills_are_the_servers_still(trial: Trial, place
     trial.engine.change(*key, Tier.BACKGROUND)
     trial.engine.kill(*key)
     assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
-    assert has_ended(escaped)
+    while not has_ended(escaped):  # it has been sent the signal
+        await asyncio.sleep(0.01)
     uid = local_account.account_of(USER).uid
     agent = psutil.Process(trial.engine.pids()["n"])  # type: ignore[attr-defined]
     assert all(child.uids().real == uid for child in agent.children(recursive=True))
@@ -473,7 +447,7 @@ def test_the_command_says_as_whom_tasks_cannot_run(place: Path, name: str) -> No
     command = [sys.executable, "-m", "headway", "up", "--data", str(place / "data"), "--run-as", name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert f"run_as is '{name}'; allowed: the name of a user of this machine, not root" in done.stderr
+    assert f"--run-as is '{name}'; allowed: the name of a user of this machine, not root" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["", "no such user", "root", "x\0y"])

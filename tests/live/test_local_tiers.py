@@ -1,4 +1,4 @@
-"""The two tiers on this machine: what the system's scheduler is told, of which processes, and what it refuses."""
+"""The two tiers on this machine: what the system's scheduler is told about which processes, and what it refuses."""
 
 from __future__ import annotations
 

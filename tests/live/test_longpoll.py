@@ -25,6 +25,7 @@ from headway import wire
 from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.live.checker import Checker
+from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.journal import Journal
 from headway.policies.registry import find
@@ -106,7 +107,7 @@ async def serving(folder: Path) -> AsyncIterator[Rig]:
         engine, clock, end = FakeEngine(), ManualClock(5), asyncio.Event()
         driver = Driver(journal, engine, clock, find, policy="fcfs")
         await driver.start((node("n", slots=SLOTS),))
-        api = Api(driver, {TOKEN: Owner("me")}, end.set, checker=Checker(driver, clock, {}, dict))
+        api = Api(driver, {TOKEN: Owner("me")}, end.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay())
         server = Server(api.app, end)
         address = listener.getsockname()[:2]
         task = asyncio.create_task(server.serve([listener]))

@@ -19,7 +19,6 @@ from headway.live.journal import Journal, JournalFull
 from headway.live.nodes import NoSuchNode
 from headway.model.actions import JobStatus
 from headway.model.events import Event, Incident, NodeDrained, NodeJoined, NodeLeft, NodeResized, Outcome
-from headway.model.job import TaskSpec
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 
@@ -206,7 +205,19 @@ async def test_a_node_that_is_removed_takes_nothing_with_it_for_good(tmp_path: P
 async def test_a_gang_of_which_one_node_is_removed_is_redone(tmp_path: Path) -> None:
     async with rig(tmp_path, (*A2, node("b"), node("c"))) as live:
         await live.submit(new_job(kind="rigid", width=3))
-        assert await live.nodes.remove("b") == wire.NodeChange("b", True, redone=1)
+        left = asyncio.Event()
+        leave = live.engine.leave
+
+        async def slowly(name: str) -> None:
+            await left.wait()
+            await leave(name)
+
+        live.engine.leave = slowly  # type: ignore[method-assign]
+        removed = asyncio.ensure_future(live.nodes.remove("b"))
+        await live.settle()
+        assert not removed.done(), "something of it is left"
+        left.set()
+        assert await removed == wire.NodeChange("b", True, redone=1)
         await live.settle()
         assert {member.node for member in live.engine.running[1, 0, 2].members} == {"a", "c"}
 
@@ -296,7 +307,7 @@ async def test_slots_are_there_before_anything_is_launched_on_them(tmp_path: Pat
 
 async def test_jobs_that_fit_no_more_are_named_and_wait(tmp_path: Path) -> None:
     async with rig(tmp_path, (*A2, node("b", slots=2))) as live:
-        plan = (TaskSpec(1, cores=2),)
+        plan = (wire.PlannedTask(1, cores=2),)
         await live.submit(
             new_job(kind="rigid", width=4),
             new_job(kind="rigid", width=3),

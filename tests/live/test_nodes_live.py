@@ -1,4 +1,4 @@
-"""Nodes that come and go under a real server, with real processes that are killed: each result arrives exactly once."""
+"""Nodes join and leave a real server, with real processes that are killed: each result arrives exactly once."""
 
 from __future__ import annotations
 

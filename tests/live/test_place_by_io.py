@@ -1,4 +1,4 @@
-"""The how-to on placing by a metric of one's own, followed word for word: collector and policy, under real I/O."""
+"""The how-to on placing by your own metric, followed word for word: collector and policy, under real I/O."""
 
 from __future__ import annotations
 

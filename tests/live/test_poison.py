@@ -1,4 +1,4 @@
-"""Tasks that kill the process of their node, or have theirs killed, on a real server: only these fail."""
+"""Tasks that kill their node's process, or cause it to be killed, on a real server: only these tasks fail."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import pytest
 from headway import HeadwayError, InvalidInput, wire
 from headway.engines import base
 from headway.live.driver import Driver
+from headway.live.expiry import Walk
 from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, JournalFull
 from headway.live.layout import OUTPUT
@@ -191,12 +192,15 @@ def test_somebody_elses_results_are_not_theirs_to_acknowledge(tmp_path: Path) ->
                 await live.acknowledge(mine, 99, client="me")
             await live.advance(1)
             assert [live.kept(mine), live.kept(other)] == [1, 1]
+            assert live.driver.journal.expiry.drop_jobs(10**15, 10, Walk()) == [], "there are results"
+            assert await live.driver.retention.clear([other]) == 1
+            assert live.driver.journal.expiry.drop_jobs(10**15, 10, Walk()) == [other]
+            await live.acknowledge(mine, other, client="me")  # of what is gone nothing need be said
+            await live.advance(1)
+            assert live.kept(mine) == 0
             incidents = [event for _, event in live.driver.journal.events() if isinstance(event, Incident)]
             assert [(event.kind, event.subject) for event in incidents] == [("acknowledge_refused", f"job {other}")] * 3
             assert "client 'me'" in incidents[0].detail
-            await live.acknowledge(mine, client="me")
-            await live.settle()
-            assert [live.kept(mine), live.kept(other)] == [0, 1]
 
     run(scenario)
 

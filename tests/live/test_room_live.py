@@ -75,7 +75,7 @@ def until(what: Callable[[], bool], seconds: float = 60) -> None:
 
 def test_below_the_reserve_what_was_accepted_goes_on_and_nothing_new_is_taken_on(small: Path) -> None:
     up = Up(small)
-    up.start("--reserve", "24", "--outputs-max", "1000")
+    up.start("--reserve", "24", "--storage-max", "1000")
     ballast = small / "ballast"
     try:
         with Client(data=up.data) as client:
@@ -95,7 +95,7 @@ def test_below_the_reserve_what_was_accepted_goes_on_and_nothing_new_is_taken_on
             assert "only the last part of 100001 bytes of stdout was kept" in results[1].ending.detail
             assert results[1].ending.stdout_cut == 100_001 - 8192
             up.kill()  # and it comes up again, with all of it
-            up.start("--reserve", "24", "--outputs-max", "1000")
+            up.start("--reserve", "24", "--storage-max", "1000")
             assert len(client.results(accepted.job)) == 6
             with pytest.raises(HeadwayError, match="no submission is taken on"):
                 client.submit(Job("refused", [Task(abs, -2)]))
@@ -138,7 +138,7 @@ def test_a_disk_that_others_fill_to_the_last_byte_loses_nothing(small: Path) -> 
 
 def test_output_has_a_bound_that_ends_when_it_is_let_go_of(tmp_path: Path) -> None:
     up = Up(tmp_path)
-    up.start("--outputs-max", "1")
+    up.start("--storage-max", "1")
     try:
         with Client(data=up.data) as client:
             first = client.submit(Job("first", [Task(wait_and_say, 0, 300_000) for _ in range(6)]))

@@ -31,14 +31,16 @@ from headway.testing import node
 NODES = (node("a"), node("b"))
 
 SERVE = """
+import logging
 import sys
 from pathlib import Path
 from headway.errors import HeadwayError
 from headway.server import Settings, run
 from headway.testing import node
+logging.basicConfig()
 try:
     run(
-        Settings(Path(sys.argv[1]), (node("a"), node("b")), port=int(sys.argv[2])),
+        Settings(Path(sys.argv[1]), (node("a"), node("b")), port=int(sys.argv[2]) if sys.argv[2] != "None" else None),
         lambda running: print(running.url, running.token_file, running.pid, flush=True),
     )
 except HeadwayError as error:
@@ -46,14 +48,14 @@ except HeadwayError as error:
 """
 
 
-def begin(data: Path, port: int = 0) -> subprocess.Popen[str]:
+def begin(data: Path, port: int | None = 0) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", SERVE, str(data), str(port)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
 @contextmanager
-def up(data: Path, port: int = 0) -> Iterator[subprocess.Popen[str]]:
+def up(data: Path, port: int | None = 0) -> Iterator[subprocess.Popen[str]]:
     """A server that answers; killed at the end if it still runs."""
     process = begin(data, port)
     assert process.stdout is not None
@@ -152,6 +154,43 @@ def test_a_port_in_use_is_refused_before_anything_is_started(tmp_path: Path) -> 
     assert f"port {port} of 127.0.0.1 is in use" in error
     assert "--port" in error
     assert not (tmp_path / "engine").exists()
+
+
+def url_in(data: Path) -> str:
+    return (data / "url").read_text().strip()
+
+
+def test_a_server_keeps_its_port_until_it_is_told_another(tmp_path: Path) -> None:
+    with up(tmp_path, None):
+        url = url_in(tmp_path)
+    with up(tmp_path, None):
+        assert url_in(tmp_path) == url
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        other = free.getsockname()[1]
+    with up(tmp_path, other):
+        assert url_in(tmp_path).endswith(f":{other}")
+    with up(tmp_path, None):
+        assert url_in(tmp_path).endswith(f":{other}")
+
+
+def test_a_port_that_somebody_took_meanwhile_is_said_and_had_again_later(tmp_path: Path) -> None:
+    with up(tmp_path, None):
+        url = url_in(tmp_path)
+    port = int(url.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)), up(tmp_path, None) as meanwhile:
+        assert url_in(tmp_path) != url
+        os.kill(meanwhile.pid, signal.SIGTERM)
+        assert meanwhile.stderr is not None
+        assert f"port {port} of 127.0.0.1, which this server had before, is in use" in meanwhile.stderr.read()
+    with up(tmp_path, None):
+        assert url_in(tmp_path) == url
+
+
+@pytest.mark.parametrize("text", ["no port", "70000", "\xe9"])
+def test_a_file_of_the_port_that_says_none_is_as_if_it_were_not_there(tmp_path: Path, text: str) -> None:
+    (tmp_path / "port").write_text(text, "latin-1")
+    with up(tmp_path, None):
+        assert url_in(tmp_path).endswith(f":{(tmp_path / 'port').read_text().strip()}")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The state is stored by a process that replays the journal: what it stores, and what comes of it where that fails."""
+"""A process that replays the journal stores the state: what it stores, and what happens if it fails."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, encode
 from headway.live.layout import OUTPUT
 from headway.live.reports import row
-from headway.live.sweep import KEYS_LEAST, PART, UPLOADS_KEPT, Keep
+from headway.live.sweep import DAY, KEYS_LEAST, PART, UPLOADS_KEPT, Keep
 from headway.live.verification import see_whole
 from headway.model.events import Outcome
 from headway.model.instant import SECOND, from_seconds, to_seconds
@@ -119,7 +119,7 @@ def test_days_of_jobs_leave_no_more_behind_than_an_hour_of_them(tmp_path: Path) 
 
 def test_what_has_not_been_fetched_is_known_as_long_as_its_results(tmp_path: Path) -> None:
     async def scenario() -> None:
-        keep = Keep(0, None, from_seconds(60), from_seconds(60), from_seconds(60))
+        keep = Keep(0, None, from_seconds(60), from_seconds(60), KEYS_LEAST)
         async with rig(tmp_path, keep) as live:
             [fetched], [left] = await live.run(), await live.run(acknowledged=False)
             await live.advance(HOUR)
@@ -136,6 +136,49 @@ def test_what_has_not_been_fetched_is_known_as_long_as_its_results(tmp_path: Pat
     run(scenario)
 
 
+@pytest.mark.parametrize("how", ["down", "stepped", "both"])
+def test_time_in_which_nobody_could_fetch_a_result_does_not_count(tmp_path: Path, how: str) -> None:
+    async def scenario() -> None:
+        away = 70 * 86_400.0
+        async with rig(tmp_path) as live:
+            (job,) = await live.run(acknowledged=False, key="k")
+            await live.advance(300)
+            if how != "down":
+                live.clock.step(away)
+                await live.advance(200)
+                assert live.count("messages") == 2
+            at = live.clock.now() / SECOND
+        async with rig(tmp_path, at=at + (away if how != "stepped" else 0)) as live:
+            await live.advance(100 if how != "down" else 200)
+            assert live.count("messages") == 2
+            assert await live.submit(client="c", key="k") == [job], "the same submission, sent again"
+            at = live.clock.now() / SECOND
+        async with rig(tmp_path, at=at) as live:  # what it was is known from the journal
+            await live.advance(5)
+            assert live.count("messages") == 2
+            await live.advance(700)
+            assert live.count("messages") == 0
+            await live.advance(1500)
+            assert live.count("jobs") == 0
+
+    run(scenario)
+
+
+def test_no_more_gaps_are_remembered_than_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.live.away.GAPS_MAX", 3)
+    with closing(Journal(tmp_path)) as journal:
+        for day in range(1, 6):
+            journal.away.note(day * DAY, day * DAY + DAY // 2)
+            journal.away.keep()
+        journal.away.note(7 * DAY, 7 * DAY + SECOND)  # a restart
+        journal.away.keep()
+    with closing(Journal(tmp_path)) as journal:
+        assert journal.away.before(6 * DAY, DAY // 4) == 6 * DAY - DAY // 4
+        assert journal.away.before(6 * DAY, DAY) == 5 * DAY - DAY // 2
+        assert journal.away.before(6 * DAY, 5 * DAY) == DAY - 3 * DAY // 2
+        assert journal._db.execute("SELECT count(*) FROM meta WHERE name GLOB 'away *'").fetchone() == (3,)
+
+
 def test_more_than_a_part_goes_in_one_sweep(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path) as live:
@@ -150,7 +193,7 @@ def test_more_than_a_part_goes_in_one_sweep(tmp_path: Path) -> None:
 
 def test_a_key_is_known_for_as_long_as_its_client_may_repeat_it(tmp_path: Path) -> None:
     async def scenario() -> None:
-        keep = Keep(0, 0, 0, 0, 0)
+        keep = Keep(0, 0, 0, 0, KEYS_LEAST)
         async with rig(tmp_path, keep) as live:
             first = await live.run(key="once")
             await live.advance(to_seconds(KEYS_LEAST) - 10, step=1)
@@ -190,6 +233,25 @@ def test_a_function_stays_for_open_jobs_whatever_snapshots_are_stored(tmp_path: 
         async with rig(tmp_path, at=1e6) as live:
             with pytest.raises(Exception, match="functions that the server does not have"):
                 await live.driver.submit("me", submission(calls()))
+
+    run(scenario)
+
+
+def test_what_is_being_submitted_is_needed_and_nothing_else(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.driver.submit("me", submission(calls(), blobs={NAME: FUNCTION}))
+            await live.settle()
+            [key] = live.engine.running
+            live.engine.end(*key)
+            await live.settle()
+            assert not live.driver.needs(NAME)
+            again = asyncio.ensure_future(live.driver.submit("me", submission(calls())))
+            await asyncio.sleep(0)
+            assert live.driver.core.state.jobs == {}, "it is not accepted yet"
+            assert live.driver.needs(NAME)
+            assert not live.driver.needs("another")
+            assert list((await again).jobs) == [2]
 
     run(scenario)
 
@@ -251,7 +313,7 @@ def test_output_that_no_result_has_is_removed_when_it_is_old(tmp_path: Path) -> 
     outputs = tmp_path / "data" / OUTPUT
 
     async def scenario() -> None:
-        async with rig(tmp_path / "data", outputs=outputs) as live:
+        async with rig(tmp_path / "data") as live:
             [kept, open_job] = await live.submit(2)
             path = outputs / str(kept) / "0.1.out"
             for number, name in ((kept, "0.1.out"), (open_job, "0.1.out"), (77, "0.1.out"), (78, "0.2.err"), (79, "a")):

@@ -19,7 +19,7 @@ from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
-from headway.model.workload import workload_of
+from headway.model.workload import workload_us
 from headway.policies import registry
 from headway.sim.kernel import Simulation
 from headway.testing import job
@@ -46,7 +46,7 @@ Placed = dict[int, tuple[int, int, int]]
 def follow(graph: Graph, speeds: list[int], *, slots: int = 1, cores: dict[int, int] | None = None) -> Placed:
     """Run the graph under the policy; every attempt's place and time."""
     plan = tuple(TaskSpec(cost, (cores or {}).get(task, 1), before) for task, (cost, before) in graph.items())
-    workload = workload_of(release=[0], runtime=[0], tasks=len(plan), kind=Kind.WORKFLOW, workflows={0: plan})
+    workload = workload_us(release=[0], runtime=[0], tasks=len(plan), kind=Kind.WORKFLOW, workflows={0: plan})
     nodes = [NodeSpec(f"n{number}", slots=slots, speed=speed) for number, speed in enumerate(speeds)]
     placed: Placed = {}
 
@@ -183,7 +183,7 @@ def test_running_follows_the_static_schedule(ties: bool) -> None:
 def test_workflows_are_served_in_order_of_submission() -> None:
     """The second finds what the first leaves: its task fits into the gap before the first one's last task."""
     first = (TaskSpec(10 * SECOND), TaskSpec(20 * SECOND), TaskSpec(10 * SECOND, 2, (0, 1)))
-    workload = workload_of(
+    workload = workload_us(
         release=[0, 0],
         runtime=[0, 0],
         tasks=[3, 2],

@@ -229,45 +229,46 @@ class TestDeadline:
     @pytest.mark.parametrize(("due", "slots"), [(160, 1), (80, 1), (40, 2), (20, 4), (10, 8), (39, 3), (41, 2)])
     def test_a_due_date_twice_as_tight_takes_twice_as_many_slots(self, due: int, slots: int) -> None:
         """5.4.2: eight tasks of 10 s, so that a worker alone needs T = 80 s."""
-        assert Cluster("deadline:spare=none", 16, bag(1, 8, due=due)).counts == [slots]
+        assert Cluster("deadline:spare=none,foresight=false", 16, bag(1, 8, due=due)).counts == [slots]
 
     def test_on_slots_of_different_speeds(self) -> None:
         """Four tasks of 10 s: T is 20 on speed 2 and 40 on speed 1. Due in 16: 1/20 is too little."""
-        cluster = Cluster("deadline:spare=none", [1.0, 1.0, 2.0, 1.0], bag(1, 4, due=16), bag(2, 4, due=40))
+        jobs = bag(1, 4, due=16), bag(2, 4, due=40)
+        cluster = Cluster("deadline:spare=none,foresight=false", [1.0, 1.0, 2.0, 1.0], *jobs)
         assert cluster.slots == {1: [0, 2], 2: [1]}
 
     def test_the_condition_holds_with_equality(self) -> None:
         """sum(1 / T) >= 1 / d: T is 20, 40 and 40, due in 10: 1/20 + 1/40 + 1/40 = 1/10, so three are enough."""
-        cluster = Cluster("deadline:spare=none", [1.0, 1.0, 2.0, 1.0], bag(1, 4, due=10))
+        cluster = Cluster("deadline:spare=none,foresight=false", [1.0, 1.0, 2.0, 1.0], bag(1, 4, due=10))
         assert cluster.slots == {1: [0, 1, 2]}
 
     def test_when_not_all_can_be_met_priority_counts(self) -> None:
         """5.4: "tends to meet the deadlines for jobs with higher priority"."""
         jobs = bag(1, 8, due=20), bag(2, 8, due=20, priority=1), bag(3, 8, due=20)
-        assert Cluster("deadline:spare=none", 6, *jobs).counts == [2, 4, 0]
+        assert Cluster("deadline:spare=none,foresight=false", 6, *jobs).counts == [2, 4, 0]
 
     @pytest.mark.parametrize("due", [50, 20])
     def test_a_job_past_its_due_date_wants_a_slot_for_each_task(self, due: int) -> None:
         """Reading; also at the very instant of the due date."""
-        assert Cluster("deadline:spare=none", 16, bag(1, 8, due=due), at=50).counts == [8]
+        assert Cluster("deadline:spare=none,foresight=false", 16, bag(1, 8, due=due), at=50).counts == [8]
 
     def test_a_job_without_a_due_date_gets_spare_slots_only(self) -> None:
         jobs = bag(1, 8, priority=9), bag(2, 8, due=40)
-        assert Cluster("deadline:spare=none", 16, *jobs).counts == [0, 2]
-        assert Cluster("deadline:spare=priority", 12, *jobs).counts == [8, 4]
-        assert Cluster("deadline:spare=due", 12, *jobs).counts == [4, 8]
-        assert Cluster("deadline", 12, *jobs).counts == [4, 8]
+        assert Cluster("deadline:spare=none,foresight=false", 16, *jobs).counts == [0, 2]
+        assert Cluster("deadline:spare=priority,foresight=false", 12, *jobs).counts == [8, 4]
+        assert Cluster("deadline:spare=due,foresight=false", 12, *jobs).counts == [4, 8]
+        assert Cluster("deadline:foresight=false", 12, *jobs).counts == [4, 8]
 
     def test_spare_slots_go_one_job_after_the_other(self) -> None:
         """5.5: "allocate the rest workers one by one until workers are used up or every job has obtained enough"."""
         jobs = bag(1, 6, due=60, priority=1), bag(2, 6, due=30, priority=2), bag(3, 6, due=90, priority=3)
-        assert Cluster("deadline:spare=none", 10, *jobs).counts == [1, 2, 1]
-        assert Cluster("deadline:spare=priority", 10, *jobs).counts == [1, 3, 6]
-        assert Cluster("deadline:spare=due", 10, *jobs).counts == [3, 6, 1]
+        assert Cluster("deadline:spare=none,foresight=false", 10, *jobs).counts == [1, 2, 1]
+        assert Cluster("deadline:spare=priority,foresight=false", 10, *jobs).counts == [1, 3, 6]
+        assert Cluster("deadline:spare=due,foresight=false", 10, *jobs).counts == [3, 6, 1]
 
     def test_more_slots_as_the_due_date_comes_near(self) -> None:
         """5.4: "the closer the deadline is, the more worker a job should get"; tasks take twice what was said."""
-        cluster = Cluster("deadline:spare=none", 16, bag(1, 8, due=50))
+        cluster = Cluster("deadline:spare=none,foresight=false", 16, bag(1, 8, due=50))
         assert cluster.counts == [2]
         cluster.end(1, 0, 1, at=20)  # believed: the mean of 10, 20 and 20 s; 6 tasks of it are left, and 30 s
         cluster.submit(bag(2, 1, due=999))
@@ -277,7 +278,7 @@ class TestDeadline:
 
     def test_fewer_slots_when_tasks_are_light(self) -> None:
         """6.2: "each task execution progress is going faster than expected, so the system decided to decrease"."""
-        cluster = Cluster("deadline:spare=none", 8, bag(1, 24, None, due=3600))
+        cluster = Cluster("deadline:spare=none,foresight=false", 8, bag(1, 24, None, due=3600))
         assert cluster.counts == [4]  # 24 tasks of the default, 600 s, in an hour
         cluster.end(1, 0, 1, 2, 3, at=60)  # a default is no observation: 20 tasks of 60 s are left
         cluster.submit(bag(2, 1, due=9999))
@@ -286,7 +287,7 @@ class TestDeadline:
     def test_a_spread_of_run_times_is_met_with_caution(self) -> None:
         """4.4: run-time statistics correct what is believed; `caution` adds spreads to the mean. Seen: 10 and 30 s."""
         counts = []
-        for policy in ("deadline:spare=none", "deadline:spare=none,caution=1"):
+        for policy in ("deadline:spare=none,foresight=false", "deadline:spare=none,caution=1,foresight=false"):
             cluster = Cluster(policy, 16, bag(1, 12, None, due=6000))
             cluster.end(1, 0, at=10)
             cluster.end(1, 1, at=30)
@@ -299,7 +300,7 @@ class TestDeadline:
 
     def test_a_job_that_lost_workers_catches_up(self) -> None:
         """6.2: eight workers, one job due after 4 minutes, six of them down from 0:55 to 1:55."""
-        cluster = Cluster("deadline:spare=none", [1.0] * 8, bag(1, 90, due=240))
+        cluster = Cluster("deadline:spare=none,foresight=false", [1.0] * 8, bag(1, 90, due=240))
         view = cluster.scheduler.state.jobs[1]
         workers = [f"w{worker}" for worker in range(2, 8)]
         held = {0: cluster.counts[0]}
@@ -327,5 +328,5 @@ def test_edf_is_what_lin14_compares_with() -> None:
 
 @pytest.mark.parametrize("policy", ["priority", "proportion", "workload", "deadline"])
 def test_spare_rules_by_name(policy: str) -> None:
-    with pytest.raises(InvalidInput, match="spare is 'duee'; allowed: none, priority, due"):
+    with pytest.raises(InvalidInput, match=r"spare of policy \w+ is 'duee'; allowed: none, priority, due"):
         registry.find(f"{policy}:spare=duee")

@@ -13,10 +13,10 @@ from headway.reproduce.failure import DOWN, DUE, apart, curve, simulated
 from headway.reproduce.published import PENALTY, STATEMENTS, VIOLATION, Found, found, verdict
 from headway.reproduce.samples import LOG, Log, open_log
 from headway.reproduce.standin import standin
-from headway.reproduce.sweep import Row, column, sweep
+from headway.reproduce.sweep import SPARE_DUE, SPARE_PRIORITY, Row, column, sweep
 from headway.sim.experiment import run
 
-POLICIES = ("priority", "deadline:spare=priority", "deadline:spare=due", "edf")
+POLICIES = ("priority", SPARE_PRIORITY, SPARE_DUE, "edf")
 """Those of the figures."""
 
 SAMPLES = 3
@@ -40,16 +40,16 @@ def hold_what_holds(rows: list[Row]) -> None:
     answers = judged(rows)
     for figure in ("fig6.2", "fig6.3"):
         assert answers[figure, "priority"][0] == "holds"
-        assert answers[figure, "deadline:spare=priority"][0] == "holds"
+        assert answers[figure, SPARE_PRIORITY][0] == "holds"
         # Ours is much lower than the quarter of the thesis.
-        word, ours = answers[figure, "deadline:spare=due", "edf"]
+        word, ours = answers[figure, SPARE_DUE, "edf"]
         assert (word, ours.value < 0.05) == ("holds in part", True)
     for figure in ("fig6.4", "fig6.5"):
         word, ours = answers[figure, "priority", "edf"]
         assert (word, ours.value > 1.5) == ("holds in part", True)
-        assert answers[figure, "deadline:spare=due", "edf"][0] == "holds"
+        assert answers[figure, SPARE_DUE, "edf"][0] == "holds"
         # The gap of two to three magnitudes between the spare rules does not come about with us.
-        assert answers[figure, "deadline:spare=due", "deadline:spare=priority"][0] == "does not hold"
+        assert answers[figure, SPARE_DUE, SPARE_PRIORITY][0] == "does not hold"
 
 
 def test_on_the_standin(rows: list[Row]) -> None:
@@ -109,7 +109,7 @@ class TestFigure61:
         """So that live runs can take less than a minute."""
         whole, scaled = (
             curve(
-                run(failure.bag(scale), failure.machines(), failure.POLICY, period=round(failure.PERIOD * scale * 1e6)),
+                run(failure.bag(scale), failure.machines(), failure.POLICY, period=failure.PERIOD * scale),
                 scale,
             )
             for scale in (1.0, 0.2)

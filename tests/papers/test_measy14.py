@@ -15,7 +15,7 @@ from headway.model.instant import SECOND
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.tier import Tier
-from headway.model.workload import workload_of
+from headway.model.workload import workload_us
 from headway.sim.experiment import run
 from headway.sim.tiers import TwoTiers
 from headway.sim.world import World
@@ -48,7 +48,7 @@ def simulated(
     """All jobs are there from the start; one process uses all of its processor, one of several so much of it."""
     width = np.array([width for width, _ in jobs])
     runtime = (np.array([time for _, time in jobs]) * SECOND).astype(np.int64)
-    workload = workload_of(
+    workload = workload_us(
         release=[0] * len(jobs),
         runtime=runtime,
         width=width,

@@ -1,7 +1,7 @@
 """CPython's own tests of executors with `HeadwayExecutor` in their place; run by a Python that has them.
 
 They are not copied: their classes get a mixin, as CPython's own executors do. Prints a line of JSON for each test: its
-name, what came of it (`ok`, `failed`, `skipped`), and the last line of why.
+name, its outcome (`ok`, `failed`, `skipped`), and the last line of the reason.
 """
 
 from __future__ import annotations

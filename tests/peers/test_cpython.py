@@ -1,4 +1,4 @@
-"""CPython's own tests of executors, with ours in their place: all pass but those that the documentation names."""
+"""CPython's own tests of executors, run with ours: all pass except those that the documentation names."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from headway.live.driver import Driver
 from headway.live.journal import FILE, Journal
 from headway.live.mark import MARK
 from headway.live.schema import connect_to_read
-from headway.live.verification import flaws
+from headway.live.verification import NAMED, flaws
 from headway.live.vouching import GUARDED, Damaged
 from headway.model.actions import JobStatus
 from headway.policies.registry import find
@@ -252,6 +252,123 @@ def test_a_changed_row_is_named_at_the_start_and_never_handed_out(stored: Path, 
             journal.messages(0, 1000, result_max=1 << 20)
     with pytest.raises(HeadwayError, match=r"1 row of messages changed: number \d+"):
         Journal(data)
+
+
+def change(data: Path, statement: str, *values: Any) -> None:
+    """Change rows as only damage can: without their checksums."""
+    with closing(sqlite3.connect(data / FILE)) as db:
+        for name in ("row_sum", "body_sum"):
+            db.create_function(name, -1, lambda *_: 0, deterministic=True)
+        for (trigger,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            db.execute(f"DROP TRIGGER {trigger}")
+        assert db.execute(statement, values).rowcount > 0
+        db.commit()
+
+
+def test_a_text_that_is_none_any_more_costs_its_row_alone(stored: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(stored / "closed", data)
+    content = (data / FILE).read_bytes()
+    assert b"key 3" in content
+    (data / FILE).write_bytes(content.replace(b"key 3", b"key \xff"))
+    Journal(data, accept_loss=True).close()
+    kept = {row for row in rows(stored / "closed")["submissions"] if "key 3" not in row}
+    assert rows(data)["submissions"] == kept
+
+
+def test_what_lies_behind_a_page_that_cannot_be_read_is_kept(stored: Path, tmp_path: Path) -> None:
+    """One page is made unreadable in each try: whatever message can be read by itself is kept."""
+    content = (stored / "closed" / FILE).read_bytes()
+    numbers = [row[0] for row in sorted(rows(stored / "closed")["messages"])]
+    tried = 0
+    for start in range(4096, len(content), 4096):
+        data = tmp_path / f"data{start}"
+        shutil.copytree(stored / "closed", data)
+        (data / FILE).write_bytes(content[:start] + bytes(8) + content[start + 8 :])
+        readable = set[int]()
+        with closing(sqlite3.connect(data / FILE)) as db:
+            for number in numbers:
+                with suppress(sqlite3.DatabaseError):
+                    db.execute("SELECT * FROM messages NOT INDEXED WHERE number = ?", (number,)).fetchall()
+                    readable.add(number)
+        if 0 < len(readable) < len(numbers):
+            tried += 1
+            Journal(data, accept_loss=True).close()
+            assert {row[0] for row in rows(data)["messages"]} == readable, start
+    assert tried > 3
+
+
+def test_numbers_are_known_from_the_chain_where_the_mark_and_the_last_rows_are_lost(
+    stored: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(stored / "closed", data)
+    last = max(row[0] for row in rows(data)["jobs"])
+    change(data, "UPDATE jobs SET spec = x'00' WHERE id = ?", last)
+    (data / MARK).unlink()
+    with closing(Journal(data, accept_loss=True)) as journal:
+        assert journal.last()[2] == last
+        assert journal.job(last) is None
+
+
+def test_a_job_without_its_row_is_given_up_and_the_others_go_on(stored: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(stored / "closed", data)
+    with closing(connect_to_read(data / FILE)) as db:
+        are_open = [job for (job,) in db.execute("SELECT id FROM jobs WHERE ended IS NULL ORDER BY id")]
+    assert len(are_open) > 2
+    change(data, "UPDATE jobs SET user = 'nobody' WHERE id = ?", are_open[1])
+    with closing(Journal(data, accept_loss=True)) as journal:
+        asyncio.run(to_the_end(journal, {}))
+        ended = {row.id: row.status for row in journal.jobs()}
+    assert are_open[1] not in ended
+    assert {ended[job] for job in are_open if job != are_open[1]} == {JobStatus.SUCCEEDED}
+
+
+def test_a_mark_of_a_future_that_a_copy_has_not_had_is_noticed(tmp_path: Path) -> None:
+    """Two servers went on from the same data directory, and the file beside the journal of one is the other's."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    with closing(Journal(ours)) as journal:
+        journal.note("before", 1)
+    shutil.copytree(ours, theirs)
+    for folder in (ours, theirs):
+        with closing(Journal(folder)) as journal:
+            journal.note(folder.name, 1)
+    shutil.copy(theirs / MARK, ours / MARK)
+    with pytest.raises(HeadwayError, match="it belongs to another story"):
+        Journal(ours)
+
+
+def test_what_is_missing_is_counted_from_the_first_where_all_of_it_is(tmp_path: Path) -> None:
+    data, empty = tmp_path / "data", tmp_path / "empty"
+
+    async def scenario() -> None:
+        with closing(Journal(data)) as journal:
+            engine = FakeEngine()
+            driver = Driver(journal, engine, ManualClock(1000), find)
+            await driver.start(NODES)
+            shutil.copytree(data, empty)
+            await driver.submit("me", submission(new_job()))
+            await work(driver, engine, 1)
+            await driver.stop()
+
+    asyncio.run(scenario())
+    shutil.copy(data / MARK, empty / MARK)
+    with pytest.raises(HeadwayError, match=r", messages 1 to 2, jobs 1\."):
+        Journal(empty)
+
+
+@pytest.mark.parametrize("changed", [NAMED, NAMED + 2])
+def test_of_many_rows_that_were_changed_some_are_named_and_the_rest_counted(
+    stored: Path, tmp_path: Path, changed: int
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(stored / "closed", data)
+    with closing(connect_to_read(data / FILE)) as db:
+        numbers = [seq for (seq,) in db.execute("SELECT seq FROM events ORDER BY seq LIMIT ?", (changed,))]
+    change(data, "UPDATE events SET kind = 'Woke' WHERE seq <= ?", numbers[-1])
+    named = ", ".join(map(str, numbers[:NAMED])) + (" and 2 more" if changed > NAMED else "")
+    assert f"{changed} rows of events changed: seq {named}" in [flaw.what for flaw in flaws(data)]
 
 
 def test_another_program_cannot_write_by_accident(stored: Path, tmp_path: Path) -> None:

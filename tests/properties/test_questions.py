@@ -19,7 +19,7 @@ from headway.errors import HeadwayError
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
-from headway.model.workload import workload_of
+from headway.model.workload import workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
@@ -38,7 +38,7 @@ def questions(seed: int) -> list[bytes]:
     jobs = 30
     kind = chance.choice([Kind.BAG, Kind.RIGID, Kind.WORKFLOW], jobs)
     plan = (TaskSpec(4 * SECOND), TaskSpec(6 * SECOND, 2, (0,)), TaskSpec(2 * SECOND, 1, (0, 1)))
-    workload = workload_of(
+    workload = workload_us(
         release=np.sort(chance.integers(0, 40, jobs)) * SECOND,
         runtime=chance.integers(1, 20, jobs) * SECOND,
         tasks=np.where(kind == Kind.BAG, chance.integers(1, 9, jobs), np.where(kind == Kind.WORKFLOW, 3, 1)),
@@ -56,7 +56,7 @@ def questions(seed: int) -> list[bytes]:
             assert sent == Question(scheduler.dump(), scheduler.policy), "a snapshot does not survive its trip"
 
     nodes = (NodeSpec("a", 4), NodeSpec("b", 3, speed=2.0, cores=6))
-    outages = [Outage("b", 9 * SECOND, 20 * SECOND)]
+    outages = [Outage("b", 9, 20)]
     policy = POLICIES[seed % len(POLICIES)]
     Simulation(workload, nodes, registry.find, policy, outages=outages, audit=listen).run()
     return found

@@ -1,4 +1,4 @@
-"""Reading ahead: short tasks launched behind others on their slot change when things happen, never what happens."""
+"""Reading ahead: to launch short tasks behind others on their slot changes when things happen, never what happens."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_what_is_cleared_is_what_was_acknowledged(
     for number in JOBS:
         batch.jobs.append((number, 1, "", "me", 0, encode(job(number)), "", encode(wire.Commands(()))))
         if number in ended:
-            batch.ended.append(("succeeded", 0, 0, TASKS, 0, number))
+            batch.ended.append(("succeeded", 0, 0, TASKS, 0, False, None, number))
     for number, (whose, task) in enumerate(messages, 1):
         body = None if task is None else encode(wire.TaskResult(whose, task, 1, wire.TaskEnding(Outcome.SUCCEEDED)))
         batch.messages.append((number, 1, whose, task, 0, "succeeded", 0, body))

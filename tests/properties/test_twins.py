@@ -17,7 +17,7 @@ import pytest
 from headway.core.scheduler import Scheduler
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.kernel import Simulation
 from headway.traces import read_swf
@@ -253,7 +253,7 @@ def draw(seed: int, *, overruns: bool) -> tuple[list[Job], int]:
 
 
 def columns(jobs: list[Job]) -> Workload:
-    return workload_of(
+    return workload_us(
         kind=[Kind.RIGID] * len(jobs),
         **{
             name: [getattr(job, name) for job in jobs]

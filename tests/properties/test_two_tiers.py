@@ -29,13 +29,14 @@ from headway.model.events import (
     TaskSaved,
     Woke,
 )
+from headway.model.instant import from_seconds, to_seconds
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Allocation, Claim, Plan
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import Policy, Snapshot
 from headway.model.tier import Tier
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
@@ -137,8 +138,9 @@ class Twin:
         self.turns: list[tuple[int, int, NodeDown | NodeUp]] = []
         for place, outage in enumerate(outages):
             assert outage.until is not None
-            self.turns.append((outage.at, 2 * place, NodeDown(outage.at, outage.node)))
-            self.turns.append((outage.until, 2 * place + 1, NodeUp(outage.until, outage.node)))
+            at, back = from_seconds(outage.at), from_seconds(outage.until)
+            self.turns.append((at, 2 * place, NodeDown(at, outage.node)))
+            self.turns.append((back, 2 * place + 1, NodeUp(back, outage.node)))
         self.core = Scheduler(lambda text: policy, "policy")
         self.now = 0
         self.running: dict[tuple[int, int], Attempt] = {}
@@ -232,15 +234,15 @@ class Twin:
                 case Launch(job=job, task=task, attempt=number, slots=slots, tier=tier, seats=seats):
                     speed = min(self.core.state.speeds[slot] for slot in numbers(slots))
                     total, start = round(int(self.workload.runtime[job]) / speed), self.now
-                    start += self.world.decision_time or 0
+                    start += from_seconds(self.world.decision_time or 0)
                     left, since = Fraction(total), start
                     if (job, task) in self.saved:
                         before, of = self.saved[job, task]
                         left = Fraction(ceil(before * 1_000_000 * total / of) if of else 0, 1_000_000)
-                        since += self.world.migration_cost
+                        since += from_seconds(self.world.migration_cost)
                     elif (job, task) in self.killed:
                         self.killed.remove((job, task))
-                        since += self.world.kill_cost
+                        since += from_seconds(self.world.kill_cost)
                     each = self.workload.uses.get(job, (self.cpu[job],) * slots.bit_count())
                     uses = dict(zip(seats or numbers(slots), each, strict=True))
                     self.running[job, task] = Attempt(number, slots, tier, left, total, since, start, uses)
@@ -289,7 +291,7 @@ def drawn(chance: Random, slots: int) -> Workload:
         for job in range(jobs)
         if kind[job] == Kind.RIGID and chance.random() < 0.4
     }
-    return workload_of(
+    return workload_us(
         release=sorted(chance.choice([0, 0, 5, 40, chance.randint(0, 300)]) for _ in range(jobs)),
         runtime=[chance.choice([0, 1, 10, 50, chance.randint(0, 200)]) for _ in range(jobs)],
         estimate=[chance.choice([-1, 20, 100]) for _ in range(jobs)],
@@ -310,16 +312,16 @@ def compare(seed: int, policy_of: Callable[[int], Policy]) -> Counter[str]:
         nodes.append(NodeSpec("b", slots=2, speed=chance.choice([0.5, 3.0])))
     world = World(
         seed=seed,
-        decision_time=chance.choice([0, 0, 2]),
+        decision_time=chance.choice([0, 0, 2e-6]),
         tiers=TwoTiers(alone=chance.random() < 0.7),
-        migration_cost=chance.choice([0, 3, 20]),
-        kill_cost=chance.choice([0, 0, 4]),
+        migration_cost=chance.choice([0, 3e-6, 20e-6]),
+        kill_cost=chance.choice([0, 0, 4e-6]),
     )
     workload = drawn(chance, slots)
     policy = policy_of(seed)
     outages = []
     if len(nodes) > 1 and chance.random() < 0.5:
-        ends = sorted(chance.sample(range(1, 500), 4))
+        ends = [to_seconds(at) for at in sorted(chance.sample(range(1, 500), 4))]
         outages = [Outage("b", *ends[:2]), Outage(chance.choice("ab"), *ends[2:])]
     twin = Twin(workload, nodes, policy, world, outages)
     twin.run()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headway.errors import HeadwayError
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind
-from headway.model.workload import COLUMNS, Workload, workload_of
+from headway.model.workload import COLUMNS, Workload, workload_us
 from headway.traces import read_swf, read_table, transforms, write_swf, write_table
 from headway.traces.table import TABLE_COLUMNS
 
@@ -32,7 +32,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         return draw(st.lists(values, min_size=jobs, max_size=jobs))
 
     sizes = draw(st.lists(st.tuples(st.booleans(), st.integers(1, 1000)), min_size=jobs, max_size=jobs))
-    return workload_of(
+    return workload_us(
         label=np.array(draw(st.lists(words.filter(bool), min_size=jobs, max_size=jobs, unique=True)), dtype=object),
         release=column(times),
         runtime=column(times),

@@ -9,7 +9,8 @@ from headway.reproduce.samples import LOG, Log, open_log
 from headway.reproduce.standin import standin
 from headway.reproduce.sweep import column, sweep
 
-THESIS = ("priority", "proportion", "workload", "deadline:spare=none", "deadline:spare=priority", "deadline", "edf")
+DEADLINE = tuple(f"deadline:spare={rule},foresight=false" for rule in ("none", "priority", "due"))
+THESIS = ("priority", "proportion", "workload", *DEADLINE, "edf")
 
 
 def hold_against_the_thesis(log: Log, load: float, heterogeneous: bool, samples: int) -> None:

@@ -18,7 +18,7 @@ from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan
 from headway.model.schedule import NOT_YET, STATUSES, Schedule
 from headway.model.snapshot import Policy, Snapshot
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim import experiment
 from headway.sim.faults import Outage, drawn_outages
@@ -53,7 +53,7 @@ def mixed_workload(seed: int, jobs: int = 30) -> Workload:
                 for task in range(tasks[-1])
             )
     runtime = [chance.randint(0, 20) * SECOND for _ in range(jobs)]
-    return workload_of(
+    return workload_us(
         release=release,
         runtime=runtime,
         estimate=[chance.choice([time, 2 * time, -1]) for time in runtime],
@@ -97,7 +97,7 @@ def books_balance(schedule: Schedule, workload: Workload, *, uniform: bool) -> N
 def test_all_jobs_end_though_nodes_fail(policy: str, speeds: tuple[float, ...]) -> None:
     for seed in range(4):
         workload, nodes = mixed_workload(seed), nodes_of(*speeds)
-        outages = drawn_outages(nodes, mean_up_seconds=30, mean_down_seconds=10, begin=0, until=200 * SECOND, seed=seed)
+        outages = drawn_outages(nodes, mean_up_seconds=30, mean_down_seconds=10, begin=0, until=200, seed=seed)
         journal: list[Event] = []
         simulation = Simulation(
             workload, nodes, registry.find, policy, outages=outages, record=True, audit=Scheduler.check, journal=journal
@@ -119,10 +119,10 @@ def test_all_jobs_end_though_nodes_fail(policy: str, speeds: tuple[float, ...]) 
 
 def test_the_same_seed_gives_the_same_run() -> None:
     workload, nodes = mixed_workload(1), nodes_of(1.0, 2.0, 1.0)
-    outages = drawn_outages(nodes, mean_up_seconds=30, mean_down_seconds=5, begin=0, until=100 * SECOND, seed=5)
-    again = drawn_outages(nodes, mean_up_seconds=30, mean_down_seconds=5, begin=0, until=100 * SECOND, seed=5)
+    outages = drawn_outages(nodes, mean_up_seconds=30, mean_down_seconds=5, begin=0, until=100, seed=5)
+    again = drawn_outages(nodes, mean_up_seconds=30, mean_down_seconds=5, begin=0, until=100, seed=5)
     assert outages == again
-    assert outages != drawn_outages(nodes, mean_up_seconds=30, mean_down_seconds=5, begin=0, until=100 * SECOND, seed=6)
+    assert outages != drawn_outages(nodes, mean_up_seconds=30, mean_down_seconds=5, begin=0, until=100, seed=6)
     first, second = (
         experiment.run(workload, nodes, "edf", outages=outages, world=World(noise=0.5, seed=3)) for _ in range(2)
     )
@@ -134,16 +134,16 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 def test_drawn_outages_of_a_node_do_not_overlap_and_last_as_long_as_asked() -> None:
     nodes = nodes_of(*[1.0] * 20)
-    outages = drawn_outages(nodes, mean_up_seconds=50, mean_down_seconds=10, begin=0, until=5000 * SECOND, seed=1)
+    outages = drawn_outages(nodes, mean_up_seconds=50, mean_down_seconds=10, begin=0, until=5000, seed=1)
     assert [(outage.at, outage.node) for outage in outages] == sorted((outage.at, outage.node) for outage in outages)
     lengths = []
     for node in nodes:
         own = [outage for outage in outages if outage.node == node.name]
         assert all(before.until < after.at for before, after in itertools.pairwise(own) if before.until)
         lengths += [outage.until - outage.at for outage in own if outage.until is not None]
-    assert all(0 <= outage.at < 5000 * SECOND for outage in outages)
+    assert all(0 <= outage.at < 5000 for outage in outages)
     assert len(lengths) == pytest.approx(20 * 5000 / 60, rel=0.1)
-    assert np.mean(lengths) / SECOND == pytest.approx(10, rel=0.1)
+    assert np.mean(lengths) == pytest.approx(10, rel=0.1)
 
 
 @pytest.mark.parametrize("name", ["mean_up_seconds", "mean_down_seconds"])
@@ -154,7 +154,7 @@ def test_outages_need_positive_times(name: str) -> None:
 
 
 def test_an_outage_of_no_node_is_refused_before_the_run() -> None:
-    workload = workload_of(release=[0], runtime=[SECOND])
+    workload = workload_us(release=[0], runtime=[SECOND])
     with pytest.raises(InvalidInput, match=r"node of an outage is 'n00'; .*\nDid you mean n0"):
         experiment.run(workload, nodes_of(1.0), "fcfs", outages=[Outage("n00", 0)])
 
@@ -166,10 +166,8 @@ def test_a_seed_below_zero_is_refused() -> None:
 
 def test_an_outage_costs_the_work_it_hits_and_the_slots_it_takes() -> None:
     """One bag of two tasks of 10 s on two nodes; the second node is down from 4 s to 6 s."""
-    workload = workload_of(release=[0], runtime=[10 * SECOND], tasks=2)
-    schedule = experiment.run(
-        workload, nodes_of(1.0, 1.0, slots=1), "edf", outages=[Outage("n1", 4 * SECOND, 6 * SECOND)], record=True
-    )
+    workload = workload_us(release=[0], runtime=[10 * SECOND], tasks=2)
+    schedule = experiment.run(workload, nodes_of(1.0, 1.0, slots=1), "edf", outages=[Outage("n1", 4, 6)], record=True)
     assert schedule.end.tolist() == [16 * SECOND]
     assert schedule.busy == (10 + 4 + 10) * SECOND
     assert schedule.offered == (16 + 14) * SECOND
@@ -183,19 +181,17 @@ def test_an_outage_costs_the_work_it_hits_and_the_slots_it_takes() -> None:
 
 
 def test_an_outage_after_the_last_end_costs_nothing_and_gives_nothing() -> None:
-    workload = workload_of(release=[0], runtime=[10 * SECOND])
-    for until in (None, 60 * SECOND):
-        schedule = experiment.run(workload, nodes_of(1.0), "fcfs", outages=[Outage("n0", 40 * SECOND, until)])
+    workload = workload_us(release=[0], runtime=[10 * SECOND])
+    for until in (None, 60):
+        schedule = experiment.run(workload, nodes_of(1.0), "fcfs", outages=[Outage("n0", 40, until)])
         assert schedule.end.tolist() == [10 * SECOND]
         assert (schedule.offered, schedule.busy) == (2 * 10 * SECOND, 10 * SECOND)
 
 
 def test_a_job_released_in_the_instant_in_which_a_node_fails_does_not_start_there() -> None:
     """What happens to nodes comes first, whatever the job's place in the workload."""
-    workload = workload_of(release=[0, 5 * SECOND], runtime=[SECOND, 2 * SECOND])
-    schedule = experiment.run(
-        workload, nodes_of(1.0, slots=1), "fcfs", outages=[Outage("n0", 5 * SECOND, 8 * SECOND)], record=True
-    )
+    workload = workload_us(release=[0, 5 * SECOND], runtime=[SECOND, 2 * SECOND])
+    schedule = experiment.run(workload, nodes_of(1.0, slots=1), "fcfs", outages=[Outage("n0", 5, 8)], record=True)
     assert schedule.start.tolist() == [0, 8 * SECOND]
     assert schedule.attempts is not None
     assert not schedule.attempts.wasted.any()
@@ -203,27 +199,25 @@ def test_a_job_released_in_the_instant_in_which_a_node_fails_does_not_start_ther
 
 
 def test_a_gang_that_loses_a_node_is_redone_whole() -> None:
-    workload = workload_of(release=[0], runtime=[10 * SECOND], width=2, kind=Kind.RIGID)
-    schedule = experiment.run(
-        workload, nodes_of(1.0, 1.0, slots=1), "fcfs", outages=[Outage("n0", 4 * SECOND, 6 * SECOND)]
-    )
+    workload = workload_us(release=[0], runtime=[10 * SECOND], width=2, kind=Kind.RIGID)
+    schedule = experiment.run(workload, nodes_of(1.0, 1.0, slots=1), "fcfs", outages=[Outage("n0", 4, 6)])
     assert schedule.start.tolist() == [0]
     assert schedule.end.tolist() == [16 * SECOND]
     assert schedule.busy == 2 * (4 + 10) * SECOND
 
 
 def test_an_outage_for_good_leaves_waiting_what_needs_the_node() -> None:
-    workload = workload_of(release=[0, 0], runtime=[10 * SECOND] * 2, width=[2, 1], kind=[Kind.RIGID] * 2)
-    for period in (None, SECOND):
+    workload = workload_us(release=[0, 0], runtime=[10 * SECOND] * 2, width=[2, 1], kind=[Kind.RIGID] * 2)
+    for period in (None, 1.0):
         schedule = experiment.run(
-            workload, nodes_of(1.0, 1.0, slots=1), "easy", outages=[Outage("n0", 4 * SECOND)], period=period
+            workload, nodes_of(1.0, 1.0, slots=1), "easy", outages=[Outage("n0", 4)], period=period
         )
         assert [STATUSES[status] for status in schedule.status] == [JobStatus.WAITING, JobStatus.SUCCEEDED]
         assert schedule.end.tolist() == [NOT_YET, 14 * SECOND]
 
 
 def test_a_job_that_no_set_of_nodes_can_hold_is_refused_before_the_run() -> None:
-    workload = workload_of(release=[0, 0], runtime=[1, 1], width=[1, 3], kind=[Kind.RIGID] * 2, label=["a", "wide"])
+    workload = workload_us(release=[0, 0], runtime=[1, 1], width=[1, 3], kind=[Kind.RIGID] * 2, label=["a", "wide"])
     with pytest.raises(InvalidInput, match=r"job wide: width is 3; allowed: at most 2, the slots of the cluster"):
         experiment.run(workload, nodes_of(1.0), "fcfs")
     with pytest.raises(InvalidInput, match="slots is 0"):
@@ -231,7 +225,7 @@ def test_a_job_that_no_set_of_nodes_can_hold_is_refused_before_the_run() -> None
     with pytest.raises(InvalidInput, match="name of a node is 'n0'; allowed: a name that no other node has"):
         experiment.run(workload, nodes_of(1.0) * 2, "fcfs")
     plan = (TaskSpec(1), TaskSpec(1, 3, (0,)))
-    workflow = workload_of(release=[0], runtime=[0], tasks=2, kind=Kind.WORKFLOW, workflows={0: plan}, label=["wide"])
+    workflow = workload_us(release=[0], runtime=[0], tasks=2, kind=Kind.WORKFLOW, workflows={0: plan}, label=["wide"])
     with pytest.raises(InvalidInput, match=r"job wide: plan\[1\]\.cores is 3; allowed: those of one node at most"):
         experiment.run(workflow, nodes_of(1.0, 1.0), "heft")
 
@@ -259,7 +253,7 @@ def killing(text: str) -> Policy:
 
 def test_what_is_killed_at_the_instant_of_its_end_is_redone() -> None:
     """Both tasks would end at 5 s. The first end brings a round in which the second is killed before its end is fed."""
-    workload = workload_of(release=[0, 3 * SECOND], runtime=[5 * SECOND, SECOND], tasks=[2, 2])
+    workload = workload_us(release=[0, 3 * SECOND], runtime=[5 * SECOND, SECOND], tasks=[2, 2])
     simulation = Simulation(workload, nodes_of(1.0), killing, "kill", record=True, audit=Scheduler.check)
     schedule = simulation.run()
     assert (schedule.status == SUCCEEDED).all()

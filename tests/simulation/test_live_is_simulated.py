@@ -20,13 +20,13 @@ from headway.engines import base
 from headway.live.driver import Driver
 from headway.live.journal import Journal
 from headway.model.events import Advised, Event, JobSubmitted, Outcome
-from headway.model.instant import NEVER, SECOND, from_seconds
+from headway.model.instant import NEVER, SECOND, from_seconds, to_seconds
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import PlanRecord
 from headway.model.slots import of_numbers
 from headway.model.tier import Tier
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.kernel import Simulation
 from headway.sim.specs import specs
@@ -49,7 +49,7 @@ def mixed_workload(seed: int, jobs: int = 60) -> Workload:
     """Bags and rigid jobs on a crowded cluster, with many ends and submissions in the same second."""
     chance = np.random.default_rng(seed)
     rigid = chance.random(jobs) < 0.4
-    return workload_of(
+    return workload_us(
         release=np.sort(chance.integers(0, 60, jobs)) * SECOND,
         runtime=(run := chance.integers(1, 20, jobs)) * 2 * SECOND,
         estimate=(run + chance.integers(0, 10, jobs)) * 2 * SECOND,
@@ -71,7 +71,7 @@ class TimedEngine(FakeEngine):
         world, jobs = World(), len(workload)
         cpu, losses = world.tiers.cpu_use(workload, world.seed).tolist(), world.tiers.losses(jobs, world.seed)
         self._places = Places(cpu, losses, world.tiers.gains(workload.width, world.seed))
-        self._migration = world.migration_cost
+        self._migration = from_seconds(world.migration_cost)
         self._workload = workload
         self._clock = clock
         self._timed: dict[base.AttemptKey, Running] = {}
@@ -183,8 +183,8 @@ async def run_live(workload: Workload, policy: str, folder: Path, *, decider: st
                 kind=spec.kind.name.lower(),  # type: ignore[arg-type]
                 tasks=spec.tasks,
                 width=spec.width,
-                estimate=spec.estimate,
-                due=spec.due,
+                estimate=None if spec.estimate is None else to_seconds(spec.estimate),
+                due=None if spec.due is None else to_seconds(spec.due),
                 priority=spec.priority,
                 cpu=spec.cpu,
                 movable=spec.movable,

@@ -19,7 +19,7 @@ from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.schedule import STATUSES, Schedule
 from headway.model.slots import numbers
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import drawn_outages
 from headway.sim.kernel import NODE, Due, Simulation
@@ -45,7 +45,7 @@ def workload_with(poison: Kind, seed: int, innocents: int = 20) -> Workload:
     width = [1] + [chance.randint(1, 2) if kind is Kind.RIGID else 1 for kind in kinds[1:]]
     plans = {job: (TaskSpec(runtime[job]),) for job in range(jobs)} if poison is Kind.WORKFLOW else {}
     release = [0, *sorted(chance.randint(0, 30) * SECOND for _ in range(innocents))]
-    return workload_of(
+    return workload_us(
         release=release,
         runtime=runtime,
         estimate=runtime,
@@ -141,7 +141,7 @@ def test_several_poisons_and_nodes_that_fail_by_themselves(policy: str) -> None:
     for seed in range(3):
         workload = workload_with(Kind.BAG, seed)
         nodes = [NodeSpec(f"n{number}", slots=3) for number in range(3)]
-        outages = drawn_outages(nodes, mean_up_seconds=60, mean_down_seconds=3, begin=0, until=200 * SECOND, seed=seed)
+        outages = drawn_outages(nodes, mean_up_seconds=60, mean_down_seconds=3, begin=0, until=200, seed=seed)
         poisons = {0, 4, 9}
         # Its own clock may bring a node down that is down already: what runs nowhere is lost to nobody.
         poisoned = Poisoned(workload, nodes, policy, poisons, seed, outages=outages)
@@ -175,7 +175,7 @@ def replace_runtime(workload: Workload, runtime: int) -> Workload:
 
 def test_a_cluster_is_not_brought_to_a_stand_by_losses_that_have_no_cause_in_it() -> None:
     """Two crashes of one of four nodes: the other three go on, and the whole takes at most twice as long."""
-    workload = workload_of(release=[0], runtime=[100 * SECOND], estimate=[100 * SECOND], tasks=64)
+    workload = workload_us(release=[0], runtime=[100 * SECOND], estimate=[100 * SECOND], tasks=64)
     nodes = [NodeSpec(f"n{number}", slots=4) for number in range(4)]
     calm = Simulation(workload, nodes, registry.find, "fcfs").run()
     poisoned = Poisoned(workload, nodes, "fcfs", set(), 1)

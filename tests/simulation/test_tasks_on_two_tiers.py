@@ -10,7 +10,7 @@ from headway.model.actions import JobStatus
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.kernel import Simulation
 from headway.sim.world import World
@@ -33,7 +33,7 @@ def mixed(seed: int, jobs: int = 120) -> Workload:
         )
         size[position] += 2
     rigid = kind == Kind.RIGID
-    return workload_of(
+    return workload_us(
         release=np.sort(chance.integers(0, 900, jobs)) * SECOND,
         runtime=runtime,
         estimate=runtime * chance.choice([1, 2, 5], jobs),

@@ -8,7 +8,7 @@ import pytest
 from headway.metrics import summarise
 from headway.model.instant import SECOND
 from headway.model.node import NodeSpec
-from headway.model.workload import BagTimes, workload_of
+from headway.model.workload import BagTimes, workload_us
 from headway.policies import registry
 from headway.sim import experiment
 from headway.sim.kernel import Simulation
@@ -17,7 +17,7 @@ from headway.traces.transforms import scale_runtimes, work
 
 def test_each_task_runs_as_long_as_is_said_of_it() -> None:
     times = tuple(second * SECOND for second in (1, 2, 4, 8))
-    workload = workload_of(release=[0], runtime=[0], tasks=4, bags={0: BagTimes(times)})
+    workload = workload_us(release=[0], runtime=[0], tasks=4, bags={0: BagTimes(times)})
     schedule = experiment.run(workload, [NodeSpec("a", slots=1, speed=2.0)], "edf", record=True)
     assert schedule.attempts is not None
     assert (schedule.attempts.end - schedule.attempts.start).tolist() == [time // 2 for time in times]
@@ -30,7 +30,7 @@ def test_a_class_of_nodes_may_suit_one_job_and_not_another() -> None:
     nodes = [NodeSpec("cpu", slots=2, kind="cpu"), NodeSpec("gpu", slots=2, kind="gpu")]
     suits = (("cpu", 100 * SECOND), ("gpu", 10 * SECOND)), (("cpu", 10 * SECOND), ("gpu", 100 * SECOND))
     bags = {job: BagTimes(classes=times, profile=times) for job, times in enumerate(suits)}
-    workload = workload_of(release=[0, 0], runtime=[50 * SECOND] * 2, tasks=[2, 2], due=[12 * SECOND] * 2, bags=bags)
+    workload = workload_us(release=[0, 0], runtime=[50 * SECOND] * 2, tasks=[2, 2], due=[12 * SECOND] * 2, bags=bags)
     schedule = experiment.run(workload, nodes, "deadline")
     assert (schedule.end / SECOND).tolist() == [10, 10]
 
@@ -39,7 +39,7 @@ def test_the_classes_are_learnt_where_nobody_tells() -> None:
     """The first tasks show on which class the job is slow; from then on it asks for as many slots as it needs."""
     nodes = [NodeSpec("slow", slots=4, kind="old"), NodeSpec("fast", slots=4, kind="new")]
     times = BagTimes(classes=(("old", 100 * SECOND), ("new", 10 * SECOND)))
-    workload = workload_of(release=[0], runtime=[50 * SECOND], tasks=100, due=[2000 * SECOND], bags={0: times})
+    workload = workload_us(release=[0], runtime=[50 * SECOND], tasks=100, due=[2000 * SECOND], bags={0: times})
     seen = {}
 
     def look(scheduler: object) -> None:
@@ -55,9 +55,10 @@ def test_the_classes_are_learnt_where_nobody_tells() -> None:
 def test_estimates_follow_noise_free_tasks_at_once_and_a_job_meets_its_due_date() -> None:
     """Lin14 6.2: light tasks, then heavy ones, nobody says so; periodic rounds notice, and the job is on time."""
     times = (5 * SECOND,) * 40 + (15 * SECOND,) * 60
-    workload = workload_of(release=[0], runtime=[0], tasks=100, due=[240 * SECOND], bags={0: BagTimes(times)})
+    workload = workload_us(release=[0], runtime=[0], tasks=100, due=[240 * SECOND], bags={0: BagTimes(times)})
     nodes = [NodeSpec(f"w{number}") for number in range(8)]
-    followed = experiment.run(workload, nodes, "deadline:spare=none", period=5 * SECOND, estimate_default=9 * SECOND)
+    policy = "deadline:spare=none,foresight=false"
+    followed = experiment.run(workload, nodes, policy, period=5, estimate_default=9)
     assert followed.end[0] <= 240 * SECOND
     assert followed.holdings is not None
     held = followed.holdings.slots
@@ -67,7 +68,7 @@ def test_estimates_follow_noise_free_tasks_at_once_and_a_job_meets_its_due_date(
 
 @pytest.mark.parametrize("emergency", [False, True])
 def test_an_emergency_costs_work_and_saves_its_job_time(emergency: bool) -> None:
-    workload = workload_of(release=[0, 50 * SECOND], runtime=[100 * SECOND, 10 * SECOND], tasks=[8, 4], priority=[1, 9])
+    workload = workload_us(release=[0, 50 * SECOND], runtime=[100 * SECOND, 10 * SECOND], tasks=[8, 4], priority=[1, 9])
     policy = "priority:emergency=9" if emergency else "priority"
     schedule = experiment.run(workload, [NodeSpec("a", slots=4)], policy)
     measured = summarise(schedule)

@@ -12,7 +12,7 @@ from headway.model.events import JobSubmitted, TaskEnded
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim import experiment
 from headway.sim.kernel import Simulation
@@ -24,11 +24,11 @@ def seconds(values: object) -> list[float]:
 
 
 def rigid(**columns: object) -> Workload:
-    return workload_of(kind=Kind.RIGID, **columns)  # type: ignore[arg-type]
+    return workload_us(kind=Kind.RIGID, **columns)  # type: ignore[arg-type]
 
 
 def test_a_task_runs_at_the_speed_of_its_slot_and_a_gang_at_that_of_its_slowest() -> None:
-    workload = workload_of(
+    workload = workload_us(
         release=[0, 100 * SECOND, 200 * SECOND],
         runtime=[12 * SECOND] * 3,
         width=[1, 1, 3],
@@ -43,7 +43,7 @@ def test_a_task_runs_at_the_speed_of_its_slot_and_a_gang_at_that_of_its_slowest(
 
 def test_a_workflow_runs_its_tasks_in_order_each_at_the_speed_of_its_node() -> None:
     plan = (TaskSpec(10 * SECOND), TaskSpec(6 * SECOND, 2, (0,)), TaskSpec(4 * SECOND, 1, (0,)), TaskSpec(0, 1, (1, 2)))
-    workload = workload_of(release=[0], runtime=[0], tasks=4, kind=Kind.WORKFLOW, workflows={0: plan})
+    workload = workload_us(release=[0], runtime=[0], tasks=4, kind=Kind.WORKFLOW, workflows={0: plan})
     nodes = [NodeSpec("fast", slots=2, speed=2.0), NodeSpec("plain", slots=1)]
     schedule = experiment.run(workload, nodes, "heft", record=True)
     # 0 on fast until 5, then 1 on both cores of fast until 8, beside it 2 on plain until 9, then 3 at once.
@@ -52,7 +52,7 @@ def test_a_workflow_runs_its_tasks_in_order_each_at_the_speed_of_its_node() -> N
 
 
 def test_noise_scales_each_attempt_by_itself_and_leaves_the_median() -> None:
-    workload = workload_of(release=[0], runtime=[100 * SECOND], tasks=400)
+    workload = workload_us(release=[0], runtime=[100 * SECOND], tasks=400)
     nodes = [NodeSpec("n", slots=400)]
     world = World(noise=0.3, seed=1)
     schedule = experiment.run(workload, nodes, "edf", world=world, record=True)
@@ -79,7 +79,7 @@ def test_a_world_that_cannot_be_is_refused(field: str, value: float) -> None:
 def test_decision_time_comes_before_each_launch() -> None:
     """Each start comes a second after the end or submission that lets it start; the slots stand idle meanwhile."""
     workload = rigid(release=[0, 0], runtime=[10 * SECOND] * 2, width=[2, 2])
-    schedule = experiment.run(workload, [NodeSpec("n", slots=2)], "fcfs", world=World(decision_time=SECOND))
+    schedule = experiment.run(workload, [NodeSpec("n", slots=2)], "fcfs", world=World(decision_time=1.0))
     assert seconds(schedule.start) == [1, 12]
     assert seconds(schedule.end) == [11, 22]
     assert schedule.busy == 2 * 20 * SECOND
@@ -100,28 +100,30 @@ def test_decisions_are_counted() -> None:
     once = experiment.run(workload, [NodeSpec("n")], "fcfs:per_instant=true")
     assert plain.decisions == 7  # the node, three submissions, three ends
     assert once.decisions == 4  # node and two submissions are of one instant, and after the last end nobody asks
-    often = experiment.run(workload, [NodeSpec("n")], "fcfs", period=SECOND)
+    often = experiment.run(workload, [NodeSpec("n")], "fcfs", period=1.0)
     assert 30 <= often.decisions <= 37
     assert (plain.end == often.end).all()
 
 
 def test_holdings_tell_who_held_how_many_slots_when() -> None:
     """Two bags on four slots: the second comes at 4 s with more priority and takes over slots as tasks end at 10 s."""
-    workload = workload_of(
+    workload = workload_us(
         release=[0, 4 * SECOND], runtime=[10 * SECOND, 5 * SECOND], tasks=[6, 3], priority=[1.0, 2.0]
     )
     schedule = experiment.run(workload, [NodeSpec("n", slots=4)], "priority")
     holdings = schedule.holdings
     assert holdings is not None
-    rows = list(zip(holdings.at // SECOND, holdings.job, holdings.slots, strict=True))
+    columns = (holdings.at // SECOND, holdings.job, holdings.slots, holdings.running)
+    rows = [tuple(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
     assert rows == [
-        (0, 0, 4),
-        (4, 0, 1),
-        (4, 1, 3),
-        *((15, 1, 2), (15, 1, 1), (15, 1, 0)),
-        (15, 0, 2),
-        (20, 0, 1),
-        (25, 0, 0),
+        (0, 0, 4, 4),
+        (4, 0, 1, 4),
+        (4, 1, 3, 0),
+        *((10, 0, 1, 3), (10, 1, 3, 1), (10, 0, 1, 2), (10, 1, 3, 2), (10, 0, 1, 1), (10, 1, 3, 3)),
+        *((15, 1, 2, 2), (15, 1, 1, 1), (15, 1, 0, 0)),
+        (15, 0, 2, 2),
+        (20, 0, 1, 1),
+        (25, 0, 0, 0),
     ]
     assert schedule.slots.tolist() == [4, 3]
 
@@ -148,7 +150,7 @@ def test_what_is_fed_is_in_order_and_complete() -> None:
 
 
 def test_an_empty_workload_ends_at_once() -> None:
-    schedule = experiment.run(workload_of(release=[], runtime=[]), [NodeSpec("n")], "easy")
+    schedule = experiment.run(workload_us(release=[], runtime=[]), [NodeSpec("n")], "easy")
     assert len(schedule) == 0
     assert (schedule.begin, schedule.until, schedule.busy) == (0, 0, 0)
 

@@ -248,6 +248,8 @@ def submitted(number: int, terms: list[str]) -> JobSpec:
             given[name] = tuple(task(text) for text in value.split(";"))
         elif name == "cpu":
             given[name] = tuple(map(float, value.split(",")))
+        elif name == "after":
+            given[name] = tuple(map(int, value.split(",")))
         elif name in ("movable", "preemptible"):
             given[name] = value == "yes"
         else:

@@ -22,26 +22,30 @@ ARROWS: dict[str, set[str]] = {
     "checkpoints": {"errors"},
     "files": {"errors"},
     "private": {"errors"},
+    "times": {"errors"},
     "pool": {"errors"},
     "model": {"errors"},
     "wire": {"model", "errors"},
-    "config": {"model", "errors"},
+    "config": {"model", "errors", "times"},
     "core": {"model", "errors"},
     "advice": {"core", "model", "errors", "wire"},
     "policies": LEAF,
+    "policy_files": LEAF | {"policies"},
     "engines": LEAF | {"checkpoints", "files"},
     "collectors": LEAF,
-    "traces": LEAF,
+    "traces": LEAF | {"times"},
     "workloads": LEAF | {"traces"},
     "metrics": LEAF,
     "pictures": LEAF,
-    "client": LEAF | {"files", "pool", "wire"},
+    "client": LEAF | {"files", "pool", "times", "wire"},
+    "joblib": {"client"},
     "sim": {"advice", "core", "model", "errors"},
     "live": {"advice", "core", "files", "model", "errors", "wire"},
     "web": {"advice", "live", "core", "model", "errors", "wire"},
     "server": LEAF | {"advice", "collectors", "config", "engines", "live", "policies", "private", "web"},
     "restate": {"core", "live", "policies"},
-    "reproduce": {"sim", "client", "metrics", "pictures", "policies", "traces", "model", "errors", "workloads"},
+    "forecaster": {"errors", "live", "model", "policies", "sim"},
+    "reproduce": LEAF | {"sim", "client", "metrics", "pictures", "policies", "policy_files", "traces", "workloads"},
 }
 
 # The edge of the program may import any room; no room imports it.
@@ -51,7 +55,7 @@ OUTERMOST = {"__main__", "cli", "testing"}
 JOINS = {
     "headway": {"checkpoints", "client", "errors", "files", "metrics", "model", "sim", "traces"},
     "headway.reproduce.live": {"engines", "live"},
-    "headway.sim.experiment": {"policies"},
+    "headway.sim.experiment": {"policies", "policy_files", "times"},
 }
 
 # A driver knows its engines by their protocol alone, the status checker its collectors. What is below a process of this

@@ -1,4 +1,4 @@
-"""What tasks save: whole or not at all, the last that can be read, and never over what a later attempt saved."""
+"""What tasks save: whole or not at all, the last readable state, and never over what a later attempt saved."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from headway.model.events import Event
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import drawn_outages
 from headway.sim.kernel import Simulation
@@ -45,7 +45,7 @@ def rigid(jobs: int = 200) -> Workload:
     """Rigid jobs with estimates that are wrong both ways and processes that are partly idle."""
     chance = np.random.default_rng(7)
     runtime = np.rint(chance.lognormal(5, 2, jobs)).astype(np.int64) * SECOND
-    return workload_of(
+    return workload_us(
         release=np.cumsum(np.rint(chance.exponential(60, jobs)).astype(np.int64)) * SECOND,
         runtime=runtime,
         estimate=np.rint(runtime * chance.choice((0.5, 1, 2, 7), jobs)).astype(np.int64),
@@ -64,7 +64,7 @@ def mixed(jobs: int = 80) -> Workload:
     diamond = tuple(
         TaskSpec(spent * SECOND, after=after) for spent, after in ((5, ()), (9, (0,)), (4, (0,)), (2, (1, 2)))
     )
-    return workload_of(
+    return workload_us(
         release=np.cumsum(chance.integers(0, 40, jobs)) * SECOND,
         runtime=chance.integers(1, 90, jobs) * SECOND,
         estimate=np.where(chance.random(jobs) < 0.3, -1, chance.integers(1, 120, jobs) * SECOND),
@@ -79,7 +79,7 @@ def mixed(jobs: int = 80) -> Workload:
 
 def simulated(policy: str) -> tuple[list[list[Event]], list[str]]:
     """The journals of two simulations under a policy, and digests of all that came of them."""
-    outages = drawn_outages(NODES, mean_up_seconds=900, mean_down_seconds=60, begin=0, until=2000 * SECOND, seed=3)
+    outages = drawn_outages(NODES, mean_up_seconds=900, mean_down_seconds=60, begin=0, until=2000, seed=3)
     journals, found = [], []
     for workload, nodes, world, down in (
         (rigid(), ALIKE, World(), []),
@@ -119,6 +119,22 @@ def main(journals: Path) -> None:
         for policy, written in given.items()
     }
     print(json.dumps({"compiled": is_compiled(), "told": told}))
+
+
+class Bounded(list[Event]):
+    """A journal that takes only so many events."""
+
+    def append(self, event: Event) -> None:
+        assert len(self) < 20_000, "events follow each other without end"
+        super().append(event)
+
+
+def test_emergencies_do_not_take_slots_from_each_other_for_ever() -> None:
+    """A job counted on five slots, then, with a task on one of them, on four: another emergency killed that task."""
+    outages = drawn_outages(NODES, mean_up_seconds=900, mean_down_seconds=60, begin=0, until=2000, seed=3)
+    world = World(noise=0.3, seed=5)
+    policy = "deadline:emergency=5"
+    Simulation(mixed(), NODES, registry.find, policy, world=world, outages=outages, journal=Bounded()).run()
 
 
 @pytest.mark.timeout(600)  # two processes simulate under every policy

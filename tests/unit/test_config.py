@@ -25,7 +25,7 @@ def test_a_node_has_what_its_file_says() -> None:
         cores = 16
         site = "cellar"
         kind = "xeon"
-        lease = 1.5
+        lease = "1.5s"
 
         [[node]]
         name = "small"
@@ -64,7 +64,8 @@ FIRST = '[[node]]\nname = "a"\n\n'
         ("speed = inf", r"c.toml:6: speed is inf; allowed: a number from 1e-09 to 1e.09"),
         ("cores = -1", r"c.toml:6: cores is -1; allowed: a whole number"),
         ('site = ""', r"c.toml:6: site is ''; allowed: a name"),
-        ("lease = 0.0", r"c.toml:6: lease is 0.0; allowed: seconds, more than 0"),
+        ("lease = 0.0", r"c.toml:6: lease is 0.0; allowed: seconds, more than 0, or a duration in quotes"),
+        ('lease = "soon"', r"c.toml:6: lease is 'soon'; allowed: seconds, more than 0, or a duration in quotes"),
         ("count = 0", r"c.toml:6: count is 0; allowed: a whole number"),
         ("slotz = 3", r"c.toml:6: slotz is 3; allowed: only name, slots, .*\nDid you mean slots\?"),
     ],

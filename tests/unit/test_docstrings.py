@@ -1,4 +1,4 @@
-"""Every public name says what it means, and every example in what it says runs."""
+"""Every public name has a docstring, and every example in one runs."""
 
 from __future__ import annotations
 

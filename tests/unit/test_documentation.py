@@ -25,7 +25,7 @@ from headway.model.node import NodeSpec
 from headway.model.plan import Plan, Reason
 from headway.model.schedule import Schedule
 from headway.model.snapshot import Policy, Snapshot, uses_tiers
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.kernel import Simulation
 from headway.sim.tiers import TwoTiers
@@ -163,7 +163,7 @@ class Watched:
 
 
 def rigid(width: list[int], runtime: list[int], release: list[int]) -> Workload:
-    return workload_of(width=width, runtime=runtime, release=release, kind=int(Kind.RIGID))
+    return workload_us(width=width, runtime=runtime, release=release, kind=int(Kind.RIGID))
 
 
 def simulated(policy: Policy, workload: Workload, world: World | None = None) -> tuple[Schedule, int]:
@@ -221,7 +221,7 @@ def test_the_policy_of_the_how_to_with_a_background_swaps_and_moves(
     # uses its processor whole. At 50 it has ended: the third moves there with 16 done, and leaves its place to the
     # fifth. At 100 the first ends, and the fourth comes to the foreground where it is, with 32 done.
     policy = module_shown("run_behind", tmp_path, monkeypatch).RunBehind()
-    workload = workload_of(
+    workload = workload_us(
         release=[0, 0, 10, 20, 30],
         width=[3, 1, 1, 1, 2],
         runtime=[100, 50, 76, 82, 8],
@@ -254,3 +254,61 @@ def test_every_module_of_the_live_system_is_in_its_table() -> None:
     modules = {path.name for path in (ROOT / "src" / "headway" / "live").glob("*.py")} - {"__init__.py"}
     assert modules
     assert [name for name in sorted(modules) if f"`{name}`" not in page] == []
+
+
+# Plain English
+
+HARD_TO_READ = {
+    r"\brounds? (?:is|are|was|were|be) held\b": "the policy runs",
+    r"\b(?:is|are|was|were) let be\b": "is ignored",
+    r"\bnot walked\b": "skipped",
+    r"\bheld against\b": "counts against",
+    r"\blet(?:s|ting)? go of\b": "deletes, drops",
+    r"\b(?:is|are|to be) had\b": "is available",
+    r"\bstands? in for\b": "replaces, runs instead",
+    r"\bwhoever\b": "the person who, the client that",
+    r"\bspare slots?\b": "leftover slots",
+    r"\bplanning rounds?\b": "rounds",
+    r"\b[Hh](?:e|is|im)\b": "a program is it",
+}
+"""What newcomers stumbled over or had to read twice, and what to write; see docs/glossary.md."""
+
+
+def hard_to_read(text: str) -> list[str]:
+    """The phrases of a text to say otherwise; blocks, code and pictures' paths are left out."""
+    prose = re.sub(r"```.*?```|`[^`\n]*`|\]\([^)]*\)", " ", text, flags=re.DOTALL)
+    return [f"{found[0]!r}: {better}" for rule, better in HARD_TO_READ.items() for found in re.finditer(rule, prose)]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_are_in_plain_english(page: Path) -> None:
+    assert hard_to_read(page.read_text("utf-8")) == []
+
+
+def helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+    """The help of a command and of all below it."""
+    context = click.Context(command, info_name=name)
+    yield name, command.get_help(context)
+    if isinstance(command, click.Group):
+        for below in command.list_commands(context):
+            found = command.get_command(context, below)
+            assert found is not None
+            yield from helps(found, f"{name} {below}")
+
+
+def test_the_help_of_commands_is_in_plain_english() -> None:
+    found = {name: hard_to_read(" ".join(text.split())) for name, text in helps(headway, "headway")}
+    assert len(found) > 30
+    assert {name: phrases for name, phrases in found.items() if phrases} == {}
+
+
+def test_phrases_that_are_hard_to_read_are_found() -> None:
+    assert hard_to_read("A round is held at every end.\n```\na round is held\n```\n`let go of`") == [
+        "'round is held': the policy runs"
+    ]
+
+
+def test_the_glossary_has_the_words_that_newcomers_stumbled_over() -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    words = ("round", "allocation", "leftover slots", "capacity", "load", "decision", "plan")
+    assert [word for word in words if f"\n| {word} |" not in glossary] == []

@@ -1,4 +1,4 @@
-"""Inputs and outputs as users write them, how they travel, and which URLs there are."""
+"""Inputs and outputs as users write them, how they are sent, and which URLs are allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make mutants` changes in a source, and what it lets be."""
+"""What `make mutants` changes in a source, and what it leaves unchanged."""
 
 from __future__ import annotations
 

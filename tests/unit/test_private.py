@@ -1,4 +1,4 @@
-"""What is for one account alone: whose token file is taken, and what of a data directory is closed to others."""
+"""What belongs to one account: which token files are accepted, and what of a data directory others cannot read."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import pytest
 
 from headway import wire
 from headway.errors import InvalidInput
+from headway.model.instant import SECOND
 from headway.model.job import JobSpec, Kind, PenaltyShape, TaskSpec, flaw
 
 COMMAND = wire.Command(("true",))
@@ -28,7 +29,7 @@ WHOLE = wire.NewJob(
     retries=7,
     time_limit=8,
     memory_limit=9,
-    plan=(TaskSpec(1), TaskSpec(2, 3, (0,))),
+    plan=(wire.PlannedTask(1), wire.PlannedTask(2, 3, (0,))),
     sizes=(1.0, 2.0),
     profile={"old": 9, "new": 5},
     preemptible=False,
@@ -63,11 +64,11 @@ def test_every_term_reaches_the_core() -> None:
     assert spec == JobSpec(
         id=9,
         kind=Kind.WORKFLOW,
-        release=1,
+        release=1 * SECOND,
         tasks=2,
         width=1,
-        estimate=2,
-        due=3,
+        estimate=2 * SECOND,
+        due=3 * SECOND,
         priority=4.5,
         rate=0.5,
         shape=PenaltyShape.SQUARE,
@@ -75,11 +76,11 @@ def test_every_term_reaches_the_core() -> None:
         name="é",
         workload=6.0,
         retries=7,
-        time_limit=8,
+        time_limit=8 * SECOND,
         memory_limit=9,
-        plan=WHOLE.plan,
+        plan=(TaskSpec(1 * SECOND), TaskSpec(2 * SECOND, 3, (0,))),
         sizes=(1.0, 2.0),
-        profile=(("new", 5), ("old", 9)),
+        profile=(("new", 5 * SECOND), ("old", 9 * SECOND)),
         preemptible=False,
         cpu=(0.5,),
         movable=True,
@@ -140,3 +141,11 @@ def test_routes_are_told_apart() -> None:
     declared = {value.name for value in vars(wire).values() if isinstance(value, wire.Route)}
     assert {route.name for route in wire.ROUTES} == declared
     assert all(route.summary for route in wire.ROUTES)
+
+
+def test_work_that_was_stored_before_calls_had_folders_is_read_and_written_as_it_was() -> None:
+    stored = msgspec.msgpack.encode({"type": "calls", "functions": ["f"], "args": [b"a"], "warm": "w", "paths": ["/p"]})
+    work = msgspec.msgpack.decode(stored, type=wire.Work)
+    assert work == wire.Calls(("f",), (b"a",), warm="w", paths=("/p",))
+    assert (work.cwd, work.anywhere, work.env, work.fresh) == ("", False, {}, False)
+    assert msgspec.msgpack.encode(work) == stored, "a submission that is repeated counts as the same"

@@ -1,1 +1,1 @@
-"""Deciders: what one is asked and what it answers, as JSON, and how it is asked over HTTP."""
+"""Deciders: questions and answers as JSON, and how they are exchanged over HTTP."""

@@ -1,4 +1,4 @@
-"""A question to a decider over HTTP: one request, one answer, within a size; the caller limits the time."""
+"""A question to a decider over HTTP: one request, one answer of limited size; the caller limits the time."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ ANSWER_MAX: Final = 16 << 20
 """Bytes that an answer may have."""
 
 TOKEN: Final = "HEADWAY_DECIDER_TOKEN"
-"""The environment variable that holds the token of the operator's decider, where it demands one."""
+"""The environment variable with the token of the operator's decider, if it demands one."""
 
 _READ: Final = 1 << 16
 
-_pool = ThreadPoolExecutor(2, thread_name_prefix="headway-asking")  # an event loop wants a thread to end its own pool
+_pool = ThreadPoolExecutor(2, thread_name_prefix="headway-asking")  # an event loop needs a thread to end its own pool
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a decider is, taken apart.
+    """The parts of a decider's URL.
 
     Attributes:
         target: path of the question on its host.
-        policy: the policy to be asked for; empty: the one that is chosen here.
+        policy: the policy to ask for; empty: the one that the snapshot names.
     """
 
     url: str
@@ -52,10 +52,10 @@ class Address:
 
 
 def address_of(url: str) -> Address:
-    """Where `http://HOST[:PORT][/PATH][?policy=NAME:KEY=VALUE,...]` is.
+    """The parts of `http://HOST[:PORT][/PATH][?policy=NAME:KEY=VALUE,...]`.
 
     Raises:
-        InvalidInput: it is no such URL.
+        InvalidInput: it is not such a URL.
 
     >>> address_of("http://there:8100/?policy=easy:order=due").policy
     'easy:order=due'
@@ -76,11 +76,11 @@ def address_of(url: str) -> Address:
 
 
 class Asking:
-    """Asks deciders, one of which may be shown a token.
+    """Asks deciders, one of which may get a token.
 
     Args:
-        own: the URL that the operator named; empty: none. It alone is shown the token in the environment variable
-            `TOKEN`, whatever URL somebody else chooses.
+        own: the URL that the operator named; empty: none. Only this one gets the token in the environment variable
+            `TOKEN`, whatever URLs others choose.
     """
 
     def __init__(self, own: str = "") -> None:
@@ -93,19 +93,19 @@ class Asking:
 
 
 def _place(address: Address) -> tuple[bool, str, int, str]:
-    """Where it is, whichever policy is asked for."""
+    """Where it is, whatever policy is asked for."""
     return address.secure, address.host, address.port, address.target
 
 
 async def ask(url: str, snapshot: StateRecord, *, explain: bool = False, token: str = "") -> PlanRecord:
-    """The plan of the decider at a URL. An answer that sends on to another URL is none.
+    """The plan of the decider at a URL. A redirection is not accepted as an answer.
 
     Args:
         token: what the decider demands; empty: nothing.
 
     Raises:
-        InvalidInput: the URL is none.
-        NoAdvice: nobody answers there, or nothing that is a plan for this snapshot.
+        InvalidInput: it is not a valid URL.
+        NoAdvice: there is no answer, or none that is a plan for this snapshot.
     """
     address = address_of(url)
     question = write_question(snapshot, policy=address.policy or snapshot.policy, explain=explain)
@@ -116,10 +116,10 @@ async def ask(url: str, snapshot: StateRecord, *, explain: bool = False, token: 
 
 
 async def _exchange(address: Address, body: bytes, token: str) -> bytes:
-    """Post a question; the content of the answer, if its status is 200.
+    """Post a question; returns the content of the answer, if its status is 200.
 
     Raises:
-        NoAdvice: the answer has another status, is no HTTP, too large, or breaks off.
+        NoAdvice: the answer has another status, is not HTTP, is too large, or breaks off.
         OSError: the connection cannot be made, or breaks.
     """
     host = await _resolved(address)
@@ -150,9 +150,9 @@ async def _exchange(address: Address, body: bytes, token: str) -> bytes:
 
 
 async def _resolved(address: Address) -> str:
-    """The number of a host.
+    """The numeric address of a host.
 
-    The event loop would look it up as well; but where the system gives no thread for that, uvloop ends the process.
+    The event loop could look it up as well; but if the system gives no thread for that, uvloop ends the process.
 
     Raises:
         NoAdvice: there is no thread.
@@ -192,7 +192,7 @@ class _Reply:
         self.begun = self.sized = self.whole = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Whether the answer says where it ends."""
+        """Note whether the answer says where it ends."""
         self.sized = self.sized or name.lower() in (b"content-length", b"transfer-encoding")
 
     def on_headers_complete(self) -> None:
@@ -209,7 +209,7 @@ class _Reply:
 
 
 def _said(content: bytes) -> str:
-    """What an error says of itself."""
+    """The text of an error answer."""
     try:
         body = msgspec.json.decode(content, type=ErrorBody)
     except msgspec.MsgspecError:

@@ -26,6 +26,7 @@ When = Annotated[int, msgspec.Meta(ge=-NEVER, le=NEVER)]
 
 ReasonName = Literal[
     "NOT_RELEASED",
+    "AFTER_JOBS",
     "NO_ROOM_NOW",
     "BEHIND_OTHERS",
     "WOULD_DELAY",
@@ -35,6 +36,7 @@ ReasonName = Literal[
     "REFUSED",
     "NOT_NEEDED_YET",
     "TASKS_DEPEND",
+    "SLOTS_BUSY",
     "STARTS_NOW",
     "RUNS",
     "RUNS_BEHIND",
@@ -177,9 +179,9 @@ def _tidy(plain: Mapping[str, Any], kind: type, path: str) -> None:
             hint = did_you_mean(name, fields) or f"Its fields are {', '.join(fields)}."
             raise HeadwayError(f"{path}.{name}: there is no such field", hint)
         nested = fields[name]
-        if nested is Kind and isinstance(value, str):
+        if nested is Kind:
             kinds = {known.name.lower(): known for known in Kind}
-            if value not in kinds:
+            if not isinstance(value, str) or value not in kinds:
                 raise HeadwayError(f"{path}.{name} is {value!r}; allowed: {', '.join(kinds)}")
             cast(dict[str, Any], plain)[name] = kinds[value]
         elif nested in _FIELDS:

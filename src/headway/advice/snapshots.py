@@ -61,13 +61,17 @@ def check_snapshot(snapshot: StateRecord) -> None:
         for attempt in job.attempts:
             if attempt.queued:
                 _see(attempt.slots[0] in busy, path, "attempts", attempt.slots, "queued where something runs")
+        for number in job.after:
+            _see(number in ids and number < job.spec.id, path, "after", number, "smaller ids, of jobs of the snapshot")
+        waits = not job.after or not (job.attempts or job.held or job.cancelled)
+        _see(waits, path, "after", job.after, "none, of a job that holds slots, runs or is cancelled")
     _check_suspects(snapshot)
     for number in snapshot.arrived or ():
         _see(number in ids, "", "arrived", number, "ids of jobs of the snapshot")
 
 
 def _check_suspects(snapshot: StateRecord) -> None:
-    """What is held against tasks is held against tasks there are, and nodes are set apart for such."""
+    """Suspicions and nodes set apart name tasks that exist."""
     jobs = {job.spec.id: job for job in snapshot.jobs}
     known = {(kept.job, kept.task) for kept in snapshot.suspicions}
     _see(len(known) == len(snapshot.suspicions), "", "suspicions", len(known), "one a task")
@@ -137,6 +141,8 @@ def _check_progress(job: JobRecord, path: str) -> None:
         value = getattr(job, name)
         _see(0 <= value < NEVER, path, name, value, _AMOUNT)
     _see(job.due is None or -NEVER < job.due <= NEVER, path, "due", job.due, "an instant, at most 2**62")
+    right = job.release is None or -NEVER < job.release < NEVER
+    _see(right, path, "release", job.release, _TIME)
     _see(job.priority is None or math.isfinite(job.priority), path, "priority", job.priority, "a finite number")
     for name in ("tries", "failures", "losses", "strikes", "kept"):
         for task, count in getattr(job, name):

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import click
 
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import amount, as_json, clock, duration_in, print_json, print_table, span, when
+from headway.cli.show import amount, as_json, clock, instant_in, print_json, print_table, seconds_in, span, when
 from headway.errors import HeadwayError, did_you_mean
-from headway.model.instant import to_seconds
 
 
 @click.command()
 @click.argument("node", required=False)
 @click.option("--metric", help="Only this one, as COLLECTOR.NAME.")
-@click.option("--since", metavar="SPAN", help="All found within this span, as 10m; default what was found last.")
+@click.option("--since", metavar="TIME", help="All found since then: 18:00, or 10m ago; default what was found last.")
 @as_json
 @asks_server
 def metrics(reach: Reach, node: str | None, metric: str | None, since: str | None, as_json: bool) -> None:
     """Show what collectors measured on the nodes, or on one of them."""
-    start = None if since is None else max(0, time.time_ns() // 1000 - duration_in(since, "--since"))
+    start = None if since is None else max(0.0, instant_in(since, "--since", towards="past"))
     with reach() as client:
         found = client.metrics(node=node, metric=metric, since=start)
         known = [] if found or node is None else [one.name for one in client.nodes()]
@@ -35,8 +33,8 @@ def metrics(reach: Reach, node: str | None, metric: str | None, since: str | Non
         others = "; `headway metrics` shows what was" if metric else ""
         click.echo(f"Nothing was found{f' of {metric}' if metric else ''} yet{others}.")
     elif start is not None:
-        rows = [(clock(one.at), one.node, one.metric, amount(one.metric, one.value)) for one in found]
-        print_table(("at", "node", "metric", "value"), rows, right=("value",))
+        values = [(clock(one.at), one.node, one.metric, amount(one.metric, one.value)) for one in found]
+        print_table(("at", "node", "metric", "value"), values, right=("value",))
     else:
         nodes = sorted({one.node for one in found})
         table = {(one.metric, one.node): amount(one.metric, one.value) for one in found}
@@ -52,7 +50,7 @@ def metrics(reach: Reach, node: str | None, metric: str | None, since: str | Non
 @asks_server
 def checker(reach: Reach, switch: str | None, every: str | None, as_json: bool) -> None:
     """Show the status checker and its collectors, switch it on or off, or change its period. Jobs go on meanwhile."""
-    period = None if every is None else duration_in(every, "--every")
+    period = None if every is None else seconds_in(every, "--every")
     with reach() as client:
         if switch is None and period is None:
             found = client.checker()
@@ -61,7 +59,7 @@ def checker(reach: Reach, switch: str | None, every: str | None, as_json: bool) 
     if as_json:
         print_json(found)
         return
-    click.echo(f"It is {'on' if found.on else 'off'}, with a period of {span(to_seconds(found.every))}.")
+    click.echo(f"It is {'on' if found.on else 'off'}, with a period of {span(found.every)}.")
     rows = [(one.name, one.status, when(one.answered), " ".join(one.detail.split())) for one in found.collectors]
     print_table(("collector", "status", "answered", "what is wrong"), rows, fold=("what is wrong",))
 

@@ -12,23 +12,28 @@ from headway.cli.up import log_to_stderr
 
 
 @click.command()
-@click.option("--policy", default="deadline", show_default=True, help="Decides where a question names no policy.")
+@click.option("--policy", help="Used when a question names no policy; default: the one of a new server.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=0, help="Port to listen on; default any that is free.")
-@click.option("--token-file", type=click.Path(dir_okay=False), help="Demand the token in this file; made if absent.")
-@click.option("--json", "as_json", is_flag=True, help="Say as one line of JSON where the decider is.")
-def decider(policy: str, host: str, port: int, token_file: str | None, as_json: bool) -> None:
-    """Answer what to do about a cluster, until told to end (ctrl-c): snapshot in, plan out, nothing kept.
+@click.option("--port", default=0, help="Port to listen on; default: any free port.")
+@click.option(
+    "--token-file", type=click.Path(dir_okay=False), help="Demand the token in this file; created if there is none."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON that says where the decider is.")
+def decider(policy: str | None, host: str, port: int, token_file: str | None, as_json: bool) -> None:
+    """Make plans for other systems until you stop it (ctrl-c): a snapshot in, a plan out, nothing kept.
 
-    Any system can ask (docs/reference/decider.md); `headway up --decider URL` and `headway simulate --decider URL` do.
+    Any system can ask, see docs/reference/decider.md. `headway up --decider URL` does, and so does `headway simulate
+    --decider URL`.
     """
     from headway.advice.language import PolicyOffer
+    from headway.live.driver import FIRST_POLICY
     from headway.policies.registry import find, installed
     from headway.private import token_of
     from headway.web.decider import Decider, run
 
     log_to_stderr()
-    find(policy)
+    by_default = policy or FIRST_POLICY
+    find(by_default)
     token = "" if token_file is None else token_of(Path(token_file))
     offers = tuple(
         PolicyOffer(offer.name, offer.summary, {known.name: known.plain for known in offer.parameters})
@@ -37,10 +42,10 @@ def decider(policy: str, host: str, port: int, token_file: str | None, as_json: 
 
     def say(url: str) -> None:
         if as_json:
-            click.echo(json.dumps({"url": url, "policy": policy, "pid": os.getpid()}))
+            click.echo(json.dumps({"url": url, "policy": by_default, "pid": os.getpid()}))
             return
         if not token and host not in ("127.0.0.1", "::1", "localhost"):
             click.echo("Whoever reaches it may ask: --token-file FILE demands a token.", err=True)
-        click.echo(f"A decider answers at {url}, by default with the policy {policy}; ctrl-c ends it.")
+        click.echo(f"A decider answers at {url}, by default with the policy {by_default}; ctrl-c ends it.")
 
-    run(Decider(find, offers, policy, token=token, token_file=token_file or ""), host, port, say)
+    run(Decider(find, offers, by_default, token=token, token_file=token_file or ""), host, port, say)

@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,18 +34,25 @@ END_SECONDS: Final = 300.0
 JOBS: Final = 2000
 SLOTS_SIMULATED: Final = 64
 LOAD: Final = 0.8
-BAG_POLICIES: Final = ("priority", "proportion", "workload", "deadline", "edf")
+BAG_FACTOR: Final = 4.0
+"""A bag is due so many times its run time after its release."""
+
+BAG_POLICIES: Final = ("priority", "proportion", "workload", "deadline", "edf", "tempo")
+"""The default of `headway up` is compared with them, if it is none of them."""
+
+GAVE_UP_NONE: Final = "The bag gave up no running task for it."
+
 RIGID_POLICIES: Final = ("fcfs", "easy", "conservative", "measy")
 
 
 @click.command()
 @click.option("--out", default="headway-demo", show_default=True, type=click.Path(file_okay=False), help="Folder.")
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="What fixes the simulated log.")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Seed of the simulated log.")
 def demo(out: str, seed: int) -> None:
     """Show what Headway does, in a minute or two: real work with due dates, then policies compared on a log.
 
-    It asks nothing, uses two nodes of two slots on this machine, and ends by itself; its status says whether every
-    result came back and was right. Pictures and tables go to a folder.
+    It asks nothing, uses two nodes with two slots each on this machine, and ends by itself. Its exit status says
+    whether every result came back and was right. Pictures and tables go to a folder.
     """
     tell = Teller()
     tell.chapter("Real work with due dates")
@@ -80,12 +87,13 @@ def live(tell: Teller) -> None:
         HeadwayError: a result is missing or wrong, or something that had to happen did not.
     """
     from headway.client.client import Client
+    from headway.live.driver import FIRST_POLICY
     from headway.reproduce.server import own_server
 
     nodes = [NodeSpec(name, SLOTS) for name in NODES]
     with (
         tempfile.TemporaryDirectory(prefix="headway-demo-") as folder,
-        own_server(Path(folder), nodes, "deadline") as running,
+        own_server(Path(folder), nodes, FIRST_POLICY) as running,
     ):
         with Client(data=folder) as client:
             total = len(NODES) * SLOTS
@@ -93,7 +101,10 @@ def live(tell: Teller) -> None:
                 f"A server is up at {running['url']}, with {len(NODES)} nodes of {SLOTS} slots, "
                 "each node a process of its own."
             )
-            tell(f"Its policy is {client.policy()}: as many slots to each job as it needs to be in time.")
+            tell(
+                f"Its policy is {client.policy()}, as of any new server: slots go where waiting costs most,\n"
+                "and tasks are killed and redone where that saves more than it costs."
+            )
             bag, urgent = submit_work(tell, client, total)
             kill_node(tell, client, running["pid"], bag)
             check(tell, client, bag, urgent)
@@ -140,13 +151,15 @@ def submit_work(tell: Teller, client: Any, total: int) -> tuple[Any, Any]:
     tell(f'Job {urgent.job}, "urgent", comes in: {TWIN_TASKS} tasks, due in {soon:.0f} s, priority 9 instead of 1.')
     until(lambda: slots_text(client).count("urgent") > 1 or urgent.done(), "the urgent job got no slots")
     tell(
-        f"{time.monotonic() - submitted:.1f} s later it has taken slots, as tasks of the bag ended on them:\n"
+        f"{time.monotonic() - submitted:.1f} s later it has taken slots where tasks of the bag ended or gave way:\n"
         f"{slots_text(client)}"
     )
     client.wait(urgent, timeout=END_SECONDS)
     report = client.job(urgent.job).job
-    spare = (report.due - report.ended) / 1e6
+    spare = report.due - report.ended
     tell(f"The urgent job has ended, {abs(spare):.1f} s {'before' if spare >= 0 else 'after'} its due date.")
+    kills = client.job(bag.job).kills
+    tell(f"For it the bag gave up {kills} running task{'s' * (kills != 1)}, to be redone." if kills else GAVE_UP_NONE)
     return bag, urgent
 
 
@@ -160,8 +173,8 @@ def kill_node(tell: Callable[[str], None], client: Any, server_pid: int, bag: An
     lost = runs_on(client, name)
     os.kill(agent, signal.SIGKILL)
     tell(f"kill -9 {agent}: node {name} dies, and with it {in_words(lost)} of the bag.")
-    until(lambda: redone_now(client, bag) or bag.done(), "no lost task was started again")
-    again = redone_now(client, bag)
+    until(lambda: redone_now(client, bag, lost) or bag.done(), "no lost task was started again")
+    again = redone_now(client, bag, lost)
     up = [node.name for node in client.nodes() if node.up]
     tell(f"The server has noticed. It starts {in_words(again)} again; nodes that are up: {' and '.join(up)}.")
     until(lambda: all(node.up for node in client.nodes()), f"node {name} did not come back")
@@ -172,7 +185,7 @@ def check(tell: Teller, client: Any, bag: Any, urgent: Any) -> None:
     """Hold every result to what it must be."""
     found = bag.result(END_SECONDS), urgent.result(END_SECONDS)
     report = client.job(bag.job).job
-    spare = (report.due - report.ended) / 1e6
+    spare = report.due - report.ended
     tell(f"The bag has ended, {abs(spare):.1f} s {'before' if spare >= 0 else 'after'} its due date.")
     redone = [result.task for result in client.results(bag.job) if result.attempt > 1]
     if not redone:
@@ -186,7 +199,7 @@ def check(tell: Teller, client: Any, bag: Any, urgent: Any) -> None:
     tell(
         f"All {TASKS + TWIN_TASKS} results are here and right: {PRIMES:,} primes below {PRIMES_BELOW:,}, "
         f"{TWINS:,} twins below {TWINS_BELOW:,}.\n"
-        f"{in_words(redone).capitalize()} took a second attempt; each result counted once."
+        f"{in_words(redone).capitalize()} took more than one attempt; each result counted once."
     )
 
 
@@ -196,8 +209,10 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
     Raises:
         HeadwayError: a file cannot be written, or a job did not end.
     """
-    from headway.cli.simulate import RunProgress, make_folder, of_cpu_use, print_metrics, write_out
+    from headway.cli.output import make_folder, output_to, subject
+    from headway.cli.simulate import RunProgress, of_cpu_use, print_metrics
     from headway.config import uniform_cluster
+    from headway.live.driver import FIRST_POLICY
     from headway.metrics import summarise
     from headway.sim.experiment import run
     from headway.sim.world import World
@@ -205,19 +220,27 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
 
     make_folder(out)
     log = transforms.with_load(synthetic_log(seed), LOAD, SLOTS_SIMULATED)
-    bags = transforms.due_dates(transforms.priorities_by_user(transforms.as_bags(log)), factor=4.0)
+    bags = transforms.due_dates(transforms.priorities_by_user(transforms.as_bags(log)), factor=BAG_FACTOR)
     nodes, world = uniform_cluster(SLOTS_SIMULATED), World(cpu="drawn")
     for file, workload, policies, kind in (
-        ("bags.csv", bags, BAG_POLICIES, "bags of tasks with due dates and priorities"),
+        (
+            "bags.csv",
+            bags,
+            tuple(dict.fromkeys((*BAG_POLICIES, FIRST_POLICY))),
+            "bags of tasks with due dates and priorities",
+        ),
         ("rigid.swf", log, RIGID_POLICIES, "rigid jobs, which need all their slots at once"),
     ):
         write_workload(workload, out / file)
         tell(f"{len(workload):,} jobs of a made-up log on {SLOTS_SIMULATED} slots, as {kind}:")
+        to = output_to(str(out / Path(file).stem), subject(file, workload, SLOTS_SIMULATED), SLOTS_SIMULATED, workload)
         begin = time.perf_counter()
         schedules = {}
         for policy in policies:
             with RunProgress(policy) as progress:
-                schedules[policy] = run(workload, nodes, policy, world=world, record=True, progress=progress)
+                schedules[policy] = run(
+                    workload, nodes, policy, world=world, record=to.records(policy), progress=progress
+                )
         spent = time.perf_counter() - begin
         metrics = {policy: summarise(schedule) for policy, schedule in schedules.items()}
         for policy, measured in metrics.items():
@@ -226,7 +249,9 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
         print_metrics(metrics, schedules)
         if any(schedule.alone is not None for schedule in schedules.values()):
             tell(of_cpu_use(workload, world))
-        write_out(out / Path(file).stem, schedules, metrics, SLOTS_SIMULATED)
+        *remarks, _ = to.write(schedules, metrics)
+        for remark in remarks:
+            tell(remark)
         chosen = " ".join(f"--policy {policy}" for policy in policies)
         tell(
             f"{len(policies)} policies took {spent:.1f} s. The same again:\n"
@@ -239,7 +264,7 @@ def synthetic_log(seed: int) -> Any:
     import numpy as np
 
     from headway.model.instant import SECOND
-    from headway.model.workload import workload_of
+    from headway.model.workload import workload_us
 
     chance = np.random.default_rng(seed)
     hours = np.cumsum(chance.exponential(1.0, JOBS))
@@ -247,7 +272,7 @@ def synthetic_log(seed: int) -> Any:
     release += 2.5 * 3600 * np.sin(2 * np.pi * release / 86_400)  # days are busier than nights
     runtime = np.clip(chance.lognormal(6.6, 1.5, JOBS), 1, 12 * 3600).round()
     width = 2 ** np.clip(chance.geometric(0.42, JOBS) - 1, 0, 5)
-    return workload_of(
+    return workload_us(
         release=(np.sort(release - release.min()).round() * SECOND).astype(np.int64),
         runtime=(runtime * SECOND).astype(np.int64),
         width=width.astype(np.int64),
@@ -293,17 +318,17 @@ def slots_text(client: Any) -> str:
     return "\n".join(lines)
 
 
-def runs_on(client: Any, name: str) -> list[int]:
-    """Numbers of the tasks that run on a node."""
-    return [run.task for node in client.nodes() if node.name == name for run in node.attempts]
+def runs_on(client: Any, name: str) -> dict[int, int]:
+    """Which attempt of which task runs on a node, by the number of the task."""
+    return {run.task: run.attempt for node in client.nodes() if node.name == name for run in node.attempts}
 
 
-def redone_now(client: Any, waiter: Any) -> list[int]:
-    """Numbers of the tasks that run for the second time, or more."""
-    return [run.task for run in client.job(waiter.job).attempts if run.attempt > 1]
+def redone_now(client: Any, waiter: Any, lost: dict[int, int]) -> list[int]:
+    """Numbers of the lost tasks that run again, in a later attempt than the one that was lost."""
+    return [run.task for run in client.job(waiter.job).attempts if run.attempt > lost.get(run.task, run.attempt)]
 
 
-def in_words(tasks: Sequence[int]) -> str:
+def in_words(tasks: Collection[int]) -> str:
     """Numbers of tasks, as `task 3`, `tasks 3 and 4`."""
     if not tasks:
         return "no task"

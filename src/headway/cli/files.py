@@ -10,13 +10,13 @@ from headway.cli.show import as_json, print_json
 
 @click.command()
 @click.argument("path", type=click.Path(dir_okay=False))
-@click.option("--name", help="That tasks find it under; default that of the file.")
+@click.option("--name", help="Name under which tasks find it; default: that of the file.")
 @as_json
 @asks_server
 def upload(reach: Reach, path: str, name: str | None, as_json: bool) -> None:
-    """Have the server keep a file, and print the URL that tasks are given it by: `headway submit --input PATH=URL`.
+    """Send a file to the server, which keeps it for tasks, and print its URL for `headway submit --input PATH=URL`.
 
-    It is kept while an open job names it, and an hour after its last use.
+    The server keeps it while an open job names it, and for an hour after its last use.
     """
     with reach() as client:
         url = client.upload(path, name).url

@@ -14,11 +14,11 @@ from headway.errors import HeadwayError
 
 @click.command()
 @click.argument("data", required=False, type=click.Path(file_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="Say it as one object of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object of JSON.")
 def check(data: str | None, as_json: bool) -> None:
-    """See whether the journal in DATA, or in a backup, is as it was written, and the files that belong to it.
+    """Check whether the journal in DATA, or in a backup, and its files are as they were written.
 
-    A server may run meanwhile. Nothing is changed. The exit status is 1 where something is wrong.
+    A server may run meanwhile. Nothing is changed. The exit status is 1 if something is wrong.
     """
     from headway.client.address import data_directory
     from headway.live.opening import has_been_used
@@ -48,7 +48,7 @@ def check(data: str | None, as_json: bool) -> None:
 def backup(goal: str, data: str | None) -> None:
     """Copy a data directory to DEST, as of one transaction; its server may run meanwhile.
 
-    DEST is a folder that is not there, or is empty. It has the token too: keep it as safe as the data directory.
+    DEST is a folder that does not exist, or is empty. The copy contains the token: keep it as safe as the original.
     """
     from headway.cli.show import counted
     from headway.client.address import data_directory
@@ -62,16 +62,16 @@ def backup(goal: str, data: str | None) -> None:
 @click.argument("source", metavar="BACKUP", type=click.Path(file_okay=False, exists=True))
 @click.argument("data", type=click.Path(file_okay=False))
 def restore(source: str, data: str) -> None:
-    """Put BACKUP in place as the data directory DATA; its server must not run.
+    """Put BACKUP in place as the data directory DATA. Its server must not be running.
 
-    What happened since the backup is not in it. A journal that is there is moved into a folder of its own. Clients of
-    before are refused from then on: what they wait for may be gone, or have another number.
+    What happened since the backup is lost. A journal that is there is moved into a folder of its own. Clients from
+    before are refused from then on: the jobs that they wait for may be gone, or have other numbers.
     """
     from headway.live.backup import restore as put
 
     transaction, aside = put(Path(source), Path(data))
     click.echo(
-        f"{data} goes on from transaction {transaction}, with a new epoch: clients of before have to begin anew."
+        f"{data} goes on from transaction {transaction}, with a new epoch. Clients from before must be started anew."
     )
     if aside is not None:
         click.echo(f"The journal that was there is in {aside}.")

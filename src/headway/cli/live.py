@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import click
 
+from headway.cli.ended import print_ended, ran, ranges
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, clock, period_in, print_json, print_table, span, when
+from headway.cli.show import as_json, clock, done, period_in, print_json, print_table, span, when
 from headway.model.actions import JobStatus
-from headway.model.instant import to_seconds
-from headway.wire import AttemptReport, JobReport, NodeReport
+from headway.wire import AttemptReport, AwaitedReport, Explanation, JobReport, NodeReport
 
 STATUSES = ["open", *(status.value for status in JobStatus)]
 
-FULLY_SERVED = ("RUNS", "RUNS_BEHIND", "TASKS_DEPEND", "STARTS_NOW")
+FULLY_SERVED = ("RUNS_BEHIND", "TASKS_DEPEND", "STARTS_NOW")
 """Reasons of a job that runs of which no part waits for a decision."""
+
+TEXTS = ("name", "user", "due", "outlook", "since")
+"""Columns of the list of jobs that may be folded."""
 
 MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
 """How the status of a slot is drawn."""
@@ -42,12 +48,13 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
             str(job.running or ""),
             f"{job.priority:g}" if job.priority else "",
             due(job),
+            outlook(job) or ends(job),
             when(job.ended or job.started or job.submitted),
         )
         for job in found
     ]
-    columns = ("job", "name", "user", "status", "done", "running", "priority", "due", "since")
-    print_table(columns, rows, right=("job", "done", "running", "priority"), fold=("name",))
+    columns = ("job", "name", "user", "status", "done", "running", "priority", "due", "outlook", "since")
+    print_table(columns, rows, right=("job", "done", "running", "priority"), fold=TEXTS)
 
 
 @click.command()
@@ -65,23 +72,33 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
     lines = {
         "job": f"{found.id} {found.name}".strip(),
         "status": found.status.value,
+        "runs": ran(detail.ran),
+        "in": detail.ran.cwd if detail.ran else "",
+        "runs again": f"failed tasks of job {detail.retry_of}" if detail.retry_of else "",
         "kind": found.kind + (f", {found.width} slots at once" if found.kind == "rigid" else ""),
         "tasks done": done(found),
+        "failed tasks": ranges(detail.failed) + (", ..." if found.failed > len(detail.failed) > 0 else ""),
         "user": found.user,
         "priority": f"{found.priority:g}",
         "penalty": f"{found.rate:g} × tardiness, {found.shape.value}",
         "CPU use": ", ".join(f"{use:.0%}" for use in found.cpu)
         + (" each" if len(found.cpu) == 1 < found.width else ""),
         "movable": "it saves when it is asked to move" if found.movable else "",
-        "estimate": "" if found.estimate is None else f"{span(to_seconds(found.estimate))} a task",
+        "estimate": "" if found.estimate is None else f"{span(found.estimate)} a task",
         "due": f"{clock(found.due)}  {due(found)}".strip(),
+        "outlook": outlook(found),
+        "expected start": expected(found.expected_start, found.assumes),
+        "expected end": expected(found.expected_end, found.assumes),
         "submitted": clock(found.submitted),
+        "after": ", ".join(
+            f"job {one.job} ({one.status.value if one.status else 'not known any more'})" for one in detail.after
+        ),
         "release": clock(found.release) if found.release > found.submitted else "",
         "started": clock(found.started),
         "ended": clock(found.ended),
-        "holds": ", ".join(detail.slots),
+        "slots": ", ".join(detail.slots),
         "promised start": when(detail.promise),
-        "work lost": span(to_seconds(detail.lost)) + " of slot time" if detail.lost else "",
+        "work lost": span(detail.lost) + " of slot time" if detail.lost else "",
         "killed and redone": str(detail.kills or ""),
         "moved": str(detail.moves or ""),
     }
@@ -100,11 +117,9 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
             for a in detail.attempts
         ]
         print_table(columns, rows, title="Running", right=("task", "attempt"), fold=("on",))
+    print_ended(detail)
     if detail.times:
-        times = [
-            (known.node_class, str(known.tasks), span(to_seconds(known.mean)), span(to_seconds(known.spread)))
-            for known in detail.times
-        ]
+        times = [(known.node_class, str(known.tasks), span(known.mean), span(known.spread)) for known in detail.times]
         title = "Run times by class of nodes"
         print_table(("nodes", "tasks", "mean", "spread"), times, title=title, right=("tasks", "mean", "spread"))
 
@@ -167,7 +182,7 @@ def node_status(node: NodeReport) -> str:
 @as_json
 @asks_server
 def explain(reach: Reach, number: int, as_json: bool) -> None:
-    """Say why a job waits, and when it is expected to start where the policy promises a start."""
+    """Say why a job waits, for which tasks, and when it is expected to start and to end by the estimates."""
     with reach() as client:
         found = client.explain(number)
     if as_json:
@@ -175,6 +190,8 @@ def explain(reach: Reach, number: int, as_json: bool) -> None:
         return
     if found.status.is_final:
         click.echo(f"Job {found.job} {found.text.removeprefix('it ')}.")
+    elif found.reason == "RUNS":
+        click.echo(f"Job {found.job} is running.")
     elif found.status is JobStatus.RUNNING and found.reason not in FULLY_SERVED:
         click.echo(f"Job {found.job} is running. Why not more of it: {found.text}.")
     else:
@@ -183,6 +200,78 @@ def explain(reach: Reach, number: int, as_json: bool) -> None:
         click.echo(f"Its start is promised at {clock(found.start)}, {when(found.start)}.")
     if found.note:
         click.echo(f"By policy {found.by}; {found.note}.")
+    if not found.status.is_final:
+        for line in prospect_lines(found):
+            click.echo(line)
+
+
+def prospect_lines(found: Explanation) -> Iterator[str]:
+    """What an open job waits for and how long, in sentences."""
+    for awaited in found.awaits:
+        yield f"It waits for {awaited_text(awaited, found.job)}."
+    if found.lack:
+        yield f"When it ends is not reckoned: {found.lack}."
+    start, end = found.expected_start, found.expected_end
+    begins = "Its next task is expected" if found.status is JobStatus.RUNNING else "It is expected"
+    if start is not None and not found.start_assumes:
+        yield f"{begins} to start {soon(start)}."
+    if end is not None and not found.assumes:
+        yield f"It is expected to end {soon(end)}."
+    if found.assumes:
+        yield from assumption_lines(found, begins)
+    elif end is None and not found.lack:
+        yield "It is not expected to end: nothing that is known of will give it the slots it needs."
+    if found.due is not None and found.outlook is not None:
+        yield f"It is due {at(found.due)}: {outlook(found)}."
+
+
+def assumption_lines(found: Explanation, begins: str) -> Iterator[str]:
+    """What can be said where somebody gave no estimate, and what to do about it."""
+    others = [job for job in found.assumes if job != found.job]
+    whose = f"{'job' if len(others) == 1 else 'jobs'} {', '.join(map(str, others))}" if others else "it"
+    if others and found.job in found.assumes:
+        whose = f"it and for {whose}"
+    is_start_known = found.expected_start is None or not found.start_assumes
+    what = "end" if is_start_known else "start and end"
+    yield f"When it will {what} is not known, for there is no estimate for {whose}."
+    times = [
+        f"{word} {soon(instant)}"
+        for word, instant in (
+            ("start", None if is_start_known else found.expected_start),
+            ("end", found.expected_end),
+        )
+        if instant is not None
+    ]
+    if times:
+        yield f"If each such task takes {span(found.assumed)}, it will {' and '.join(times)}."
+    yield "Submit jobs with `--estimate SPAN`, the expected run time of a task, to have it reckoned."
+
+
+def awaited_text(awaited: AwaitedReport, job: int) -> str:
+    """A task that is waited for, where, and until when."""
+    whose = "its own task" if awaited.job == job else f"job {awaited.job}, task"
+    on = f"{whose} {awaited.task} on {', '.join(awaited.slots)}"
+    if awaited.start is not None and awaited.end is None:
+        on += ", which comes before it and for which there is no estimate"
+    elif awaited.start is not None:
+        on += f", which is to start {when(awaited.start)} and to end {when(awaited.end)}"
+    elif awaited.end is None:
+        on += ", for which there is no estimate"
+    elif awaited.end < time.time():
+        on += f", which should have ended {when(awaited.end)}"
+    else:
+        on += f", which is expected to end {when(awaited.end)}"
+    return on
+
+
+def soon(instant: float) -> str:
+    """An expected instant; what should have happened by now may happen at any moment."""
+    return at(instant) if instant > time.time() else "any moment now"
+
+
+def at(instant: float) -> str:
+    """An instant on the clock, and seen from now."""
+    return f"at {clock(instant)}, {when(instant)}"
 
 
 @click.command()
@@ -193,7 +282,7 @@ def explain(reach: Reach, number: int, as_json: bool) -> None:
 @as_json
 @asks_server
 def cancel(reach: Reach, numbers: tuple[int, ...], tasks: tuple[int, ...], as_json: bool) -> None:
-    """End jobs, or tasks of one job: what waits of them is dropped, what runs is killed."""
+    """End jobs, or tasks of one job. Waiting tasks are dropped, running ones killed."""
     if tasks and len(numbers) > 1:
         raise click.UsageError("--task is of one job: name one ID.")
     with reach() as client:
@@ -208,12 +297,12 @@ def cancel(reach: Reach, numbers: tuple[int, ...], tasks: tuple[int, ...], as_js
 
 @click.command()
 @click.argument("text", metavar="[NAME[:KEY=VALUE,...]]", required=False)
-@click.option("--decider", help="URL of a decider where plans come from, or none; the policy stands in for it.")
-@click.option("--period", help="A round is held at least this often, as 30s or 5m, or none.")
+@click.option("--decider", help="URL of a decider that makes the plans, or none. If it fails, the policy does.")
+@click.option("--period", help="Run the policy at least this often: 30s, 5m, or none.")
 @as_json
 @asks_server
 def policy(reach: Reach, text: str | None, decider: str | None, period: str | None, as_json: bool) -> None:
-    """Show what decides, or let another policy or decider do so from now on. Nothing that runs is stopped."""
+    """Show the policy, decider and period, or change them. Running tasks are not stopped."""
     with reach() as client:
         if (text, decider, period) != (None, None, None):
             client.choose_policy(
@@ -227,20 +316,33 @@ def policy(reach: Reach, text: str | None, decider: str | None, period: str | No
         return
     click.echo(found.policy)
     if found.decider:
-        how = "has failed, so the policy decides" if found.decider_failed else "decides, the policy stands in for it"
+        how = "has failed, so the policy makes the plans" if found.decider_failed else "makes the plans"
         click.echo(f"The decider at {found.decider} {how}.")
     if found.period is not None:
-        click.echo(f"A round is held at least every {span(to_seconds(found.period))}.")
-
-
-def done(job: JobReport) -> str:
-    """How many tasks are done, and how many of them failed."""
-    return f"{job.done}/{job.tasks}" + (f", {job.failed} failed" if job.failed else "")
+        click.echo(f"The policy runs at least every {span(found.period)}.")
 
 
 def due(job: JobReport) -> str:
-    """The due date of a job that goes on, seen from now; of one that has ended, whether it was kept."""
-    if job.due is None or job.ended is None:
-        return when(job.due)
-    late = to_seconds(job.ended - job.due)
-    return f"{span(late)} late" if late > 0 else "in time"
+    """The due date of a job that goes on, seen from now."""
+    return when(job.due) if job.ended is None else ""
+
+
+def outlook(job: JobReport | Explanation) -> str:
+    """Whether a job will keep its due date, or has kept it; of one that ended without success nothing is said."""
+    if job.status is JobStatus.SUCCEEDED:
+        return f"{span(job.late)} late" if job.late else "in time" if job.outlook else ""
+    if job.outlook == "late" and job.late:
+        return f"late by {'about' if job.expected_end else 'more than'} {span(job.late)}"
+    if job.outlook == "unknown":
+        return "not known, no estimate" if job.assumes else "not known"
+    return job.outlook or ""
+
+
+def ends(job: JobReport) -> str:
+    """When a job without a due date is expected to end."""
+    return "" if job.expected_end is None or job.assumes else f"ends {when(job.expected_end)}"
+
+
+def expected(instant: float | None, assumes: tuple[int, ...]) -> str:
+    """An expected instant, unless it rests on assumptions."""
+    return "" if instant is None or assumes else f"{clock(instant)}  {when(instant)}"

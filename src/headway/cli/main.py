@@ -1,4 +1,4 @@
-"""The command `headway`. Nothing is loaded here but what a line of help needs."""
+"""The command `headway`. It loads only what a line of help needs."""
 
 from __future__ import annotations
 
@@ -16,39 +16,48 @@ from headway.errors import HeadwayError, did_you_mean
 
 COMMANDS: Final = {
     "up": ("headway.cli.up", "Run a server on this machine."),
+    "stop": ("headway.cli.stop", "Stop the server of this data directory."),
     "submit": ("headway.cli.submit", "Submit a program as a job."),
     "jobs": ("headway.cli.live", "List jobs."),
     "job": ("headway.cli.live", "Show one job."),
-    "result": ("headway.cli.submit", "Print what the tasks of a job gave."),
-    "upload": ("headway.cli.files", "Have the server keep a file for tasks."),
+    "status": ("headway.cli.status", "Print the state of jobs, for scripts."),
+    "wait": ("headway.cli.status", "Wait for the end of jobs."),
+    "logs": ("headway.cli.logs", "Print what tasks write, also while they run."),
+    "result": ("headway.cli.submit", "Print the results of a job."),
+    "upload": ("headway.cli.files", "Send a file to the server, which keeps it for tasks."),
     "download": ("headway.cli.files", "Get a file that the server keeps."),
     "explain": ("headway.cli.live", "Say why a job waits."),
+    "change": ("headway.cli.change", "Change the due date or the priority of jobs."),
+    "retry": ("headway.cli.change", "Run the failed tasks of a job again."),
     "cancel": ("headway.cli.live", "End jobs."),
     "nodes": ("headway.cli.live", "Show the nodes and what runs on them."),
     "node": ("headway.cli.node", "Add, drain, remove and resize nodes."),
     "metrics": ("headway.cli.check", "Show what collectors measured on the nodes."),
     "checker": ("headway.cli.check", "Show the status checker, or switch it on or off."),
-    "incidents": ("headway.cli.check", "List what an operator should know of."),
+    "incidents": ("headway.cli.check", "List what an operator should know."),
     "requests": ("headway.cli.check", "List who asked for what."),
-    "policy": ("headway.cli.live", "Show or change the policy that decides."),
-    "policies": ("headway.cli.policies", "List the policies there are, with their parameters."),
-    "decider": ("headway.cli.decider", "Answer what to do about a cluster, over HTTP, for any system."),
+    "policy": ("headway.cli.live", "Show or change the policy."),
+    "policies": ("headway.cli.policies", "List the policies, with their parameters."),
+    "decider": ("headway.cli.decider", "Make plans over HTTP, for any system."),
     "backup": ("headway.cli.journal", "Copy a data directory, also while its server runs."),
     "restore": ("headway.cli.journal", "Put a backup in place as a data directory."),
-    "check": ("headway.cli.journal", "See whether a data directory or a backup is as it was written."),
+    "check": ("headway.cli.journal", "Check that a data directory or a backup is as it was written."),
     "simulate": ("headway.cli.simulate", "Run a log or a table of jobs under one or more policies."),
     "replay": ("headway.cli.replay", "Submit a log or a table of jobs to a server, each at its time."),
     "workload": ("headway.cli.workload", "Make a workload from a published model, or estimates for a log."),
-    "reproduce": ("headway.cli.reproduce", "Run the experiments of a paper again, beside what it published."),
+    "reproduce": ("headway.cli.reproduce", "Repeat the experiments of a paper and compare the figures."),
     "demo": ("headway.cli.demo", "Show what Headway does, in a minute or two."),
 }
+
+GOES_ON: Final = 3
+"""Exit status where what was asked about has not ended."""
 
 INTERRUPTED: Final = 130
 """Exit status after ctrl-c, as shells have it."""
 
 
 def is_compiled() -> bool:
-    """Whether the core is compiled here; it decides alike where it is not, only slower."""
+    """Whether the core is compiled here. If not, it gives the same results, only slower."""
     core = Path(__file__).parents[1] / "core"
     return any((core / f"scheduler{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
 
@@ -70,7 +79,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the words name; a name that is none is answered with a near one."""
+        """The command that the words name; for an unknown name the error suggests a similar one."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"There is no command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}".strip(), ctx)
         return super().resolve_command(ctx, args)
@@ -84,7 +93,7 @@ class Commands(click.Group):
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(f"{__version__}{', compiled' if is_compiled() else ''}", prog_name="headway")
 def headway() -> None:
-    """Decides which job gets which machines, now and next, so that due dates are met.
+    """Decide which job gets which machines, now and next, so that due dates are met.
 
     `headway COMMAND --help` says more about a command.
     """
@@ -95,7 +104,10 @@ def main(argv: list[str] | None = None) -> NoReturn:
     try:
         status = headway.main(argv, prog_name="headway", standalone_mode=False)
     except HeadwayError as error:
-        click.echo(f"Error: {error.args[0]}", err=True)
+        from headway.cli.typed import in_words_typed
+
+        typed = in_words_typed(str(error.args[0]), headway, sys.argv[1:] if argv is None else argv)
+        click.echo(f"Error: {typed}", err=True)
         if error.hint:
             click.echo(error.hint, err=True)
         status = 2
@@ -106,7 +118,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
         click.echo("Interrupted.", err=True)
         status = INTERRUPTED
     except BrokenPipeError:
-        # Whoever read what is printed has seen enough; nothing may be written when the interpreter ends.
+        # The reader of our output has seen enough. Nothing may be written when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     except Exception as error:

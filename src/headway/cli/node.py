@@ -25,17 +25,19 @@ def node() -> None:
 
 @node.command(short_help="Take another node into service.")
 @click.argument("name")
-@click.option("--slots", default=1, show_default=True, type=one_or_more, help="Tasks that run there at once.")
+@click.option("--slots", default=1, show_default=True, type=one_or_more, help="How many tasks run there at once.")
 @click.option("--speed", default=1.0, show_default=True, help="Work per second relative to a reference node.")
 @click.option("--cores", type=one_or_more, help="Cores of the node; default one a slot.")
-@click.option("--kind", default="", help="Class of machines on which a task runs alike; default: its speed.")
+@click.option(
+    "--kind", default="", help="Class of machines on which a task takes the same time; default: all nodes of its speed."
+)
 @click.option("--lease", help="How long it may be silent before it is lost, as 30s; default that of the server.")
 @as_json
 @asks_server
 def add(
     reach: Reach, name: str, slots: int, speed: float, cores: int | None, kind: str, lease: str | None, as_json: bool
 ) -> None:
-    """Take another node of the server's machine into service; jobs that wait may start there at once."""
+    """Add a node on the server's machine. Waiting jobs may start there at once."""
     held = None if lease is None else seconds_in(lease, "--lease")
     with reach() as client:
         change = client.add_node(name, slots, speed=speed, cores=cores, kind=kind, lease=held)
@@ -47,7 +49,7 @@ def add(
 @as_json
 @asks_server
 def drain(reach: Reach, name: str, as_json: bool) -> None:
-    """Let a node start nothing more; it leaves when the last task that runs there has ended."""
+    """Let a node start nothing more. It leaves when its last running task has ended."""
     with reach() as client:
         change = client.drain_node(name)
     tell(change, as_json, "drains", "drains already")
@@ -55,11 +57,11 @@ def drain(reach: Reach, name: str, as_json: bool) -> None:
 
 @node.command(short_help="Drain a node, wait until it has left.")
 @click.argument("name")
-@click.option("--at-once", is_flag=True, help="End what runs there; it is redone elsewhere.")
+@click.option("--at-once", is_flag=True, help="End the tasks there; they are redone elsewhere.")
 @as_json
 @asks_server
 def remove(reach: Reach, name: str, at_once: bool, as_json: bool) -> None:
-    """Drain a node and wait until it has left; ctrl-c ends the waiting only."""
+    """Drain a node and wait until it has left. Ctrl-c ends only the waiting."""
     with reach() as client:
         if at_once:
             change = client.remove_node(name)
@@ -71,12 +73,12 @@ def remove(reach: Reach, name: str, at_once: bool, as_json: bool) -> None:
 
 @node.command(short_help="Give a node more or fewer slots.")
 @click.argument("name")
-@click.option("--slots", required=True, type=one_or_more, help="How many slots it shall have.")
-@click.option("--at-once", is_flag=True, help="End what runs on slots that go; it is redone elsewhere.")
+@click.option("--slots", required=True, type=one_or_more, help="The new number of slots.")
+@click.option("--at-once", is_flag=True, help="End tasks on the slots that go; they are redone elsewhere.")
 @as_json
 @asks_server
 def resize(reach: Reach, name: str, slots: int, at_once: bool, as_json: bool) -> None:
-    """Give a node more or fewer slots; those that go finish what they run."""
+    """Give a node more or fewer slots. Slots that go finish what they run."""
     with reach() as client:
         change = client.resize_node(name, slots, at_once=at_once)
     size = counted(slots, "slot")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import click
 
@@ -27,13 +27,21 @@ def asks_server(command: Command) -> Command:
 
 
 @contextmanager
-def reached(url: str | None, data: str | None) -> Iterator[Client]:
+def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterator[Client]:
     """A client of that server, for one command: a server that does not answer is said at once.
 
     It acknowledges nothing by itself: what was received counts when it has been printed.
+
+    Args:
+        patience: seconds that a server may be away after its first answer, because it may be starting again.
     """
-    with Client(url, data=data, patience=0, acknowledge=False) as client:
+    with Client(url, data=data, patience=patience, acknowledge=False) as client:
         yield client
 
 
-Reach = Callable[[], Any]
+class Reach(Protocol):
+    """What a command that `asks_server` is given."""
+
+    def __call__(self, *, patience: float = 0.0) -> AbstractContextManager[Client]:
+        """See `reached`."""
+        ...

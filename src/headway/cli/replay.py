@@ -31,7 +31,7 @@ MEASURES: Final = (
 @click.option("--json", "as_json", is_flag=True, help="Print one object; times in seconds.")
 @asks_server
 def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
-    """Submit the jobs of a log or a table to a server, each at its time; its tasks sleep as long as it ran.
+    """Submit the jobs of a log or a table to a server, each at its time. Their tasks sleep for the job's run time.
 
     When all have ended, what became of them is shown beside what the simulator says of the same jobs under the policy
     of the server, on a cluster like its own.

@@ -10,7 +10,7 @@ from headway.cli.reproduce_measy14 import measy14
 
 @click.group()
 def reproduce() -> None:
-    """Run the experiments of a paper again, and hold what it published to what comes of them."""
+    """Repeat the experiments of a paper, and compare its published figures with ours."""
 
 
 reproduce.add_command(lin14)

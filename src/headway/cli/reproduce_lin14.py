@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from headway import policy_files
+from headway.cli.output import make_folder
 from headway.cli.progress import progress
 from headway.cli.replay import print_differences
 from headway.cli.report import Report
-from headway.cli.simulate import make_folder
-from headway.policies import registry
 
 if TYPE_CHECKING:
     from headway.reproduce.failure import Curve
@@ -43,15 +43,22 @@ LIVE_MEASURES: Final = (
 @click.argument("what", metavar="[WHAT]...", nargs=-1, type=click.Choice(EXPERIMENTS))
 @click.option("--samples", type=click.IntRange(min=SAMPLES_LEAST), help="Samples of the log; default 50.")
 @click.option("--policy", "added", multiple=True, help="One more policy: NAME[:KEY=VALUE,...]; any number of times.")
-@click.option("--log", "file", type=click.Path(dir_okay=False), help="The log; default in $HEADWAY_DATA, else made up.")
+@click.option(
+    "--log",
+    "file",
+    type=click.Path(dir_okay=False),
+    help="The log; default: the one in $HEADWAY_DATA, else a generated one.",
+)
 @click.option(
     "--estimates",
     type=click.Choice(["known", "learnt"]),
     default="known",
     show_default=True,
-    help="Whether run times are told or observed.",
+    help="Whether policies know run times, or learn them.",
 )
-@click.option("--processes", type=click.IntRange(min=1), help="How many work at once; default one a core.")
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="How many processes work at once; default: one for each processor."
+)
 @click.option("--out", type=click.Path(file_okay=False), help="Write pictures and every run to this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object.")
 def lin14(
@@ -64,7 +71,7 @@ def lin14(
     out: str | None,
     as_json: bool,
 ) -> None:
-    """Run the experiments of the thesis Lin14 (chapter 6) again, and hold what it published to what comes of them.
+    """Repeat the experiments of the thesis Lin14 (chapter 6), and compare its published figures with ours.
 
     fig6.1, a job that loses six of its eight workers and catches up, simulated and live; fig6.2
     to fig6.5, its policies on samples of SDSC-Par96; sweep, the same over loads up to overload; live, one sample on a
@@ -75,7 +82,7 @@ def lin14(
     from headway.reproduce.sweep import BEYOND, POLICIES
 
     for text in added:
-        registry.find(text)
+        policy_files.find(text)
     folder = None if out is None else Path(out)
     if folder is not None:
         make_folder(folder)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from headway.cli.output import make_folder
 from headway.cli.progress import progress
 from headway.cli.report import Report
-from headway.cli.simulate import make_folder
 
 if TYPE_CHECKING:
     from headway.reproduce.measy14.figures import Runs
@@ -34,8 +34,12 @@ COLUMNS: Final = (
 @click.argument("what", metavar="[WHAT]...", nargs=-1, type=click.Choice(FIGURES))
 @click.option("--scale", type=float, default=SCALE, show_default=True, help="Share of the jobs; 1 is the paper's size.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Fixes jobs and their progress.")
-@click.option("--data", type=click.Path(file_okay=False), help="Folder that holds swf/ with logs; or $HEADWAY_DATA.")
-@click.option("--processes", type=click.IntRange(min=1), help="How many work at once; default one a core.")
+@click.option(
+    "--data", type=click.Path(file_okay=False), help="Folder that contains swf/ with logs; default $HEADWAY_DATA."
+)
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="How many processes work at once; default: one for each processor."
+)
 @click.option("--out", type=click.Path(file_okay=False), help="Write pictures, tables and every run to this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object.")
 def measy14(
@@ -47,7 +51,7 @@ def measy14(
     out: str | None,
     as_json: bool,
 ) -> None:
-    """Run figures 6 to 14 of MEASY14 again, hold what it says to what comes of them, and try the same on real logs.
+    """Repeat figures 6 to 14 of MEASY14, compare its statements with our results, and try the same on real logs.
 
     EASY, KEASY, REASY and MEASY on two workload models, against load (fig6, fig7), migrations (fig8), without knowledge
     of CPU use (fig9, fig10), at 100 % CPU use (fig11, fig12), against the cost of a migration (fig13, fig14); then on

@@ -4,62 +4,94 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
-import time
+import textwrap
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final, Literal
 
 import click
 import msgspec
 
 from headway.errors import InvalidInput
-from headway.model.instant import Duration, Instant, from_seconds, to_seconds
+from headway.model.instant import Duration, from_seconds
+from headway.model.job import BYTES_MAX
+from headway.times import away_text, clock_text
+from headway.times import instant_of as instant_in
+from headway.times import span_of as seconds_in
+from headway.times import span_text as span
+from headway.wire import JobReport
+
+__all__ = [
+    "amount",
+    "as_json",
+    "bytes_in",
+    "clock",
+    "counted",
+    "done",
+    "duration_in",
+    "instant_in",
+    "limit_in",
+    "period_in",
+    "plain",
+    "print_json",
+    "print_table",
+    "SpanType",
+    "seconds_in",
+    "span",
+    "span_in",
+    "when",
+]
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; times in seconds since the epoch.")
-
-TIMES: Final = frozenset(
-    (
-        *("submitted", "release", "due", "started", "ended", "expected_end", "promise", "start", "estimate", "period"),
-        *("at", "answered", "every", "mean", "spread", "lost"),
-    )
-)
-"""Fields of reports that are in microseconds."""
-
-UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 WIDTH_UNSEEN: Final = 200
 """Columns of a table that goes to a file or a pipe."""
 
-FOLDED_LEAST: Final = 20
-"""Columns that free text may be folded to; longer words are cut then."""
+FOLDED: Final = (20, 8)
+"""Columns that text may be folded to, and those where more is needed; longer words are cut then."""
 
 GAP: Final = 2
 """Columns between those of a table."""
 
 
 def print_json(value: Any) -> None:
-    """Print reports, or lists of them, as JSON; their times in seconds."""
+    """Print reports, or lists of them, as JSON."""
     click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def plain(value: Any, field: str = "") -> Any:
-    """A report as JSON has it: microseconds become seconds, bytes text."""
+def plain(value: Any) -> Any:
+    """A report as JSON has it: bytes become text."""
     if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name), name) for name in value.__struct_fields__}
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
-        return {name: plain(part, str(name)) for name, part in value.items()}
+        return {name: plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
-    if field in TIMES and value is not None:
-        return to_seconds(value)
     return msgspec.to_builtins(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
 
 
 def counted(count: int, noun: str) -> str:
     """A number and its noun, in the plural where it must be."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def done(job: JobReport) -> str:
+    """How many tasks are done, and how many of them failed."""
+    return f"{job.done}/{job.tasks}" + (f", {job.failed} failed" if job.failed else "")
+
+
+_CONTROLS: Final = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160)) if chr(code) != "\n"}
+
+
+def shown(text: str) -> str:
+    """A text as a terminal may get it: somebody may have put control characters into a name.
+
+    >>> print(shown("a\\x1b[31mb"))
+    a\\x1b[31mb
+    """
+    return text.translate(_CONTROLS)
 
 
 def print_table(
@@ -71,41 +103,76 @@ def print_table(
     fold: Sequence[str] = (),
     turn: bool = False,
 ) -> None:
-    """Print a table; a column in which nothing stands is left out.
+    """Print a table that fits the terminal; a column in which nothing stands is left out.
 
-    Where it is wider than the terminal only the columns named in `fold` are folded; if that is not enough, lines are
-    longer than the terminal is wide, for no number may be cut in two.
+    Where it is too wide the columns named in `fold` are folded at spaces. If that is not enough, each row is printed as
+    lines of its own, `COLUMN  TEXT`. Other columns are never folded, for no number may be cut in two.
 
     Args:
         columns: headings.
         rows: texts, one for each column.
         title: a line above.
         right: columns that are aligned to the right.
-        fold: columns of free text.
+        fold: columns of text.
         turn: rows become columns, under the texts of the first column, where the table is too wide as it is.
     """
-    from rich.box import SIMPLE_HEAD
     from rich.cells import cell_len
+
+    kept = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
+    columns, rows = [columns[place] for place in kept], [[shown(row[place]) for place in kept] for row in rows]
+    texts = [[name, *(row[place] for row in rows)] for place, name in enumerate(columns)]
+    natural = [max(map(cell_len, column)) for column in texts]
+    room = _room()
+    for folded_to in FOLDED:
+        words = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
+        least = [
+            min(folded_to, words[place], natural[place]) if name in fold else natural[place]
+            for place, name in enumerate(columns)
+        ]
+        widths = fitted(natural, least, room - GAP * len(columns))
+        if widths is not None:
+            _print_columns(columns, rows, widths, title, right)
+            return
+        if turn:
+            columns, *rows = zip(columns, *rows, strict=True)
+            print_table(columns, rows, title=title, right=columns[1:])
+            return
+    _print_records(columns, rows, title, room)
+
+
+def _room() -> int:
+    """Columns that a line may have."""
+    from rich.console import Console
+
+    is_told = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console().width if is_told else WIDTH_UNSEEN
+
+
+def fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
+    """Widths of columns that fit the room together; None where there is not enough.
+
+    Each step narrows the column whose text then takes the fewest lines, so that rows stay as low as they can.
+
+    >>> fitted([10, 30, 20], [10, 5, 5], 40), fitted([10, 30], [10, 25], 30)
+    ([10, 18, 12], None)
+    """
+    if sum(least) > room:
+        return None
+    widths = list(natural)
+    while sum(widths) > room:
+        wider = (place for place in range(len(widths)) if widths[place] > least[place])
+        widths[min(wider, key=lambda place: natural[place] / (widths[place] - 1))] -= 1
+    return widths
+
+
+def _print_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], title: str, right: Sequence[str]
+) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else WIDTH_UNSEEN, highlight=False)
-    kept = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
-    columns, rows = [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
-
-    def least(place: int) -> int:
-        """Columns of the terminal that a column must have."""
-        texts = [columns[place], *(row[place] for row in rows)]
-        if columns[place] in fold:
-            return min(FOLDED_LEAST, max(cell_len(word) for text in texts for word in text.split() or [""]))
-        return max(map(cell_len, texts))
-
-    needed = sum(least(place) + GAP for place in range(len(columns)))
-    if turn and needed > console.width:
-        columns, *rows = zip(columns, *rows, strict=True)
-        print_table(columns, rows, title=title, right=columns[1:])
-        return
     table = Table(
         title=title or None,
         title_justify="left",
@@ -116,29 +183,27 @@ def print_table(
         padding=(0, 1, 0, 0),
         show_header=any(columns),
     )
-    for place, name in enumerate(columns):
+    for name, width in zip(columns, widths, strict=True):
         justify: Literal["right", "left"] = "right" if name in right else "left"
-        folds = name in fold
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=not folds, min_width=least(place))
+        table.add_column(name, justify=justify, overflow="fold", width=width)
     for row in rows:
         table.add_row(*map(Text, row))
-    console.width = max(console.width, needed)
-    console.print(table, crop=False)
+    Console(width=sum(widths) + GAP * len(columns), highlight=False).print(table, crop=False)
 
 
-def span(seconds: float) -> str:
-    """How long, in words.
-
-    >>> span(0.25), span(42), span(4000), span(200_000)
-    ('0.25 s', '42 s', '1 h 06 min', '2 d 07 h')
-    """
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    whole = round(seconds)
-    for limit, unit, small, part in ((172_800, 86_400, 3600, "d {:02} h"), (3600, 3600, 60, "h {:02} min")):
-        if whole >= limit:
-            return f"{whole // unit} " + part.format(whole % unit // small)
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60:02} s"
+def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str, room: int) -> None:
+    """Each row as lines of its own, with an empty line between two."""
+    name_width = max(map(len, columns))
+    if title:
+        click.echo(title)
+    for number, row in enumerate(rows):
+        if number:
+            click.echo()
+        for name, text in zip(columns, row, strict=True):
+            if text:
+                lines = textwrap.wrap(text, max(FOLDED[-1], room - name_width - GAP)) or [""]
+                for place, line in enumerate(lines):
+                    click.echo(f"{'' if place else name:{name_width}}{' ' * GAP}{line}".rstrip())
 
 
 def amount(name: str, value: float) -> str:
@@ -158,41 +223,71 @@ def amount(name: str, value: float) -> str:
     return f"{value:.3g}"
 
 
-def when(instant: Instant | None, now: Instant | None = None) -> str:
+def when(instant: float | None, now: float | None = None) -> str:
     """When, seen from now: `in 5 min 00 s`, `3.1 s ago`; empty for no time."""
-    if instant is None:
-        return ""
-    away = to_seconds(instant - (time.time_ns() // 1000 if now is None else now))
-    return f"in {span(away)}" if away > 0 else f"{span(-away)} ago"
+    return "" if instant is None else away_text(instant, now)
 
 
-def clock(instant: Instant | None) -> str:
+def clock(instant: float | None) -> str:
     """Date and time here; empty for no time."""
-    return "" if instant is None else datetime.fromtimestamp(to_seconds(instant)).strftime("%Y-%m-%d %H:%M:%S")
+    return "" if instant is None else clock_text(instant)
 
 
-def seconds_in(text: str, field: str) -> float:
-    """A span such as `90s`, `1.5h`, `2d` or `90` (seconds).
+SIZES: Final = {
+    **{f"{letter}{tail}": 1024**power for power, letter in enumerate("kmgt", 1) for tail in ("", "ib")},
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+    "": 1,
+    "b": 1,
+}
+"""Bytes of units of memory, in small letters."""
+
+
+def bytes_in(text: str, field: str) -> int:
+    """Bytes of an amount of memory, such as `512M`, `2G` (of 1024) or `2GB` (of 1000); at least a MiB.
 
     Raises:
         InvalidInput: it is none.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", text.lower())
-    if match is None or (match[2] or "s") not in UNITS:
-        raise InvalidInput(field, text, "a number with s, m, h or d, as 90s or 1.5h")
-    return float(match[1]) * UNITS[match[2] or "s"]
+    size = float(match[1]) * SIZES[match[2]] if match and match[2] in SIZES else 0.0
+    if not 1 << 20 <= size < BYTES_MAX:
+        raise InvalidInput(field, text, "a number with M or G, as 512M or 2G, of 1M at least")
+    return int(size)
 
 
 def duration_in(text: str, field: str) -> Duration:
     """Microseconds of a span such as `90s`, or 0.
 
     Raises:
-        InvalidInput: it is none, or longer than any.
+        InvalidInput: it is none.
     """
-    try:
-        return from_seconds(seconds_in(text, field))
-    except ValueError:
-        raise InvalidInput(field, text, "a span below a hundred thousand years") from None
+    return from_seconds(seconds_in(text, field))
+
+
+class SpanType(click.ParamType):
+    """A span as the value of an option, in seconds; `90`, `90s`, `1h30m`."""
+
+    name = "span"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds.
+
+        Raises:
+            InvalidInput: it is no span.
+        """
+        return value if isinstance(value, float) else seconds_in(value, param.opts[0] if param else "value")
+
+
+def limit_in(text: str, field: str) -> float:
+    """Seconds of a span that is more than 0.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    seconds = seconds_in(text, field)
+    if seconds <= 0:
+        raise InvalidInput(field, text, "more than 0, as 90s or 1h30m")
+    return seconds
 
 
 def span_in(text: str, field: str) -> Duration | None:
@@ -219,16 +314,3 @@ def period_in(text: str | None) -> float | None:
     if seconds <= 0:
         raise InvalidInput("--period", text, "more than 0, as 30s or 5m, or none")
     return seconds
-
-
-def instant_in(text: str, field: str) -> datetime | float:
-    """A span from now on, such as `90s`, or an ISO time, local unless it names a zone.
-
-    Raises:
-        InvalidInput: it is neither.
-    """
-    try:
-        return datetime.fromisoformat(text) if "-" in text else seconds_in(text, field)
-    except (ValueError, InvalidInput):
-        allowed = "a span from now on, as 90s or 1.5h, or an ISO time, as 2030-01-31T18:00"
-        raise InvalidInput(field, text, allowed) from None

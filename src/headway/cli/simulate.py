@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import click
 import numpy as np
 
-from headway.cli.show import duration_in, print_table, span
+from headway.cli.comparing import undecided, without_due_dates
+from headway.cli.output import file_for, output_to, subject
+from headway.cli.show import print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
 from headway.errors import HeadwayError
 from headway.metrics import summarise, to_json, write_schedule
@@ -48,14 +47,16 @@ COLUMNS: Final = {
 QUIET_SECONDS: Final = 0.5
 """A run that takes no longer shows no progress."""
 
-PICTURE_ATTEMPTS_MAX: Final = 200_000
-"""Above so many tasks no Gantt chart is drawn: recording what ran where takes memory, and nothing could be seen."""
-
 
 @click.command()
-@click.option("--policy", "texts", multiple=True, help="NAME[:KEY=VALUE,...]; may be given many times; default easy.")
+@click.option(
+    "--policy",
+    "texts",
+    multiple=True,
+    help="NAME[:KEY=VALUE,...], or FILE.py:NAME[,KEY=VALUE,...]; may be given many times; default easy.",
+)
 @click.option("--decider", help="URL of a decider that is asked for the plans of these policies.")
-@click.option("--slots", type=int, help="One node with so many slots of speed 1.")
+@click.option("--slots", type=int, help="One node with so many slots of speed 1; default: as the header of a log says.")
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
 @names_trace
 @click.option(
@@ -75,6 +76,8 @@ PICTURE_ATTEMPTS_MAX: Final = 200_000
 )
 @click.option("--schedule", type=click.Path(dir_okay=False), help="Write job,release,start,end,slots here.")
 @click.option("--out", type=click.Path(file_okay=False), help="Write schedules, metrics and pictures to this folder.")
+@click.option("--from", "start", metavar="TIME", help="Draw schedules from this time on the log's clock, as 50h or 2d.")
+@click.option("--to", "end", metavar="TIME", help="Draw schedules up to this time on the log's clock.")
 @click.option("--json", "as_json", is_flag=True, help="Print one list, an object a policy; times in seconds.")
 def simulate(
     trace: Trace,
@@ -90,6 +93,8 @@ def simulate(
     warm_up: float | None,
     schedule: str | None,
     out: str | None,
+    start: str | None,
+    end: str | None,
     as_json: bool,
 ) -> None:
     """Run a log (.swf, .swf.gz) or a table of jobs (.csv) under one or more policies.
@@ -98,49 +103,60 @@ def simulate(
     policy's name before its end. CPU use and the costs of migrations and kills matter to policies that put jobs in the
     background (keasy, reasy, measy). With --batches or --warm-up, means of wait, response and slowdown are shown with
     the half width of their confidence interval, without the jobs of the warm-up.
+
+    The pictures in --out are Gantt charts of runs of few jobs. Of many jobs they show queue, use, wait and lateness
+    over time; --from and --to draw Gantt charts of a part.
     """
     from headway.sim.experiment import run
 
-    nodes = _nodes(slots, cluster)
+    nodes = _nodes(trace.file, slots, cluster)
     policies = _policies(texts)
     held = sum(node.slots for node in nodes)
     world = World(
         noise=noise,
         seed=trace.seed,
         cpu=cpu,
-        migration_cost=duration_in(migration_cost, "--migration-cost"),
-        kill_cost=duration_in(kill_cost, "--kill-cost"),
+        migration_cost=seconds_in(migration_cost, "--migration-cost"),
+        kill_cost=seconds_in(kill_cost, "--kill-cost"),
     )
     workload = trace.read(held)
     if not as_json:
-        trace.tell(workload, held)
+        trace.tell(workload, held, "" if slots or cluster else ", as its header says")
+    if hint := without_due_dates(workload, policies):
+        click.echo(hint, err=True)
     # What cannot be done is said now, not after a long run.
     asked = batches is not None or warm_up is not None
     batches, warm_up = BATCHES if batches is None else batches, WARM_UP if warm_up is None else warm_up
     if asked:
         means_of_batches(workload.release, batches, warm_up)
-    if out is not None:
-        make_folder(Path(out))
+    if out is None and (start is not None or end is not None):
+        raise HeadwayError("--from and --to say what is drawn, and nothing is", "Say where to with --out FOLDER.")
+    name = Path(trace.file).name if trace.recipe is None else f"{Path(trace.file).name} ({trace.recipe})"
+    to = None if out is None else output_to(out, subject(name, workload, held), held, workload, start, end)
     if schedule is not None and not Path(schedule).parent.is_dir():
         raise HeadwayError(f"cannot write {schedule}: there is no folder {Path(schedule).parent}")
-    drawn = out is not None and int(workload.tasks.sum()) <= PICTURE_ATTEMPTS_MAX
     schedules = {}
     for text in policies:
         with RunProgress(text) as progress:
             schedules[text] = run(
-                workload, nodes, text, world=world, decider=decider or "", record=drawn, progress=progress
+                workload,
+                nodes,
+                text,
+                world=world,
+                decider=decider or "",
+                record=to is not None and to.records(text),
+                progress=progress,
             )
     metrics = {text: summarise(done) for text, done in schedules.items()}
     within = {text: intervals(done, batches, warm_up=warm_up) if asked else {} for text, done in schedules.items()}
     written = []
     if schedule is not None:
-        paths = [_named(Path(schedule), text) if len(schedules) > 1 else Path(schedule) for text in schedules]
+        paths = [file_for(Path(schedule), text) if len(schedules) > 1 else Path(schedule) for text in schedules]
         for path, done in zip(paths, schedules.values(), strict=True):
             write_schedule(done, path)
         written.append(f"Written: {', '.join(map(str, paths))}.")
-    if out is not None:
-        names = write_out(Path(out), schedules, metrics, held)
-        written.append(f"Written to {out}: {', '.join(names)}.")
+    if to is not None:
+        written += to.write(schedules, metrics)
     if as_json:
         dropped = sum(workload.dropped.values())
         click.echo(
@@ -159,6 +175,8 @@ def simulate(
             click.echo(of_cpu_use(workload, world))
         for line in written:
             click.echo(line)
+    for sentence in undecided(workload, schedules, held):
+        click.echo(sentence, err=True)
 
 
 def of_cpu_use(workload: Workload, world: World) -> str:
@@ -175,20 +193,41 @@ def of_cpu_use(workload: Workload, world: World) -> str:
     return f"{whence} Policies are told {told} (--cpu {world.cpu})."
 
 
-def _nodes(slots: int | None, cluster: str | None) -> tuple[NodeSpec, ...]:
+def _nodes(file: str, slots: int | None, cluster: str | None) -> tuple[NodeSpec, ...]:
+    """The cluster: as was said, else of the size that the header of a log says.
+
+    Raises:
+        HeadwayError: both were said, or neither and the file does not say either.
+    """
     from headway.config import read_cluster, uniform_cluster
 
-    if (slots is None) == (cluster is None):
+    if slots is not None and cluster is not None:
         raise HeadwayError(
-            "give either --slots or --cluster" + ("" if slots is None else ", not both"),
+            "give either --slots or --cluster, not both",
             "--slots 128 is one node with 128 slots of speed 1; --cluster FILE.toml declares nodes.",
         )
-    return read_cluster(cluster) if cluster is not None else uniform_cluster(slots or 0)
+    if cluster is not None:
+        return read_cluster(cluster)
+    return uniform_cluster(_processors_of(file) if slots is None else slots)
+
+
+def _processors_of(file: str) -> int:
+    from headway.traces import processors_of, read_workload
+
+    found = processors_of(file)
+    if found is not None:
+        return found
+    widest = int(read_workload(file).width.max())
+    raise HeadwayError(
+        f"{file} does not say how large its machine is",
+        f"Say it with --slots N, at least {widest} for its widest job, or with --cluster FILE.toml. "
+        "Logs say it in their header, as MaxProcs or MaxNodes.",
+    )
 
 
 def _policies(texts: Sequence[str]) -> tuple[str, ...]:
     """The policies asked for, each once; found now, so that a slip of the finger is not told after a long run."""
-    from headway.policies.registry import find
+    from headway.policy_files import find
 
     policies = tuple(dict.fromkeys(texts)) or ("easy",)
     for text in policies:
@@ -271,67 +310,6 @@ def _cell(heading: str, value: float) -> str:
     if heading in ("slowdown", "miss penalty"):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
     return f"{value:,.0f} s" if value >= 100 else f"{value:.3g} s"
-
-
-def make_folder(folder: Path) -> None:
-    """See that there is a folder to write to.
-
-    Raises:
-        HeadwayError: it cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HeadwayError(f"cannot write to {folder}: {error.strerror or error}") from error
-
-
-def write_out(
-    folder: Path, schedules: Mapping[str, Schedule], metrics: Mapping[str, Mapping[str, Any]], slots: int
-) -> list[str]:
-    """Write schedules, metrics as JSON and CSV, and, where matplotlib is there, pictures; the names of the files.
-
-    Raises:
-        HeadwayError: something cannot be written.
-    """
-    make_folder(folder)
-    try:
-        (folder / "metrics.json").write_text(to_json(metrics), "utf-8")
-        with (folder / "metrics.csv").open("w", encoding="utf-8", newline="") as file:
-            lines = csv.writer(file, lineterminator="\n")
-            names = list(next(iter(metrics.values())))
-            lines.writerow(["policy", *names])
-            for text, told in metrics.items():
-                lines.writerow([text, *("" if _is_nothing(told[name]) else told[name] for name in names)])
-    except OSError as error:
-        raise HeadwayError(f"cannot write to {folder}: {error.strerror or error}") from error
-    written = [folder / "metrics.json", folder / "metrics.csv"]
-    for text, done in schedules.items():
-        written.append(_named(folder / "schedule.csv", text))
-        write_schedule(done, written[-1])
-    if find_spec("matplotlib") is None:
-        click.echo("No pictures: install matplotlib with `pip install 'headway[plot]'`.", err=True)
-        return [path.name for path in written]
-    from headway import pictures
-
-    for text, done in schedules.items():
-        written.append(_named(folder / "allocation.png", text))
-        pictures.allocation(done, written[-1], title=text)
-        if done.attempts is not None and len(done.attempts):
-            written.append(_named(folder / "gantt.png", text))
-            pictures.gantt(done, written[-1], slots=slots, title=text)
-    if len(metrics) > 1:
-        written.append(folder / "comparison.png")
-        pictures.comparison(metrics, written[-1])
-    return [path.name for path in written]
-
-
-def _is_nothing(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
-
-
-def _named(path: Path, policy: str) -> Path:
-    """A file's name with the policy's before its end: `out.csv` and `easy:order=due` give `out-easy-order-due.csv`."""
-    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9.]+', '-', policy).strip('-')}{path.suffix}")
 
 
 class RunProgress:

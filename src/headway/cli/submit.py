@@ -8,46 +8,79 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import click
 
+from headway.cli import shell
 from headway.cli.main import INTERRUPTED
 from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, instant_in, print_json, seconds_in
+from headway.cli.show import as_json, bytes_in, instant_in, limit_in, print_json, seconds_in, span, when
+from headway.cli.tasks import Program, WithFiles, absent, too_wide, variables_in
 from headway.client.client import Client
 from headway.client.connection import Refused
-from headway.client.job import Job, Task
+from headway.client.job import Job
 from headway.client.waiters import Waiter
 from headway.errors import HeadwayError, InvalidInput
 from headway.files import KEPT
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
-from headway.wire import TaskEnding, TaskResult
+from headway.wire import Explanation, TaskEnding, TaskResult
+
+TASKS_MAX: Final = 10_000_000
+"""Tasks of a job from the command line: more than anybody waits for, and as many as memory has room for."""
 
 
-@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.command(cls=WithFiles, context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
 @click.option("--name", default="", help="For people; default the program.")
-@click.option("--due", help="Wanted completion: 90s, 1.5h, ... from now on, or an ISO time.")
+@click.option("--due", help="Wanted completion: 18:00, tomorrow 6:00, or 1h30m from now.")
 @click.option("--priority", default=0.0, help="Higher is more important; default 0.")
-@click.option("--tasks", default=1, type=click.IntRange(min=1), help="How often the program runs, each a task.")
+@click.option(
+    "--tasks", type=click.IntRange(1, TASKS_MAX), help="How often the program runs, each a task; default once."
+)
+@click.option(
+    "--each",
+    "files",
+    metavar="FILE...",
+    multiple=True,
+    help="A task for each file, up to the next option or --; {file} is its path, {stem} its name without suffix.",
+)
 @click.option("--together", is_flag=True, help="All tasks start at once, each on a slot, or none does.")
-@click.option("--estimate", help="Expected run time of a task: 90s, 1.5h, ...")
-@click.option("--time-limit", help="A task that runs longer is ended: 90s, 1.5h, ...")
+@click.option(
+    "--width", type=click.IntRange(min=1), help="One task on so many slots at once; {i} is the number of the process."
+)
+@click.option("--estimate", help="Expected run time of a task: 90s, 1h30m, ...")
+@click.option("--time-limit", help="A task that runs longer is ended: 90s, 1h30m, ...")
+@click.option("--memory-limit", help="A task that uses more is ended: 512M, 2G, ...")
 @click.option(
     *("--preemptible/--not-preemptible", "preemptible"),
     default=True,
-    help="Whether tasks that run may be killed to make room for another job; default they may.",
+    help="Whether running tasks may be killed to make room for another job; default: they may.",
 )
 @click.option(
     "--cpu", metavar="X[,X...]", help="Share of a processor that a process uses, 0 to 1: for all, or one each."
 )
-@click.option("--movable", is_flag=True, help="It saves and ends on SIGTERM, so that it can go on on other slots.")
+@click.option("--movable", is_flag=True, help="It saves and ends on SIGTERM, so that it can continue on other slots.")
+@click.option(
+    "--after",
+    metavar="ID",
+    type=int,
+    multiple=True,
+    help="It starts when this job has succeeded; if that fails or is cancelled, so is this. May be given many times.",
+)
 @click.option("--retries", default=0, type=click.IntRange(min=0), help="How often a failed task is tried again.")
+@click.option("--cwd", default="", metavar="DIR", help="Folder that it runs in; default: the current one.")
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="A variable for the tasks; without a value it has the one it has here. May be given many times. "
+    "Tasks have PATH, HOME and the like from the server.",
+)
+@click.option("--fresh", is_flag=True, help="Each task has a process of its own. Programs always have one.")
 @click.option("--stdin", default="", help="File that a task reads; {i} is its number.")
 @click.option("--stdout", default="", help="File that a task writes its output to; default it is kept as its result.")
 @click.option("--stderr", default="", help="The same for its errors.")
@@ -69,13 +102,14 @@ def submit(
     reach: Reach,
     command: tuple[str, ...],
     due: str | None,
-    tasks: int,
+    tasks: int | None,
+    files: tuple[str, ...],
+    width: int | None,
     estimate: str | None,
     time_limit: str | None,
+    memory_limit: str | None,
     cpu: str | None,
-    stdin: str,
-    stdout: str,
-    stderr: str,
+    env: tuple[str, ...],
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     wait: bool,
@@ -84,41 +118,84 @@ def submit(
 ) -> int:
     """Submit a program as a job, in the current folder. In its words {i} stands for the number of the task, from 0.
 
-    Its id is printed at once; the job goes on whatever becomes of this command.
+    Its id is printed at once. The job goes on, whatever happens to this command.
     """
-    task = Task.command(
-        *command,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        inputs=pairs(inputs, "--input"),
-        outputs=pairs(outputs, "--output"),
-    )
+    places = {name: terms.pop(name) for name in ("cwd", "stdin", "stdout", "stderr")}
+    program = Program(command, places, pairs(inputs, "--input"), pairs(outputs, "--output"), variables_in(env, "--env"))
     job = Job(
         terms.pop("name") or command[0],
-        [task] * tasks,
+        program.tasks(tasks, files, width),
+        width=width,
         due=None if due is None else instant_in(due, "--due"),
         estimate=None if estimate is None else seconds_in(estimate, "--estimate"),
-        time_limit=None if time_limit is None else seconds_in(time_limit, "--time-limit"),
+        time_limit=None if time_limit is None else limit_in(time_limit, "--time-limit"),
+        memory_limit=None if memory_limit is None else bytes_in(memory_limit, "--memory-limit"),
         cpu=None if cpu is None else shares_in(cpu, "--cpu"),
         **terms,
     )
-    if isinstance(job.due, datetime) and job.due.timestamp() < time.time():
+    for said in filter(None, (shell.hint(command), absent(places["cwd"]))):
+        click.echo(f"Hint: {said}", err=True)
+    if isinstance(job.due, float) and job.due < time.time():
         click.echo(f"Warning: {due} has passed; the job is late from the start.", err=True)
     with reach() as client:
         try:
             waiter = client.submit(job)
+        except Refused as refusal:
+            raise too_wide(refusal, tasks, len(files), width) or refusal from refusal
         except KeyboardInterrupt:
             click.echo("\nInterrupted while it was sent: `headway jobs` shows whether the job is submitted.", err=True)
             return INTERRUPTED
+        found = None if job.due is None else reckoned(client, waiter.job)
         if not wait:
-            print_json({"job": waiter.job}) if as_json else click.echo(waiter.job)
+            print_json(told(waiter.job, found)) if as_json else click.echo(waiter.job)
+        if found is not None and not as_json:
+            click.echo(promise(found), err=True)
+        if not wait:
             return 0
         status = await_end(client, waiter, as_json, "" if as_json else f"Job {waiter.job} is submitted.")
         if status != INTERRUPTED:
             with contextlib.suppress(HeadwayError):  # the results have been seen; that they are kept harms nobody
                 client.acknowledge(waiter.job)
         return status
+
+
+def reckoned(client: Client, job: int) -> Explanation | None:
+    """What is expected of a job that has just been submitted; None if it has ended, or nobody can say."""
+    with contextlib.suppress(HeadwayError):  # the job is submitted, whatever can be said of it
+        found = client.explain(job)
+        return None if found.status.is_final else found
+    return None
+
+
+def told(job: int, found: Explanation | None) -> dict[str, Any]:
+    """What JSON says of a job that has been submitted."""
+    if found is None:
+        return {"job": job}
+    return {"job": job, **{name: getattr(found, name) for name in ("outlook", "expected_end", "late", "assumes")}}
+
+
+def promise(job: Explanation) -> str:
+    """Whether a job will be on time, as far as anybody can say."""
+    if job.expected_end is None or job.assumes:
+        if job.outlook == "late":
+            return f"Job {job.job} will be late, by more than {span(job.late or 0)}."
+        if job.assumes:
+            others = [other for other in job.assumes if other != job.job]
+            named = ", ".join(map(str, others))
+            before = (
+                f"job {named}, which comes before it" if len(others) == 1 else f"jobs {named}, which come before it"
+            )
+            return (
+                f"Whether job {job.job} will be on time is not known: "
+                f"there is no estimate for {before if others else 'its tasks'}. "
+                "Submit with --estimate SPAN, the expected run time of a task, to be told."
+            )
+        why = job.lack or "nothing that is known of will give it the slots it needs"
+        return f"Whether job {job.job} will be on time is not known: {why}."
+    end = f"Job {job.job} is expected to end {when(job.expected_end)}"
+    if job.outlook == "late":
+        return f"{end}, about {span(job.late or 0)} after its due date: it will be late."
+    return f"{end}, {'only just ' if job.outlook == 'at risk' else ''}before its due date."
 
 
 def shares_in(text: str, option: str) -> tuple[float, ...]:
@@ -151,13 +228,16 @@ def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
 @click.command()
 @click.argument("number", metavar="ID", type=int)
 @click.option("--wait", is_flag=True, help="Wait for the end of the job first.")
-@click.option("--unpickle", is_flag=True, help="Show values of functions; this runs code of whoever submitted the job.")
+@click.option(
+    "--unpickle", is_flag=True, help="Show values of functions; this runs code of the person who submitted the job."
+)
 @as_json
 @asks_server
 def result(reach: Reach, number: int, wait: bool, unpickle: bool, as_json: bool) -> int:
-    """Print what the tasks of a job gave, in their order; the exit status is that of the worst of them.
+    """Print the results of a job's tasks, in their order. The exit status is that of the worst task.
 
-    Of a program that is what it wrote to stdout and stderr, of a function with --unpickle the text of what it returned.
+    The result of a program is what it wrote to stdout and stderr; that of a function, with --unpickle, the text of what
+    it returned.
     """
     with reach() as client:
         if wait:
@@ -236,7 +316,9 @@ def print_result(client: Client, one: TaskResult, unpickle: bool) -> None:
         for name, url in ending.outputs.items():
             if url.startswith(KEPT):
                 click.echo(f"{name} of task {one.task} is kept: headway download {url} PATH", err=True)
-    if one.ending.outcome is not Outcome.SUCCEEDED:
+    if one.ending.outcome is Outcome.CANCELLED:
+        click.echo(f"Task {one.task} of job {one.job} was cancelled.", err=True)
+    elif one.ending.outcome is not Outcome.SUCCEEDED:
         click.echo(f"Task {one.task} of job {one.job} failed: {failure(one.ending)}", err=True)
 
 

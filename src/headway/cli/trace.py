@@ -29,6 +29,7 @@ class Trace:
         load: the offered load that gaps are scaled to.
         seed: what fixes the chance in a recipe.
         cut: whether jobs end at their estimate; None: those of a log do.
+        due_factor: jobs without a due date get one: their release plus so many times their run time; None: they do not.
     """
 
     file: str
@@ -38,9 +39,10 @@ class Trace:
     load: float | None
     seed: int
     cut: bool | None = None
+    due_factor: float | None = None
 
     def read(self, slots: int, *, drop_wider: bool = True) -> Workload:
-        """The jobs to be run on so many slots: read, then recipe, then first, then load.
+        """The jobs to be run on so many slots: read, then recipe, then first, then load, then due dates.
 
         Args:
             drop_wider: leave jobs of a log out that want more slots at once, and count them; of a table, or else, such
@@ -63,6 +65,8 @@ class Trace:
             workload = transforms.first(workload, self.first)
         if self.load is not None:
             workload = transforms.with_load(workload, self.load, slots)
+        if self.due_factor is not None:
+            workload = transforms.missing_due_dates(workload, self.due_factor)
         if not len(workload):
             raise InvalidInput("jobs", 0, "at least one", source=self.file)
         self._refuse_wider(workload, slots)
@@ -90,10 +94,11 @@ class Trace:
                 hint=f"It is wider than the cluster.{others} --as bags makes its processors tasks of their own.",
             )
 
-    def tell(self, workload: Workload, slots: int) -> None:
-        """Say what is run. Readers count what they leave out or cut over the whole log, also if only part is run.
+    def tell(self, workload: Workload, slots: int, whence: str = "") -> None:
+        """Say what is run, and whence the number of slots is.
 
-        What is odd is said of the part that is run.
+        Readers count what they leave out or cut over the whole log, also if only part is run. What is odd is said of
+        the part that is run.
         """
         from headway.traces.oddities import oddities
 
@@ -101,7 +106,7 @@ class Trace:
         left_out = ", ".join(f"{count} {reason}" for reason, count in workload.dropped.items() if count)
         length = to_seconds(int(workload.release[-1] - workload.release[0]))
         click.echo(
-            f"{len(workload):,} jobs released within {span(length)}, on {slots} slots."
+            f"{len(workload):,} jobs released within {span(length)}, on {slots} slots{whence}."
             + (f" Left out{'' if whole else ' of the whole log'}: {left_out}." if left_out else "")
         )
         for note in workload.notes:
@@ -114,13 +119,20 @@ def names_trace(command: Command) -> Command:
     """Give a command the argument and options that say which jobs it runs; it gets them as `trace`."""
 
     @click.argument("file", type=click.Path(dir_okay=False))
-    @click.option("--as", "kind", type=click.Choice(["rigid", "bags"]), help="What a job with several processors is.")
+    @click.option(
+        "--as", "kind", type=click.Choice(["rigid", "bags"]), help="How to read a job with several processors."
+    )
     @click.option("--recipe", help="Turn the log into a workload as a paper did: lin14.")
-    @click.option("--first", type=int, help="Only the first so many jobs (of what the recipe made).")
-    @click.option("--load", type=float, help="Scale the gaps between releases so that the offered load is this.")
-    @click.option("--seed", default=0, show_default=True, help="What fixes the chance in a recipe and in a simulation.")
+    @click.option("--first", type=int, help="Only the first N jobs (of those that the recipe made).")
+    @click.option("--load", type=float, help="Scale the gaps between releases so that the load is this.")
+    @click.option(
+        "--seed", default=0, show_default=True, help="Seed of the random choices of a recipe and a simulation."
+    )
     @click.option(
         "--cut/--no-cut", default=None, help="Whether jobs end at their estimate; default: those of a log do."
+    )
+    @click.option(
+        "--due-factor", type=float, help="Jobs without a due date get one: their release plus X times their run time."
     )
     @functools.wraps(command)
     def with_options(
@@ -131,8 +143,9 @@ def names_trace(command: Command) -> Command:
         load: float | None,
         seed: int,
         cut: bool | None,
+        due_factor: float | None,
         **rest: Any,
     ) -> Any:
-        return command(trace=Trace(file, kind, recipe, first, load, seed, cut), **rest)
+        return command(trace=Trace(file, kind, recipe, first, load, seed, cut, due_factor), **rest)
 
     return with_options

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,29 +17,45 @@ if TYPE_CHECKING:
     from headway.server import Running
 
 
+def renamed(old: str, new: str) -> Callable[[Any], Any]:
+    """An option of an earlier version, which is answered with its new name."""
+
+    def refuse(context: click.Context, _: click.Parameter, given: str | None) -> None:
+        if given is not None:
+            raise click.UsageError(f"{old} is now {new}.", context)
+
+    return click.option(old, hidden=True, expose_value=False, callback=refuse)
+
+
 @click.command()
-@click.option("--slots", type=int, help="One node with so many slots. Default: the nodes there were before.")
+@renamed("--output-max", "--task-output-max")
+@renamed("--outputs-max", "--storage-max")
+@click.option("--slots", type=int, help="One node with this number of slots. Default: the nodes of the last run.")
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes, all on this machine.")
-@click.option("--policy", help="NAME[:KEY=VALUE,...]; default the one that decided last, at first deadline.")
-@click.option("--decider", help="URL of a decider where plans come from, or none; default as it was before.")
+@click.option("--policy", help="NAME[:KEY=VALUE,...]; default: the last run's; at first tempo:strict=false.")
+@click.option("--decider", help="URL of a decider that makes the plans, or none; default: as in the last run.")
 @click.option(
     "--answer-time", default="2s", show_default=True, help="A decider that takes longer to answer has failed."
 )
 @click.option(
-    "--period", help="A round is held at least this often, as 30s or 5m, or none; default as before, first 10s."
+    "--period", help="Run the policy at least this often: 30s, 5m, or none; default: as in the last run, at first 10s."
 )
 @click.option("--data", type=click.Path(file_okay=False), help="Data directory; default ~/.local/share/headway.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=0, help="Port to listen on; default any that is free.")
-@click.option("--lease", default="10s", show_default=True, help="How long a node may be silent before it is lost.")
-@click.option("--grace", default="20s", show_default=True, help="How long a task that is to move may take to save.")
+@click.option(
+    "--port", type=int, help="Port to listen on; default: as in the last run, at first any free port; 0: any."
+)
+@click.option(
+    "--lease", default="10s", show_default=True, help="How long a node may be silent before it counts as lost."
+)
+@click.option("--grace", default="20s", show_default=True, help="How long a task may take to save before it moves.")
 @click.option("--pin", is_flag=True, help="Each slot has a processor of its own, which its two places share.")
-@click.option("--check-every", help="The status checker's period, 0: off; default as it was before, first 5s.")
+@click.option("--check-every", help="The status checker's period, 0: off; default: as in the last run, at first 5s.")
 @click.option(
     "--retention",
     default="1d",
     show_default=True,
-    help="How long acknowledged results are kept, as 1.5h; 0: not at all.",
+    help="How long acknowledged results are kept, as 1h30m; 0: not at all.",
 )
 @click.option(
     "--keep-unacknowledged",
@@ -59,7 +76,7 @@ if TYPE_CHECKING:
     help="How far back the journal is a trace; none: to its beginning.",
 )
 @click.option(
-    "--keep-keys", default="1d", show_default=True, help="How long keys of submissions are known, 2m at least."
+    "--keep-keys", default="1d", show_default=True, help="How long keys of submissions are kept, at least 2m."
 )
 @click.option("--keep-incidents", default="90d", show_default=True, help="How long incidents are kept; none: for ever.")
 @click.option(
@@ -68,24 +85,24 @@ if TYPE_CHECKING:
     help="MiB of the disk that nothing new may use; default 256, or a twentieth of the disk if that is less.",
 )
 @click.option(
-    "--outputs-max",
+    "--storage-max",
     type=click.IntRange(min=0),
-    help="MiB that output and uploads may take together; default a quarter of the disk.",
+    help="MiB that output files and uploads may take together; default a quarter of the disk.",
 )
 @click.option(
     "--call-lease",
     default="5m",
     show_default=True,
-    help="An executor's calls are cancelled when their client was silent for so long; none: never.",
+    help="Cancel an executor's calls when their client has been silent for this long; none: never.",
 )
-@click.option("--accept-loss", is_flag=True, help="If the journal is damaged, start with what is whole of it.")
+@click.option("--accept-loss", is_flag=True, help="If the journal is damaged, start with its undamaged part.")
 @click.option("--upload-max", default=16384, show_default=True, type=click.IntRange(min=0), help="MiB of an upload.")
 @click.option(
-    "--output-max",
+    "--task-output-max",
     default=64,
     show_default=True,
     type=click.IntRange(1, 1 << 20),
-    help="MiB that are kept of a task's stdout, and as many of its stderr; the middle of more is left out.",
+    help="MiB kept of a task's stdout, and of its stderr; of a longer output the middle is left out.",
 )
 @click.option(
     "--pass-env",
@@ -93,11 +110,9 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="A variable of this environment that tasks get, * in it for any text; many times. Default: PATH, HOME, ...",
 )
-@click.option("--run-as", default="", metavar="USER", help="Tasks run as this user; only root can start such a server.")
-@click.option(
-    "--ground", type=click.Path(file_okay=False), help="With --run-as: folder of what tasks are given and save."
-)
-@click.option("--json", "as_json", is_flag=True, help="Say as one line of JSON where the server is.")
+@click.option("--run-as", default="", metavar="USER", help="Run tasks as this user; only root can start such a server.")
+@click.option("--ground", type=click.Path(file_okay=False), help="With --run-as: folder for the files of tasks.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON that says where the server is.")
 def up(
     slots: int | None,
     cluster: str | None,
@@ -107,7 +122,7 @@ def up(
     period: str | None,
     data: str | None,
     host: str,
-    port: int,
+    port: int | None,
     lease: str,
     grace: str,
     pin: bool,
@@ -119,20 +134,20 @@ def up(
     keep_keys: str,
     keep_incidents: str,
     reserve: int | None,
-    outputs_max: int | None,
+    storage_max: int | None,
     call_lease: str,
     accept_loss: bool,
     upload_max: int,
-    output_max: int,
+    task_output_max: int,
     pass_env: tuple[str, ...],
     run_as: str,
     ground: str | None,
     as_json: bool,
 ) -> None:
-    """Run a server on this machine until it is told to end (ctrl-c).
+    """Run a server on this machine until you stop it (ctrl-c).
 
-    Other commands find it, and the token it demands, by its data directory. Everything accepted is kept there: start it
-    again after whatever happened, and it goes on, with the nodes it had unless others are named. At first it has one
+    Other commands find the server, and its token, through its data directory. Everything accepted is kept there. Start
+    the server again after any crash, and it goes on, with the nodes it had unless you name others. At first it has one
     node with a slot for each processor.
     """
     from headway.cli.show import counted, duration_in, period_in, seconds_in, span_in
@@ -181,11 +196,11 @@ def up(
             span_in(keep_incidents, "--keep-incidents"),
             upload_max << 20,
         ),
-        output_max=output_max << 20,
+        task_output_max=task_output_max << 20,
         pass_env=pass_env,
         run_as=run_as,
         ground=None if ground is None else Path(ground),
-        bounds=Bounds(*(None if mib is None else mib << 20 for mib in (reserve, outputs_max))),
+        bounds=Bounds(*(None if mib is None else mib << 20 for mib in (reserve, storage_max))),
         call_lease=span_in(call_lease, "--call-lease"),
     )
     run(settings, say)

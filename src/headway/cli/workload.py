@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from headway.cli.show import print_json, print_table, span
+from headway.cli.show import SpanType, print_json, print_table, seconds_in, span
 from headway.errors import InvalidInput
 from headway.model.workload import Workload
 from headway.traces import is_log, read_workload, write_workload
@@ -38,7 +38,7 @@ FEITELSON96: Final = {
     "repeat_order": "The probability of k runs of a job falls as k to the power of minus this.",
     "repeat_most": "The most runs of a job.",
     "think": "Mean time between the end of a run and the next, seconds.",
-    "arrival_load": "The offered load that new jobs arrive for.",
+    "arrival_load": "The load for which new jobs arrive.",
 }
 
 LUBLIN99: Final = {
@@ -64,7 +64,7 @@ LUBLIN99: Final = {
 
 @click.group()
 def workload() -> None:
-    """Make a workload from a published model, or give a log estimates by one; the same seed gives the same bytes."""
+    """Generate a workload from a published model, or estimates for a log. The same seed gives the same bytes."""
 
 
 def writes(command: Command) -> Command:
@@ -92,18 +92,20 @@ def makes(model: Command, *own: Command) -> Callable[[Command], Command]:
     of_preset = f"{jobs}, or the preset's" if preset in own else jobs
     common = [
         click.option("--jobs", type=int, help=f"How many.  [default: {of_preset}]"),
-        click.option("--seed", default=0, show_default=True, help="What fixes all chance."),
+        click.option("--seed", default=0, show_default=True, help="Seed of all random choices."),
         click.option("--processors", type=int, help=f"Of the machine; no job is wider.  [default: {processors}]"),
         *own,
-        click.option("--load", type=float, help="Scale the gaps so that the offered load is this."),
+        click.option("--load", type=float, help="Scale the gaps so that the load is this."),
         click.option(
             "--estimates",
             type=click.Choice(["tsafrir", "exact", "none"]),
             help="By the model of Tsafrir et al., the run times themselves, or none.  [default: tsafrir]",
         ),
-        click.option("--largest-estimate", type=float, help="Seconds; longer run times are cut to it."),
+        click.option("--largest-estimate", type=SpanType(), help="As 18h; longer run times are cut to it."),
         click.option("--cpu", help="CPU use of processes: drawn (as in MEASY14), a number from 0 to 1, or none."),
-        click.option("--cpu-spread", type=float, help="How far a process may be from its job's mean, 0 to 1."),
+        click.option(
+            "--cpu-spread", type=float, help="How far the CPU use of a process may be from its job's mean, 0 to 1."
+        ),
         writes,
     ]
 
@@ -130,8 +132,13 @@ def option_name(name: str) -> str:
 def options_of(model: Any, helps: Mapping[str, str]) -> list[Command]:
     """An option for each of these fields of a model, with its default."""
     types = {field.name: int if field.type == "int" else float for field in fields(model)}
+    spans = {name for name, text in helps.items() if "seconds" in text}
     return [
-        click.option(option_name(name), type=types[name], help=f"{text}  [default: {getattr(model, name):g}]")
+        click.option(
+            option_name(name),
+            type=SpanType() if name in spans else types[name],
+            help=f"{text}  [default: {getattr(model, name):g}]",
+        )
         for name, text in helps.items()
     ]
 
@@ -141,7 +148,7 @@ def preset(command: Command) -> Command:
     return click.option("--preset", type=click.Choice(["measy14"]), help="The workload of a paper.")(command)
 
 
-@workload.command(short_help="Discrete widths, repeated runs, run times that vary much.")
+@workload.command(short_help="Discrete widths, repeated runs, run times that vary a lot.")
 @makes(feitelson, preset, *options_of(PUBLISHED_STYLE, FEITELSON96))
 def feitelson96(
     jobs: int | None, seed: int, processors: int | None, preset: str | None, **options: Any
@@ -201,11 +208,11 @@ def lublin99(
 
 @workload.command(short_help="Give the jobs of a log estimates as users give them.")
 @click.argument("log", type=click.Path(dir_okay=False))
-@click.option("--seed", default=0, show_default=True, help="What fixes all chance.")
+@click.option("--seed", default=0, show_default=True, help="Seed of all random choices.")
 @click.option("--processors", type=int, help="Of the machine.  [default: as the log's header says]")
-@click.option("--largest-estimate", type=float, help="Seconds; longer run times are cut to it.")
+@click.option("--largest-estimate", type=SpanType(), help="As 18h; longer run times are cut to it.")
 @click.option(
-    "--hint", "hints", multiple=True, metavar="SECONDS=JOBS", help="How many jobs have an estimate, if known."
+    "--hint", "hints", multiple=True, metavar="ESTIMATE=JOBS", help="How many jobs have an estimate, if known."
 )
 @writes
 def tsafrir(
@@ -231,10 +238,10 @@ def _machine(log: str, jobs: Workload) -> int:
 
 def _hint(text: str) -> tuple[int, int]:
     try:
-        seconds, jobs = map(int, text.split("="))
+        estimate, jobs = text.split("=")
+        return int(seconds_in(estimate, "--hint")), int(jobs)
     except ValueError:
-        raise InvalidInput("--hint", text, "SECONDS=JOBS, two whole numbers") from None
-    return seconds, jobs
+        raise InvalidInput("--hint", text, "ESTIMATE=JOBS, as 1h=250 or 3600=250") from None
 
 
 def _given(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

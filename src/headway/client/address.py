@@ -1,4 +1,4 @@
-"""Where the server is and what token it demands: given, from the environment, or from its data directory."""
+"""Where the server is and which token it needs: as given, from the environment, or from its data directory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DATA_DIRECTORY: Final = "~/.local/share/headway"
 
 
 class Unreachable(HeadwayError):
-    """No server answers, or none is known: it may be being started again."""
+    """No server answers, or none is known; it may be starting again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The server's URL without a path, and the token it demands."""
+    """The server's URL without a path, and the token that it demands."""
 
     url: str
     token: str = field(repr=False)
@@ -28,7 +28,7 @@ def data_directory(given: str | Path | None = None) -> Path:
     """The directory given, else the one $HEADWAY_DATA_DIR names, else `~/.local/share/headway`.
 
     Raises:
-        InvalidInput: it begins with a `~` that nobody can be found for.
+        InvalidInput: it begins with a `~` of an unknown user.
     """
     named = given or os.environ.get("HEADWAY_DATA_DIR") or DATA_DIRECTORY
     try:
@@ -39,14 +39,14 @@ def data_directory(given: str | Path | None = None) -> Path:
 
 
 def find_server(url: str | None = None, token: str | None = None, data: str | Path | None = None) -> Address:
-    """The server to talk to, by the first of these that is there.
+    """The server to talk to, by the first of these that exists.
 
     Its URL: `url`; the file `url` of the directory `data`; $HEADWAY_URL; the file `url` of the default data directory.
     Its token: `token`; $HEADWAY_TOKEN unless `data` is given; the file `token` of the data directory.
 
     Raises:
         Unreachable: no server, or no token for it, can be found that way.
-        InvalidInput: the URL is none.
+        InvalidInput: the URL is no URL.
     """
     here = data is None
     directory = data_directory(data)

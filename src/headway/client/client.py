@@ -1,4 +1,4 @@
-"""The client: submits jobs to a server in the background and is told, in one thread, what becomes of them."""
+"""The client: it submits jobs to a server in the background; one thread receives what becomes of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from headway.client import transfer
 from headway.client.address import find_server
 from headway.client.connection import Refused, Server
 from headway.client.inbox import Inbox, results_of
-from headway.client.job import Job, When, described, instant
+from headway.client.job import Job, described, instant, job_id
 from headway.client.operation import Operation
 from headway.client.waiters import Sink, Waiter, Waiters
 from headway.errors import HeadwayError
 from headway.files import Input
 from headway.model.job import JobId
+from headway.times import When
 from headway.wire import (
     ACKNOWLEDGE,
     CANCEL,
@@ -33,8 +34,10 @@ from headway.wire import (
     EXPLAIN,
     JOB,
     JOBS,
+    MESSAGES,
     OUTPUT,
     POLICY,
+    RETRY,
     SUBMIT,
     Acknowledgement,
     Done,
@@ -43,7 +46,10 @@ from headway.wire import (
     JobDetail,
     JobReport,
     JobsNamed,
+    Messages,
     NewJob,
+    Retried,
+    Retry,
     Submission,
     Submitted,
     TaskRange,
@@ -52,25 +58,25 @@ from headway.wire import (
 )
 
 PATIENCE_SECONDS: Final = 60.0
-"""How long a question is repeated while no server answers, for it may be being started again."""
+"""How long a request is repeated while no server answers, because it may be starting again."""
 
 
 class Client(Operation):
     """A connection to a server: `with Client() as client: waiter = client.submit(job)`.
 
     Everything runs in the background; any number of threads may use one client. It outlives restarts of the server:
-    questions are repeated, a submission is accepted once however often it had to be sent, and the messages it gets
-    carry numbers, so that it misses none and takes none twice. Jobs go on when the client is closed.
+    requests are repeated, a submission is accepted once however often it had to be sent, and messages are numbered, so
+    that the client misses none and handles none twice. Jobs go on when the client is closed.
 
     Args:
         url: of the server; default $HEADWAY_URL, else the file `url` in the data directory.
         token: default $HEADWAY_TOKEN, else the file `token` in the data directory.
         data: the server's data directory, instead of both variables; default $HEADWAY_DATA_DIR, else
             `~/.local/share/headway`.
-        patience: seconds to go on asking while no server answers; the first question is asked once.
-        name: under which it submits; default one that nobody else has. Who comes back under the name of an earlier
-            client may acknowledge what that one submitted.
-        acknowledge: acknowledge results that waiters have received, so that the server may let go of them when its
+        patience: seconds to repeat requests while no server answers; the first request is sent once.
+        name: under which it submits; default: a unique name. A client with the name of an earlier one may acknowledge
+            results of that one's jobs.
+        acknowledge: acknowledge results that waiters have received, so that the server may delete them when its
             retention is over.
 
     Raises:
@@ -97,7 +103,7 @@ class Client(Operation):
         self._inbox = Inbox(self._server, name or uuid.uuid4().hex, acknowledge=acknowledge)
         weakref.finalize(self, self._inbox.abandon).atexit = False
         _clients.add(self)
-        # Only saves sending what the server has; it says so where it has not.
+        # This only saves sending functions that the server already has; it reports missing ones.
         self._sent_blobs: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -113,14 +119,14 @@ class Client(Operation):
     def submit(self, jobs: Iterable[Job]) -> Waiters: ...
 
     def submit(self, jobs: Job | Iterable[Job]) -> Waiter | Waiters:
-        """Submit a job, or several that are accepted all or none, and return at once with their waiter.
+        """Submit a job, or several of which all or none are accepted, and return at once with their waiter.
 
         Raises:
             HeadwayError: something cannot be pickled, a term is wrong, or the server refuses a job (it is wider than
                 the cluster, the disk is full); nothing was accepted then.
         """
         given = [jobs] if isinstance(jobs, Job) else list(jobs)
-        now = time.time_ns() // 1000
+        now = time.time()
         blobs: dict[str, bytes] = {}
         bodies = []
         for job in given:
@@ -136,7 +142,7 @@ class Client(Operation):
         return waiters[0] if isinstance(jobs, Job) else Waiters(waiters)
 
     def wait(self, *waiters: Future[Any], timeout: float | None = None) -> None:
-        """Wait until all of these have ended, however they did; default: everything this client has submitted.
+        """Wait until all of these have ended, in whatever way; default: everything this client has submitted.
 
         Raises:
             TimeoutError: some have not ended within `timeout` seconds.
@@ -151,8 +157,8 @@ class Client(Operation):
         """A waiter of a job submitted by another client, or earlier, as if it had just been submitted here.
 
         Args:
-            trust: what its functions returned or raised is unpickled, which runs code of whoever submitted the job.
-                Otherwise values are `NotTrusted` errors; what programs wrote is had in any case.
+            trust: unpickle what its functions returned or raised; this runs code of the person who submitted the job.
+                Otherwise values are `NotTrusted` errors. What programs wrote is available in any case.
 
         Raises:
             HeadwayError: there is no such job, or it has ended and its results have been cleared.
@@ -177,7 +183,7 @@ class Client(Operation):
         Args:
             status: only those of this status; `open`: those that are not ended.
             user: only those of this user.
-            last: only so many with the highest ids.
+            last: only this many, with the highest ids.
         """
         found: list[JobReport] = []
         while True:
@@ -187,41 +193,65 @@ class Client(Operation):
             if not part.more:
                 return found if last is None else found[max(0, len(found) - last) :]
 
-    def job(self, job: JobId) -> JobDetail:
-        """One job, what runs of it and what it holds."""
-        answer: JobDetail = self._server.ask(JOB, job=job)
+    def job(self, job: JobId | Waiter) -> JobDetail:
+        """One job, its running attempts and its slots."""
+        answer: JobDetail = self._server.ask(JOB, job=job_id(job))
         return answer
 
-    def results(self, job: JobId) -> list[TaskResult]:
-        """The results of a job that exist, in order of the tasks, as they are stored."""
-        return results_of(self._server, [TaskRange(job)])
+    def messages(self, *jobs: JobId, after: int = 0, wait: float = 0.0) -> Messages:
+        """Messages about these jobs, or about all, with greater numbers than `after`; in order.
+
+        Args:
+            after: a cursor: of the last answer, or of `JobDetail`.
+            wait: seconds to wait for a message if there is none yet, 0 to 60.
+        """
+        query = (("after", after), ("wait", wait), *(("job", job) for job in jobs))
+        answer: Messages = self._server.ask(MESSAGES, query=query, wait=wait)
+        return answer
+
+    def results(self, job: JobId | Waiter, *, task: int | None = None) -> list[TaskResult]:
+        """The results of a job, or of one task of it, that exist, in order of the tasks, as they are stored."""
+        number = job_id(job)
+        return results_of(self._server, [TaskRange(number) if task is None else TaskRange(number, task, task + 1)])
 
     def output(
-        self, job: JobId, into: BinaryIO, *, task: int = 0, stream: str = "stdout", rank: int | None = None
+        self,
+        job: JobId,
+        into: BinaryIO,
+        *,
+        task: int = 0,
+        stream: str = "stdout",
+        rank: int | None = None,
+        attempt: int | None = None,
+        offset: int = 0,
     ) -> None:
-        """Write all that a task wrote to a file that can be sought; `rank` of a member of a rigid job on several slots.
+        """Write the output of a task to a seekable file; of one that runs, what it has written until now.
+
+        Args:
+            rank: of a member of a rigid job on several slots.
+            attempt: only of this attempt.
+            offset: only from this byte on.
 
         Raises:
-            Refused: the task has no result, or not any more.
+            Refused: the task has not begun, or its result has been cleared; or it is another attempt by now.
         """
-        query = (("task", task), ("stream", stream), ("rank", rank))
+        query = (("task", task), ("stream", stream), ("rank", rank), ("attempt", attempt), ("offset", offset))
         self._server.ask(OUTPUT, job=job, query=query, into=into)
 
-    def explain(self, job: JobId) -> Explanation:
-        """Why a job waits, and its expected start where the policy promises one."""
-        answer: Explanation = self._server.ask(EXPLAIN, job=job)
+    def explain(self, job: JobId | Waiter) -> Explanation:
+        """Why a job waits, and its expected start if the policy promises one."""
+        answer: Explanation = self._server.ask(EXPLAIN, job=job_id(job))
         return answer
 
-    def cancel(self, *jobs: JobId) -> int:
-        """End these jobs and kill what runs of them; how many of them still went on."""
-        answer: Done = self._server.ask(CANCEL, body=JobsNamed(jobs))
+    def cancel(self, *jobs: JobId | Waiter) -> int:
+        """End these jobs and kill their running tasks; returns how many were still open."""
+        answer: Done = self._server.ask(CANCEL, body=JobsNamed(tuple(map(job_id, jobs))))
         return answer.changed
 
     def cancel_task(self, job: JobId, *tasks: int) -> int:
-        """End these tasks of a job and kill what runs of them; the others go on. How many were not done with.
+        """End these tasks of a job, killing those that run; the others go on. Returns how many had not ended.
 
-        What comes after them in a workflow does not start. A job of which tasks were cancelled, and of which none
-        failed, ends as cancelled.
+        Tasks after them in a workflow never start. A job with cancelled tasks, and no failed ones, ends as cancelled.
 
         Raises:
             HeadwayError: there is no such job, or it has no such task.
@@ -229,14 +259,33 @@ class Client(Operation):
         answer: Done = self._server.ask(CANCEL_TASKS, job=job, body=TasksNamed(tasks))
         return answer.changed
 
-    def change(self, job: JobId, *, priority: float | None = None, due: When | None = None) -> bool:
-        """Give a job new terms; whether it still went on."""
-        due_at = instant(due, "due", time.time_ns() // 1000)
-        answer: Done = self._server.ask(CHANGE, job=job, body=JobChange(priority, due_at))
+    def change(self, job: JobId | Waiter, *, priority: float | None = None, due: When | None = None) -> bool:
+        """Give a job new terms; returns whether it was still open."""
+        due_at = instant(due, "due", time.time())
+        answer: Done = self._server.ask(CHANGE, job=job_id(job), body=JobChange(priority, due_at))
         return answer.changed > 0
 
+    def retry(
+        self, job: JobId | Waiter, *, priority: float | None = None, due: When | None = None, trust: bool = False
+    ) -> Waiter:
+        """Run the failed tasks of an ended job again, as a new job with its terms; its waiter. Nothing else is redone.
+
+        Of a workflow the tasks run, too, that could not because of a failure. In programs `{i}` stands for the number
+        that a task had before.
+
+        Args:
+            priority, due: other terms than those of the old job.
+            trust: as of `attach`.
+
+        Raises:
+            HeadwayError: there is no such job, it has not ended, nothing of it failed, or its results were cleared.
+        """
+        body = Retry(priority, instant(due, "due", time.time()), uuid.uuid4().hex)
+        answer: Retried = self._server.ask(RETRY, job=job_id(job), body=body)
+        return self.attach(answer.job, trust=trust)
+
     def acknowledge(self, *jobs: JobId) -> None:
-        """Say that the results of these jobs have been received; waiters' results are acknowledged without this.
+        """Confirm that the results of these jobs have arrived; results of waiters are acknowledged without this.
 
         Raises:
             HeadwayError: another client submitted one of them; nothing is acknowledged then.
@@ -244,15 +293,15 @@ class Client(Operation):
         self._server.ask(ACKNOWLEDGE, body=Acknowledgement(self._inbox.name, tuple(map(TaskRange, jobs))))
 
     def upload(self, source: str | os.PathLike[str] | bytes, name: str | None = None) -> Input:
-        """Have the server keep a file, or bytes, for tasks: `Task(function, client.upload("data.csv"))`.
+        """Send a file, or bytes, to the server, which keeps it for tasks: `Task(function, client.upload("data.csv"))`.
 
-        It is kept while an open job names it, and an hour after its last use; the same bytes are sent once.
+        It is kept while an open job names it, and for an hour after its last use. The same bytes are sent once.
 
         Args:
-            name: that a task finds it under; default that of the file.
+            name: under which a task finds it; default: that of the file.
 
         Raises:
-            HeadwayError: it cannot be read, or the server does not take it: it is too large, the disk is full.
+            HeadwayError: it cannot be read, or the server refuses it: it is too large, the disk is full.
         """
         return transfer.upload(self._server, source, name)
 
@@ -268,7 +317,7 @@ class Client(Operation):
         return transfer.download(self._server, url.url if isinstance(url, Input) else url, path)
 
     def clear(self, *jobs: JobId) -> int:
-        """Let the server forget the results of these ended jobs; of how many it did."""
+        """Let the server delete the results of these ended jobs; returns for how many it did."""
         answer: Done = self._server.ask(CLEAR, body=JobsNamed(jobs))
         return answer.changed
 
@@ -278,9 +327,9 @@ class Client(Operation):
         self._server.close()
 
     def send(self, jobs: Sequence[NewJob], blobs: Mapping[str, bytes], sinks: Sequence[Sink]) -> None:
-        """Submit jobs as they go over the wire, one sink for each.
+        """Submit jobs in the form in which they are sent, with one sink for each.
 
-        `blobs` are the functions they name; those the server has already are not sent again.
+        `blobs` are the functions they name; those that the server already has are not sent again.
 
         Raises:
             HeadwayError: the server refuses them; nothing was accepted.
@@ -305,14 +354,14 @@ class Client(Operation):
                 return answer
 
     def after_telling(self, do: Callable[[], None]) -> bool:
-        """For who submits from callbacks: see `Inbox.after_telling`."""
+        """For code that submits from callbacks: see `Inbox.after_telling`."""
         return self._inbox.after_telling(do)
 
     def _cancel_one(self, job: JobId) -> bool:
         return self.cancel(job) > 0
 
     def _forked(self) -> None:
-        """In a child process: a client like a new one, for connections and threads are the parent's."""
+        """In a child process: make this client like a new one, because connections and threads are the parent's."""
         self._server.renew()
         self._inbox.forked(self._inbox.name if self._is_named else uuid.uuid4().hex)
 

@@ -1,4 +1,4 @@
-"""Questions to the server and its answers, typed by the routes of `headway.wire`, over connections kept open."""
+"""Requests to the server and its answers, typed by the routes of `headway.wire`, over connections kept open."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from urllib3.exceptions import HTTPError
 from urllib3.response import HTTPResponse
 
 from headway.client.address import Address, Unreachable
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, InvalidInput
 from headway.wire import MSGPACK, OCTETS, ErrorBody, Route, encode
 from headway.wire.epoch import BEGIN_ANEW, EPOCH, OTHER
 
 ANSWER_SECONDS: Final = 30.0
-"""A server that has been silent for so long is taken to be gone."""
+"""A server that is silent for this long counts as gone."""
 
 SLOW_BYTES: Final = 10e6
-"""Bytes a second: a file may make an answer come so much later."""
+"""Bytes per second: the time limit of an answer grows with the size of a file at this rate."""
 
 PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between tries to reach a server; the last one repeats."""
@@ -40,11 +40,11 @@ FindServer = Callable[[], Address]
 
 
 class Refused(HeadwayError):
-    """The server said no.
+    """The server refused.
 
     Attributes:
         status: of HTTP, 400 or above.
-        missing: names of blobs that a submission has to bring.
+        missing: names of blobs that the submission must bring.
     """
 
     def __init__(self, message: str, hint: str = "", *, status: int, missing: tuple[str, ...] = ()) -> None:
@@ -54,14 +54,38 @@ class Refused(HeadwayError):
 
 
 class OtherEpoch(Refused):
-    """The server's journal is not the one that this client has spoken to: its jobs and numbers mean something else."""
+    """The server's journal is not the one to which this client has spoken: its jobs and numbers mean something else."""
 
 
 @dataclass(slots=True)
 class Story:
-    """Which journal a client speaks to; empty before the first answer. It stays so: what the client holds is of it."""
+    """The journal to which a client speaks; empty before the first answer. It never changes: the client's numbers
+    belong to it.
+    """
 
     epoch: str = ""
+
+
+def _unsendable(parts: object, name: str = "request") -> HeadwayError:
+    """What to say of a request that cannot be written down: the field and the value that are at fault."""
+    for key, value in _parts(parts):
+        try:
+            encode(value)
+        except (UnicodeEncodeError, OverflowError):
+            field = f"{name}[{key}]" if isinstance(key, int) else str(key)
+            return _unsendable(value, field)
+    if isinstance(parts, int):
+        return InvalidInput(name, parts, "a number of at most 18 digits")
+    return InvalidInput(name, parts, "text that can be written in UTF-8")
+
+
+def _parts(whole: object) -> Iterable[tuple[object, object]]:
+    """The parts of a value, each with its name or number; names that cannot be written down are parts themselves."""
+    if isinstance(whole, msgspec.Struct):
+        return msgspec.structs.asdict(whole).items()
+    if isinstance(whole, dict):
+        return [*((number, name) for number, name in enumerate(whole)), *whole.items()]
+    return enumerate(whole) if isinstance(whole, list | tuple) else ()
 
 
 @cache
@@ -92,23 +116,29 @@ class Line:
         wait: float = 0.0,
         into: BinaryIO | None = None,
     ) -> Any:
-        """The server's answer. Every route may be asked twice, so one that breaks on a kept connection is asked again.
+        """The server's answer. Every request may be repeated, so one that fails on a kept connection is sent again.
 
         Args:
             body: a file is sent as it is.
-            wait: seconds that the server may take on top of the usual, >= 0.
-            into: where an answer is written that is a file.
+            wait: seconds that the server may take in addition to the usual time, >= 0.
+            into: where to write an answer that is a file.
 
         Raises:
+            InvalidInput: a value cannot be sent.
             Unreachable: nobody answers.
-            OtherEpoch: its journal is another one than before.
-            Refused: the server says no.
-            HeadwayError: what it says cannot be read.
+            OtherEpoch: its journal is not the one from before.
+            Refused: the server refuses.
+            HeadwayError: its answer cannot be read.
         """
-        target = route.path.format(job=job, node=quote(node or "", safe=""), upload=upload)
-        if text := urlencode([(name, value) for name, value in query if value is not None]):
-            target = f"{target}?{text}"
-        sent = encode(body) if isinstance(body, msgspec.Struct) else body
+        named = [(name, value) for name, value in query if value is not None]
+        try:
+            target = route.path.format(job=job, node=quote(node or "", safe=""), upload=upload)
+            if text := urlencode(named):
+                target = f"{target}?{text}"
+            sent = encode(body) if isinstance(body, msgspec.Struct) else body
+        except (UnicodeEncodeError, OverflowError) as error:
+            of_body = msgspec.structs.asdict(body) if isinstance(body, msgspec.Struct) else {}
+            raise _unsendable({"node": node, **dict(named), **of_body}) from error
         kept = self._connection is not None
         try:
             status, content = self._exchange(route.method, target, sent, wait, into)
@@ -153,7 +183,7 @@ class Line:
         try:
             connection.request(method, target, body, headers, preload_content=into is None)
         except (BrokenPipeError, ConnectionResetError):
-            if not size:  # a server that refuses a file hangs up instead of reading it to its end
+            if not size:  # a server that refuses a file closes the connection instead of reading all of it
                 raise
         response = connection.getresponse()
         self._see_story(response)
@@ -211,7 +241,7 @@ class Line:
             connection.close()
 
     def interrupt(self) -> None:
-        """From another thread: end the exchange that is under way, which raises `Unreachable` there, and any later."""
+        """From another thread: end the exchange under way, which raises `Unreachable` there, and any later one."""
         self._interrupted = True
         connection = self._connection
         if connection is not None and (sock := connection.sock) is not None:
@@ -220,11 +250,11 @@ class Line:
 
 
 class Server:
-    """A server as many threads ask it, with patience while it is being started again.
+    """A server that many threads may ask, with patience while it starts again.
 
     Args:
-        find: tells where it is; asked again for every new connection, for it may come back elsewhere.
-        patience: seconds to go on trying while nobody answers, >= 0.
+        find: tells where it is; called for every new connection, because the server may come back elsewhere.
+        patience: seconds to keep trying while nobody answers, >= 0.
     """
 
     def __init__(self, find: FindServer, patience: float = 0.0) -> None:
@@ -273,7 +303,7 @@ class Server:
         return Line(self._find, self._story)
 
     def renew(self) -> None:
-        """In a child process: forget the connections that are the parent's, without ending them."""
+        """In a child process: drop the connections, which are the parent's, without closing them."""
         is_closed = self._closed.is_set()
         self._idle = []
         self._closed = Event()  # the old one may be locked by a thread that does not exist here
@@ -281,7 +311,7 @@ class Server:
             self._closed.set()
 
     def close(self) -> None:
-        """Close what is open; questions under way end as they can."""
+        """Close what is open; requests under way end as they can."""
         self._closed.set()
         while self._idle:
             self._idle.pop().hang_up()

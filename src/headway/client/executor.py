@@ -25,25 +25,25 @@ T = TypeVar("T")
 class HeadwayExecutor(Executor):
     """Runs each call as a task on a cluster; drop-in for `ProcessPoolExecutor`.
 
-    Calls are sent by a thread of its own: at once if nothing is being sent, else together with all that came meanwhile.
-    So one call is fast and many are cheap. What is sent together is one bag, with the terms given. A function is
-    carried as it is when its call is sent, arguments as they are at `submit`.
+    A thread of the executor sends the calls: at once if nothing is being sent, otherwise together with all that came in
+    the meantime. So one call is fast and many are cheap. What is sent together is one bag, with the given terms. A
+    function is pickled when its call is sent, arguments at `submit`.
 
-    The processes that run its calls are the executor's own, as those of a process pool are: they begin clean, and what
-    a call leaves there (imported modules, variables) the next one finds. With the term `warm` they are shared.
+    The processes that run its calls are the executor's own, as those of a process pool are: they begin clean, and later
+    calls find what earlier ones leave there (imported modules, variables). With the term `warm` they are shared.
 
-    A future can be cancelled until its result is here; a call that runs is killed. What was submitted runs, also if the
-    executor is forgotten, was shut down without waiting, or the program comes to its end: that waits for it. What
-    cannot be sent then is logged as a warning. In a process that is forked from this one the executor begins anew.
+    A future can be cancelled until its result is here; a running call is killed. Submitted calls run, even if the
+    executor is garbage-collected, was shut down without waiting, or the program ends: its end waits for them. Calls
+    that cannot be sent then are logged as a warning. In a process forked from this one the executor starts fresh.
 
     Args:
-        max_workers: calls that may be on the cluster at a time, >= 1; default as many as there are. Few make each call
-            wait for the answer to the one before it. A `Client` given here counts as `client`.
-        mp_context: not to be had: processes are started by the cluster's nodes.
+        max_workers: how many calls may be on the cluster at a time, >= 1; default: no limit. With a limit, each call
+            waits for the answer to the one before it. A `Client` given here counts as `client`.
+        mp_context: refused: the cluster's nodes start the processes.
         initializer, initargs: called in each process before its first call, as `initializer(*initargs)`. If it raises,
-            every call ends with that error and no more are taken.
-        max_tasks_per_child: not to be had: processes are replaced where that is needed.
-        client: whose cluster; default a client of its own, made with `Client()` and closed at the end.
+            every call ends with that error and no more are accepted.
+        max_tasks_per_child: refused: nodes replace processes when needed.
+        client: the client of the cluster; default: a client of its own, made with `Client()` and closed at the end.
         terms: of the jobs, as for `Job`: `name`, `due` (counted from sending), `priority`, `retries`, `time_limit`, ...
 
     Raises:
@@ -93,7 +93,7 @@ class HeadwayExecutor(Executor):
 
     @property
     def _max_workers(self) -> int:
-        """How many calls run at a time at most, by the name that others ask for (Dask): the slots of the cluster now,
+        """How many calls run at a time at most, under the name that others use (Dask): the slots of the cluster now,
         or fewer by `max_workers`.
         """
         slots = sum(len(node.slots) for node in self._client.nodes())
@@ -101,7 +101,7 @@ class HeadwayExecutor(Executor):
 
     @property
     def _broken(self) -> BaseException | None:
-        """Why no calls are taken any more, by the name that process pools have for it; None while they are."""
+        """Why no more calls are accepted, under the name that process pools use; None while they are."""
         return self._sender.broken
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -133,7 +133,7 @@ class HeadwayExecutor(Executor):
         """The results of `fn` called with elements of the iterables, in order.
 
         Args:
-            timeout: seconds from now on after which waiting for a result raises `TimeoutError`.
+            timeout: seconds from now after which waiting for a result raises `TimeoutError`.
             chunksize: so many calls run as one, one after the other, >= 1.
             more: what else `Executor.map` of this Python takes.
         """
@@ -145,7 +145,9 @@ class HeadwayExecutor(Executor):
         return chain.from_iterable(super().map(Chunk(fn), chunks, timeout=timeout, **more))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls. Wait until those there are have ended, or first cancel all that have no result yet."""
+        """Accept no more calls. Wait until the existing ones have ended, or first cancel all that have no
+        result yet.
+        """
         self._sender.stop(cancel=cancel_futures)
         if wait:
             self._sender.join()

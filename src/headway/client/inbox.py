@@ -1,4 +1,4 @@
-"""What a client is told: threads that take messages from the server and tell whoever wants to know."""
+"""Threads that take messages from the server and pass them to the sinks of a client's jobs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from threading import Condition, Event, Thread, current_thread, get_ident
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from headway.errors import HeadwayError
 from headway.model.job import JobId
 from headway.wire import (
     ACKNOWLEDGE,
+    JOB,
     MESSAGES,
     RESULTS,
     Acknowledgement,
@@ -30,10 +32,10 @@ from headway.wire import (
 )
 
 POLL_SECONDS: Final = 30.0
-"""How long the server may hold back its answer where there is no message."""
+"""How long the server may delay its answer if there is no message."""
 
 INLINE_MAX: Final = 64 << 10
-"""Results up to so many bytes come with their messages; larger ones are fetched."""
+"""Results up to this many bytes come with their messages; larger ones are fetched."""
 
 log = logging.getLogger("headway.client")
 
@@ -43,9 +45,12 @@ class _Listener:
 
     Attributes:
         whose: about which jobs.
-        cursor: number of the last message that was taken.
-        sinks: who wants to know, by job.
+        cursor: number of the last message received.
+        sinks: the receivers, by job.
         line: its connection.
+        forgotten: messages up to this number may be missing; the jobs they may be about have been looked up.
+        missed: jobs that have ended without a message so far. When all messages left have been passed on, these
+            jobs will have none.
     """
 
     def __init__(self, whose: Query, cursor: int, sinks: dict[JobId, Sink], line: Line) -> None:
@@ -54,13 +59,15 @@ class _Listener:
         self.sinks = sinks
         self.line = line
         self.thread: Thread | None = None
+        self.forgotten = 0
+        self.missed = list[JobId]()
 
 
 class Inbox:
-    """Takes messages about jobs and tells their sinks, one after the other.
+    """Takes messages about jobs and passes them to their sinks, one after the other.
 
-    Its threads know the inbox and not the client, so that a client that nobody uses any more goes away, and they with
-    it. Whatever a sink, or a callback of a future, raises ends no thread.
+    Its threads have a reference to the inbox and not to the client. So an unused client can be garbage-collected, and
+    they end with it. No error in a sink, or in a callback of a future, ends a thread.
 
     Args:
         server: whose messages.
@@ -84,20 +91,22 @@ class Inbox:
         self._listeners: list[_Listener] = []
         self._sending = 0
         self._listening = False
-        # The thread that tells what its client has submitted, while it does, and what is to be done after that.
+        # The thread that passes on messages about what its client has submitted, while it does, and what is to
+        # be done after that.
         self._telling: int | None = None
         self._afterwards: dict[Callable[[], None], None] = {}
 
     @property
     def sinks(self) -> list[Sink]:
-        """Who still wants to know of a job that was submitted here."""
+        """The sinks of the jobs that were submitted here."""
         with self._changed:
             return list(self._sinks.values())
 
     def after_telling(self, do: Callable[[], None]) -> bool:
-        """Have something done when all that has just come has been told; asked by somebody who is being told.
+        """Run something when all that has just come has been passed on; called from a callback.
 
-        So what many callbacks want is done at once. False: nothing is being told in this thread, and it is not done.
+        So what many callbacks want is done at once. Returns False if this thread passes nothing on now; then it is not
+        run.
         """
         if get_ident() != self._telling:
             return False
@@ -106,7 +115,7 @@ class Inbox:
 
     @contextmanager
     def submitting(self, sinks: Sequence[Sink]) -> Iterator[Callable[[Submitted], None]]:
-        """While jobs are submitted; what it gives is called with the server's answer, a sink for each job.
+        """Use while jobs are submitted, with a sink for each job; call what it gives with the server's answer.
 
         Raises:
             HeadwayError: the client is closed.
@@ -132,18 +141,20 @@ class Inbox:
             self._listen((("client", self.name),), answers[0].cursor, self._sinks)
 
     def attach(self, job: JobId, sink: Sink) -> None:
-        """Tell this sink of a job, whoever submitted it."""
+        """Pass messages about a job, whoever submitted it, to this sink."""
         self._listen((("job", job),), 0, {job: sink})
 
     def abandon(self) -> None:
-        """Nobody uses the client any more: end with the last job somebody waits for. May be called at any moment."""
+        """Nobody uses the client any more: stop with the last job that somebody waits for. May be called at any
+        moment.
+        """
         self._abandoned = True
         for listener in tuple(self._listeners):
             if not listener.sinks:
                 listener.line.interrupt()
 
     def close(self) -> None:
-        """Listen no more; who still waits is told so."""
+        """Stop listening; waiting sinks are told so."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -157,7 +168,7 @@ class Inbox:
         self._acknowledge_last()
 
     def forked(self, name: str) -> None:
-        """In a child process, where none of the threads exist: begin anew, under this name."""
+        """In a child process, where none of the threads exist: start fresh, under this name."""
         left = [sink for sinks in (self._sinks, *(one.sinks for one in self._listeners)) for sink in sinks.values()]
         is_closed = self._closing.is_set()
         self._closing = Event()
@@ -173,7 +184,7 @@ class Inbox:
             sink.orphaned(error)
 
     def _listen(self, whose: Query, cursor: int, sinks: dict[JobId, Sink]) -> None:
-        """Start a thread that takes messages and tells the sinks."""
+        """Start a thread that takes messages and passes them to the sinks."""
         listener = _Listener(whose, cursor, sinks, self._server.line())
         thread = Thread(target=self._live, args=(listener,), name="headway-messages", daemon=True)
         listener.thread = thread
@@ -185,11 +196,11 @@ class Inbox:
             self._over(listener, HeadwayError(f"no thread can be started that takes messages: {error}"))
 
     def _live(self, listener: _Listener) -> None:
-        """A listener's life. However it ends, nobody is left to wait for it."""
+        """The life of a listener. However it ends, no sink is left waiting for it."""
         error: BaseException
         try:
             error = self._take_all(listener)
-        except BaseException as trouble:  # whoever waits must hear of it, whatever it is
+        except BaseException as trouble:  # waiting sinks must be told, whatever it is
             log.critical("messages are not taken any more", exc_info=trouble)
             error = HeadwayError(
                 f"messages are not taken any more: {trouble!r}", "The job goes on: Client.attach(JOB)."
@@ -211,7 +222,9 @@ class Inbox:
             self._server.close()
 
     def _take_all(self, listener: _Listener) -> HeadwayError:
-        """Until the client is closed or abandoned or, if it is about one job only, that job has ended. Says why."""
+        """Listen until the client is closed or abandoned or, if it is about one job only, that job has ended.
+        Says why.
+        """
         tries = pauses()
         own = listener.sinks is self._sinks
         receipts = self._receipts if own else None
@@ -230,13 +243,19 @@ class Inbox:
         return HeadwayError("the client was closed; the job goes on")
 
     def _take(self, listener: _Listener, receipts: Receipts | None) -> None:
-        """Ask once, and tell what came. What was told is not asked for again, also if this fails half-way."""
+        """Ask once, and pass on what came. What was passed on is not asked for again, even if this fails half-way."""
         line = listener.line
         wait = POLL_SECONDS if receipts is None else min(POLL_SECONDS, self._acknowledge(line, receipts))
-        query = (*listener.whose, ("after", listener.cursor), ("wait", wait), ("results", INLINE_MAX))
+        wait, after = 0.0 if listener.missed else wait, listener.cursor
+        query = (*listener.whose, ("after", after), ("wait", wait), ("results", INLINE_MAX))
         answer = line.ask(MESSAGES, query=query, wait=wait)
-        cursor, messages = answer.cursor, deque[Message](answer.messages)
-        del answer  # so that each result goes when it has been told
+        cursor, messages, forgotten = answer.cursor, deque[Message](answer.messages), answer.forgotten
+        del answer  # so that each result is freed when it has been passed on
+        if not messages:
+            self._give_up_missed(listener)
+        if forgotten > max(after, listener.forgotten):
+            listener.missed = [job for job in tuple(listener.sinks) if self._has_ended(line, job)]
+            listener.forgotten = forgotten
         own = listener.sinks is self._sinks
         if own:
             self._telling = get_ident()
@@ -247,6 +266,25 @@ class Inbox:
                 self._telling = None
                 self._do_afterwards()
         listener.cursor = cursor
+
+    def _has_ended(self, line: Line, job: JobId) -> bool:
+        """Whether nothing more will happen to a job, or it is not even known any more."""
+        try:
+            return bool(line.ask(JOB, job=job).job.status.is_final)
+        except Refused as refusal:
+            if refusal.status != HTTPStatus.NOT_FOUND:
+                raise
+            return True
+
+    def _give_up_missed(self, listener: _Listener) -> None:
+        """All messages left have been passed on: no more will come about the jobs that had ended before."""
+        missed, listener.missed = listener.missed, []
+        for job in missed:
+            with self._changed:
+                sink = listener.sinks.pop(job, None)
+            if sink is not None:
+                error = f"job {job} has ended, but nobody fetched its results for as long as the server keeps them"
+                _tell(sink.broken, HeadwayError(error, "`headway up --keep-unacknowledged` says for how long."))
 
     def _do_afterwards(self) -> None:
         afterwards, self._afterwards = self._afterwards, {}
@@ -270,7 +308,9 @@ class Inbox:
             listener.cursor = messages.popleft().number
 
     def _fetch(self, messages: Iterable[Message], sinks: Mapping[JobId, Sink]) -> dict[tuple[JobId, int], TaskResult]:
-        """As many of the results that did not come along, from the first on, as one answer holds."""
+        """As many of the results that did not come with their messages, from the first on, as one answer can
+        contain.
+        """
         large = tuple(
             TaskRange(message.job, message.task, message.task + 1)
             for message in messages
@@ -304,7 +344,9 @@ class Inbox:
             return sinks.get(job)
 
     def _acknowledge(self, line: Line, receipts: Receipts, *, last: bool = False) -> float:
-        """Acknowledge what has been received, if that is due or nothing will come after; seconds until more may be."""
+        """Acknowledge received results, if that is due or nothing comes after; returns seconds until more may
+        be due.
+        """
         wait = receipts.wait(time.monotonic())
         if wait is None:
             return POLL_SECONDS
@@ -329,7 +371,7 @@ class Inbox:
 
 
 def _tell(tell: Callable[..., None], *what: Any) -> None:
-    """Tell a sink. What it raises is no reason for others to hear nothing."""
+    """Call a sink. An error in it does not keep others from being called."""
     try:
         tell(*what)
     except BaseException:

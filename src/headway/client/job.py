@@ -1,4 +1,4 @@
-"""What a user says: tasks that call a function or run a program, gathered in jobs with terms."""
+"""What a user submits: tasks that call a function or run a program, grouped in jobs with terms."""
 
 from __future__ import annotations
 
@@ -6,33 +6,36 @@ import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
+
+from msgspec.structs import replace
 
 from headway.client.paths import import_paths
 from headway.client.pickling import pickled_arguments, pickled_function
 from headway.errors import HeadwayError, InvalidInput
-from headway.files import File, Input, Output, naming
-from headway.model.instant import Duration, Instant, from_seconds
-from headway.model.job import ESTIMATE_DEFAULT, Kind, PenaltyShape, TaskSpec, flaw
-from headway.wire import Calls, Command, Commands, NewJob, Work, blob_name, check_work
+from headway.files import KEPT, File, Input, Output, naming
+from headway.model.instant import from_seconds, to_seconds
+from headway.model.job import ESTIMATE_DEFAULT, NAME_MAX, JobId, Kind, PenaltyShape, flaw
+from headway.times import Span, When, seconds_of, when_of
+from headway.wire import Calls, Command, Commands, NewJob, PlannedTask, Work, blob_name, check_work
 
-When = float | timedelta | datetime
-"""An instant: seconds or a `timedelta` from submission on, or a `datetime` (local time if it has no zone)."""
+Env = Mapping[str, str] | Iterable[str] | None
+"""Variables for tasks: values by name, or names of variables of this process that are passed as they are."""
 
 
 class Task:
     """One call of a function: `Task(function, *args, **kwargs)`. `Task.command` makes one that runs a program.
 
-    The function and its arguments are carried by cloudpickle: what is defined in the script itself travels with it,
-    what comes from an imported module must be importable where the task runs (or be registered with
+    The function and its arguments are pickled with cloudpickle. What the script itself defines is sent with it; what
+    comes from an imported module must be importable where the task runs (or be registered with
     `cloudpickle.register_pickle_by_value`). They are read when the job is submitted. What the function returns is the
-    task's result; an exception it raises is raised again by who asks for the result.
+    task's result; an exception that it raises is raised again when the result is asked for.
 
     Attributes:
-        cores: cores of one node that the task holds while it runs; more than 1 makes its job a workflow.
-        estimate: expected run time in seconds on a node of speed factor 1; None: that of the job. Workflows only.
+        cores: cores of one node that the task uses while it runs; more than 1 makes its job a workflow.
+        estimate: expected run time on a node of speed factor 1, given like that of a job; None: that of the job.
+            Workflows only.
     """
 
     def __init__(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
@@ -43,7 +46,7 @@ class Task:
         self.kwargs = kwargs
         self.program: Command | None = None
         self.cores = 1
-        self.estimate: float | None = None
+        self.estimate: Span | None = None
         self.before: list[Task] = []
 
     @classmethod
@@ -51,7 +54,7 @@ class Task:
         cls,
         *argv: str | os.PathLike[str],
         cwd: str | os.PathLike[str] = "",
-        env: Mapping[str, str] | None = None,
+        env: Env = None,
         stdin: str | os.PathLike[str] = "",
         stdout: str | os.PathLike[str] = "",
         stderr: str | os.PathLike[str] = "",
@@ -60,23 +63,23 @@ class Task:
     ) -> Task:
         """A task that runs a program; no shell is involved. In `argv`, paths and URLs `{i}` stands for its number.
 
-        Its result is what it wrote to stdout, the last part of it; an exit status other than 0 is a `TaskFailed`.
+        Its result is the last part of what it wrote to stdout; an exit status other than 0 is a `TaskFailed`.
 
         Args:
             argv: program and arguments, at least the program.
             cwd: folder it runs in; default the current one, or with inputs or outputs one of the attempt's own.
-            env: variables added to the node's environment.
+            env: variables that it has besides those that all tasks get, and those of its job; as `Job` takes them.
             stdin, stdout, stderr: files, relative to `cwd`. Without them there is nothing to read, and the last part of
                 what it writes is kept with the result.
             inputs: files that are fetched before it starts: a path or URL (see `Input`) by the path within the
                 attempt's folder, which HEADWAY_SCRATCH names.
-            outputs: files of the attempt's folder that are put somewhere when the program has succeeded (see `Output`):
+            outputs: files of the attempt's folder that are stored when the program has succeeded (see `Output`):
                 a path or URL by the path within the folder.
         """
         if not argv:
             raise InvalidInput("argv", argv, "a program and its arguments")
         folder = Path.cwd() / os.fspath(cwd)
-        program, *rest = (os.fspath(part) for part in argv)
+        program, *rest = (_text(os.fspath(part), "argv") for part in argv)
         own = bool(inputs or outputs) and not os.fspath(cwd)
         if own and "/" in program:  # found from here, as it would be without files
             program = str(folder / program)
@@ -85,7 +88,7 @@ class Task:
         task.program = Command(
             argv=(program, *rest),
             cwd="" if own else str(folder),
-            env=dict(env or {}),
+            env=variables(env),
             stdin=str(folder / os.fspath(stdin)) if stdin else "",
             stdout=str(folder / os.fspath(stdout)) if stdout else "",
             stderr=str(folder / os.fspath(stderr)) if stderr else "",
@@ -108,55 +111,101 @@ class Task:
 
 
 def _url(kind: type[Input | Output], file: str | os.PathLike[str] | Input | Output) -> str:
-    """The URL of a file as a user names it.
+    """The URL of a file that a user names.
 
     Raises:
-        InvalidInput: it cannot be one.
+        InvalidInput: it cannot be a URL.
     """
     return file.url if isinstance(file, Input | Output) else kind(file).url
 
 
+def variables(env: Env, field: str = "env") -> dict[str, str]:
+    """Variables by name, in the form in which they are sent.
+
+    Raises:
+        InvalidInput: this process does not have one of them.
+    """
+    if isinstance(env, Mapping):
+        return {_text(name, field): _text(value, f"{field}[{name!r}]") for name, value in env.items()}
+    if isinstance(env, str):
+        raise InvalidInput(field, env, "values by name, or a list of names of variables that are set here")
+    for name in (names := tuple(env or ())):
+        if name not in os.environ:
+            raise InvalidInput(field, name, "the name of a variable that is set here", hint="Or give it a value.")
+    return {name: os.environ[name] for name in names}
+
+
+def _text(value: object, field: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(field, value, "text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(field, value, "text that can be written in UTF-8") from error
+    return value
+
+
 SHARED: Final = "shared"
-"""Name of the processes of jobs that say just that they may be warm."""
+"""Name of the processes of jobs that only say that they may be warm."""
 
 COMMAND_HINT: Final = "A program is run by Task.command('PROGRAM', 'ARGUMENT', ...)."
 
 
-class Job:
-    """Tasks to be scheduled together, with the terms they are scheduled by. All terms may be changed until submission.
+class Submitted(Protocol):
+    """What has been submitted: a `Waiter`."""
 
-    A job is a bag of independent tasks; it is a workflow as soon as a task comes `after` another or wants several
-    cores; and it is rigid, one task that holds several slots at once, with `width`.
+    @property
+    def job(self) -> JobId:
+        """Its id."""
+        ...
+
+
+class Job:
+    """Tasks to be scheduled together, with their terms. All terms may be changed until submission.
+
+    A job is a bag of independent tasks. It is a workflow as soon as a task comes `after` another or needs several
+    cores. With `width` it is rigid: one task on several slots at once.
 
     Attributes:
         name: for people.
         tasks: in order of their numbers, which is the order of the results.
-        due: wanted completion: seconds or `timedelta` from submission on, or a `datetime`; None: it may take its time.
+        due: wanted completion: seconds or `timedelta` from submission on, a `datetime`, or text such as `"1h30m"`,
+            `"18:00"` or `"tomorrow 6:00"`; None: no due date.
         priority: higher is more important.
         release: earliest start, given like `due`; None: at once.
         rate, shape: penalty per unit of the penalty shape, >= 0, and how it grows with tardiness: linear, sqrt, square.
-        estimate: expected run time of a task in seconds on a node of speed factor 1; None: nobody knows.
+        estimate: expected run time of a task on a node of speed factor 1: seconds, a `timedelta`, or text such as
+            `"1h30m"`; None: unknown.
         workload: amount of work of the whole job in a unit of the user's own; None: tasks times estimate.
-        retries: how often a task that fails by its own doing is tried again. One whose node dies is always redone.
-        time_limit: seconds after which a task is ended; None: never.
+        retries: how often a task is tried again after a failure that it caused itself. One whose node dies is always
+            redone.
+        time_limit: when a task is ended, given like `estimate`; None: never.
         memory_limit: bytes of memory of a task's process; None: no limit.
         sizes: work of each task of a bag in a unit of the user's own, each 1e-18 to 1e18; empty: all alike. `estimate`
             and `profile` are then of a task of mean size.
-        profile: expected run time of a task in seconds by class of nodes (`kind`, or for nodes without one
-            "speed=1.5"); elsewhere `estimate` and the node's speed count.
+        profile: expected run time of a task, given like `estimate`, by class of nodes (`kind`, or for nodes without one
+            "speed=1.5"); for other classes `estimate` and the node's speed are used.
         preemptible: whether its running tasks may be killed to make room for another job.
-        cpu: the share of a processor, 0 to 1, that its processes would use on one of their own: one number for all of
-            them, or for a rigid job one each; None: unknown. What can run behind it is judged by that.
-        movable: whether its tasks save what they have done when they are asked to move to other slots: a function with
+        cpu: the share of a processor, 0 to 1, that its processes would use if they had one for themselves: one number
+            for all, or for a rigid job one each; None: unknown. It says what can run behind the job.
+        movable: whether its tasks save their work when they are asked to move to other slots: a function with
             `headway.checkpoint`, a program on SIGTERM. Those that have saved before can be moved in any case.
         warm: whether its functions may be called in processes where other jobs' functions ran: True, or a name, for
-            jobs that share theirs. What those have left there (modules, variables, files open) is found again, modules
-            that were edited since are not read anew. Otherwise each process begins clean, and only the job's own calls
-            follow one another in it.
+            jobs that share theirs. Its calls find what those have left there (modules, variables, open files), and
+            modules edited since are not read again. Otherwise each process begins clean and runs only the job's own
+            calls.
+        fresh: whether each call of a function has a process of its own, which nothing ran in before; not with `warm`.
+            Programs always have.
+        cwd: folder that its functions run in; None: the current one, or the server's where tasks cannot be in that.
+            Programs have their own (`Task.command`).
+        env: variables that its tasks have besides those that all tasks get: values by name, or names of variables that
+            are passed as they are here.
         user: who submits it; empty: the owner of the token.
         together: whether the job is rigid: all its tasks start at once, each on a slot, or none does; the first that
             fails ends the others.
         width: slots of a rigid job with one task, which then runs on each of them; None: one. Implies `together`.
+        after: jobs of earlier submissions, by their ids or as their waiters, that must have succeeded before it starts.
+            If one of them fails or is cancelled, so is this one.
     """
 
     def __init__(
@@ -169,20 +218,24 @@ class Job:
         release: When | None = None,
         rate: float = 1.0,
         shape: PenaltyShape | Literal["linear", "sqrt", "square"] = PenaltyShape.LINEAR,
-        estimate: float | None = None,
+        estimate: Span | None = None,
         workload: float | None = None,
         retries: int = 0,
-        time_limit: float | None = None,
+        time_limit: Span | None = None,
         memory_limit: int | None = None,
         sizes: Iterable[float] = (),
-        profile: Mapping[str, float] | None = None,
+        profile: Mapping[str, Span] | None = None,
         preemptible: bool = True,
         cpu: float | Iterable[float] | None = None,
         movable: bool = False,
         warm: bool | str = False,
+        fresh: bool = False,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Env = None,
         user: str = "",
         together: bool = False,
         width: int | None = None,
+        after: int | Submitted | Iterable[int | Submitted] = (),
     ) -> None:
         self.name = name
         self.tasks: list[Task] = list(tasks)
@@ -202,14 +255,18 @@ class Job:
         self.cpu = tuple(cpu) if isinstance(cpu, Iterable) else cpu
         self.movable = movable
         self.warm = warm
+        self.fresh = fresh
+        self.cwd = cwd
+        self.env = env
         self.user = user
         self.together = together
         self.width = width
+        self.after = after
 
     def add_task(
-        self, task: Task, *, after: Iterable[Task] = (), cores: int | None = None, estimate: float | None = None
+        self, task: Task, *, after: Iterable[Task] = (), cores: int | None = None, estimate: Span | None = None
     ) -> Task:
-        """Append a task, with what a workflow may say of it, and return it."""
+        """Append a task, with its cores and estimate in a workflow, and return it."""
         task.after(*after)
         if cores is not None:
             task.cores = cores
@@ -229,56 +286,34 @@ class Job:
         return f"<Job {self.name!r}: {self.kind.name.lower()}, tasks={len(self.tasks)}>"
 
 
-def instant(when: When | None, field: str, now: Instant) -> Instant | None:
-    """An instant as people give it, in microseconds since the epoch.
+def instant(when: When | None, field: str, now: float) -> float | None:
+    """An instant in any accepted form, in seconds since the epoch.
 
     Raises:
-        InvalidInput: not a time at all, or more than 30 years off.
+        InvalidInput: it is no instant.
     """
-    if when is None:
-        return None
-    try:
-        if isinstance(when, datetime):
-            return from_seconds(when.timestamp())
-        seconds = when.total_seconds() if isinstance(when, timedelta) else when
-        if isinstance(seconds, bool) or abs(seconds) > 1e9:
-            raise ValueError
-        return now + from_seconds(seconds)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(
-            field,
-            when,
-            "seconds from submission on, a timedelta, or a datetime",
-            hint="An absolute time in seconds is given as datetime.fromtimestamp(SECONDS).",
-        ) from error
+    return None if when is None else when_of(when, field, now)
 
 
-def duration(seconds: float | None, field: str) -> Duration | None:
-    """Seconds as microseconds.
+def duration(span: Span | None, field: str) -> float | None:
+    """A duration in any accepted form, in seconds.
 
     Raises:
-        InvalidInput: not a finite number.
+        InvalidInput: it is no duration.
     """
-    return None if seconds is None else _duration(seconds, field)
-
-
-def _duration(seconds: float, field: str) -> Duration:
-    try:
-        return from_seconds(seconds)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(field, seconds, "a finite number of seconds") from error
+    return None if span is None else seconds_of(span, field)
 
 
 def _number(value: Any, field: str) -> float:
-    """A number of whatever kind, NumPy's among them, as it can be sent."""
+    """A number of any type, NumPy's among them, in the form in which it can be sent."""
     try:
-        return float(value + 0.0)  # text, which float() alone would read, is none
+        return float(value + 0.0)  # text, which float() would accept, is no number
     except (TypeError, OverflowError) as error:
         raise InvalidInput(field, value, "a finite number") from error
 
 
 def _uses(cpu: Any) -> tuple[float, ...]:
-    """The CPU use of a job's processes as it is sent."""
+    """The CPU use of a job's processes, in the form in which it is sent."""
     if cpu is None:
         return ()
     if isinstance(cpu, Iterable):
@@ -293,8 +328,35 @@ def _whole(value: Any, field: str) -> int:
         raise InvalidInput(field, value, "a whole number") from error
 
 
-def described(job: Job, now: Instant | None = None) -> tuple[NewJob, dict[str, bytes]]:
-    """A job as it is sent, and its functions as blobs by name.
+_LATER: Final = 2**62
+"""An id greater than that of any job: the server gives the real one."""
+
+
+def _ids(after: Any) -> tuple[JobId, ...]:
+    """The ids of jobs, given as ids or waiters.
+
+    Raises:
+        InvalidInput: something is neither, or was not submitted.
+    """
+    one = isinstance(after, int) or hasattr(after, "job")  # a waiter can be iterated: over its results
+    named = (after,) if one or not isinstance(after, Iterable) else after
+    return tuple(job_id(job, "after") for job in named)
+
+
+def job_id(named: Any, field: str = "job") -> JobId:
+    """The id of a job that was submitted, given as it is or as a waiter.
+
+    Raises:
+        InvalidInput: it is neither, or was not submitted.
+    """
+    number = getattr(named, "job", named)
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number < _LATER:
+        raise InvalidInput(field, named, "ids of jobs that were submitted, or their waiters")
+    return number
+
+
+def described(job: Job, now: float | None = None) -> tuple[NewJob, dict[str, bytes]]:
+    """A job in the form in which it is sent, and its functions as blobs by name.
 
     Raises:
         HeadwayError: the job has no tasks, a wrong term, or something that cannot be pickled.
@@ -320,17 +382,17 @@ def new_job(
     job: Job,
     work: Work,
     tasks: int,
-    plan: tuple[TaskSpec, ...] = (),
-    now: Instant | None = None,
+    plan: tuple[PlannedTask, ...] = (),
+    now: float | None = None,
     *,
     leased: bool = False,
 ) -> NewJob:
-    """The terms of a job as they are sent, with its work; `leased`: its results are of use to this client alone.
+    """The terms and work of a job in the form in which they are sent; `leased`: only this client can use its results.
 
     Raises:
         HeadwayError: a term is wrong.
     """
-    now = time.time_ns() // 1000 if now is None else now
+    now = time.time() if now is None else now
     try:
         shape = PenaltyShape(job.shape)
     except ValueError as error:
@@ -355,13 +417,14 @@ def new_job(
         memory_limit=None if job.memory_limit is None else _whole(job.memory_limit, "memory_limit"),
         plan=plan,
         sizes=tuple(_number(size, f"sizes[{place}]") for place, size in enumerate(job.sizes)),
-        profile={kind: _duration(seconds, f"profile[{kind!r}]") for kind, seconds in job.profile.items()},
+        profile={kind: seconds_of(span, f"profile[{kind!r}]") for kind, span in job.profile.items()},
         preemptible=job.preemptible,
         cpu=_uses(job.cpu),
         movable=job.movable,
         leased=leased,
+        after=_ids(job.after),
     )
-    wrong = flaw(new.spec(0, now, ""))
+    wrong = flaw(new.spec(_LATER, from_seconds(now), ""))
     if wrong:
         raise HeadwayError(f"job {job.name!r}: {wrong}")
     check_work(new)
@@ -371,8 +434,7 @@ def new_job(
 def _work(job: Job, title: str) -> tuple[Work, dict[str, bytes]]:
     programs = [task.program for task in job.tasks if task.program is not None]
     if len(programs) == len(job.tasks):
-        alike = all(program == programs[0] for program in programs)
-        return Commands(commands=(programs[0],) if alike else tuple(programs)), {}
+        return _commands(job, programs), {}
     if programs:
         raise HeadwayError(
             f"{title} has tasks that call functions and tasks that run programs", "Submit them as two jobs."
@@ -392,11 +454,53 @@ def _work(job: Job, title: str) -> tuple[Work, dict[str, bytes]]:
     with naming() as files:
         for number, task in enumerate(job.tasks):
             args.append(pickled_arguments(task.args, task.kwargs, f"task {number} of {title}"))
-    return calls_of(functions, args, chosen, files, warm_name(job.warm)), functions
+    names = {id(task.function): _name_of(task.function) for task in job.tasks}
+    calls = calls_of(functions, args, chosen, files, job)
+    return replace(calls, names=tuple(dict.fromkeys(names.values()))), functions
+
+
+def _name_of(function: Any) -> str:
+    """What a function is called, for people."""
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(function)
+    return str(name)[:NAME_MAX]
+
+
+def _commands(job: Job, programs: Sequence[Command]) -> Commands:
+    if job.cwd is not None:
+        raise InvalidInput("cwd", os.fspath(job.cwd), "none in a job of programs: say Task.command(..., cwd=FOLDER)")
+    alike = all(program == programs[0] for program in programs)
+    kept = (programs[0],) if alike else tuple(programs)
+    _see_apart(kept, max(len(programs), job.width or 1))
+    common = variables(job.env)
+    return Commands(tuple(replace(program, env={**common, **program.env}) for program in kept) if common else kept)
+
+
+def _see_apart(programs: Sequence[Command], count: int) -> None:
+    """Check that no two processes of a job write the same file: the one that begins last would empty it.
+
+    Args:
+        programs: one for all processes, or one each.
+        count: how many processes there are.
+
+    Raises:
+        InvalidInput: two of them do.
+    """
+    allowed = "a file for each task: {i} in it stands for the number of the task"
+    seen = set[tuple[str, str]]()
+    for number, program in enumerate(programs):
+        written = [("stdout", program.stdout), ("stderr", program.stderr)]
+        written += [("output", url) for url in program.outputs.values()]
+        for field, path in written:
+            if not path or path.startswith(("/dev/", KEPT)):
+                continue
+            whole = path.replace("{i}", str(number))
+            if (field, whole) in seen or (len(programs) < count and "{i}" not in path):
+                raise InvalidInput(field, whole, allowed)
+            seen.add((field, whole))
 
 
 def warm_name(warm: object) -> str:
-    """The name of the processes that a job shares with others; empty where it shares none.
+    """The name of the processes that a job shares with others; empty if it shares none.
 
     Raises:
         InvalidInput: it is no name.
@@ -411,24 +515,44 @@ def warm_name(warm: object) -> str:
 
 
 def calls_of(
-    functions: Iterable[str], args: Sequence[bytes], chosen: Sequence[int], files: Iterable[File], warm: str
+    functions: Iterable[str], args: Sequence[bytes], chosen: Sequence[int], files: Iterable[File], job: Job
 ) -> Calls:
-    """Calls as they are sent, with where this program imports modules from.
+    """Calls in the form in which they are sent, with the folders from which this program imports modules.
 
     Args:
         functions: names of the functions.
         args: arguments of each call, pickled.
         chosen: per call, which of the functions it is.
         files: inputs and outputs that the arguments name.
-        warm: as in `headway.wire.Calls`.
+        job: says which processes they have: `warm`, `fresh`, `cwd`, `env`.
     """
     names = tuple(functions)
     urls = {kind: tuple({file.url: None for file in files if isinstance(file, kind)}) for kind in (Input, Output)}
     several = tuple(chosen) if len(names) > 1 else ()
-    return Calls(names, tuple(args), several, urls[Input], urls[Output], warm, import_paths())
+    return Calls(
+        names,
+        tuple(args),
+        several,
+        urls[Input],
+        urls[Output],
+        warm_name(job.warm),
+        import_paths(),
+        *_folder(job.cwd),
+        variables(job.env),
+        bool(job.fresh),
+    )
 
 
-def _plan(job: Job, title: str) -> tuple[TaskSpec, ...]:
+def _folder(cwd: str | os.PathLike[str] | None) -> tuple[str, bool]:
+    """The folder in which calls run, and whether the server's will do if they cannot enter it."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # it has been removed meanwhile
+        here = ""
+    return (here, True) if cwd is None else (os.path.join(here, os.fspath(cwd)), False)
+
+
+def _plan(job: Job, title: str) -> tuple[PlannedTask, ...]:
     if job.kind is not Kind.WORKFLOW:
         return ()
     numbers = {id(task): number for number, task in enumerate(job.tasks)}
@@ -442,6 +566,6 @@ def _plan(job: Job, title: str) -> tuple[TaskSpec, ...]:
                 "Add the tasks of a workflow to their job in an order in which they could run.",
             )
         own = duration(task.estimate, f"estimate of task {number}")
-        estimate = own if own is not None else common if common is not None else ESTIMATE_DEFAULT
-        plan.append(TaskSpec(estimate, task.cores, tuple(sorted(set(before)))))
+        estimate = own if own is not None else common if common is not None else to_seconds(ESTIMATE_DEFAULT)
+        plan.append(PlannedTask(estimate, task.cores, tuple(sorted(set(before)))))
     return tuple(plan)

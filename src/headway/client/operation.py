@@ -1,12 +1,14 @@
-"""What operators ask a server and change while jobs run: nodes, what decides, the status checker."""
+"""What operators ask a server, and change while jobs run: nodes, policy and decider, the status checker."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from headway.client.connection import Server
 from headway.client.job import duration
-from headway.model.instant import Duration, Instant, from_seconds
+from headway.model.instant import from_seconds, to_seconds
+from headway.times import Span, instant_of
 from headway.wire import (
     ADD_NODE,
     CHECKER,
@@ -20,6 +22,7 @@ from headway.wire import (
     REQUESTS,
     RESIZE_NODE,
     SET_CHECKER,
+    SHUTDOWN,
     STATISTICS,
     CheckerChange,
     CheckerReport,
@@ -36,7 +39,7 @@ from headway.wire import (
 )
 
 NODE_SECONDS: Final = 60.0
-"""How long the server may take, on top of the usual, to start the processes of a node or to end them."""
+"""How long the server may take, in addition to the usual time, to start the processes of a node or to end them."""
 
 
 class Operation:
@@ -62,20 +65,19 @@ class Operation:
         cores: int | None = None,
         kind: str = "",
         site: str = "local",
-        lease: float | None = None,
+        lease: Span | None = None,
     ) -> NodeChange:
-        """Take a node into service; one that is in service with the same terms stays as it is. `lease` in seconds.
+        """Add a node; one that is in service with the same terms stays as it is. `lease` in seconds.
 
         Raises:
             HeadwayError: another node has this name, a term is wrong, or the node does not start.
         """
-        held = duration(lease, "lease")
-        body = NewNode(name, slots, speed, cores, site, held, kind)
+        body = NewNode(name, slots, speed, cores, site, duration(lease, "lease"), kind)
         answer: NodeChange = self._server.ask(ADD_NODE, body=body, wait=NODE_SECONDS)
         return answer
 
     def drain_node(self, name: str) -> NodeChange:
-        """Let a node start nothing more; it leaves when what runs there has ended.
+        """Let a node start nothing more; it leaves when its running tasks have ended.
 
         Raises:
             HeadwayError: there is no such node, or it is the last.
@@ -93,7 +95,7 @@ class Operation:
         return answer
 
     def resize_node(self, name: str, slots: int, *, at_once: bool = False) -> NodeChange:
-        """Give a node more or fewer slots; those beyond go when they are idle, or at once with what runs there.
+        """Give a node more or fewer slots; surplus slots go when they are idle, or at once with what runs there.
 
         Raises:
             HeadwayError: there is no such node, it drains, or it would have no slot.
@@ -102,63 +104,72 @@ class Operation:
         return answer
 
     def metrics(
-        self, *, node: str | None = None, metric: str | None = None, since: Instant | None = None
+        self, *, node: str | None = None, metric: str | None = None, since: float | datetime | str | None = None
     ) -> list[Metric]:
-        """What collectors measured on nodes: each metric as it was found last, or all since an instant.
+        """What collectors measured on nodes: the latest value of each metric, or all values since an instant.
 
         Args:
             node, metric: only of this node, only this one.
-            since: microseconds since the Unix epoch.
+            since: seconds since the Unix epoch, a `datetime` (local time without a zone), or text such as `"18:00"`
+                or `"10m"`, counted back from now.
         """
         found: list[Metric] = []
+        if isinstance(since, str):
+            since = instant_of(since, "since", towards="past")
+        after = since.timestamp() if isinstance(since, datetime) else since
         while True:
-            part = self._server.ask(METRICS, query=(("node", node), ("metric", metric), ("since", since)))
+            part = self._server.ask(METRICS, query=(("node", node), ("metric", metric), ("since", after)))
             found += part.metrics
             if not part.more:
                 return found
-            since = found[-1].at + 1
+            after = to_seconds(from_seconds(found[-1].at) + 1)
 
     def checker(self) -> CheckerReport:
         """The status checker and its collectors."""
         answer: CheckerReport = self._server.ask(CHECKER)
         return answer
 
-    def set_checker(self, *, on: bool | None = None, every: Duration | None = None) -> CheckerReport:
-        """Switch the status checker on or off, or give it another period, in microseconds."""
-        answer: CheckerReport = self._server.ask(SET_CHECKER, body=CheckerChange(on, every))
+    def set_checker(self, *, on: bool | None = None, every: Span | None = None) -> CheckerReport:
+        """Switch the status checker on or off, or give it another period, in seconds."""
+        answer: CheckerReport = self._server.ask(SET_CHECKER, body=CheckerChange(on, duration(every, "every")))
         return answer
 
     def incidents(self, *, last: int = 50) -> list[IncidentReport]:
-        """What an operator should know of: so many, the latest, in order."""
+        """What an operator should know: at most this many incidents, the latest, in order."""
         return list(self._server.ask(INCIDENTS, query=(("limit", last),)).incidents)
 
     def requests(self, *, last: int = 50) -> list[RequestReport]:
-        """Who asked for what: so many, the latest, in order."""
+        """Who asked for what: at most this many requests, the latest, in order."""
         return list(self._server.ask(REQUESTS, query=(("limit", last),)).requests)
 
     def policy(self) -> str:
-        """The policy that decides, as `NAME[:key=value,...]`."""
+        """The current policy, as `NAME[:key=value,...]`."""
         answer: PolicyText = self._server.ask(POLICY)
         return answer.policy
 
     def deciding(self) -> PolicyText:
-        """What decides: the policy, the decider it stands in for, the period."""
+        """What makes the plans: policy, decider and period."""
         answer: PolicyText = self._server.ask(POLICY)
         return answer
 
-    def choose_policy(self, policy: str = "", *, decider: str | None = None, period: float | None = None) -> str:
-        """Let something else decide from now on; nothing is stopped. Returns the policy's text as the server has it.
+    def choose_policy(self, policy: str = "", *, decider: str | None = None, period: Span | None = None) -> str:
+        """Choose policy, decider or period from now on; nothing is stopped. Returns the policy's text as the server has
+        it.
 
         Args:
-            policy: as `NAME[:key=value,...]`; empty: the one that does.
-            decider: URL where plans shall come from; empty: from the policy; None: as it is.
-            period: seconds after which a round is held if nothing happens; 0: none is; None: as it is.
+            policy: as `NAME[:key=value,...]`; empty: the current one.
+            decider: URL of the decider that is to make the plans; empty: the policy makes them; None: no change.
+            period: seconds after which the policy runs if nothing happens; 0: it does not; None: no change.
         """
-        choice = PolicyChoice(policy, decider, None if period is None else from_seconds(period))
+        choice = PolicyChoice(policy, decider, duration(period, "period"))
         answer: PolicyText = self._server.ask(CHOOSE, body=choice)
         return answer.policy
 
     def statistics(self) -> Statistics:
-        """How the server fares."""
+        """Figures about the server."""
         answer: Statistics = self._server.ask(STATISTICS)
         return answer
+
+    def shut_down(self) -> None:
+        """Stop the server in order: running tasks are ended, and redone at the next start."""
+        self._server.ask(SHUTDOWN)

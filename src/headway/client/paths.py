@@ -1,4 +1,4 @@
-"""Where modules of the calling program are, so that its tasks can import them too."""
+"""The folders from which the calling program imports modules, so that its tasks can import them too."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from functools import cache
 
 
 def import_paths() -> tuple[str, ...]:
-    """The folders that this program imports from beyond its Python's installation, as `wire.Calls.paths` has them.
+    """The folders from which this program imports, beyond its Python's installation, as `wire.Calls.paths` has them.
 
-    First of all that is the folder of its script (the current one, if it has none), then what PYTHONPATH and the
-    program itself have added. What comes after the standard library in `sys.path` follows an empty text.
+    The first is the folder of its script (the current one, if it has none), then those that PYTHONPATH and the program
+    itself have added. Folders after the standard library in `sys.path` follow an empty text.
     """
     before: list[str] = []
     after: list[str] = []
@@ -24,7 +24,7 @@ def import_paths() -> tuple[str, ...]:
             continue
         try:
             path = os.path.abspath(entry)
-        except (FileNotFoundError, TypeError):  # the current folder is gone; no text, which imports ignore too
+        except (FileNotFoundError, TypeError):  # the current folder is gone; or no text, which imports ignore too
             continue
         found.append(path)
     return (*before, "", *after) if after else tuple(before)
@@ -32,7 +32,7 @@ def import_paths() -> tuple[str, ...]:
 
 @cache
 def _installed() -> frozenset[str]:
-    """What every program of this Python imports from."""
+    """The folders from which every program of this Python imports."""
     paths = sysconfig.get_paths()
     library = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     dynamic = {os.path.join(path, "lib-dynload") for path in library}

@@ -1,4 +1,4 @@
-"""Functions, arguments and results as bytes, and who is to blame where they cannot be."""
+"""Functions, arguments and results as bytes; errors name what cannot be pickled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headway.model.events import Outcome
 from headway.wire import TaskEnding, TaskResult
 
 End = tuple[Any, BaseException | None]
-"""What a task gave, or the exception that its end is."""
+"""A task's result, or the exception for its end."""
 
 HINT = "Open what cannot travel (connections, files, locks) inside the function, or give its name or path instead."
 
@@ -25,9 +25,9 @@ class TaskFailed(HeadwayError):
     """A task came to an end that is no result.
 
     Attributes:
-        job, task: whose end it is.
+        job, task: of which task.
         ending: how it ended: `outcome`, `detail` in words, `exit_code`, the last part of `stdout` and `stderr`; None
-            if it never ran, because a task before it failed.
+            if it never ran because a task before it failed.
     """
 
     def __init__(self, message: str, hint: str = "", *, job: int, task: int, ending: TaskEnding | None = None) -> None:
@@ -52,7 +52,7 @@ def pickled_function(function: Callable[..., Any], whose: str) -> bytes:
     """A function by cloudpickle.
 
     Raises:
-        NotPicklable: names what it uses that is to blame.
+        NotPicklable: names the part that cannot be pickled.
     """
     try:
         with naming() as files:
@@ -75,12 +75,12 @@ def pickled_function(function: Callable[..., Any], whose: str) -> bytes:
 
 
 def pickled_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], whose: str) -> bytes:
-    """`(args, kwargs)` as cloudpickle has them.
+    """`(args, kwargs)` in cloudpickle's format.
 
     Plain pickle writes the same, many times faster, unless something belongs to the script itself.
 
     Raises:
-        NotPicklable: names the argument to blame.
+        NotPicklable: names the argument that cannot be pickled.
     """
     blob = _plainly((args, kwargs))
     if b"__main__" not in blob and not cloudpickle.list_registry_pickle_by_value():
@@ -98,7 +98,7 @@ def pickled_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], whose: s
 
 
 def _plainly(value: object) -> bytes:
-    """By the standard library's pickle; the bytes of `__main__` where that cannot do it."""
+    """Pickle with the standard library; if it cannot, return `__main__`, so that cloudpickle is used."""
     try:
         return pickle.dumps(value, pickle.DEFAULT_PROTOCOL)
     except KeyboardInterrupt:
@@ -108,7 +108,7 @@ def _plainly(value: object) -> bytes:
 
 
 class NotTrusted(HeadwayError):
-    """A result that another client's job gave, which is not unpickled unasked."""
+    """A result of another client's job, which is not unpickled unless somebody asks for it."""
 
 
 def _used_by(function: Callable[..., Any]) -> dict[str, Any]:
@@ -134,14 +134,15 @@ def _culprits(named: Mapping[str, Any]) -> Iterator[str]:
 
 
 def ends(result: TaskResult, *, trusted: bool = True) -> list[End]:
-    """What a task gave, or the exception that its end is: one that it raised itself or a `TaskFailed`.
+    """A task's result, or the exception for its end: the one that it raised itself, or a `TaskFailed`.
 
-    A function gives what it returned, a program what it wrote to stdout (the last part of it). A rigid job on several
-    slots has an end for each, by rank; where one failed, the others that it took along end with the same exception.
+    The result of a function is what it returned; that of a program is the last part of what it wrote to stdout. A rigid
+    job on several slots has an end for each, by rank. If one failed, the others that ended with it have the same
+    exception.
 
     Args:
-        trusted: whether what was returned or raised is unpickled, which runs code of whoever made it. Where it is not,
-            a value is a `NotTrusted`, an exception a `TaskFailed` with its traceback.
+        trusted: whether to unpickle what was returned or raised; this runs code of the person who made it. If not, a
+            value becomes a `NotTrusted`, an exception a `TaskFailed` with its traceback.
     """
     own = _given(result.ending, result, trusted)
     if not result.members:

@@ -1,4 +1,4 @@
-"""What a client has received and has not acknowledged yet."""
+"""Results that a client has received and has not acknowledged yet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from headway.model.job import JobId
 from headway.wire import TaskRange
 
 EVERY_SECONDS: Final = 1.0
-"""So long after a result came it is acknowledged, with all that came meanwhile: so that costs nothing beside them."""
+"""A result is acknowledged this long after it came, with all that came meanwhile, so that acknowledging costs
+nothing.
+"""
 
 
 class Receipts:
@@ -20,16 +22,16 @@ class Receipts:
         self._due: float | None = None
 
     def took(self, job: JobId, task: int) -> None:
-        """The result of a task is here."""
+        """The result of a task has arrived."""
         self._tasks.setdefault(job, []).append(task)
 
     def ended(self, job: JobId) -> None:
-        """Everything about a job is here."""
+        """Everything about a job has arrived."""
         self._tasks.pop(job, None)
         self._ended.append(job)
 
     def wait(self, now: float) -> float | None:
-        """Seconds until they are to be acknowledged, 0 if that is now; None if there are none.
+        """Seconds until they must be acknowledged, 0 if that is now; None if there are none.
 
         Args:
             now: seconds on any clock that only goes forward.

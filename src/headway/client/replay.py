@@ -13,7 +13,7 @@ from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.client.waiters import Waiter
 from headway.errors import HeadwayError
-from headway.model.instant import NEVER, to_seconds
+from headway.model.instant import NEVER, from_seconds, to_seconds
 from headway.model.job import Kind
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, schedule_of
 from headway.model.workload import BagTimes, Workload
@@ -21,7 +21,7 @@ from headway.wire import JobReport
 
 
 class Replay:
-    """Submits the jobs of a workload at their releases, counted from its first one, and knows what became of them.
+    """Submits the jobs of a workload at their releases, counted from the first one, and reports the outcome.
 
     A task sleeps as long as it runs on a node of speed factor 1, wherever it runs. Jobs keep priority, penalty rate and
     shape, estimate, sizes of tasks, profile, width, user, and the time they have until their due date.
@@ -39,12 +39,12 @@ class Replay:
         """Submit all jobs, each at its time; those of one instant together. Returns when the last is accepted.
 
         Raises:
-            HeadwayError: the server refuses a job; those before it go on.
+            HeadwayError: the server refuses a job; jobs submitted before it go on.
         """
         release = self._workload.release
         begin = time.monotonic()
         for first, last in _batches(release.tolist()):
-            # Made before its time, for that takes time too.
+            # Made before its time, because making it takes time too.
             jobs = [job_of(self._workload, position) for position in range(first, last)]
             left = begin + to_seconds(int(release[first] - release[0])) - time.monotonic()
             time.sleep(max(0.0, left))
@@ -56,15 +56,15 @@ class Replay:
         return sum(waiter.done() for waiter in self.waiters)
 
     def wait(self) -> None:
-        """Wait until all that were submitted have ended, however they did."""
+        """Wait until all submitted jobs have ended, in whatever way."""
         if self.waiters:
             self._client.wait(*self.waiters)
 
     def schedule(self, slots: int) -> Schedule:
-        """What became of the jobs, as the server has it; microseconds since the first release.
+        """The outcome of the jobs, as the server reports it; microseconds since the first release.
 
-        Only the server's journal knows who held how many slots when: in this schedule a job holds its most from start
-        to end.
+        Only the server's journal knows which job had how many slots when. In this schedule a job has its largest number
+        from start to end.
 
         Args:
             slots: of the cluster.
@@ -78,7 +78,7 @@ class Replay:
 
 
 def _batches(releases: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First position, and the one after the last, of all jobs that are released at one instant."""
+    """First position, and the one after the last, of all jobs released at one instant."""
     first = 0
     for position in range(1, len(releases) + 1):
         if position == len(releases) or releases[position] != releases[first]:
@@ -121,15 +121,19 @@ def _nap(microseconds: int) -> Task:
 
 
 def reported(reports: Sequence[JobReport], workload: Workload, slots: int) -> Schedule:
-    """A schedule from what a server says of the jobs of a workload, in its order; as `Replay.schedule`."""
+    """A schedule from a server's reports on the jobs of a workload, in its order; as `Replay.schedule`."""
     begin = min(report.release for report in reports)
-    release = np.array([report.release - begin for report in reports], dtype=np.int64)
-    due = [NEVER if report.due is None else report.due - begin for report in reports]
+
+    def since(instant: float | None, otherwise: int) -> int:
+        return otherwise if instant is None else from_seconds(instant) - from_seconds(begin)
+
+    release = np.array([since(report.release, 0) for report in reports], dtype=np.int64)
+    due = [since(report.due, NEVER) for report in reports]
     submitted = replace(workload, release=release, due=np.array(due, dtype=np.int64))
     return schedule_of(
         submitted,
-        start=[NOT_YET if report.started is None else report.started - begin for report in reports],
-        end=[NOT_YET if report.ended is None else report.ended - begin for report in reports],
+        start=[since(report.started, NOT_YET) for report in reports],
+        end=[since(report.ended, NOT_YET) for report in reports],
         capacity=slots,
         slots=np.minimum(np.maximum(workload.tasks, workload.width), slots),
         status=[STATUSES.index(report.status) for report in reports],

@@ -1,4 +1,4 @@
-"""How an executor's calls reach the server and what becomes of them reaches their futures."""
+"""How an executor's calls reach the server, and how their results reach their futures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from headway.client.client import Client
-from headway.client.job import Job, calls_of, new_job, warm_name
+from headway.client.job import Job, calls_of, new_job
 from headway.client.pickling import HINT, End, NotPicklable, ends, pickled_function
 from headway.client.waiters import orphan
 from headway.errors import HeadwayError
@@ -24,16 +24,16 @@ from headway.pool import InitializerFailed, Prepared
 from headway.wire import TaskResult, blob_name
 
 BATCH_MAX: Final = 1000
-"""Calls that go to the server as one job, at most."""
+"""How many calls go to the server as one job, at most."""
 
 CLEAR_AT: Final = 100
-"""The server is asked to forget the results of ended jobs when there are so many, and at the end."""
+"""The server is asked to delete the results of ended jobs when there are this many, and at the end."""
 
 log = logging.getLogger("headway.client")
 
 
 class CallFuture(Future[Any]):
-    """The future of one call. It is ended once: by whoever comes first of the canceller and the result."""
+    """The future of one call. It is ended once: by a cancel or by the result, whichever comes first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class CallFuture(Future[Any]):
         self._ending = RLock()  # callbacks may ask again
 
     def cancel(self) -> bool:
-        """Cancel the call, also one that runs already: it is killed. False if its end is here."""
+        """Cancel the call; a running one is killed. False if its end has arrived."""
         with self._ending:
             if self.done():
                 return self.cancelled()
@@ -57,7 +57,9 @@ class CallFuture(Future[Any]):
         return True
 
     def join(self, batch: Batch, task: int) -> bool:
-        """It goes as this task of the batch, which is told if it is cancelled from now on; whether it was before."""
+        """The call goes as this task of the batch, which is told of a later cancel. Returns whether it was cancelled
+        before.
+        """
         with self._ending:
             if self.done():
                 return True
@@ -80,11 +82,12 @@ class CallFuture(Future[Any]):
             else:
                 self.set_exception(end[1])
         except BaseException:
-            # A callback raised what `Future` lets through, such as SystemExit; others wait for this thread.
+            # A callback raised something that `Future` lets through, such as SystemExit; others wait for
+            # this thread.
             log.exception("a callback of %r failed", self)
 
     def orphaned(self, error: BaseException) -> None:
-        """This is a forked process: nothing more will be heard of the call here."""
+        """This is a forked process: nothing more will be heard about the call here."""
         self._ending = RLock()
         self._batch = None
         orphan(self, error)
@@ -100,7 +103,7 @@ class Call(NamedTuple):
 
 
 class Preparation(NamedTuple):
-    """What is to be called once in each process: see `headway.pool.Prepared`."""
+    """What must be called once in each process: see `headway.pool.Prepared`."""
 
     executor: str
     initializer: Callable[..., object]
@@ -115,11 +118,11 @@ class Batch:
         self._sender = sender
         self._lock = Lock()
         self._left = len(futures)
-        self._futures: list[CallFuture | None] = list(futures)  # None: its end is here, and not kept here
+        self._futures: list[CallFuture | None] = list(futures)  # None: its end has arrived and is not kept here
         self._unwanted = [task for task, future in enumerate(futures) if future.join(self, task)]
 
     def __len__(self) -> int:
-        """How many of the calls are not done with on the server."""
+        """How many of the calls have not ended on the server."""
         return self._left
 
     @property
@@ -162,7 +165,7 @@ class Batch:
         self.broken(error)
 
     def broken(self, error: BaseException) -> None:
-        """Nothing more will be heard of it (`Sink`)."""
+        """Nothing more will be heard about it (`Sink`)."""
         left, self._left = self._left, 0
         futures, self._futures = self.futures, []
         self._sender.batch_ended(self, left)
@@ -185,20 +188,20 @@ class Batch:
 
 
 class Sender:
-    """Sends calls in a thread of its own: at once if nothing is being sent, else with all that came meanwhile.
+    """Sends calls in a thread of its own: at once if nothing is being sent, otherwise with all that came meanwhile.
 
-    It has no reference to its executor, so that one that is no longer used goes away; the thread ends when it was told
-    to stop and every call has ended. It is no daemon: at the end of the program what was submitted is still sent and
-    waited for, as with a process pool.
+    It has no reference to its executor, so that an unused one can be garbage-collected. The thread ends when it was
+    told to stop and every call has ended. It is no daemon thread: at the end of the program, submitted calls are still
+    sent and waited for, as with a process pool.
 
     Args:
-        client: sends; `owns` says whether it is closed at the end.
+        client: sends the calls; `owns` says whether it is closed at the end.
         terms: of the jobs.
-        at_once: calls that may be on the server at a time; None: any number.
-        preparation: what each process has to begin with.
+        at_once: how many calls may be on the server at a time; None: any number.
+        preparation: what each process must do first.
 
     Attributes:
-        broken: why it takes no more, where something went wrong.
+        broken: why it accepts no more calls, if something went wrong.
     """
 
     def __init__(
@@ -226,11 +229,11 @@ class Sender:
         self._thread: Thread | None = None
 
     def take(self, call: Call) -> None:
-        """Have a call sent.
+        """Send a call.
 
         Raises:
-            BrokenExecutor: it takes no more, for something went wrong.
-            RuntimeError: it takes no more, for it was stopped, or the interpreter ends.
+            BrokenExecutor: it accepts no more, because something went wrong.
+            RuntimeError: it accepts no more, because it was stopped, or the interpreter ends.
         """
         with self._changed:
             self.see_open()
@@ -239,7 +242,8 @@ class Sender:
                 thread.start()
                 self._thread = thread
             self._calls.append(call)
-            # A callback that submits is seldom alone: what those of all results that just came submit goes together.
+            # A callback that submits is rarely alone: what the callbacks of all results that just came
+            # submit is sent together.
             if len(self._calls) == 1 and not self._client.after_telling(self._wake):
                 self._changed.notify_all()
 
@@ -248,7 +252,7 @@ class Sender:
             self._changed.notify_all()
 
     def see_open(self) -> None:
-        """See that calls are taken; raises as `take`."""
+        """Check that calls are accepted; raises as `take`."""
         if self.broken is not None:
             raise BrokenExecutor(f"the executor can run no calls any more: {self.broken}") from self.broken
         if _ending:
@@ -257,7 +261,9 @@ class Sender:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
     def stop(self, *, cancel: bool = False) -> None:
-        """Take no more; end when every call has. First cancel those that have no result yet, if that is wanted."""
+        """Accept no more calls; stop when every call has ended. On request, first cancel those that have no
+        result yet.
+        """
         with self._changed:
             self._stopping = True
             futures = [*self._sending, *(call.future for call in self._calls)]
@@ -276,20 +282,20 @@ class Sender:
             self._thread.join()
 
     def drop(self, job: JobId, tasks: Sequence[int]) -> None:
-        """Have the server cancel these calls."""
+        """Ask the server to cancel these calls."""
         with self._changed:
             self._dropped.setdefault(job, []).extend(tasks)
             self._changed.notify_all()
 
     def one_ended(self) -> None:
-        """A call is done with on the server."""
+        """A call has ended on the server."""
         if self._at_once is not None:
             with self._changed:
                 self._under_way -= 1
                 self._changed.notify_all()
 
     def batch_ended(self, batch: Batch, left: int) -> None:
-        """A batch is done with; of so many of its calls nothing was heard."""
+        """A batch has ended; for this many of its calls no end was reported."""
         with self._changed:
             self._open.discard(batch)
             if self._at_once is not None:
@@ -299,7 +305,7 @@ class Sender:
             self._changed.notify_all()
 
     def break_off(self, error: BaseException) -> None:
-        """No call can be run: every one ends with this error, and no more are taken."""
+        """No call can run: every one ends with this error, and no more are accepted."""
         with self._changed:
             if self.broken is not None:
                 return
@@ -314,7 +320,7 @@ class Sender:
             batch.give_up(error)
 
     def forked(self) -> None:
-        """In a child process: begin anew; what was submitted before is the parent's."""
+        """In a child process: start fresh; what was submitted before belongs to the parent."""
         error = HeadwayError(f"this call was submitted by process {os.getppid()}, which forked this one")
         futures = [*self._sending, *(call.future for call in self._calls)]
         batches, stopping = list(self._open), self._stopping
@@ -328,11 +334,11 @@ class Sender:
     # The thread
 
     def _live(self) -> None:
-        """Send what is there, until nothing more can come. However it ends, nobody is left to wait for it."""
+        """Send calls until no more can come. However it ends, no future is left waiting for it."""
         try:
             while self._step():
                 pass
-        except BaseException as trouble:  # whoever waits must hear of it, whatever it is
+        except BaseException as trouble:  # waiting futures must be told, whatever it is
             log.critical("calls are not sent any more", exc_info=trouble)
             error = BrokenExecutor(f"calls are not sent any more: {trouble!r}")
             error.__cause__ = trouble
@@ -342,7 +348,7 @@ class Sender:
                 self._client.close()
 
     def _step(self) -> bool:
-        """One look at what is to be done; whether there will be more. Nothing of it is kept between two looks."""
+        """One pass over what is to be done; returns whether there will be more. It keeps nothing between two passes."""
         with self._changed:
             self._changed.wait_for(self._has_duty)
             room = BATCH_MAX if self._at_once is None else min(BATCH_MAX, self._at_once - self._under_way)
@@ -396,7 +402,7 @@ class Sender:
             self._sending = []
         files = [file for call in sent for file in call.files]
         try:
-            work = calls_of(blobs, [call.arguments for call in sent], chosen, files, warm_name(self._terms.warm))
+            work = calls_of(blobs, [call.arguments for call in sent], chosen, files, self._terms)
             self._client.send([new_job(self._terms, work, len(sent), leased=True)], blobs, [batch])
         except HeadwayError as error:
             log.warning("%d calls of an executor were not sent: %s", len(sent), error.args[0])
@@ -406,14 +412,14 @@ class Sender:
             raise
 
     def _pickled(self, function: Callable[..., Any], blobs: dict[str, bytes]) -> int | BaseException:
-        """Where a function is among those that are sent; why it cannot be."""
+        """The position of a function among those that are sent, or why it cannot be sent."""
         if self._preparation is not None:
             function = Prepared(*self._preparation, function)
         try:
             blob = pickled_function(function, "a call")
         except HeadwayError as error:
             return error
-        except KeyboardInterrupt:  # not the key, which interrupts the main thread alone: the function raised it
+        except KeyboardInterrupt:  # not ctrl-c, which interrupts only the main thread: the function raised it
             return NotPicklable("a call: the function cannot be pickled (it raised KeyboardInterrupt)", HINT)
         name = blob_name(blob)
         blobs.setdefault(name, blob)
@@ -439,7 +445,7 @@ _ending = False
 
 
 def _at_exit() -> None:
-    """The program ends: what was submitted is still sent, and waited for; more is not taken."""
+    """The program ends: submitted calls are still sent and waited for; no more are accepted."""
     global _ending
     _ending = True
     for sender in list(_senders):

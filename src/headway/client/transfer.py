@@ -19,10 +19,10 @@ NOT_FOUND = 404
 
 
 def upload(server: Server, source: str | os.PathLike[str] | bytes, name: str | None) -> Input:
-    """Have the server keep a file, unless it does already.
+    """Send a file to the server, unless the server already has it.
 
     Raises:
-        HeadwayError: the file cannot be read, or the server does not take it.
+        HeadwayError: the file cannot be read, or the server refuses it.
     """
     name = name if name is not None else "" if isinstance(source, bytes) else Path(source).name
     if "/" in name or "\0" in name:
@@ -42,10 +42,10 @@ def upload(server: Server, source: str | os.PathLike[str] | bytes, name: str | N
 
 
 def download(server: Server, url: str, path: str | os.PathLike[str]) -> Path:
-    """Write a file that the server keeps to a path, whole or not at all.
+    """Write a file that the server keeps to a path, completely or not at all.
 
     Raises:
-        HeadwayError: the server does not keep it, what came is something else, or it cannot be written.
+        HeadwayError: the server does not keep it, something else came, or it cannot be written.
     """
     kept = upload_of(url)
     if kept is None:

@@ -18,7 +18,7 @@ log = logging.getLogger("headway.client")
 
 
 class Sink(Protocol):
-    """Whoever wants to know what becomes of a job; told in order."""
+    """A receiver of what becomes of a job; its methods are called in order."""
 
     def accepted(self, job: JobId) -> None:
         """The job has this id; told before anything else, while the client is locked."""
@@ -33,13 +33,13 @@ class Sink(Protocol):
         ...
 
     def broken(self, error: BaseException) -> None:
-        """Nothing more will be heard of it."""
+        """Nothing more will be heard about it."""
         ...
 
     def orphaned(self, error: BaseException) -> None:
-        """This is a child process, forked while it waited: nothing more will be heard of it here.
+        """This is a child process, forked while it waited: nothing more will be heard about it here.
 
-        Who was to be called is not: that is the parent's to do. Locks may be held by threads that do not exist here.
+        No callbacks are called: that is the parent's task. Locks may be held by threads that do not exist here.
         """
         ...
 
@@ -47,16 +47,16 @@ class Sink(Protocol):
 class Waiter(Future[list[Any]]):
     """The future of a job; its result is the list of its tasks' results, in the order of the tasks.
 
-    A rigid job's result is the list of what was given on each of its slots, by rank.
+    A rigid job's result is the list of the results on each of its slots, by rank.
 
-    A `concurrent.futures.Future` in all respects. If tasks failed, `result()` raises the exception of the first of
-    them; what the others returned is had from `outcomes()` and `tasks`. A cancelled job raises `CancelledError`.
-    Iterating gives the results one by one, each as soon as it and those before it are there.
+    It is a `concurrent.futures.Future` in all respects. If tasks failed, `result()` raises the exception of the first
+    of them; `outcomes()` and `tasks` have what the others returned. A cancelled job raises `CancelledError`. Iterating
+    gives the results one by one, each as soon as it and those before it are there.
 
     Attributes:
         job: the job's id.
         name: the job's name.
-        status: how the job ended; None until it has, or if nothing more can be heard of it.
+        status: how the job ended; None until it has, or if nothing more can be heard about it.
     """
 
     def __init__(self, name: str, tasks: int, cancel: Callable[[JobId], bool], *, trusted: bool = True) -> None:
@@ -67,7 +67,7 @@ class Waiter(Future[list[Any]]):
         self.status: JobStatus | None = None
         self._ask_cancel = cancel
         self._news = Condition()
-        # Guarded by `_news`. Whoever writes an end fulfils its future, so that it is fulfilled once.
+        # Guarded by `_news`. The code that writes an end fulfils its future, so that it is fulfilled once.
         self._ends: list[End | None] = [None] * tasks
         self._left = tasks
         self._failed = 0
@@ -75,7 +75,7 @@ class Waiter(Future[list[Any]]):
         self._futures: tuple[Future[Any], ...] = ()
 
     def __len__(self) -> int:
-        """How many tasks the job has; of a rigid job, how many slots."""
+        """How many tasks the job has; for a rigid job, how many slots."""
         return len(self._ends)
 
     def __iter__(self) -> Iterator[Any]:
@@ -94,7 +94,7 @@ class Waiter(Future[list[Any]]):
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many tasks have their final outcome, and how many of these without success."""
+        """How many tasks have their final outcome, and how many of these failed."""
         return len(self._ends) - self._left, self._failed
 
     @property
@@ -109,7 +109,7 @@ class Waiter(Future[list[Any]]):
             return self._futures
 
     def outcomes(self, timeout: float | None = None) -> list[Any]:
-        """Wait for the end; then each task's result, or the exception it ended with, in the order of the tasks.
+        """Wait for the end; then return each task's result, or its exception, in the order of the tasks.
 
         Raises:
             TimeoutError: the job did not end within `timeout` seconds.
@@ -119,9 +119,9 @@ class Waiter(Future[list[Any]]):
         return [value if error is None else error for value, error in filter(None, self._ends)]
 
     def cancel(self) -> bool:
-        """Ask the server to end the job and to kill what runs of it; whether it still went on.
+        """Ask the server to end the job and to kill its running tasks; returns whether it was still open.
 
-        Results that are there already are kept.
+        Results that have arrived are kept.
         """
         if not self.done() and self._ask_cancel(self.job):
             self.concluded(JobStatus.CANCELLED)
@@ -140,7 +140,7 @@ class Waiter(Future[list[Any]]):
                 return
             self._ends[places.start : places.stop] = found
             self._left -= len(found)
-            self._failed += sum(error is not None for _, error in found)
+            self._failed += sum(not isinstance(error, CancelledError | None) for _, error in found)
             self._news.notify_all()
             futures = self._futures[places.start : places.stop]
         for future, end in zip(futures, found, strict=False):
@@ -154,11 +154,11 @@ class Waiter(Future[list[Any]]):
             self._conclude(status, self._never_ran)
 
     def broken(self, error: BaseException) -> None:
-        """Nothing more will be heard of the job (`Sink`)."""
+        """Nothing more will be heard about the job (`Sink`)."""
         self._conclude(None, lambda _: error)
 
     def orphaned(self, error: BaseException) -> None:
-        """Nothing more will be heard of the job in this process, a forked one (`Sink`)."""
+        """Nothing more will be heard about the job in this process, a forked one (`Sink`)."""
         for callback in self._done_callbacks:  # type: ignore[attr-defined]  # typeshed keeps it to itself
             group = getattr(callback, "__self__", None)
             if isinstance(group, Waiters):
@@ -235,7 +235,7 @@ class Waiters(Future[list[list[Any]]]):
         return [waiter.outcomes() for waiter in self]
 
     def cancel(self) -> bool:
-        """Cancel each job that still goes on; whether any was cancelled."""
+        """Cancel each job that is still open; returns whether any was cancelled."""
         cancelled = [waiter.cancel() for waiter in self]
         return any(cancelled)
 
@@ -250,7 +250,7 @@ class Waiters(Future[list[list[Any]]]):
 
 
 def fulfil(future: Future[Any], end: End) -> None:
-    """End a future that nobody else ends: with a value, an exception, or as cancelled."""
+    """End a future that no other code ends: with a value, an exception, or as cancelled."""
     value, error = end
     try:
         if isinstance(error, CancelledError):
@@ -261,12 +261,13 @@ def fulfil(future: Future[Any], end: End) -> None:
             else:
                 future.set_exception(error)
     except BaseException:
-        # A callback raised what `Future` lets through, such as SystemExit; others wait for this thread.
+        # A callback raised something that `Future` lets through, such as SystemExit; others wait for this
+        # thread.
         log.exception("a callback of %r failed", future)
 
 
 def orphan(future: Future[Any], error: BaseException) -> None:
-    """In a child process: end a future that came along when it was forked, without calling anybody."""
+    """In a child process: end a future that was copied by the fork, without calling any callback."""
     future._condition = Condition()
     future._done_callbacks.clear()  # type: ignore[attr-defined]  # typeshed keeps it to itself
     if not future.done():

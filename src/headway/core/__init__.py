@@ -1,4 +1,5 @@
 """The scheduling core: one state machine under the live driver and the simulator.
 
-No clock, no waiting, no chance, no files, no network. `scheduler.Scheduler.handle` is the only door.
+It has no clock, no waiting, no randomness, no files and no network. `scheduler.Scheduler.handle` is the only entry
+point.
 """

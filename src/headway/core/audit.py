@@ -1,9 +1,10 @@
-"""The whole state, seen to agree with itself: what tests ask after every event."""
+"""Checks that the whole state agrees with itself; tests call this after every event."""
 
 from __future__ import annotations
 
 from headway.core import lifecycle, nodes
 from headway.core.state import State
+from headway.model.instant import NEVER
 from headway.model.job import Kind
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
@@ -12,7 +13,7 @@ from headway.model.tier import Tier
 
 
 def check(state: State) -> None:
-    """Derive every index anew from jobs, attempts and nodes, and compare.
+    """Derive every index again from jobs, attempts and nodes, and compare.
 
     Raises:
         AssertionError: an index disagrees; the message names it.
@@ -74,8 +75,10 @@ def check(state: State) -> None:
     assert allocated == state.allocated, "allocated"
     assert len(state.owners) == allocated.bit_count(), "owners"
     assert sorted(running, key=lambda entry: entry[:3]) == state.running, "running"
+    check_successors(state)
     held_back = {job.id for job in state.jobs.values() if job.release > state.now}
-    assert held_back <= {job_id for _, job_id in state.release_queue}, "release queue"
+    queued_ids = {job_id for _, job_id in state.release_queue}
+    assert held_back == queued_ids & state.jobs.keys() | {job.id for job in state.jobs.values() if job.after}, "held"
     waiting = [job for job in state.jobs.values() if job.ready and job.id not in held_back]
     assert state.waiting is state.queues[by_order], "waiting is a queue of its own"
     for key, queue in state.queues.items():
@@ -108,8 +111,22 @@ def check(state: State) -> None:
     assert state.uniform == uniform, "whether all nodes are alike"
 
 
+def check_successors(state: State) -> None:
+    """The same for jobs that come after others: they wait only for jobs in the system, and nothing of them runs
+    meanwhile.
+    """
+    found = {(before, job.id) for before, jobs in state.successors.items() for job in jobs}
+    assert found == {(before, job.id) for job in state.jobs.values() for before in job.after}, "successors"
+    assert len(found) == sum(map(len, state.successors.values())), "successors twice"
+    assert all(before in state.jobs for before, _ in found), "a job is waited for that has ended"
+    for job in state.jobs.values():
+        assert not job.after or (job.release == NEVER and not job.attempts and not job.held), f"job {job.id} is held"
+
+
 def check_suspects(state: State) -> None:
-    """The same for tasks that may kill nodes: what waits to run alone is suspected, and what runs alone is alone."""
+    """The same for tasks that may kill nodes: tasks that wait to run alone are suspected, and others do not run
+    alone.
+    """
     waiting = [state.suspicions[job.id, task].rank for job in state.jobs.values() for task in job.apart]
     assert sorted(waiting) == state.suspects, "suspects"
     for (number, task), suspicion in state.suspicions.items():

@@ -1,4 +1,4 @@
-"""What becomes of tasks that nobody wants any more."""
+"""Cancelling of jobs and of single tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headway.model.snapshot import JobView
 
 
 def drop_ready_tasks(state: State, job: JobView) -> None:
-    """Nothing more of the job shall start (it was cancelled); slots it holds and does not use return."""
+    """Start nothing more of the job, because it was cancelled; slots that it has and does not use are freed."""
     if job.ready:
         job.ready = 0
         job.fresh, job.again = job.tasks, []
@@ -22,7 +22,7 @@ def drop_ready_tasks(state: State, job: JobView) -> None:
 
 
 def open_tasks(state: State, job: JobView, tasks: Iterable[int]) -> list[int]:
-    """Those of these tasks that could be cancelled: they wait or run, and nobody has cancelled them; rising."""
+    """Those of these tasks that can still be cancelled: they wait or run, and nobody has cancelled them; rising."""
     again, missing = {*job.again, *job.apart}, job.missing
     return [
         task
@@ -35,7 +35,7 @@ def open_tasks(state: State, job: JobView, tasks: Iterable[int]) -> list[int]:
 
 
 def drop_tasks(state: State, job: JobView, tasks: list[int]) -> None:
-    """These tasks of `open_tasks` shall not start; those that run are asked to end, and settled when they have."""
+    """Do not start these tasks of `open_tasks`. Those that run are asked to end, and settled when they have ended."""
     ready: set[int] = set()
     for task in tasks:
         job.dropped.add(task)

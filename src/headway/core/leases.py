@@ -1,6 +1,6 @@
 """Leases: a node that is silent for longer than its lease is down, whatever it may still be doing.
 
-What it answers later is ignored, because its attempts are no longer the current ones.
+Its later answers are ignored, because its attempts are no longer the current ones.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from headway.model.snapshot import NodeView
 
 
 def heard(state: State, node: NodeView) -> None:
-    """A sign of life: the node's lease runs anew from now."""
+    """The node gave a sign of life: its lease starts again now."""
     if node.spec.lease is not None and node.up:
         node.heard_until = state.now + node.spec.lease
 
 
 def take_down(state: State, node: NodeView, outcome: Outcome = Outcome.LOST) -> None:
-    """The node is lost with what ran there; nothing is started on it until it is back. One that drained has left."""
+    """The node is lost with what ran there. Nothing starts on it until it is back. A draining node has left."""
     if node.up:
         node.up = False
         node.heard_until = NEVER
@@ -31,7 +31,7 @@ def take_down(state: State, node: NodeView, outcome: Outcome = Outcome.LOST) -> 
 
 
 def bring_up(state: State, node: NodeView) -> None:
-    """The node is back, running nothing; one that drained has left by that."""
+    """The node is back and runs nothing. A draining node has left."""
     take_down(state, node)
     if not node.draining:
         if state.suspects:
@@ -50,5 +50,5 @@ def expire(state: State) -> None:
 
 
 def next_expiry(state: State) -> Instant:
-    """When the first lease runs out unless its node is heard."""
+    """The instant at which the first lease runs out unless its node gives a sign of life."""
     return min((node.heard_until for node in state.nodes.values()), default=NEVER)

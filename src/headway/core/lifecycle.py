@@ -1,9 +1,15 @@
 """Theory of operation, and the rules that decide what becomes of a job and its tasks.
 
-**A job** is held until its release date, waits while none of its tasks holds slots, runs while one does, and ends as
-succeeded, failed or cancelled. It is forgotten when it has ended: what is to be kept is the driver's to keep.
+**A job** is held until its release date, waits while none of its tasks has slots, runs while one has, and ends as
+succeeded, failed or cancelled. When it has ended, the core drops it: the driver keeps what must be kept.
 
-**A task** is ready (it could start), placed (an attempt holds slots for it) or settled (it has its final outcome).
+A job that comes *after* others is held until the last of them has succeeded; that instant is its release date, if its
+own is not later. As soon as one of them has failed or was cancelled it ends as cancelled, and so does what comes after
+it in turn. So no policy ever sees it before it can start. The core does not remember jobs that have ended: one that is
+not in the system when its successor is submitted counts as succeeded, and the driver cancels the successor if it knows
+otherwise.
+
+**A task** is ready (it could start), placed (an attempt has slots for it) or settled (it has its final outcome).
 Tasks of a bag and the one task of a rigid job are ready from the start; a workflow's task is ready when all tasks
 before it have succeeded. `verdict` says what follows the end of an attempt:
 
@@ -13,80 +19,82 @@ the attempt           the task
 succeeded             is settled
 failed by itself      is ready again while the job's `retries` last, then settled as failed
 struck from outside   is ready again, `STRIKES_MAX` times; then that counts as failed by itself
-killed by the core    is ready again, and starts at its goal if it moves; a task of a cancelled job is settled
+killed by the core    is ready again, and starts at its goal if it moves
 lost with its node    is ready again, or waits to run alone; settled as lost if it is what kills the nodes
 ====================  =============================================================================
 
-A task that is itself cancelled is settled as cancelled: at once, or when its attempt has ended, however it ended unless
-it succeeded before. What comes after it in a workflow never starts, as after a failure. A job of which tasks were
-cancelled, and of which none failed, ends as cancelled.
+A task that is cancelled, itself or with its job, is settled as cancelled: at once, or when its attempt has ended in
+whatever way, unless it succeeded first. A task that comes after it in a workflow never starts, as after a failure. A
+job with cancelled tasks, and no failed ones, ends as cancelled.
 
-What runs on a node that is removed, or on a slot that is taken away at once, counts as killed: somebody wanted it so.
+What runs on a node that is removed, or on a slot that is taken away at once, counts as killed, because somebody asked
+for it.
 
 **A slot** is in exactly one of these conditions, whatever a policy wants (Lin14 3.5.1):
 
 - *down*: its node is down or gone (or drains and runs nothing there);
 - *busy*: an attempt runs on it;
-- *occupied*: no attempt runs on it, but it is allocated: the job that holds it waits for the rest of its slots; or an
+- *occupied*: no attempt runs on it, but it is allocated: its job waits for the rest of its slots; or an
   attempt was launched there that its node has not reported as started;
 - *available*: none of these.
 
-Who holds a slot (`allocated`, `owners`) and what runs on it (`busy`, attempts) are two things. They differ between the
-round that gives a slot to another job and the end of the task that still runs there (claim `AFTER`, Lin14 figure 3.2).
-When an attempt ends, each of its slots goes to its owner, if it has one: a bag launches its next ready task, a rigid
-job starts with the last of its slots, and a bag with nothing ready gives the slot back. So a plan is carried out
-without asking the policy again. Rigid jobs that have started and tasks placed one by one have no allocation any more:
-they hold their slots by running there.
+The job to which a slot is allocated (`allocated`, `owners`) and what runs on it (`busy`, attempts) are two things. They
+differ between the round that gives a slot to another job and the end of the task that still runs there (claim `AFTER`,
+Lin14 figure 3.2). When an attempt ends, each of its slots goes to its owner, if it has one: a bag launches its next
+ready task, a rigid job starts with the last of its slots, and a bag with nothing ready gives the slot back. So a plan
+is carried out without asking the policy again. Rigid jobs that have started and tasks placed one by one have no
+allocation any more: they have their slots by running there.
 
 **Two places.** Every slot has a foreground and a background place, each for one attempt; an attempt has the same place,
-its *tier*, on all its slots (MEASY14). All that is said of slots above speaks of the foreground: what runs in the
-background keeps nobody from it, is held by no allocation of a whole job, and is seen in `behind` and `background`. Two
-things change where an attempt is:
+its *tier*, on all its slots (MEASY14). Everything said about slots above is about the foreground. What runs in the
+background does not block it, belongs to no allocation of a whole job, and is in `behind` and `background`. Two things
+change where an attempt is:
 
-- *Its tier* (`ChangeTier`), on the slots it has: where the other place is vacant, or by a *swap*, for which those who
-  have that place go where it leaves, all or none. Nothing is restarted. If the engine cannot do it (`TierRefused`) the
-  attempt is put back, or ends and is redone where that place has been taken; it does not change again.
-- *A move* to other slots, which is an end and a start: the attempt is asked to end, killed (`Kill`) or with what it has
-  done (`Suspend`), and the places where it is to go are its *goal*: vacant now and kept for it until it has ended, a
-  foreground as slots that its job holds. Then the next attempt starts there, before any other use of its slots; if
-  the task is done with by then, they are vacant again. A goal is given up when one of its slots closes and, in the
-  foreground, when its job is cancelled, a plan gives the job other slots, or another policy comes; the task then waits
-  as any other. Who saves nothing (`AttemptView.movable`) is never suspended, who is not `preemptible` not killed to
-  move.
+- *Its tier* (`ChangeTier`), on the slots it has: where the other place is vacant, or by a *swap*: the attempts that
+  have that place take the place that it leaves, all or none. Nothing is restarted. If the engine cannot do it
+  (`TierRefused`) the attempt is put back, or, if that place has been taken, ends and is redone; it does not change its
+  tier again.
+- *A move* to other slots, which is an end and a start: the attempt is asked to end, killed (`Kill`) or saved
+  (`Suspend`). The places where it is to go are its *goal*: they are free now and kept for it until it has ended, in the
+  foreground as slots that are allocated to its job. Then the next attempt starts there, before any other use of its
+  slots; if the task is settled by then, they are free again. A goal is given up when one of its slots closes and, in
+  the foreground, when its job is cancelled, a plan gives the job other slots, or another policy comes; the task then
+  waits as any other. Attempts that save nothing (`AttemptView.movable`) are never suspended. Attempts that are not
+  `preemptible` are not killed to move.
 
-Under a policy that knows no background (it has no `tiers`) the core itself brings what runs there to the foreground of
-its slots, when that is free at a round.
+Under a policy without a background (it has no `tiers`), the core itself brings attempts there to the foreground of
+their slots, if it is free at a round.
 
-Nobody knows how far an attempt comes in the background. So time there counts neither as done nor as lost, no run time
-is observed of it, nor of what goes on from a checkpoint after a move or a kill, and from a change of the tier on it is
-expected to run as if it started anew.
+Nobody knows how much an attempt does in the background. So time there counts neither as done nor as lost. No run time
+is observed from it, nor from what continues from a checkpoint after a move or a kill. After a change of its tier an
+attempt is expected to run as if it had just started.
 
 **Suspects.** What runs on a node when it is lost (queued, in the foreground or behind; of a gang one slot suffices) may
 be what killed it. From the second such loss on a task is *suspected*: its next attempt runs alone on its nodes, and
-until it can it is `apart` from ready tasks. Neither policies nor plans have a say in that: nodes that are *set apart*
-for a suspect are not up for them, and what runs alone does not move. A suspect is cleared when its attempt has ended by
+until it can it is `apart` from ready tasks. Policies and plans do not influence this: to them, nodes that are *set
+apart* for a suspect are not up, and what runs alone does not move. A suspect is cleared when its attempt has ended by
 itself or has run alone for long enough, and when something else is found to be the cause of its losses; it is given up
 when it was lost alone `ALONE_MAX` times, or more if nodes were lost elsewhere meanwhile. What was lost with a driver,
-without a `NodeDown`, is held against nobody. How nodes are found for suspects without bringing the others to a stand is
-told in `suspects`. All this is of the `rules` 2; by the rules 1 a task was settled as lost after `LOSSES_MAX` losses,
-whatever ran beside it.
+without a `NodeDown`, counts against no task. `suspects` says how nodes are found for suspects without stopping the
+others. All this belongs to `rules` 2; under rules 1 a task was settled as lost after `LOSSES_MAX` losses, whatever ran
+beside it.
 
 **Fetching.** An attempt whose start is reported (it fetches inputs, or its node reports starts) runs from then on: its
 run time, what is expected of it and what is learnt from it count from there, not from its launch.
 
 **Reading ahead.** Between the end of a task and the launch of the next lies a trip to the driver and to its disk. On
 nodes that allow it (`read_ahead`), short tasks of a bag are launched behind the one that runs on the same slot. Such an
-attempt is *queued*: it holds no slot of its own and begins to run when the one before it ends. It is asked to end when
+attempt is *queued*: it has no slot of its own and begins to run when the one before it ends. It is asked to end when
 its job loses the slot.
 
-**Deciders.** Plans may come from a decider somewhere else instead of from the policy. Where a round is due, the core
-then asks for a wake at the same instant and, woken, asks a numbered question (`Consult`): once an instant, like a
-policy with `per_instant`. At most one question is open. Until it is answered no round is held: what is allocated stays
-so, its tasks go on, and a round that falls due waits. The answer (`Advised`) is checked and committed like a policy's
-plan, though the state may have moved on: what contradicts it by now is refused in part, and if anything has happened
-since the question, the next one follows. An answer to any other question than the open one is ignored and counted:
-late ones, and those to questions that a new policy or decider has made void. `DeciderFailed` ends the open question;
-from then on the policy decides, until `DeciderBack` or until a decider is chosen anew.
+**Deciders.** Plans may come from a decider elsewhere instead of from the policy. When a round is due, the core then
+asks for a wake at the same instant and, woken, asks a numbered question (`Consult`): once per instant, like a policy
+with `per_instant`. At most one question is open. Until it is answered no round runs: allocations stay, their tasks go
+on, and a round that falls due waits. The answer (`Advised`) is checked and committed like a policy's plan, although the
+state may have changed: what contradicts it by now is refused, and if anything has happened since the question, the next
+one follows. An answer to any other question than the open one is ignored and counted: late ones, and those to questions
+that a new policy or decider has cancelled. `DeciderFailed` ends the open question; from then on the policy makes the
+plans, until `DeciderBack` or until a decider is chosen again.
 
 **Ties.** Events of one instant are handled in the order given: a driver feeds ends before nodes' coming and going
 before submissions, and `Woke` last. Everything else ends in the job id, then the task number.
@@ -106,17 +114,17 @@ from headway.model.instant import SECOND, Duration, Instant
 from headway.model.snapshot import JobView
 
 LOSSES_MAX: Final = 10
-"""By the rules 1: a task whose attempts were lost this often is settled as lost."""
+"""Under rules 1: a task whose attempts were lost this often is settled as lost."""
 
 
 ISOLATING: Final = 2
 """The first of the `rules` under which what may kill nodes runs alone, and run times count from the start."""
 
 RULES: Final = 2
-"""What a new scheduler goes by, see `RulesChosen`."""
+"""The rules of a new scheduler, see `RulesChosen`."""
 
 STRIKES_MAX: Final = 3
-"""So many attempts at a task may be ended by signals from outside before that counts as a failure of its own."""
+"""So many attempts at a task may be ended by signals from outside before this counts as its own failure."""
 
 
 SHORT: Final[Duration] = SECOND // 50
@@ -125,26 +133,26 @@ SHORT: Final[Duration] = SECOND // 50
 SUCCEEDED: Final = JobStatus.SUCCEEDED  # found once, not for every job
 
 SHORT_AFTER: Final = 4
-"""So many tasks of a bag must have ended before it is said to have short tasks."""
+"""So many tasks of a bag must have ended before the core decides whether its tasks are short."""
 
 
 def has_short_tasks(job: JobView) -> bool:
-    """Whether the tasks of the job that ended were so short that waiting for the driver would be felt."""
+    """Whether the ended tasks of the job were so short that waiting for the driver would matter."""
     return job.ended >= SHORT_AFTER and job.spent < job.ended * SHORT
 
 
 class Verdict(Enum):
-    """What becomes of a task whose attempt has ended."""
+    """The state of a task after its attempt has ended."""
 
     REDO = "ready again"
     SETTLE = "settled"
 
 
 def verdict(job: JobView, task: int, outcome: Outcome, *, guilty: bool = False) -> Verdict:
-    """Whether the task is done with; the attempt is already counted in `tries`, `failures` or `losses`.
+    """Whether the task is settled; the attempt is already counted in `tries`, `failures` or `losses`.
 
     Args:
-        guilty: whether it is taken for the cause of the loss, where it was lost.
+        guilty: if it was lost: whether it is taken for the cause of the loss.
     """
     if outcome is Outcome.SUCCEEDED or job.cancelled or task in job.dropped:
         return Verdict.SETTLE
@@ -157,7 +165,7 @@ def verdict(job: JobView, task: int, outcome: Outcome, *, guilty: bool = False) 
 
 
 def final_status(job: JobView) -> JobStatus | None:
-    """How a job ended of which nothing more can happen; None while something can."""
+    """How a job ended if nothing more can happen to it; None while something can."""
     stuck = (job.failed or bool(job.dropped)) and is_stuck(job)
     if job.unfinished == 0 or (job.cancelled and not job.attempts) or stuck:
         if job.failed and not job.cancelled:
@@ -167,7 +175,7 @@ def final_status(job: JobView) -> JobStatus | None:
 
 
 def status(job: JobView, now: Instant) -> JobStatus:
-    """Where a job in the system stands; its final status once nothing of it is unfinished."""
+    """The status of a job in the system; its final status once nothing of it is unfinished."""
     final = final_status(job)
     if final is not None:
         return final

@@ -1,4 +1,4 @@
-"""Nodes that come, change their size and go."""
+"""Nodes that come, change their size and leave."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headway.model.snapshot import NodeView
 
 
 def add(state: State, spec: NodeSpec) -> NodeView:
-    """Take a node in: its slots get the numbers of a departed node of the same size, else the next ones."""
+    """Add a node: its slots get the numbers of a departed node of the same size, or else the next ones."""
     heir = next((old for old in state.departed if len(old.places) == spec.slots), None)
     if heir is not None:
         state.departed.remove(heir)
@@ -30,7 +30,7 @@ def add(state: State, spec: NodeSpec) -> NodeView:
 
 
 def _give_places(state: State, node: NodeView) -> None:
-    """Give the node as many slots as it shall have: the numbers it has or had, then new ones."""
+    """Give the node its new number of slots: first the numbers it has or had, then new ones."""
     while len(node.places) < node.spec.slots:
         node.places.append(len(state.slot_nodes))
         state.slot_nodes.append(node)
@@ -39,7 +39,7 @@ def _give_places(state: State, node: NodeView) -> None:
 
 
 def resize(state: State, node: NodeView, slots: int, *, at_once: bool) -> None:
-    """Give a node more or fewer slots; those beyond go when they are idle, or at once with what runs there."""
+    """Give a node more or fewer slots. Surplus slots go when they are idle, or at once with what runs there."""
     node.spec = replace(node.spec, slots=slots)
     wanted = of_numbers(node.places[:slots])
     surplus = node.slots & ~wanted
@@ -57,7 +57,7 @@ def resize(state: State, node: NodeView, slots: int, *, at_once: bool) -> None:
 
 
 def shed(state: State, node: NodeView) -> None:
-    """Let go of idle slots that the node shall not have any more; of the node, if it drains and is idle."""
+    """Drop idle slots that the node is to lose; drop the node itself if it drains and is idle."""
     taken = state.busy | state.behind
     if node.draining and not taken & node.slots:
         remove(state, node)
@@ -68,7 +68,7 @@ def shed(state: State, node: NodeView) -> None:
 
 
 def remove(state: State, node: NodeView) -> None:
-    """Forget a node on which nothing runs and whose slots nobody holds."""
+    """Drop a node on which nothing runs and whose slots are allocated to nobody."""
     del state.nodes[node.spec.name]
     state.draining = any(known.draining or known.closing for known in state.nodes.values())
     state.departed.append(node)
@@ -76,7 +76,7 @@ def remove(state: State, node: NodeView) -> None:
 
 
 def compare(state: State) -> None:
-    """See whether all nodes are alike."""
+    """Determine whether all nodes are alike."""
     state.uniform = (
         all(known.spec.speed == 1.0 for known in state.nodes.values())
         and len({known.spec.kind for known in state.nodes.values()}) <= 1
@@ -84,7 +84,7 @@ def compare(state: State) -> None:
 
 
 def slot_statuses(state: State) -> list[SlotStatus]:
-    """What each slot is doing, by slot number."""
+    """The status of each slot, by slot number."""
     statuses = [SlotStatus.DOWN] * len(state.slot_nodes)
     for slots, status in (
         (state.up, SlotStatus.AVAILABLE),

@@ -1,4 +1,4 @@
-"""What each event does to the state: one function an event. None asks a policy; they say that a round is due."""
+"""What each event does to the state: one function per event. None calls a policy; they only say that a round is due."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headway.model.snapshot import AttemptView
 
 
 def on_job_submitted(state: State, event: JobSubmitted) -> bool:
-    """A new job enters; an id that is known already is ignored."""
+    """A new job enters; an id that is already known is ignored."""
     if event.job.id in state.jobs:
         return False
     state.enter(event.job)
@@ -38,7 +38,7 @@ def on_job_submitted(state: State, event: JobSubmitted) -> bool:
 
 
 def on_job_cancelled(state: State, event: JobCancelled) -> bool:
-    """Waiting tasks are dropped, running ones killed; the job ends with the last of them."""
+    """Waiting tasks are dropped and running ones killed; the job ends with the last of them."""
     job = state.jobs.get(event.job)
     if job is None or job.cancelled:
         return False
@@ -53,7 +53,7 @@ def on_job_cancelled(state: State, event: JobCancelled) -> bool:
 
 
 def on_tasks_cancelled(state: State, event: TasksCancelled) -> bool:
-    """Of these tasks those that wait are dropped and those that run killed; what depends on them never starts."""
+    """Drop those of these tasks that wait, and kill those that run; tasks that depend on them never start."""
     job = state.jobs.get(event.job)
     tasks = [] if job is None else cancelling.open_tasks(state, job, event.tasks)
     if job is None or not tasks:
@@ -83,12 +83,12 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
 
 
 def current(state: State, event: TaskStarted | TaskSaved | TierRefused | TaskEnded | TaskStruck) -> AttemptView | None:
-    """The attempt an answer is about, unless the core no longer waits for it."""
+    """The attempt that an answer is about, unless the core no longer waits for it."""
     return state.current(event.job, event.task, event.attempt)
 
 
 def on_task_started(state: State, event: TaskStarted) -> bool:
-    """The attempt runs: its slots are busy and no longer merely occupied, and only now its time counts."""
+    """The attempt runs: its slots are busy and no longer only occupied, and its time counts from now."""
     attempt = current(state, event)
     if attempt is None:
         return False
@@ -100,7 +100,7 @@ def on_task_started(state: State, event: TaskStarted) -> bool:
 
 
 def on_task_saved(state: State, event: TaskSaved) -> bool:
-    """What the attempt did until now is kept."""
+    """The work of the attempt until now is saved."""
     attempt = current(state, event)
     if attempt is None or attempt.queued:
         return False
@@ -109,7 +109,7 @@ def on_task_saved(state: State, event: TaskSaved) -> bool:
 
 
 def on_tier_refused(state: State, event: TierRefused) -> bool:
-    """The attempt runs on where it was; what was to become of its old place must do without it."""
+    """The attempt keeps running where it was; whatever was to use its old place must do without it."""
     attempt = current(state, event)
     if attempt is None or attempt.tier is not event.tier:
         return False
@@ -118,7 +118,7 @@ def on_tier_refused(state: State, event: TierRefused) -> bool:
 
 
 def on_task_ended(state: State, event: TaskEnded) -> bool:
-    """The attempt is over; its slots go to their owners, and what was to leave when it is idle leaves."""
+    """The attempt is over. Its slots go to their owners, and nodes and slots that wait to be idle leave."""
     attempt = current(state, event)
     if attempt is None:
         return False
@@ -128,14 +128,14 @@ def on_task_ended(state: State, event: TaskEnded) -> bool:
 
 
 def _shed_all(state: State) -> None:
-    """Let go of what was to leave when it is idle, and is."""
+    """Drop nodes and slots that were to leave when idle, and are idle now."""
     if state.draining:
         for node in list(state.nodes.values()):
             nodes.shed(state, node)
 
 
 def on_task_struck(state: State, event: TaskStruck) -> bool:
-    """The attempt is over; whose doing that was is not known."""
+    """The attempt is over; nobody knows what ended it."""
     attempt = current(state, event)
     if attempt is None:
         return False
@@ -145,7 +145,7 @@ def on_task_struck(state: State, event: TaskStruck) -> bool:
 
 
 def on_node_joined(state: State, event: NodeJoined) -> bool:
-    """A node offers its slots; one that is known under this name comes back, also if it was draining."""
+    """A node joins; if its name is known, it comes back, even if it was draining."""
     node = state.nodes.get(event.node.name)
     if node is not None and node.spec != event.node:
         return False
@@ -166,7 +166,7 @@ def on_node_down(state: State, event: NodeDown) -> bool:
 
 
 def on_node_up(state: State, event: NodeUp) -> bool:
-    """The node is back, running nothing."""
+    """The node is back and runs nothing."""
     node = state.nodes.get(event.name)
     if node is None:
         return False
@@ -195,7 +195,7 @@ def on_node_resized(state: State, event: NodeResized) -> bool:
 
 
 def on_node_measured(state: State, event: NodeMeasured) -> bool:
-    """Policies see it in their next round."""
+    """Policies see the measurements in their next round."""
     node = state.nodes.get(event.name)
     if node is None:
         return False
@@ -215,7 +215,7 @@ def on_node_left(state: State, event: NodeLeft) -> bool:
 
 
 def on_clock_stepped(state: State, event: ClockStepped) -> bool:
-    """What runs has run no longer for it, and nobody has been silent for it; nothing is learnt of such run times."""
+    """The step adds nothing to run times, and nobody has been silent for it. Nothing is learnt from these run times."""
     if event.forward < 0:
         return False
     state.shift(event.forward)
@@ -226,7 +226,7 @@ def on_clock_stepped(state: State, event: ClockStepped) -> bool:
 
 
 def on_nodes_heard(state: State, event: NodesHeard) -> bool:
-    """Each node's lease runs anew."""
+    """The lease of each node starts again."""
     for name in event.names:
         node = state.nodes.get(name)
         if node is not None:

@@ -1,8 +1,7 @@
-"""The whole state as plain frozen values: what a stored snapshot holds, what a decider is told, and what two states are
-compared by.
+"""The whole state as plain frozen values: for stored snapshots, for questions to a decider, and to compare two states.
 
-What can be left out has a default, so that a snapshot can be written by hand: a job that has just come is its `spec`
-alone, a node that is up its `spec`.
+Fields that can be left out have a default, so that a snapshot can be written by hand: a job that has just come is only
+its `spec`, and a node that is up is only its `spec`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from headway.model.tier import Tier
 
 @dataclass(frozen=True, slots=True)
 class GoalRecord:
-    """Where an attempt that was asked to end goes on; see `headway.model.snapshot.Goal`."""
+    """Where an attempt that was asked to end continues; see `headway.model.snapshot.Goal`."""
 
     slots: tuple[int, ...]
     tier: TierWord
@@ -35,11 +34,9 @@ class GoalRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """An attempt that was launched; `slots` as slot numbers, `saved` None where it has saved no checkpoint.
+    """An attempt that was launched; `slots` as slot numbers, `saved` None if it has saved no checkpoint.
 
-    `since` is None where it has not changed its tier.
-
-    The other fields are those of `headway.model.snapshot.AttemptView`.
+    `since` is None if it has not changed its tier. The other fields are those of `headway.model.snapshot.AttemptView`.
     """
 
     task: int
@@ -65,7 +62,7 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class TimesRecord:
-    """Observed run times: of which class of nodes ("": brought to speed 1), how many, their mean and spread."""
+    """Observed run times: for which class of nodes ("": converted to speed 1), how many, their mean and spread."""
 
     node_class: str
     count: int
@@ -77,8 +74,9 @@ class TimesRecord:
 class JobRecord:
     """A job in the system and how far it is; slots as their numbers, counts by task as pairs.
 
-    The fields are those of `headway.model.snapshot.JobView`. What is None follows from the others: terms are those of
-    `spec`, tasks with attempts are no longer ready, all others are as they were when the job was submitted.
+    The fields are those of `headway.model.snapshot.JobView`. A field that is None follows from the others: terms and
+    `release` are those of `spec` (a job with `after` has no release yet), tasks with attempts are no longer ready, and
+    all others are as they were when the job was submitted.
     """
 
     spec: JobSpec
@@ -109,15 +107,17 @@ class JobRecord:
     dropped: tuple[int, ...] = ()
     apart: tuple[int, ...] = ()
     strikes: tuple[tuple[int, int], ...] = ()
+    after: tuple[JobId, ...] = ()
+    release: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node, the numbers of its slots, and what was measured on it last, as pairs.
+    """A node, the numbers of its slots, and its latest measurements, as pairs.
 
     Attributes:
         places: slot number by index, also those it had before it was made smaller; None: the next ones in order.
-        closing: slots that it shall not have any more, still busy.
+        closing: slots that it is to lose, still busy.
     """
 
     spec: NodeSpec
@@ -132,7 +132,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class SuspicionRecord:
-    """What is held against a task, see `headway.core.suspicion.Suspicion`."""
+    """What counts against a task, see `headway.core.suspicion.Suspicion`."""
 
     job: JobId
     task: int
@@ -148,7 +148,7 @@ class SuspicionRecord:
 
 @dataclass(frozen=True, slots=True)
 class IsolationRecord:
-    """The nodes, by their names, that are set apart for a task; whether it runs there."""
+    """The nodes, by name, that are set apart for a task; whether it runs there."""
 
     job: JobId
     task: int
@@ -160,7 +160,7 @@ class IsolationRecord:
 class StateRecord:
     """Everything the core knows at an instant, between two events.
 
-    `rules` is 1 where a Headway wrote it that knew no others.
+    `rules` is 1 if it was written by a Headway that knew no others.
     """
 
     now: Instant
@@ -245,16 +245,18 @@ def job_record(job: JobView) -> JobRecord:
         dropped=tuple(sorted(job.dropped)),
         apart=tuple(job.apart),
         strikes=tuple(sorted(job.strikes.items())),
+        after=tuple(sorted(job.after)),
+        release=None if job.after or job.release == job.spec.release else job.release,
     )
 
 
 def blocked(missing: Sequence[int], dropped: Collection[int]) -> int:
-    """How many tasks of a workflow wait for others, those not counted that were cancelled."""
+    """How many tasks each task of a workflow waits for, not counting cancelled ones."""
     return sum(1 for task, count in enumerate(missing) if count and task not in dropped)
 
 
 def goal_record(goal: Goal | None) -> GoalRecord | None:
-    """Where an attempt goes, as plain values."""
+    """The goal of an attempt, as plain values."""
     return None if goal is None else GoalRecord(tuple(numbers(goal.slots)), TIER_WORDS[goal.tier], goal.seats)
 
 
@@ -273,7 +275,7 @@ def node_record(node: NodeView) -> NodeRecord:
 
 
 def suspicion_record(suspicion: Suspicion) -> SuspicionRecord:
-    """What is held against one task, as plain values."""
+    """What counts against one task, as plain values."""
     return SuspicionRecord(
         suspicion.job.id,
         suspicion.task,
@@ -295,7 +297,7 @@ def isolation_record(isolation: Isolation) -> IsolationRecord:
 
 
 def restore_state(record: StateRecord) -> State:
-    """The state that a record holds, with all its indexes."""
+    """The state of a record, with all its indexes."""
     state = State(record.estimate_default)
     state.now = record.now
     restore_nodes(state, record)
@@ -323,7 +325,7 @@ def slots_in(record: StateRecord) -> int:
 
 
 def restore_nodes(state: State, record: StateRecord) -> None:
-    """Lay the nodes anew into an empty state, each with the slot numbers it had."""
+    """Put the nodes into an empty state, each with the slot numbers it had."""
     views, size = [], slots_in(record)
     for kept, places in placed(record):
         node = NodeView(kept.spec, list(places))
@@ -349,7 +351,7 @@ def restore_nodes(state: State, record: StateRecord) -> None:
 
 
 def restore_suspicions(state: State, record: StateRecord) -> None:
-    """Put back what is held against tasks, and which nodes are set apart, into a state whose jobs are there."""
+    """Restore what counts against tasks, and which nodes are set apart, in a state that already has its jobs."""
     state.rules, state.node_losses = record.rules, record.node_losses
     for kept in record.suspicions:
         suspicion = Suspicion(state.jobs[kept.job], kept.task)
@@ -369,12 +371,13 @@ def restore_suspicions(state: State, record: StateRecord) -> None:
 
 
 def restore_job(state: State, record: JobRecord) -> None:
-    """Put one job back, with what it holds and runs, into a state whose nodes are there."""
+    """Restore one job, with its allocation and its attempts, in a state that already has its nodes."""
     job = view_of(record.spec, state.estimate_default)
-    for name in ("estimate", "priority", "due", "fresh", "unfinished", "size_left"):
+    for name in ("estimate", "priority", "due", "fresh", "unfinished", "size_left", "release"):
         value = getattr(record, name)
         if value is not None:
             setattr(job, name, value)
+    job.order = (job.release, job.id)
     attempted = {kept.task for kept in record.attempts}
     if record.fresh is None and job.kind is not Kind.WORKFLOW:
         job.fresh = max(attempted, default=-1) + 1
@@ -424,7 +427,9 @@ def restore_job(state: State, record: JobRecord) -> None:
             state.take_place(attempt)
     state.jobs[job.id] = job
     state.own(job, of_numbers(record.held))
-    if job.release > state.now:
+    if record.after:
+        state.come_after(job, record.after)
+    elif job.release > state.now:
         heappush(state.release_queue, job.order)
     elif job.ready:
         state.wait(job)

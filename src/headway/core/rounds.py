@@ -1,4 +1,4 @@
-"""A scheduling round: show the policy the state, check its plan against the state, carry out what stands the check.
+"""A scheduling round: show the policy the state, check its plan against the state, carry out what passes the check.
 
 A plan may be refused in part; each refusal is counted under the name of its rule.
 """
@@ -17,7 +17,7 @@ from headway.model.slots import numbers
 from headway.model.snapshot import JobView, Policy
 from headway.model.tier import Tier
 
-# Names of their own, for a member of an enumeration is slow to find.
+# Names of their own, because looking up a member of an enumeration is slow.
 RIGID: Final = Kind.RIGID
 WORKFLOW: Final = Kind.WORKFLOW
 FOREGROUND: Final = Tier.FOREGROUND
@@ -26,13 +26,13 @@ FREE: Final = Claim.FREE
 
 
 def hold_round(state: State, policy: Policy, refusals: Counter[str], *, added: bool) -> tuple[Plan, Exception | None]:
-    """Ask the policy and carry out its plan.
+    """Call the policy and carry out its plan.
 
     Args:
-        added: it is not one of Headway's own (`is_added`), so its plan is looked at before any of it is carried out.
+        added: it is not one of Headway's own (`is_added`), so its plan is checked before any of it is carried out.
 
     Returns:
-        The plan, and what the policy raised instead of giving one: then the plan is empty, and what runs, runs on.
+        The plan, and what the policy raised, if it raised: then the plan is empty, and running tasks go on.
     """
     failure = None
     try:
@@ -53,10 +53,10 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str], *, added: b
 
 
 def check_types(plan: Plan) -> None:
-    """Refuse a plan with parts that are none: what begins to be carried out is carried out to its end.
+    """Refuse a plan with parts of wrong types. So what begins to be carried out is carried out to its end.
 
     Raises:
-        TypeError: a part is not of the type it must be, or an instant beyond all instants.
+        TypeError: a part is not of the type it must be, or an instant is beyond all instants.
     """
     if (type(plan.allocations), type(plan.promises)) != (list, list):
         raise TypeError("the policy gave allocations or promises that are no list")
@@ -76,7 +76,7 @@ def check_types(plan: Plan) -> None:
 _ALLOCATION: Final = (Allocation, int, int, Claim, Tier)
 _PROMISE: Final = (Promise, int, int)
 _NUMBER_OR_NONE: Final = (int, type(None))
-"""Of which types the parts of a plan are."""
+"""The types that the parts of a plan must have."""
 
 
 def carry_out(state: State, plan: Plan, refusals: Counter[str]) -> None:
@@ -95,7 +95,7 @@ def carry_out(state: State, plan: Plan, refusals: Counter[str]) -> None:
 
 
 def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) -> None:
-    """Reconcile who holds what with what the plan wants: first what is given up, then what is taken."""
+    """Carry out the plan's allocations: first what is given up, then what is taken."""
     for wanted in allocations if state.allocated else ():
         job = state.jobs.get(wanted.job)
         if job is None or not job.held or wanted.task is not None:
@@ -108,7 +108,7 @@ def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) 
         if rule is not None:
             refusals[rule] += 1
             state.refused.add(wanted.job)
-            state.arrived = None  # the policy must not rely on having got all it wanted
+            state.arrived = None  # the policy must not assume that it got all it wanted
 
 
 def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str]) -> str | None:
@@ -160,7 +160,7 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
         if rule := tiers.push_back(state, gained):
             return rule
         if wanted.task is not None and not state.is_ready(job, wanted.task):
-            return "task_not_ready"  # it has just started on another slot that was waited for
+            return "task_not_ready"  # it has just started on another of the slots it waited for
     if wanted.task is not None:
         state.launch(job, state.take_task(job, wanted.task), slots, fed=False)
     elif job.kind is RIGID and not job.held:
@@ -174,7 +174,7 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
 
 
 def claim(state: State, job: JobView, wanted: Allocation, gained: int, refusals: Counter[str]) -> None:
-    """Allocate slots on some of which something runs: it ends first, or is killed or saved where it is to be."""
+    """Allocate slots on some of which something runs: it ends first, or is killed, or saved to continue elsewhere."""
     at_once = gained & ~state.busy
     state.own(job, gained)
     job.seats = wanted.seats if job.kind is RIGID else ()

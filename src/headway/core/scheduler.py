@@ -1,4 +1,4 @@
-"""The one object a driver holds."""
+"""The scheduler: the one object that a driver has."""
 
 from __future__ import annotations
 
@@ -72,29 +72,29 @@ _RareEvent = (
     | Incident
     | ClockStepped
 )
-"""What is left of `Event` without what comes for every task and heartbeat."""
+"""All of `Event` except what comes for every task and heartbeat."""
 
 
 class Scheduler:
-    """Decides, event by event, which job gets which slots. Drivers perform what it asks for.
+    """Decides, event by event, which job gets which slots. Drivers perform the actions that it returns.
 
     Args:
-        policies: finds a policy by its text; consulted at the start and at every `PolicyChosen`.
-        policy: the text of the policy that decides first.
-        estimate_default: what a task is believed to run where nobody said.
-        period: a round is held at least this often while jobs are in the system (adaptive adjustment, Lin14 4.4);
+        policies: finds a policy by its text; called at the start and at every `PolicyChosen`.
+        policy: the text of the first policy.
+        estimate_default: the assumed run time of a task without an estimate.
+        period: the policy runs at least this often while jobs are in the system (adaptive adjustment, Lin14 4.4);
             None: only when something happens.
 
     Attributes:
         state: what policies see; drivers read it, only the core writes it.
-        policy: the text of the policy that decides.
-        rounds: how many rounds were held.
+        policy: the text of the current policy.
+        rounds: how many rounds there were.
         refusals: parts of plans that were refused, by rule.
         ignored: answers and requests that came too late or twice.
         failure: what the policy raised in the last round; None if it gave a plan. A policy that raises changes nothing.
         period: as given, or chosen since.
-        decider: where plans come from instead of from the policy; empty: nowhere.
-        decider_failed: whether the policy stands in for the decider.
+        decider: the URL of the decider that makes the plans instead of the policy; empty: none.
+        decider_failed: whether the policy runs because the decider has failed.
         question: the number of the question the decider has not answered yet.
     """
 
@@ -122,10 +122,10 @@ class Scheduler:
         self._choose(policy)
 
     def handle(self, event: Event) -> list[Action]:
-        """Take in a fact and say what to do about it: the only door.
+        """Handle an event and return what is to be done about it: the only entry point.
 
-        The driver's duties, in order: make the event durable; perform the actions in sequence; feed back what comes of
-        each. Events are fed in the order of their instants; an event dated before the one before it counts as of that
+        The driver's duties, in order: make the event durable; perform the actions in sequence; feed back the outcome of
+        each. Events are fed in the order of their instants. An event dated before the one before it counts as of that
         one's instant.
 
         Returns:
@@ -155,7 +155,7 @@ class Scheduler:
         if state.round_due:
             consults = bool(self.decider) and not self.decider_failed
             if consults and self.question is not None:
-                pass  # with the answer the next question follows
+                pass  # the next question follows the answer
             elif (consults or self._per_instant) and not isinstance(event, Woke):
                 self._ask_to_wake(state.now)
             elif consults:
@@ -184,7 +184,7 @@ class Scheduler:
         return self.misfit(job)
 
     def misfit(self, job: JobSpec) -> str | None:
-        """Why the cluster can never run a job, as it is now; None if it can. Nodes that drain do not count."""
+        """Why the cluster, as it is now, can never run a job; None if it can. Nodes that drain do not count."""
         if job.kind is Kind.BAG:
             return None
         nodes = [node.spec for node in self.state.nodes.values() if not node.draining]
@@ -198,7 +198,7 @@ class Scheduler:
         return None
 
     def status(self, job: JobId) -> JobStatus:
-        """Where a job in the system stands.
+        """The status of a job in the system.
 
         Raises:
             KeyError: no such job is in the system.
@@ -224,8 +224,10 @@ class Scheduler:
         return self.reason_in(plan, job)
 
     def known_reason(self, job: JobId) -> Waiting | None:
-        """Why a job waits where no policy is needed to say it; None where its plan says it."""
+        """Why a job waits, if no policy is needed to tell; None if its plan tells."""
         view = self.state.jobs[job]
+        if view.after:
+            return Waiting(job, Reason.AFTER_JOBS, jobs=tuple(sorted(view.after)))
         if view.release > self.state.now:
             return Waiting(job, Reason.NOT_RELEASED, view.release)
         if view.apart and not view.ready and not view.attempts:
@@ -241,16 +243,20 @@ class Scheduler:
         return None
 
     def reason_in(self, plan: Plan, job: JobId) -> Waiting:
-        """Why a job waits by a plan that was made for somebody who asks (`Plan.recording`)."""
+        """Why a job waits according to a plan that was made for an explanation (`Plan.recording`)."""
         state, view = self.state, self.state.jobs[job]
         starts = min((kept.start for kept in plan.promises if kept.job == job and kept.start < NEVER), default=None)
         for answer in plan.waiting:
             if answer.job == job:
                 return Waiting(job, answer.reason, starts if answer.start is None else answer.start)
-        if any(wanted.job == job and wanted.slots for wanted in plan.allocations):
-            return Waiting(job, Reason.REFUSED) if job in state.refused else Waiting(job, Reason.STARTS_NOW, state.now)
+        wanted = [wanted.slots for wanted in plan.allocations if wanted.job == job]
+        if any(wanted):
+            if job in state.refused:
+                return Waiting(job, Reason.REFUSED)
+            if not view.attempts or any(slots & state.free & ~view.held for slots in wanted):
+                return Waiting(job, Reason.STARTS_NOW, state.now)
         if view.holds:
-            return Waiting(job, Reason.RUNS, starts)
+            return Waiting(job, Reason.RUNS if view.attempts else Reason.SLOTS_BUSY, starts)
         return Waiting(job, Reason.NOT_CONSIDERED if starts is None else Reason.NO_ROOM_NOW, starts)
 
     def dump(self) -> StateRecord:
@@ -283,9 +289,9 @@ class Scheduler:
 
     @classmethod
     def restore(cls, record: StateRecord, policies: PolicySource) -> Scheduler:
-        """A scheduler that goes on from a dumped state exactly as the one that dumped it.
+        """A scheduler that continues from a dumped state exactly as the dumped one would.
 
-        The wake it had asked for must be arranged anew: the driver feeds `Woke` at `record.wake_at`.
+        The wake that it had requested must be arranged again: the driver feeds `Woke` at `record.wake_at`.
         """
         scheduler = cls(policies, record.policy, estimate_default=record.estimate_default, period=record.period)
         task_rounds = scheduler.state.task_rounds
@@ -299,7 +305,7 @@ class Scheduler:
         return scheduler
 
     def check(self) -> None:
-        """Derive every index anew and compare.
+        """Derive every index again and compare.
 
         Raises:
             AssertionError: an index disagrees with the state; the message names it.
@@ -427,7 +433,7 @@ class Scheduler:
         self.question = None
         self.rounds += 1
         state = self.state
-        news = state.round_due  # since the question; what follows from the plan itself calls for no other one
+        news = state.round_due  # since the question; what follows from the plan itself needs no new question
         state.arrived = None if news else []
         carry_out(state, plan, self.refusals)
         state.round_due, self.failure = news, None
@@ -447,6 +453,11 @@ class Scheduler:
         self.decider_failed = False
         self.state.look_at_everything()
         return True
+
+    @property
+    def wake_at(self) -> Instant:
+        """When it wants a `Woke`, as its `Wake` said last; never if no such event is outstanding."""
+        return self._wake_at
 
     def _ask_to_wake(self, at: Instant) -> None:
         if at < self._wake_at:

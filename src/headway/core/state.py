@@ -1,8 +1,9 @@
-"""All mutable state of the core and its indexes. Nothing here decides: reactor and rounds do."""
+"""All mutable state of the core and its indexes. Nothing is decided here, but in reactor and rounds."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from headway.core import lifecycle
 from headway.core.suspicion import Isolation, Rank, Suspicion
 from headway.core.views import view_of
-from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Settle, Suspend
+from headway.model.actions import Action, ChangeTier, Conclude, JobStatus, Kill, Launch, Settle, Suspend
 from headway.model.events import Outcome
 from headway.model.instant import LONGEST, NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
@@ -21,7 +22,7 @@ from headway.model.tier import Tier
 
 _by_task = attrgetter("task")
 
-# Names of their own, for a member of an enumeration is slow to find.
+# Names of their own, because looking up a member of an enumeration is slow.
 BAG: Final = Kind.BAG
 RIGID: Final = Kind.RIGID
 WORKFLOW: Final = Kind.WORKFLOW
@@ -40,21 +41,23 @@ class State(Snapshot):
 
     Attributes:
         actions: what the event under way asks of the driver, in sequence.
-        starts_reported: whether a node may report starts, so that launched is not yet running.
-        touched: jobs whose holdings may have changed, if somebody wants to know (then a list, emptied by its reader).
-        round_due: whether something has happened that a policy should answer.
+        starts_reported: whether a node may report starts; then launched does not mean running.
+        touched: jobs that may have or use other slots than before, if somebody needs to know (then a list, emptied
+            by its reader).
+        round_due: whether something has happened that requires a round.
         draining: whether a node, or a slot of one, may be about to leave.
         ahead: attempts launched ahead of their turn, by slot, in order of task; no entry where there are none.
         departed: nodes that left, whose slot numbers a new node of the same size may take over.
         refused: jobs for which something was refused in the last round.
         release_queue: jobs whose release date has not come, as a heap of `(release, id)`.
-        estimate_default: what a task is believed to run where nobody said.
+        estimate_default: the assumed run time of a task without an estimate.
         task_rounds: whether the policy wants a round at every task end.
-        rules: what the core goes by, see `RulesChosen`.
+        rules: the rules of the core, see `RulesChosen`.
         node_losses: how many nodes were lost.
-        suspicions: what is held against tasks not settled, by job and task.
+        suspicions: what counts against tasks that are not settled, by job and task.
         suspects: tasks that wait to run alone, by their `Rank`.
         isolations: nodes that are set apart for suspected tasks.
+        successors: jobs that come after a job in the system, by the id of that; in the order of their submission.
     """
 
     __slots__ = (
@@ -70,6 +73,7 @@ class State(Snapshot):
         "round_due",
         "rules",
         "starts_reported",
+        "successors",
         "suspects",
         "suspicions",
         "task_rounds",
@@ -94,16 +98,39 @@ class State(Snapshot):
         self.suspicions: dict[tuple[JobId, int], Suspicion] = {}
         self.suspects: list[Rank] = []
         self.isolations: list[Isolation] = []
+        self.successors: dict[JobId, list[JobView]] = {}
 
     # Jobs
 
     def enter(self, spec: JobSpec) -> None:
-        """Take a submitted job into the system; it waits from its release date on."""
+        """Add a submitted job to the system; it waits from its release date on."""
         job = self.jobs[spec.id] = view_of(spec, self.estimate_default)
+        before = [number for number in spec.after if number in self.jobs] if spec.after else ()
+        if before:
+            self.come_after(job, before)
+        else:
+            self.release(job)
+
+    def release(self, job: JobView) -> None:
+        """Let a job wait from its release date on, because it comes after no other job in the system."""
         if job.release > self.now:
             heappush(self.release_queue, job.order)
         else:
             self.arrive(job)
+
+    def come_after(self, job: JobView, before: Iterable[JobId]) -> None:
+        """Hold a job until these jobs have succeeded."""
+        job.after = set(before)
+        job.release = NEVER
+        for number in job.after:
+            self.successors.setdefault(number, []).append(job)
+
+    def go_without(self, number: JobId) -> list[JobView]:
+        """A job has left the system. Returns the jobs that came after it."""
+        found = self.successors.pop(number, [])
+        for job in found:
+            job.after.discard(number)
+        return found
 
     def rank(self, job: JobView) -> None:
         """Put a job in its place in every order that was asked for."""
@@ -111,12 +138,12 @@ class State(Snapshot):
             ranked.add(job)
 
     def unrank(self, job: JobView) -> None:
-        """Take a job out of every order when it is cancelled or done."""
+        """Take a cancelled or ended job out of every order."""
         for ranked in self.orders.values():
             ranked.discard(job)
 
     def indexes_of(self, job: JobView) -> list[Queue]:
-        """Every order and queue in which a job stands: it leaves them before a term changes and then returns."""
+        """Every order and queue with the job: it must leave them before a term changes, and return after."""
         if job.release > self.now:
             return []
         orders = [] if job.cancelled else self.orders.values()
@@ -138,31 +165,31 @@ class State(Snapshot):
             if self.waiting[-1] is job:
                 self.arrived.append(job)
             else:
-                self.arrived = None  # it stands before others, which may be what they wait for
+                self.arrived = None  # it comes before others, and they may wait for it
         self.round_due = True
 
     def look_at_everything(self) -> None:
-        """The next round must not rely on the last one: more has happened than new jobs."""
+        """The next round must not rely on the last one: more than new jobs has happened."""
         self.arrived = None
         self.round_due = True
 
     def wait(self, job: JobView) -> None:
-        """Put a job with ready tasks in its place among those that wait."""
+        """Put a job with ready tasks in its place among the waiting jobs."""
         for queue in self.queues.values():
             queue.add(job)
 
     def wait_no_more(self, job: JobView) -> None:
-        """A job has no ready tasks any more."""
+        """Remove a job without ready tasks from the waiting jobs."""
         for queue in self.queues.values():
             queue.discard(job)
 
     def forget_orders(self) -> None:
-        """Nobody asks any more for the orders and queues that are kept up to date."""
+        """Drop the orders and queues that are kept up to date, because nobody asks for them any more."""
         self.orders.clear()
         self.queues = {by_order: self.waiting}
 
     def promise(self, job: JobView, start: Instant | None) -> None:
-        """A job is promised this start, or none any more."""
+        """Record the start that a job is promised, or that it has no promise."""
         job.promise = start
         if start is None:
             self.promised.pop(job.id, None)
@@ -196,7 +223,7 @@ class State(Snapshot):
         return job.fresh <= task < job.tasks or task in job.again
 
     def give_back(self, job: JobView, task: int) -> None:
-        """A task is ready again, or has become so."""
+        """Make a task ready, again or for the first time."""
         heappush(job.again, task)
         job.ready += 1
         if job.ready == 1:
@@ -211,7 +238,7 @@ class State(Snapshot):
         self.look_at_everything()
 
     def leave_apart(self, job: JobView, task: int) -> None:
-        """A suspected task waits no longer to run alone."""
+        """A suspected task no longer waits to run alone."""
         job.apart.remove(task)
         self.suspects.remove(self.suspicions[job.id, task].rank)
 
@@ -226,7 +253,7 @@ class State(Snapshot):
         tier: Tier = FOREGROUND,
         seats: tuple[int, ...] = (),
     ) -> None:
-        """Start an attempt at a task that was taken, on places that nothing else has."""
+        """Start an attempt at a task that was taken, on free places."""
         job.tries[task] = number = job.tries.get(task, 0) + 1
         plain = job.kind is RIGID and self.uniform and not job.kept
         expected_end = self.now + job.estimate if plain else self._expected_end(job, task, slots)
@@ -250,7 +277,7 @@ class State(Snapshot):
         return not (job.spec.fetches or any(self.slot_nodes[slot].spec.reports_start for slot in numbers(slots)))
 
     def begin(self, attempt: AttemptView) -> None:
-        """An attempt that was launched, and is not queued, has begun to run just now."""
+        """A launched attempt that is not queued has begun to run now."""
         if attempt.tier is FOREGROUND:
             self._leave_running(attempt)
         attempt.start = attempt.since = attempt.saved = self.now
@@ -258,10 +285,10 @@ class State(Snapshot):
         attempt.expected_end = self._expected_end(attempt.job, attempt.task, attempt.slots)
         if attempt.tier is FOREGROUND:
             insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
-        self.arrived = None  # it ends later than was expected
+        self.arrived = None  # it ends later than expected
 
     def change_tiers(self, attempts: list[AttemptView]) -> None:
-        """Give each of these attempts the other place of its slots; they may take each other's."""
+        """Move each of these attempts to the other place of its slots; they may take each other's."""
         vacated = NO_SLOTS
         for attempt in attempts:
             if attempt.tier is FOREGROUND:
@@ -277,13 +304,17 @@ class State(Snapshot):
             attempt.expected_end = self._expected_end(job, attempt.task, slots)
             attempt.tier = BACKGROUND if attempt.tier is FOREGROUND else FOREGROUND
             self.take_place(attempt)
+            if self.touched is not None:
+                self.touched.append(job)
             self.actions.append(ChangeTier(job.id, attempt.task, attempt.number, attempt.tier))
         vacated &= ~self.busy
         if vacated:
             self._vacate(vacated)
 
     def shift(self, by: Duration) -> None:
-        """Time has jumped: every attempt counts as started so much later, and its run time is no measure for others."""
+        """Time has jumped: every attempt counts as started later by this much, and its run time is not used for
+        learning.
+        """
         for job in self.jobs.values():
             for attempt in job.attempts.values():
                 attempt.start += by
@@ -297,7 +328,7 @@ class State(Snapshot):
         self.look_at_everything()
 
     def take_place(self, attempt: AttemptView) -> None:
-        """An attempt runs from now on in the tier it is in."""
+        """Count the time of an attempt from now on in its current tier."""
         if attempt.tier is FOREGROUND:
             self._run(attempt)
         else:
@@ -316,20 +347,20 @@ class State(Snapshot):
         del self.running[bisect_left(self.running, (attempt.expected_end, attempt.job.id, attempt.task))]
 
     def _expected_end(self, job: JobView, task: int, slots: Slots) -> Instant:
-        """When an attempt that starts now is expected to end, from its last checkpoint if it has one."""
+        """The expected end of an attempt that starts now, from its last checkpoint if it has one."""
         alike = self.uniform and not job.mean_size and job.kind is not WORKFLOW
         run_time = job.estimate if alike else self.time_of(job, task, slots)
         return self.now + (max(0, run_time - job.kept.get(task, 0)) if job.kept else run_time)
 
     def end(self, attempt: AttemptView, outcome: Outcome, *, struck: bool = False) -> None:
-        """An attempt has ended: decide what becomes of its task, then pass its slots on.
+        """An attempt has ended: settle its task or make it ready again, then pass its slots on.
 
         Args:
             struck: by a signal from outside.
         """
         job, task = attempt.job, attempt.task
         if attempt.struck and outcome is Outcome.KILLED:
-            outcome = Outcome.LOST  # with the node that a part of it was on
+            outcome = Outcome.LOST  # with the node on which a part of it ran
         del job.attempts[task]
         if attempt.queued:
             self._leave_queue(attempt)
@@ -354,11 +385,10 @@ class State(Snapshot):
             if suspicion is not None:
                 suspicion.clear()
         if succeeded or lifecycle.verdict(job, task, outcome, guilty=guilty) is lifecycle.Verdict.SETTLE:
-            if task in job.dropped:
-                if succeeded:
-                    job.dropped.discard(task)
-                else:
-                    outcome = CANCELLED
+            if succeeded:
+                job.dropped.discard(task)
+            elif job.cancelled or task in job.dropped:
+                outcome = CANCELLED
             self._settle(job, attempt, outcome)
         else:
             if not attempt.queued:
@@ -372,7 +402,7 @@ class State(Snapshot):
             self._leave_goal(attempt, goal)
             goes_on = self.is_ready(job, task)
             if goes_on:
-                self.take_task(job, task)  # before its slots go to whoever waits for them, maybe its own job
+                self.take_task(job, task)  # before its slots go to the next job, maybe its own
         if attempt.tier is BACKGROUND:
             self.behind &= ~attempt.slots
         elif not attempt.queued:
@@ -385,7 +415,7 @@ class State(Snapshot):
             self.conclude_if_done(job)
 
     def _leave_goal(self, attempt: AttemptView, goal: Goal) -> None:
-        """What was kept for an attempt that moves is no longer kept."""
+        """Release what was kept for an attempt that moves."""
         attempt.goal = None
         if goal.tier is BACKGROUND:
             self.behind &= ~(goal.slots & ~attempt.slots if attempt.tier is BACKGROUND else goal.slots)
@@ -394,7 +424,7 @@ class State(Snapshot):
         self.look_at_everything()
 
     def close_task(self, job: JobView, task: int, attempt: int, outcome: Outcome) -> None:
-        """A task has its final outcome: what was counted of it is of no use any more."""
+        """A task has its final outcome: drop what was counted about it."""
         job.unfinished -= 1
         for counts in (job.tries, job.failures, job.losses, job.strikes, job.kept):
             if counts:
@@ -413,7 +443,7 @@ class State(Snapshot):
             self._observe(job, attempt)
         self.close_task(job, attempt.task, attempt.number, outcome)
         if outcome is not SUCCEEDED:
-            job.failed = job.failed or attempt.task not in job.dropped
+            job.failed = job.failed or outcome is not CANCELLED
             return
         job.ended += 1
         job.spent += 0 if attempt.queued else self.now - attempt.start
@@ -424,7 +454,7 @@ class State(Snapshot):
                     self.give_back(job, follower)
 
     def _observe(self, job: JobView, attempt: AttemptView) -> None:
-        """Correct what is believed of a bag's tasks by how long this one took."""
+        """Correct the estimate of a bag's tasks by the run time of this one."""
         assert job.observed is not None
         node = self.slot_nodes[attempt.slots.bit_length() - 1].spec
         took = self.now - attempt.start + job.kept.get(attempt.task, 0)
@@ -449,7 +479,7 @@ class State(Snapshot):
                 index.add(job)
 
     def _lose_work(self, attempt: AttemptView, outcome: Outcome) -> None:
-        """Count the work of an attempt that is to be redone, and keep what is in its last checkpoint."""
+        """Count the lost work of an attempt that is to be redone, without what its last checkpoint keeps."""
         job = attempt.job
         if outcome is Outcome.KILLED and attempt.ending:
             job.moves += attempt.saving
@@ -457,12 +487,12 @@ class State(Snapshot):
         if attempt.tier is FOREGROUND:
             job.lost += (self.now - max(attempt.since, attempt.saved)) * count(attempt.slots)
         if attempt.saved > attempt.start:
-            # How far it came in the background nobody knows, so that time is not counted.
+            # Nobody knows how much it did in the background, so that time does not count.
             kept = attempt.saved - attempt.since if attempt.tier is FOREGROUND else 0
             job.kept[attempt.task] = job.kept.get(attempt.task, 0) + max(0, kept)
 
     def _vacate(self, slots: Slots) -> None:
-        """Slots on which an attempt has ended go to what is queued there, to their owners, or are free."""
+        """Pass on the slots of an ended attempt: to what is queued there, to their owners, or to nobody."""
         if self.ahead and (slot := slots.bit_length() - 1) in self.ahead:
             self._promote(slot)
             return
@@ -478,7 +508,7 @@ class State(Snapshot):
                 self.feed(owner, slot)
 
     def feed(self, job: JobView, slot: int) -> None:
-        """A slot that the job holds and on which nothing runs: start what can start, or give it back."""
+        """Start what can start on a slot of the job on which nothing runs, or give the slot back."""
         if not job.ready:
             self.disown(job, slot)
             self.look_at_everything()
@@ -491,7 +521,7 @@ class State(Snapshot):
             self.launch(job, self.take_task(job), slots, fed=False, seats=seats)
 
     def _read_ahead(self, job: JobView, slot: int) -> None:
-        """Launch short tasks behind the one on the slot, as long as every slot of the job has its next one."""
+        """Launch short tasks behind the running one, as long as every slot of the job has its next task."""
         depth = self.slot_nodes[slot].spec.read_ahead
         if not depth or not lifecycle.has_short_tasks(job):
             return
@@ -528,20 +558,39 @@ class State(Snapshot):
             self._read_ahead(job, slot)
 
     def conclude_if_done(self, job: JobView) -> None:
-        """Forget a job of which nothing more can happen, and say how it ended."""
+        """Drop a job if nothing more can happen to it, and report how it ended."""
         final = lifecycle.final_status(job)
         if final is not None:
             for slot in numbers(job.held) if job.held else ():
                 self.disown(job, slot)
-            del self.jobs[job.id]
             for known in [known for known in self.suspicions if known[0] == job.id]:
                 del self.suspicions[known]
             if self.orders and not job.cancelled:
                 self.unrank(job)
-            if job.promise is not None:
-                self.promise(job, None)
-            self.actions.append(Conclude(job.id, final))
+            self._leave(job, final)
             self.look_at_everything()
+
+    def _leave(self, job: JobView, final: JobStatus) -> None:
+        """A job leaves the system: jobs after it are released if it succeeded, and end otherwise."""
+        leaving = [(job, final)]
+        for one, status in leaving:
+            del self.jobs[one.id]
+            if one.promise is not None:
+                self.promise(one, None)
+            for number in one.after:
+                self.successors[number].remove(one)
+                if not self.successors[number]:
+                    del self.successors[number]
+            self.actions.append(Conclude(one.id, status))
+            for successor in self.go_without(one.id) if one.id in self.successors else ():
+                if status is not JobStatus.SUCCEEDED:
+                    if not successor.cancelled:
+                        successor.cancelled = True
+                        leaving.append((successor, JobStatus.CANCELLED))
+                elif not successor.after and not successor.cancelled:
+                    successor.release = max(successor.spec.release, self.now)
+                    successor.order = (successor.release, successor.id)
+                    self.release(successor)
 
     def ask_to_end(self, attempt: AttemptView) -> None:
         """Ask the driver to kill an attempt, once."""
@@ -550,13 +599,13 @@ class State(Snapshot):
             self.actions.append(Kill(attempt.job.id, attempt.task, attempt.number))
 
     def ask_to_save(self, attempt: AttemptView) -> None:
-        """Ask the driver to end an attempt that is to go on elsewhere or later, once."""
+        """Ask the driver, once, to end an attempt that is to continue elsewhere or later."""
         if not attempt.ending:
             attempt.ending = attempt.saving = True
             self.actions.append(Suspend(attempt.job.id, attempt.task, attempt.number))
 
     def current(self, job: JobId, task: int, attempt: int) -> AttemptView | None:
-        """The attempt of this number, unless it is not, or no longer, the one that is waited for."""
+        """The attempt with this number, if the core waits for it and no later one."""
         view = self.jobs.get(job)
         found = None if view is None else view.attempts.get(task)
         return found if found is not None and found.number == attempt else None
@@ -567,6 +616,14 @@ class State(Snapshot):
         if slots & self.behind:
             found += [attempt for attempt in self.background if attempt.slots & slots]
         return found
+
+    def queued_on(self, slots: Slots) -> list[AttemptView]:
+        """The attempts queued on any of these slots, by slot and task: a restored state must name them in this order.
+
+        `ahead` itself has the order in which slots got their first queued attempt, which no record keeps.
+        """
+        there = sorted(slot for slot in self.ahead if slots >> slot & 1)
+        return [attempt for slot in there for attempt in self.ahead[slot]]
 
     # Allocations
 
@@ -581,7 +638,7 @@ class State(Snapshot):
             self.touched.append(job)
 
     def let_go(self, job: JobView, slots: Slots) -> None:
-        """End the job's allocation of these slots; what runs there goes on."""
+        """End the job's allocation of these slots; running tasks go on."""
         job.held &= ~slots
         job.seats = ()
         self.allocated &= ~slots
@@ -598,7 +655,7 @@ class State(Snapshot):
         self.let_go(job, 1 << slot)
 
     def give_up(self, job: JobView, slots: Slots) -> None:
-        """End the job's allocation of these slots that it holds; what was to move to some of them does not go there."""
+        """End the job's allocation of these slots. Attempts that were to move to some of them do not go there."""
         for attempt in job.attempts.values():
             goal = attempt.goal
             if goal is not None and goal.tier is FOREGROUND and goal.slots & slots:
@@ -615,12 +672,12 @@ class State(Snapshot):
         self.look_at_everything()
 
     def close_slots(self, slots: Slots) -> None:
-        """Slots cannot be allocated any more, and nobody holds them; what runs there goes on."""
+        """Slots can no longer be allocated, and are allocated to nobody; what runs there goes on."""
         self.up &= ~slots
         self.free &= ~slots
         for slot in numbers(slots & self.allocated):
             owner = self.owners.get(slot)
-            if owner is not None:  # a rigid owner has lost this slot with the one before: it holds all or none
+            if owner is not None:  # a rigid owner has lost this slot with the one before: it has all or none
                 self.let_go(owner, owner.held if owner.kind is RIGID else 1 << slot)
         for attempt in self.attempts():
             if attempt.goal is not None and attempt.goal.slots & slots:
@@ -628,13 +685,12 @@ class State(Snapshot):
         self.look_at_everything()
 
     def lose(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:
-        """The slots have vanished with what ran there; members of the same attempts elsewhere are killed.
+        """The slots are gone with what ran there; members of the same attempts elsewhere are killed.
 
-        `outcome` is KILLED where somebody wanted them to: then the tasks are not suspected of it, see `lifecycle`.
+        `outcome` is KILLED if somebody asked for it: then the tasks are not suspected, see `lifecycle`.
         """
-        for queue in [queue for slot, queue in self.ahead.items() if slots >> slot & 1]:
-            for attempt in list(queue):
-                self.end(attempt, outcome)
+        for attempt in self.queued_on(slots):
+            self.end(attempt, outcome)
         for attempt in self.attempts_on(slots):
             if attempt.slots & ~slots:
                 if attempt.tier is FOREGROUND:
@@ -648,7 +704,7 @@ class State(Snapshot):
                 self.end(attempt, outcome)
 
     def next_release(self) -> Instant:
-        """When the next held job is to be released."""
+        """The instant at which the next held job is released."""
         queue = self.release_queue
         while queue and queue[0][1] not in self.jobs:
             heappop(queue)  # cancelled before its release

@@ -1,6 +1,6 @@
-"""Tasks that may be what kills the nodes they run on: they run alone until it is known. See `lifecycle`.
+"""Tasks that may be what kills the nodes they run on: they run alone until that is known. See `lifecycle`.
 
-Whatever the policy is: it does not see the tasks that wait here as ready, nor the nodes that are set apart as up.
+This is independent of the policy. It does not see the tasks that wait here as ready, nor the nodes set apart as up.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from headway.model.slots import NO_SLOTS, Slots, count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
 
 ALONE_MAX: Final = 5
-"""So many nodes a task may take with it while it runs alone; one more for each that is lost elsewhere meanwhile."""
+"""A task may lose so many nodes while it runs alone; one more for each node that is lost elsewhere meanwhile."""
 
 ALONE_CAP: Final = 15
-"""So many in any case: then it is given up, whatever is lost elsewhere."""
+"""At most so many: then it is given up, whatever is lost elsewhere."""
 
 ALONE_LEAST: Final[Duration] = 2 * SECOND
-"""A task that has run alone for so long, and twice as long as it ever had when a node was lost, is cleared."""
+"""A task is cleared when it has run alone this long, and twice as long as it ever had when a node was lost."""
 
 ALONE_MOST: Final[Duration] = 60 * SECOND
-"""It is cleared after so long in any case, the next time after eight times as long, and so on.
+"""It is cleared after this time at the latest; the next time after eight times as long, and so on.
 
-So what runs for hours does not keep a node for itself for hours, and what kills nodes after hours is found out.
+So a task that runs for hours does not block a node for hours, and one that kills nodes after hours is found.
 """
 
 PATIENCE: Final[Duration] = 30 * SECOND
-"""How long a suspected task waits for a node on which nothing runs before one is emptied for it."""
+"""How long a suspected task waits for an empty node before one is emptied for it."""
 
 PATIENCE_MOST: Final[Duration] = 300 * SECOND
-"""How long it waits in all; then it runs among others, until a node is lost there once more."""
+"""How long it waits in all. Then it runs among others, until a node is lost there again."""
 
 SHARE: Final = 4
-"""At most one node in so many is set apart at a time, and one in any case."""
+"""At most one in so many nodes is set apart at a time, but always at least one."""
 
 
 def note(state: State, slots: Slots) -> None:
-    """A node with these slots is lost: what was there is seen, before it is ended, and what that means for it."""
+    """A node with these slots is lost: record the tasks that were there, before their attempts are ended."""
     state.node_losses += 1
     number = state.node_losses
-    there = [attempt for slot, queue in state.ahead.items() if slots >> slot & 1 for attempt in queue]
+    there = state.queued_on(slots)
     there += [attempt for attempt in state.attempts_on(slots) if not attempt.struck]
     for suspicion in state.suspicions.values():
         attempt = suspicion.job.attempts.get(suspicion.task)
@@ -56,7 +56,7 @@ def note(state: State, slots: Slots) -> None:
 
 
 def _hold_against(state: State, attempt: AttemptView, number: int) -> None:
-    """A task was there when a node was lost."""
+    """Record that a task was there when a node was lost."""
     job, task = attempt.job, attempt.task
     if job.cancelled or task in job.dropped:
         return
@@ -77,7 +77,7 @@ def _hold_against(state: State, attempt: AttemptView, number: int) -> None:
 
 
 def _explain(state: State, guilty: Suspicion) -> None:
-    """The cause of some losses is found: they are no longer held against whatever else was there."""
+    """The cause of some losses is found: they no longer count against other tasks."""
     for suspicion in state.suspicions.values():
         if suspicion is guilty:
             continue
@@ -90,7 +90,7 @@ def _explain(state: State, guilty: Suspicion) -> None:
 
 
 def _put(state: State, suspicion: Suspicion) -> None:
-    """A task waits to run alone, or among others, as is held against it now."""
+    """Let a task wait to run alone, or among others, as its suspicion now requires."""
     if suspicion.runs_alone:
         insort(suspicion.job.apart, suspicion.task)
         insort(state.suspects, suspicion.rank)
@@ -100,7 +100,9 @@ def _put(state: State, suspicion: Suspicion) -> None:
 
 
 def advance(state: State) -> None:
-    """Open nodes whose suspect is done with, set nodes apart for those that wait, and start what can run alone."""
+    """Open nodes whose suspect is settled or cleared, set nodes apart for waiting ones, and start what can run
+    alone.
+    """
     usable = _usable(state)
     for _, _, order, task in list(state.suspects) if usable else ():
         suspicion = state.suspicions[order[1], task]
@@ -166,7 +168,7 @@ def _isolation_of(state: State, job: JobView, task: int) -> Isolation | None:
 
 
 def _is_over(state: State, isolation: Isolation) -> bool:
-    """Whether the nodes of an isolation are no longer needed, or no longer to be had."""
+    """Whether the nodes of an isolation are no longer needed, or no longer usable."""
     job, task, attempt = isolation.job, isolation.task, isolation.attempt
     if attempt is None:
         usable = all(_is_usable(state, node) for node in isolation.nodes)
@@ -193,7 +195,7 @@ def _end(state: State, isolation: Isolation) -> None:
 
 
 def _cleared_at(state: State, isolation: Isolation) -> Instant:
-    """When a task that runs alone will have done so for long enough."""
+    """The instant at which a task that runs alone will have done so for long enough."""
     attempt = isolation.attempt
     suspicion = state.suspicions.get((isolation.job.id, isolation.task))
     if attempt is None or suspicion is None or not attempt.running:
@@ -207,7 +209,7 @@ def _is_usable(state: State, node: NodeView) -> bool:
 
 
 def _usable(state: State) -> int:
-    """How many nodes something can be started on, or could, were they not set apart."""
+    """How many nodes could start something if they were not set apart."""
     return sum(1 for node in state.nodes.values() if node.up and not node.draining)
 
 
@@ -223,7 +225,7 @@ def _is_fair(state: State, more: int) -> bool:
 
 
 def _ranked(state: State, *, idle_only: bool) -> list[NodeView]:
-    """Nodes that could be set apart, those first on which least runs."""
+    """Nodes that could be set apart, those with the least running first."""
     taken = state.busy | state.behind
     ranked: list[tuple[int, int, NodeView]] = []
     for position, node in enumerate(state.nodes.values()):
@@ -240,7 +242,7 @@ def _by_load(entry: tuple[int, int, NodeView]) -> tuple[int, int]:
 
 
 def _enough(job: JobView, task: int, nodes: list[NodeView]) -> list[NodeView]:
-    """The first of these nodes that has room for a task, or the first several of a rigid job; none if there is none."""
+    """The first of these nodes with room for a task, or the first several for a rigid job; none if there is no room."""
     for node in nodes:
         if count(node.slots & ~node.closing) >= _need(job, task, node):
             return [node]
@@ -255,12 +257,12 @@ def _enough(job: JobView, task: int, nodes: list[NodeView]) -> list[NodeView]:
 
 
 def _need(job: JobView, task: int, node: NodeView) -> int:
-    """Slots that a task holds where it runs on this node."""
+    """Slots of a task on this node."""
     return node.spec.slots_for(job.spec.plan[task].cores) if job.kind is Kind.WORKFLOW else job.width
 
 
 def _launch(state: State, isolation: Isolation) -> None:
-    """Start the next attempt of a suspected task, on the lowest slots of the nodes that are set apart for it."""
+    """Start the next attempt of a suspected task, on the lowest slots of the nodes set apart for it."""
     job, task = isolation.job, isolation.task
     missing, slots = _need(job, task, isolation.nodes[0]), NO_SLOTS
     for node in isolation.nodes:

@@ -1,4 +1,4 @@
-"""What is held against a task that was there when nodes were lost, and the nodes that are set apart to find out."""
+"""What counts against a task that was there when nodes were lost, and the nodes set apart to find out."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ SUSPECTED_AFTER: Final = 2
 
 
 Rank = tuple[int, Duration, tuple[Instant, JobId], int]
-"""Where a suspected task stands among those that wait to run alone; ends in its job's order and its number."""
+"""The place of a suspected task among those that wait to run alone; ends in its job's order and its number."""
 
 
 class Suspicion:
-    """What is held against a task.
+    """What counts against a task.
 
     Attributes:
         losses: numbers of the losses of nodes at which it ran beside others, since it was last cleared, and which
             nothing else has been found to be the cause of.
-        alone: how many nodes were lost since then while it ran alone there.
-        elsewhere: how many others were lost since it first ran alone: so nodes are lost without it, too.
+        alone: how many nodes were lost since then while it ran alone on them.
+        elsewhere: how many others were lost since it first ran alone; they show that nodes are also lost without it.
         age: the longest it had run when a node was lost.
         cleared: how often it was cleared because it had run alone for long enough.
-        waits: since when it waits to run alone; of use only while it does.
-        let_go: no node was to be had for it alone, so it runs among others until one is lost again.
+        waits: since when it waits to run alone; valid only while it does.
+        let_go: no node was found for it alone, so it runs among others until one is lost again.
         guilty: it is taken for the cause, and given up.
     """
 
@@ -52,11 +52,13 @@ class Suspicion:
 
     @property
     def rank(self) -> Rank:
-        """Its place among those that wait: those first that were there most often, and of these that had run least."""
+        """Its place among those that wait: first those that were there most often, among these those that had run
+        least.
+        """
         return (-len(self.losses) - self.alone, self.age, self.job.order, self.task)
 
     def clear(self) -> None:
-        """Nothing is held against it any more, but how long it had run is remembered."""
+        """Clear the task: nothing counts against it any more, but how long it had run is remembered."""
         self.losses = []
         self.alone = self.elsewhere = 0
         self.let_go = False

@@ -1,7 +1,7 @@
-"""Who changes from one place of its slots to the other, and who moves to other slots (MEASY14).
+"""Attempts that change from one place of their slots to the other, or move to other slots (MEASY14).
 
-Nothing is restarted by a change of the tier. A move ends the attempt, killed or saved, and the next attempt starts at
-its goal: until then the places there are kept for it.
+A change of the tier restarts nothing. A move ends the attempt, killed or saved, and the next attempt starts at its
+goal; until then the places there are kept for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headway.model.tier import Tier
 
 
 def move(state: State, attempt: AttemptView, wanted: Allocation) -> str | None:
-    """Bring a running attempt to the place that the allocation names; the rule that refuses it, or None."""
+    """Bring a running attempt to the place that the allocation names; returns the rule that refuses it, or None."""
     if attempt.fed:
         return "held_by_the_job_as_a_whole"
     if attempt.alone:
@@ -53,7 +53,7 @@ def move(state: State, attempt: AttemptView, wanted: Allocation) -> str | None:
 
 
 def misfit(state: State, job: JobView, task: int, slots: int) -> str | None:
-    """Why a task cannot run on exactly these slots: a bag's wants one, a workflow's its cores of one node."""
+    """Why a task cannot run on exactly these slots: a bag's task needs one, a workflow's its cores of one node."""
     if not slots or slots & ~state.up:
         return "slot_down"
     if job.kind is not Kind.WORKFLOW:
@@ -65,7 +65,7 @@ def misfit(state: State, job: JobView, task: int, slots: int) -> str | None:
 
 
 def taken(state: State, slots: Slots, tier: Tier) -> str | None:
-    """The rule that keeps these places from being taken now, or None."""
+    """The rule that forbids taking these places now, or None."""
     if slots & ~state.up:
         return "slot_down"
     if tier is Tier.BACKGROUND:
@@ -76,7 +76,7 @@ def taken(state: State, slots: Slots, tier: Tier) -> str | None:
 
 
 def change(state: State, attempt: AttemptView, claim: Claim) -> str | None:
-    """Give an attempt the other place of its slots; the rule that refuses it, or None."""
+    """Give an attempt the other place of its slots; returns the rule that refuses it, or None."""
     if attempt.ending:
         return "ends_already"
     if attempt.pinned:
@@ -92,7 +92,7 @@ def change(state: State, attempt: AttemptView, claim: Claim) -> str | None:
 
 
 def push_back(state: State, slots: Slots) -> str | None:
-    """Send what runs in the foreground of these slots to the background; the rule that refuses it, or None."""
+    """Send what runs in the foreground of these slots to the background; returns the rule that refuses it, or None."""
     displaced = [attempt for attempt in state.attempts_on(slots) if attempt.tier is Tier.FOREGROUND]
     rule = stays(state, displaced)
     if rule is None:
@@ -115,16 +115,17 @@ def stays(state: State, displaced: list[AttemptView], leaving: Slots = NO_SLOTS)
 
 
 def bring_forward(state: State) -> None:
-    """Bring to the foreground of its slots what can come there: the policy that decides now knows no background."""
+    """Bring attempts to the foreground of their slots where possible, because the new policy uses no background."""
     for attempt in list(state.background):
         if not attempt.ending and not attempt.pinned and not attempt.slots & ~state.free:
             state.change_tiers([attempt])
 
 
 def put_back(state: State, attempt: AttemptView) -> None:
-    """An attempt could not be given the place it has by the state: it gets its old one, or ends if that is taken.
+    """An attempt could not get the place that the state gives it: it goes back to its old one, or ends if that is
+    taken.
 
-    Nor is it to be had anywhere if it was put back before. One that ends already leaves its place in any case.
+    It also ends if it was put back before. An attempt that is already ending leaves its place in any case.
     """
     refused_before, attempt.pinned = attempt.pinned, True
     if not attempt.ending:

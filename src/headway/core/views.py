@@ -8,7 +8,7 @@ from headway.model.instant import Duration
 from headway.model.job import JobSpec, Kind
 from headway.model.snapshot import JobView, RunTimes
 
-# Names of their own, for a member of an enumeration is slow to find.
+# Names of their own, because looking up a member of an enumeration is slow.
 BAG: Final = Kind.BAG
 WORKFLOW: Final = Kind.WORKFLOW
 
@@ -17,7 +17,7 @@ def view_of(spec: JobSpec, estimate_default: Duration) -> JobView:
     """A job as it is when it has just been submitted.
 
     Args:
-        estimate_default: what a task is believed to run where nobody said.
+        estimate_default: the assumed run time of a task without an estimate.
     """
     estimate = spec.estimate
     if estimate is None and spec.plan:

@@ -1,24 +1,24 @@
-"""The Engine protocol: what a driver asks of something that really runs tasks, and what it is told in return.
+"""The Engine protocol: what a driver asks of something that really runs tasks, and what it reports in return.
 
-An engine never chooses: the driver names node and slots. It may run an attempt more than once or tell of an attempt
-nobody waits for any more (attempts are numbered, late answers are fenced by the core), but it never loses an end:
+An engine never chooses: the driver names node and slots. It may run an attempt more than once, or report an attempt
+nobody waits for any more (attempts are numbered; the core ignores late answers), but it never loses an end:
 
-- Each launched attempt is owed exactly one `Ended`, unless one of its nodes is lost first: `NodeLost` stands for the
+- Each launched attempt gets exactly one `Ended`, unless one of its nodes is lost first: `NodeLost` stands for the
   ends of all attempts that had a member there.
-- Whatever a task does (crash, exit, exceed its limits, send back what cannot be read) is an ending of its own kind,
-  with the output it wrote; it never ends the engine, nor its node.
+- Whatever a task does (it crashes, exits, exceeds its limits, sends something unreadable), it becomes an ending of its
+  own kind, with the output that was written. It never ends the engine or its node.
 - When `Ended` is reported, no process of the attempt runs any more and its slots can be used again. What an attempt
   leaves behind (background processes) is ended with it.
-- An end is kept until the driver acknowledges it, so that a driver that dies before the result is durable is told
-  again.
-- A node that is back (`NodeBack`) runs nothing of what it ran before.
-- A slot has two places. What runs in its background place, with all that it starts, uses what the foreground leaves of
-  the processor. Changing the tier of an attempt restarts nothing. Where the operating system refuses it, the attempt
-  stays as it was, all members of it, and `TierRefused` says so.
+- An end is kept until the driver acknowledges it. So if a driver dies before the result is durable, the end is
+  reported again.
+- A node that is back (`NodeBack`) runs nothing that it ran before.
+- A slot has two places. What runs in its background place, with all processes that it starts, uses what the foreground
+  leaves of the processor. Changing the tier of an attempt restarts nothing. If the operating system refuses it, all
+  members of the attempt stay as they were, and `TierRefused` says so.
 - What a task saves (`headway.checkpoint` in a function, files in the folder HEADWAY_CHECKPOINT of a command) is there
   for its later attempts, whichever node they run on, until `forget`. An earlier attempt that still runs somewhere
-  cannot change it any more once a later one uses it.
-- There are never two of a name: a node that another engine's process serves already is not taken into service.
+    can no longer change it once a later one uses it.
+- No two nodes have the same name: a node that another engine's process already serves is not taken into service.
 
 All methods are called, and all reports made, in the thread of the driver's event loop. `report` is never called from
 within `launch`, `kill` or `acknowledge`.
@@ -43,10 +43,10 @@ AttemptKey = tuple[JobId, int, int]
 """Job, task, attempt."""
 
 RESULT_MAX = 64 << 20
-"""Bytes that a result may have where nobody says otherwise."""
+"""Bytes that a result may have by default."""
 
 OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
-"""Signals that somebody else, a machine that shuts down, or the kernel when memory runs out sends to end a process."""
+"""Signals that a person, a shutdown of the machine, or the kernel when memory runs out sends to end a process."""
 
 TAIL_MAX = 8192
 """Bytes of output that come with an ending; the whole output is in its file."""
@@ -57,7 +57,7 @@ class EngineError(HeadwayError):
 
 
 class NameTaken(EngineError):
-    """A node cannot be taken into service because another one lives under its name."""
+    """A node cannot be taken into service because another one with its name is running."""
 
     def __init__(self, name: str, by: str) -> None:
         super().__init__(f"the name {name!r} is taken by {by}", "Choose another name, or end that node first.")
@@ -65,7 +65,7 @@ class NameTaken(EngineError):
 
 
 class Function(msgspec.Struct, frozen=True):
-    """A function made by cloudpickle, shared by the calls of a job: it travels to each process once.
+    """A function pickled by cloudpickle, shared by the calls of a job: it is sent to each process only once.
 
     Attributes:
         name: the same for the same bytes, different for different ones.
@@ -77,24 +77,27 @@ class Function(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, pickled: bytes) -> Function:
         """Name a function by the SHA-256 of its bytes."""
-        import hashlib  # a slot's process has no need of it, and it is large
+        import hashlib  # a slot's process does not need it, and it is large
 
         return cls(hashlib.sha256(pickled).hexdigest(), pickled)
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A Python function to be called in a process where nothing ran but calls of its family, if anything.
+    """A Python function to be called, in a process that has run nothing except calls of its family.
 
-    Calls of one family on one slot follow one another in the same process, as a rule. It may import modules of `paths`
+    As a rule, the calls of one family on one slot run in the same process. The call may import modules of `paths`
     and of the folder the driver was started in. As a member of a gang it finds HEADWAY_RANK, HEADWAY_WIDTH and
     HEADWAY_NODE in its environment, as a command does.
 
     Attributes:
         arguments: `(args, kwargs)`, pickled.
-        family: a name; what calls of the same name leave in a process they may share.
-        paths: folders that modules are imported from, ahead of those that every process here has (`sys.path`); those
-            after an empty text come after them.
-        alone: no other call of its family is to come, so that its process can be replaced as soon as it has ended.
+        family: a name; calls of the same family may share what they leave in a process.
+        paths: folders to import modules from, before those that every process here has (`sys.path`); folders after an
+            empty text come after them.
+        alone: no other call of its family will come, so its process can be replaced as soon as it has ended.
+        cwd: folder it runs in; empty: the folder where the driver was started.
+        anywhere: if it cannot run in `cwd`, it runs in the driver's folder; otherwise it ends as REFUSED.
+        env: variables in addition to those that all tasks get.
     """
 
     function: Function
@@ -102,14 +105,17 @@ class Call(msgspec.Struct, frozen=True):
     family: str = ""
     paths: tuple[str, ...] = ()
     alone: bool = False
+    cwd: str = ""
+    anywhere: bool = False
+    env: dict[str, str] = {}
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A program to be run, everything substituted already; no shell is involved.
+    """A program to be run, with everything substituted already; no shell is involved.
 
     Attributes:
-        argv: program, looked for on PATH, and its arguments; at least one text.
-        cwd: folder it runs in; empty: the one the driver was started in.
+        argv: program, searched on PATH, and its arguments; at least one text.
+        cwd: folder it runs in; empty: the folder where the driver was started.
         env: variables added to those that all tasks get (`local_environment`), and to HEADWAY_JOB, HEADWAY_TASK,
             HEADWAY_ATTEMPT, HEADWAY_RANK and HEADWAY_WIDTH (of a rigid job), HEADWAY_NODE, HEADWAY_CHECKPOINT (a folder
             that the later attempts of the task, of the same rank, find as this one left it) and, with inputs or
@@ -158,10 +164,10 @@ class Assignment(msgspec.Struct, frozen=True):
         members: in order of their ranks, 0 to width - 1.
         time_limit: of each member, from its start.
         memory_limit: bytes of memory of each member with all its processes.
-        result_max: bytes that a pickled result may have.
-        uploads: folder of the files that the server keeps, each under its SHA-256; empty where the work names no files
-            (`headway.files`), neither in a command nor in the arguments of a call.
-        fetches: whether it has inputs: then `Started` is reported when they have been fetched, on every node.
+        result_max: the most bytes that a pickled result may have.
+        uploads: folder of the files that the server keeps, each under its SHA-256; empty if neither the command nor the
+            arguments of the call name files (`headway.files`).
+        fetches: whether it has inputs; if so, `Started` is reported when they have been fetched on every node.
         tier: which of the places of its slots it has at first.
     """
 
@@ -186,13 +192,14 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     """What an attempt wrote to one of its streams.
 
     Attributes:
-        path: the engine's file that has all of it, the driver's to delete once the attempt is acknowledged; empty
-            where the tail is all of it, where it could not be kept (the disk is full), and where the task itself named
-            the file, which is its user's.
-        size: bytes that were written.
+        path: the engine's file with all of it; the driver deletes it once the attempt is acknowledged. Empty if the
+            tail is all of it, if it could not be kept (the disk is full), or if the task itself named the file, which
+            is its user's.
+        size: bytes written.
         tail: its last part, `TAIL_MAX` bytes at most.
-        cut: how many of them are not kept. The file has the first and the last, and says between them what is missing.
-        sha256: of the file's bytes, in hexadecimal, as they were written; empty where there is no file.
+        cut: how many of them are not kept. The file has the first and the last ones, and says between them what is
+            missing.
+        sha256: of the file's bytes as they were written, in hexadecimal; empty if there is no file.
     """
 
     path: str
@@ -206,15 +213,16 @@ class Ending(msgspec.Struct, frozen=True, array_like=True):
     """How an attempt, or one member of a gang, ended.
 
     Attributes:
-        result: pickled: what the function returned (SUCCEEDED), or the exception it raised (RAISED, OUT_OF_MEMORY)
-            where that can be pickled. None for commands and for every other outcome.
-        detail: for people: the traceback where there is one, else a line such as `exit status 3`.
-        exit_code: as `subprocess` has it: negative for a signal. None where no process ended of itself.
-        stdout, stderr: None where nothing was written.
+        result: pickled: what the function returned (SUCCEEDED), or the exception it raised (RAISED, OUT_OF_MEMORY) if
+            that can be pickled. None for commands and for all other outcomes.
+        detail: for people: the traceback if there is one, else a line such as `exit status 3`.
+        exit_code: as `subprocess` has it: negative for a signal. None if no process ended by itself.
+        stdout, stderr: None if nothing was written.
         seconds: from start to end, >= 0.
-        cpu_seconds: of processor time; 0 where it is not known.
-        outputs: where each output was put: its URL, by its path for a command, by the URL it was asked for for a call.
-        outside: SIGNALLED by a signal with which others end a process (`OUTSIDE`), so that it need not be the task's
+        cpu_seconds: of processor time; 0 if it is not known.
+        outputs: where each output was put: for a command, its URL by its path; for a call, by the URL that was asked
+            for.
+        outside: SIGNALLED by a signal that is often sent from outside (`OUTSIDE`), so that it need not be the task's
             own failure.
     """
 
@@ -231,7 +239,7 @@ class Ending(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """An attempt runs. Only where one of its nodes reports starts (`NodeSpec.reports_start`), or it fetches input."""
+    """An attempt runs. Reported only if a node of it reports starts (`NodeSpec.reports_start`), or it fetches input."""
 
     job: JobId
     task: int
@@ -242,9 +250,9 @@ class Ended(msgspec.Struct, frozen=True):
     """An attempt has ended. Kept by the engine until it is acknowledged.
 
     Attributes:
-        ending: of a gang: SUCCEEDED if all members succeeded (its result is then None), else the ending of the first
+        ending: of a gang: SUCCEEDED if all members did (its result is then None), else the ending of the first member
             that did not.
-        members: of a gang: the ending of each member, by rank; empty where there is one member.
+        members: of a gang: the ending of each member, by rank; empty if there is one member.
     """
 
     job: JobId
@@ -260,7 +268,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """An attempt, all members of it, has saved a checkpoint; told at most once a second."""
+    """An attempt, with all its members, has saved a checkpoint; reported at most once a second."""
 
     job: JobId
     task: int
@@ -268,7 +276,7 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 class TierRefused(msgspec.Struct, frozen=True):
-    """The operating system did not let an attempt into this tier: it runs on in the other one.
+    """The operating system did not let an attempt change to this tier: it continues in the other one.
 
     Attributes:
         detail: for people: why, and what to do about it.
@@ -282,7 +290,7 @@ class TierRefused(msgspec.Struct, frozen=True):
 
 
 class NodeLost(msgspec.Struct, frozen=True):
-    """A node died or fell silent, and every attempt that had a member there with it; no `Ended` follows for them."""
+    """A node died or became silent, and all attempts that had a member there are lost; no `Ended` follows for them."""
 
     node: str
     detail: str = ""
@@ -315,11 +323,11 @@ Report = Started | Ended | Saved | TierRefused | NodeLost | NodeBack | Heard | N
 class Found(msgspec.Struct, frozen=True):
     """What an engine still had of an earlier driver's attempts when it started.
 
-    The driver kills what runs and is not wanted, and treats each end like a reported one. What it believes to run and
-    is not here is lost.
+    The driver kills what runs and is not wanted, and treats each end like a reported one. Attempts that it believes to
+    run but that are not here are lost.
 
     Attributes:
-        saved: jobs of which checkpoints are kept; the driver has those forgotten that are not open.
+        saved: jobs that have checkpoints; the driver has those deleted whose jobs are not open.
         background: those of `running` that are in the background.
     """
 
@@ -333,10 +341,10 @@ class Engine(Protocol):
     """Runs attempts on the nodes of a site. Its duties are in this module's text."""
 
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None]) -> Found:
-        """Take the nodes into service and tell what still runs, or has ended unacknowledged, of an earlier driver's.
+        """Take the nodes into service and report what still runs, or has ended unacknowledged, of an earlier driver.
 
         Returns when all nodes can be launched on. `report` is called from then on. A node that an earlier driver had
-        with more slots or fewer is resized as by `resize`, one that is not named leaves.
+        with more slots or fewer is resized as by `resize`; one that is not named leaves.
 
         Raises:
             InvalidInput: see `see_fit`.
@@ -345,43 +353,43 @@ class Engine(Protocol):
         ...
 
     def see_fit(self, node: NodeSpec) -> None:
-        """See that this engine can run such a node, in this size.
+        """Check that this engine can run such a node, with this size.
 
         Raises:
-            InvalidInput: a term is out of its range; what is allowed is said.
+            InvalidInput: a term is out of its range; the message says what is allowed.
         """
         ...
 
     async def join(self, node: NodeSpec) -> None:
-        """Take one more node into service, of a name that this engine does not serve; nothing runs there.
+        """Take one more node into service, with a name that this engine does not serve; nothing runs there.
 
         Returns when it can be launched on.
 
         Raises:
             InvalidInput: see `see_fit`.
-            EngineError: it cannot be taken into service; nothing of it is left.
+            EngineError: it cannot be taken into service; nothing of it remains.
         """
         ...
 
     async def leave(self, name: str) -> None:
-        """End a node with everything that runs there, and report none of it; one that is unknown is ignored.
+        """End a node with everything that runs there, and report none of it; an unknown node is ignored.
 
-        From the call on it is unknown. Returns when nothing of it is left, so that its name can be used again.
+        It is unknown from the call on. Returns when nothing of it remains, so that its name can be used again.
         """
         ...
 
     def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
-        """Give a node more or fewer slots, without waiting; what is launched from now on may use those it gains.
+        """Give a node more or fewer slots, without waiting; new launches may use the slots it gains.
 
-        A slot beyond goes when what runs on it or waits for it has ended; with `at_once` that is killed: its `Ended`
-        says KILLED. A node that is lost comes back with so many slots.
+        A slot that it loses goes when everything that runs on it or waits for it has ended; with `at_once` that is
+        killed, and its `Ended` says KILLED. A node that is lost comes back with so many slots.
         """
         ...
 
     def launch(self, assignment: Assignment) -> None:
-        """Start an attempt, without waiting. Places that still have another one are waited for.
+        """Start an attempt, without waiting. If another attempt still has one of its places, it starts after that one.
 
-        A node that is unknown or lost, or a slot that it does not have, is no error: the attempt's `Ended` says LOST.
+        An unknown or lost node, or a slot that it does not have, is no error: the attempt's `Ended` says LOST.
         """
         ...
 
@@ -395,18 +403,30 @@ class Engine(Protocol):
     def change(self, job: JobId, task: int, attempt: int, tier: Tier) -> None:
         """Give an attempt the place of this tier on each of its slots, without restarting it. See `TierRefused`.
 
-        What is in that place has the other one from then on: a swap is two changes, in either order. An attempt that is
+        The attempt in that place changes to the other one: a swap is two changes, in either order. An attempt that is
         not running, or is there already, is ignored.
         """
         ...
 
     def suspend(self, job: JobId, task: int, attempt: int) -> None:
-        """Have an attempt save what it has done and end, because it goes on elsewhere; after a while it is killed.
+        """Let an attempt save what it has done and end, because it continues elsewhere; after a while it is killed.
 
-        A function saves at its next `headway.checkpoint`, and ends there; a program is sent SIGTERM, all of its
-        processes, and what it leaves in its folder counts. Owed: `Saved` if it saved, then `Ended`: KILLED, unless it
-        had ended before, or a function returned in the meantime. In a gang each member saves for itself. An attempt
-        that has not begun is killed, one that is not running is ignored.
+        A function saves at its next `headway.checkpoint`, and ends there. All processes of a program are sent SIGTERM,
+        and what it leaves in its folder counts. Then follow `Saved` if it saved, and `Ended`: KILLED, unless it had
+        ended before, or a function returned in the meantime. In a gang each member saves for itself. An attempt that
+        has not begun is killed; one that is not running is ignored.
+        """
+        ...
+
+    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
+        """Where to read what a running attempt has written until now.
+
+        Args:
+            rank: of a member of a gang; None for an attempt with one member.
+            stream: `stdout` or `stderr`.
+
+        Returns:
+            The path of a file, which may not exist yet and goes when the attempt ends; empty if there is none.
         """
         ...
 
@@ -415,9 +435,9 @@ class Engine(Protocol):
         ...
 
     def forget(self, job: JobId, task: int | None = None) -> None:
-        """Nothing more of this task runs, or of any of the job: what was saved of it is removed."""
+        """Nothing more of this task, or of the whole job, runs: delete what it has saved."""
         ...
 
     async def stop(self) -> None:
-        """End everything: what runs is killed and not reported. Afterwards no process of the engine is left."""
+        """End everything: what runs is killed and not reported. After this no process of the engine is left."""
         ...

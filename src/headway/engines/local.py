@@ -2,11 +2,11 @@
 
     driver --socket-- agent (one a node) --socket-- process of a slot (warm) -- commands, and all that tasks start
                         |
-                      guard: outlives the agent until nothing of the node is left
+                                            guard: outlives the agent until nothing of the node remains
 
-An agent is no part of the driver: it listens on a socket in the engine's folder, goes on without a driver, and the next
-driver connects to it (`local_agent`). The folder belongs to its owner alone (mode 0700), and the agent listens only to
-who knows the secret in it. A lock, held by guard and agent, allows one agent a node.
+An agent is not part of the driver: it listens on a socket in the engine's folder, runs on without a driver, and the
+next driver connects to it (`local_agent`). Only the owner can use the folder (mode 0700), and the agent only accepts
+drivers that know the secret in it. A lock, held by guard and agent, allows one agent for each node.
 
 What is in the folder: `secret`; `nodes/NODE/` with `lock`, `socket`, `log` and the files of what the slots run
 (`local_files`); `output/JOB/` with the output of attempts (`local_streams`); `checkpoints/JOB/TASK/` with what they
@@ -57,6 +57,7 @@ from headway.engines.local_frames import (
     MemberUnreadable,
     Ping,
     Ready,
+    Show,
     Standing,
     Suspend,
     Welcome,
@@ -66,6 +67,7 @@ from headway.engines.local_frames import (
 )
 from headway.engines.local_gang import Gang
 from headway.engines.local_node import LocalNode, node_folder, put_down
+from headway.engines.local_output import OUTPUT_FOLDER, SUFFIXES, file_of
 from headway.engines.local_pins import Pins
 from headway.errors import InvalidInput
 from headway.model.events import Outcome
@@ -79,22 +81,22 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 10.0
 
 LEASE_RANGE = (0.5, 3600.0)
-"""Seconds that a lease may have; a busy machine is silent for tenths of a second now and then."""
+"""The range of a lease, in seconds; a busy machine is silent for tenths of a second now and then."""
 
 SLOTS_MAX = 1000
-"""Slots that a node may have: each is a process."""
+"""How many slots a node may have: each is a process."""
 
 ORPHANED_SECONDS = 60.0
 
 GRACE_SECONDS = 20.0
 
 GRACE_RANGE = (0.0, 86400.0)
-"""Seconds that what is to move may be given to save."""
+"""The range of seconds that a moving attempt gets to save."""
 
 OUTPUT_MAX = 64 << 20
 
 OUTPUT_RANGE = (64 << 10, 1 << 40)
-"""Bytes of each stream of an attempt that may be kept."""
+"""The range of bytes that may be kept of each stream of an attempt."""
 
 _PINGS_A_LEASE = 3
 _BACKOFF_SECONDS = (0.05, 10.0)
@@ -105,22 +107,22 @@ class LocalEngine:
     """Runs attempts in processes of this machine. See `headway.engines.base.Engine` for its duties.
 
     Args:
-        root: the engine's folder; made if it is not there. One driver at a time.
+        root: the engine's folder; made if it does not exist. One driver at a time.
         lease: seconds of silence after which a node without a lease of its own is lost: its processes are killed, and
-            it is started anew. That its process died is seen at once.
+                it is started again. The death of its process is noticed at once.
         orphaned_after: seconds without a driver after which a node ends everything and exits.
-        grace: seconds after which what was told to save and end is killed.
+        grace: seconds after which an attempt that was told to save and end is killed.
         pin: whether each slot has a processor of its own, which its two places share; with more slots than processors
             some share one.
         output_max: bytes that are kept of what an attempt writes to stdout, and as many of stderr; `OUTPUT_RANGE`.
         pass_env: names of variables of this process that tasks get besides `local_environment.PASSED`.
-        run_as: name of the user as whom tasks run; empty: as this process does. Only root can have others run.
+        run_as: name of the user as which tasks run; empty: the user of this process. Only root can choose another one.
         ground: with `run_as`: folder of what tasks are given and save, made if it is not there; None: one of its own
             in `local_account.GROUNDS`.
         uploads: with `run_as`: folder of the files that the server keeps.
 
     Raises:
-        HeadwayError: tasks cannot run as this user; says why.
+        HeadwayError: tasks cannot run as this user; the message says why.
     """
 
     def __init__(
@@ -159,10 +161,10 @@ class LocalEngine:
         self._loop: asyncio.AbstractEventLoop
         self._secret: bytes
 
-    # What the driver asks
+    # Called by the driver
 
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None]) -> Found:
-        """Start an agent a node, or find the one that an earlier driver started."""
+        """Start an agent for each node, or find the one that an earlier driver started."""
         self._loop = asyncio.get_running_loop()
         self._report = report
         try:
@@ -190,7 +192,7 @@ class LocalEngine:
         return found
 
     async def join(self, node: NodeSpec) -> None:
-        """Start an agent for it; one that an earlier driver may have left under its name is put down first."""
+        """Start an agent for it; if an earlier driver left one under its name, that one is killed first."""
         if node.name in self._nodes:
             raise NameTaken(node.name, "a node of this engine")
         joining = self._nodes[node.name] = self._node(node)
@@ -208,12 +210,12 @@ class LocalEngine:
         for ended in welcome.ended:
             joining.acknowledge((ended.job, ended.task, ended.attempt))
         self._tending[node.name] = self._loop.create_task(self._tend(joining))
-        if node.lease is not None and self._listening is not None:  # it may have to be heard more often
+        if node.lease is not None and self._listening is not None:  # signs of life may be needed more often
             await _ended(self._listening)
             self._listening = self._loop.create_task(self._listen())
 
     async def leave(self, name: str) -> None:
-        """Stop its agent; members of its gangs on other nodes are killed and nothing is told of them."""
+        """Stop its agent; members of its gangs on other nodes are killed, and nothing is reported of them."""
         node = self._nodes.pop(name, None)
         if node is None:
             return
@@ -223,7 +225,7 @@ class LocalEngine:
         await node.stop()
 
     def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
-        """Have the agent fork more slots' processes, or let those go that are idle."""
+        """Let the agent fork processes for more slots, or end those that are idle."""
         node = self._nodes.get(name)
         if node is not None:
             node.resize(slots, at_once=at_once)
@@ -250,13 +252,13 @@ class LocalEngine:
         self._loop.call_soon(self._tell, ended)
 
     def kill(self, job: JobId, task: int, attempt: int) -> None:
-        """Have each node end its members."""
+        """Let each node end its members."""
         held = self._attempts.get((job, task, attempt))
         if held is not None:
             self._kill((job, task, attempt), held)
 
     def change(self, job: JobId, task: int, attempt: int, tier: Tier) -> None:
-        """Have each node change its members; the first that cannot has the others change back."""
+        """Let each node change its members; if one cannot, the others change back."""
         key = (job, task, attempt)
         held = self._attempts.get(key)
         if isinstance(held, Gang):
@@ -265,13 +267,22 @@ class LocalEngine:
             self._all(held, Change(*key, tier))
 
     def suspend(self, job: JobId, task: int, attempt: int) -> None:
-        """Have each node tell its members."""
+        """Let each node tell its members."""
         key = (job, task, attempt)
         held = self._attempts.get(key)
         if isinstance(held, Gang):
             held.asked = True
         if held is not None:
             self._all(held, Suspend(*key, self._grace))
+
+    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
+        """Let each node write the output of its members into files."""
+        held = self._attempts.get((job, task, attempt))
+        if held is None:
+            return ""
+        self._all(held, Show(job, task, attempt))
+        suffix = SUFFIXES[stream == "stderr"]
+        return file_of(str(self._root / OUTPUT_FOLDER), job, task, attempt, rank, suffix)
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Let the nodes forget the end."""
@@ -281,7 +292,7 @@ class LocalEngine:
                 node.acknowledge((job, task, attempt))
 
     def forget(self, job: JobId, task: int | None = None) -> None:
-        """Remove a folder, if it is there; that of a task nobody knows to have saved goes with its job's."""
+        """Remove a folder, if it exists; that of a task without known checkpoints goes with its job's."""
         if task is not None and job not in self._saving:
             return
         if task is None:
@@ -304,10 +315,10 @@ class LocalEngine:
         self._attempts.clear()
 
     def pids(self) -> dict[str, int]:
-        """The agent's process of each node that is up: what dies with it is what a machine's death would take."""
+        """The agent's process of each node that is up: killing it has the effect of a machine's death."""
         return {name: node.pid for name, node in self._nodes.items() if node.up}
 
-    # What nodes tell
+    # Called by nodes
 
     def on_ended(self, node: LocalNode, message: MemberEnded) -> None:
         """A member has ended."""
@@ -324,7 +335,7 @@ class LocalEngine:
             self._tell(Ended(*key, ending_of(message)))
 
     def on_started(self, node: LocalNode, message: MemberStarted) -> None:
-        """A member runs; a gang does when all its members do."""
+        """A member runs; a gang runs when all its members do."""
         key = (message.job, message.task, message.attempt)
         held = self._attempts.get(key)
         if isinstance(held, Gang):
@@ -335,7 +346,7 @@ class LocalEngine:
             self._tell(Started(*key))
 
     def on_saved(self, node: LocalNode, message: MemberSaved) -> None:
-        """A member has saved a checkpoint; a gang has when all its members have."""
+        """A member has saved a checkpoint; a gang has saved one when all its members have."""
         key = (message.job, message.task, message.attempt)
         held = self._attempts.get(key)
         self._saving.add(message.job)
@@ -348,11 +359,11 @@ class LocalEngine:
             self._tell(Saved(*key))
 
     def on_unreadable(self, message: MemberUnreadable) -> None:
-        """The task goes on from an earlier checkpoint, or from its start."""
+        """The task continues from an earlier checkpoint, or from its start."""
         self._tell(Noticed("checkpoint_unreadable", f"job {message.job}, task {message.task}", message.detail))
 
     def on_refused(self, node: LocalNode, message: MembersRefused) -> None:
-        """The whole attempt stays where it was; it is told once."""
+        """The whole attempt stays where it was; this is reported once."""
         key = (message.job, message.task, message.attempt)
         held = self._attempts.get(key)
         if isinstance(held, Gang):
@@ -364,7 +375,7 @@ class LocalEngine:
             self._tell(TierRefused(*key, message.tier, f"node {node.spec.name!r}: {message.detail}"))
 
     def on_limited(self, node: LocalNode, message: Limited) -> None:
-        """Told ahead of the first refusal."""
+        """Reported before the first refusal."""
         said = f"what starts in the background cannot be moved to the foreground: {message.detail}"
         self._tell(Noticed("tier_refused", node.spec.name, said))
 
@@ -382,10 +393,10 @@ class LocalEngine:
             log.warning("node %s is lost: %s", node.spec.name, detail)
             self._tell(NodeLost(node.spec.name, detail))
 
-    # Ours
+    # Internal
 
     def see_fit(self, node: NodeSpec) -> None:
-        """A slot is a process, and a node is asked for signs of life a few times in each lease."""
+        """A slot is a process, and a node is asked for signs of life several times in each lease."""
         if node.slots > SLOTS_MAX:
             hint = "Each slot is a process of this machine; more nodes may have as many each."
             raise InvalidInput(f"slots of node {node.name!r}", node.slots, f"1 to {SLOTS_MAX}", hint=hint)
@@ -441,13 +452,13 @@ class LocalEngine:
     def _kill(self, key: AttemptKey, held: LocalNode | Gang) -> None:
         self._all(held, Kill(*key))
 
-    def _all(self, held: LocalNode | Gang, message: Kill | Change | Suspend) -> None:
-        """Send the same to each node of an attempt."""
+    def _all(self, held: LocalNode | Gang, message: Kill | Change | Suspend | Show) -> None:
+        """Send the same message to each node of an attempt."""
         for node in held.nodes if isinstance(held, Gang) else (held,):
             node.send(frame(message))
 
     def _forget(self, key: AttemptKey, gang: Gang) -> None:
-        """Let nodes forget what has ended already of a gang that is lost; the rest is seen to when it ends."""
+        """Let nodes forget the ends of a lost gang; the other members are handled when they end."""
         for rank in gang.endings:
             gang.parts[rank].acknowledge(key)
 
@@ -457,7 +468,7 @@ class LocalEngine:
                 node.send(frame(Go(*gang.key)))
 
     def _prepare(self) -> bytes:
-        """The folder, for nobody else, and the secret in it."""
+        """Make the folder, for its owner only, and the secret in it."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)
         (self._root / "nodes").mkdir(mode=0o700, exist_ok=True)
@@ -529,7 +540,7 @@ class LocalEngine:
                 self._kill(key, gang)
             else:
                 self._go(gang)
-        for fence in (self._ground / "fences").iterdir():  # of tasks that were ended when nobody could take it down
+        for fence in (self._ground / "fences").iterdir():  # of tasks that ended while no driver could take it down
             if not any(fence.name.startswith(f"{job}.{task}.") for job, task, _ in running):
                 fence.unlink()
         saved = local_checkpoints.jobs(self._checkpoints)
@@ -537,7 +548,7 @@ class LocalEngine:
         return Found(frozenset(running), tuple(ended), saved, frozenset(behind))
 
     async def _tend(self, node: LocalNode) -> None:
-        """Start a node anew each time it is lost, at once or, if it keeps dying, after a while."""
+        """Start a node again each time it is lost: at once, or after a while if it keeps dying."""
         least, most = _BACKOFF_SECONDS
         pause = least
         while True:

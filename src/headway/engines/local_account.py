@@ -1,4 +1,4 @@
-"""Tasks as another user, seen from the driver: who that is, whether it can be done, and the ground prepared for it."""
+"""Tasks as another user, on the driver's side: which user, whether it works, and the ground prepared for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headway.engines.local_terms import Account
 from headway.errors import HeadwayError, InvalidInput
 
 GROUNDS: Final = Path("/var/tmp")
-"""Where grounds are made where nobody says where: outlives a restart of the machine, and everybody can get there."""
+"""Where grounds are made by default: it survives a restart of the machine, and every user can get there."""
 
 _TRIED_SECONDS: Final = 60.0
 _STALE_SECONDS: Final = 3600.0
@@ -34,10 +34,10 @@ import headway.engines.local_slot, headway.engines.local_files
 
 
 def account_of(name: str) -> Account:
-    """The account of tasks.
+    """The account that tasks run as.
 
     Raises:
-        HeadwayError: this process is not root's, and cannot become somebody else.
+        HeadwayError: this process does not run as root, and cannot become another user.
         InvalidInput: there is no such user, or it is root.
     """
     if os.geteuid() != 0:
@@ -57,16 +57,16 @@ def account_of(name: str) -> Account:
 
 
 def ground_of(root: Path, account: Account) -> Path:
-    """Where the ground of an engine is made unless somebody says where."""
+    """Where the ground of an engine is made by default."""
     digest = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
     return GROUNDS / f"headway-{digest}-{account.uid}"
 
 
 def prepare(ground: Path, account: Account, folders: tuple[str, ...]) -> None:
-    """Make a ground, root's, with folders in it that are the account's.
+    """Make a ground that belongs to root, with folders in it that belong to the account.
 
     Raises:
-        EngineError: somebody else has it, or it cannot be made.
+        EngineError: it belongs to another user, or cannot be made.
     """
     try:
         ground.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def prepare(ground: Path, account: Account, folders: tuple[str, ...]) -> None:
 
 
 def _sweep(dropped: Path) -> None:
-    """Remove outputs that were dropped by attempts which were killed then; only what is too old to be brought in."""
+    """Remove outputs of attempts that were killed before they were brought in; only those too old to be needed."""
     with os.scandir(dropped) as entries:
         for entry in entries:
             is_old = time.time() - entry.stat(follow_symlinks=False).st_ctime > _STALE_SECONDS
@@ -90,7 +90,7 @@ def _sweep(dropped: Path) -> None:
 
 
 def hand_over(folder: Path, account: Account) -> None:
-    """Have a folder that is the account's, in one that is root's.
+    """Make a folder that belongs to the account, within one that belongs to root.
 
     Raises:
         OSError: it cannot be made.
@@ -104,7 +104,7 @@ def hand_over(folder: Path, account: Account) -> None:
 
 
 def _see_own(ground: Path) -> None:
-    """See that nobody but root can put anything into a folder, or put another in its place."""
+    """Check that only root can put anything into a folder, or replace it by another."""
     status = ground.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != 0 or status.st_mode & 0o022:
         hint = "Remove it, or name another one (--ground)."
@@ -112,10 +112,10 @@ def _see_own(ground: Path) -> None:
 
 
 def attempt(account: Account, paths: tuple[Path, ...]) -> None:
-    """See that the account can run this Python with Headway, and use these folders.
+    """Check that the account can run this Python with Headway, and use these folders.
 
     Raises:
-        EngineError: it cannot; says what.
+        EngineError: it cannot; the message says what.
     """
     command = [sys.executable, "-P", "-s", "-c", _TRY, *map(str, paths)]
     hint = f"Install Headway where {account.name} can read it, and keep the ground (--ground) where it can get to."

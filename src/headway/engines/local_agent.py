@@ -1,13 +1,13 @@
 """The agent of a node of this machine: one process with one thread, between the driver and the slots' processes.
 
-It owns a warm child process a slot, and another for what runs in the background of the slot (`local_tiers`), gives each
-what the driver sends, kills what runs too long, takes too much memory or is not wanted any more, and replaces processes
-that died. It needs no driver: without one, what runs goes
-on, and ends are kept until a driver acknowledges them. Only when none has been heard for long does it end everything.
+It owns a warm child process for each slot, and another one for runs in the background of the slot (`local_tiers`). It
+gives them what the driver sends, kills what runs too long, takes too much memory or is no longer wanted, and replaces
+processes that died. It needs no driver: without one, runs continue, and ends are kept until a driver acknowledges them.
+Only if no driver was heard for long, it ends everything.
 
-Every process of a slot is below the slot's process (a subreaper), so that killing is killing a tree. Where a slot's
-process itself dies, what it had started falls to the agent (a subreaper too), whose only children otherwise are slots'
-processes: any other child is a stray, and killed.
+Every process of a slot is below the slot's process (a subreaper), so killing means killing a tree. If a slot's process
+itself dies, the processes that it had started become children of the agent (a subreaper too). All other children of the
+agent are slots' processes: any other child is a stray, and is killed.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from headway.engines.local_frames import (
     Resize,
     Saved,
     Shelf,
+    Show,
     Standing,
     Stop,
     Suspend,
@@ -93,14 +94,14 @@ def serve(terms: str, listener: int, lock: int) -> NoReturn:
     Args:
         terms: `Terms` as JSON.
         listener: socket that drivers connect to.
-        lock: descriptor that holds the lock on the folder as long as a process of agent or guard has it open.
+        lock: descriptor that holds the lock on the folder while a process of agent or guard has it open.
     """
     try:
         adopt_orphans()
         agent = _Agent(msgspec.json.decode(terms, type=Terms), socket.socket(fileno=listener), lock)
         agent.serve()
         os._exit(0)
-    except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+    except BaseException:  # noqa: BLE001 - the process ends here in any case
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
@@ -169,7 +170,7 @@ class _Agent:
                 self.outbox.clear()
                 if self.driver:
                     self.driver.send(sent)
-            if self.staff.used_up:  # after the driver knows, for what comes next takes some time to get here
+            if self.staff.used_up:  # after the driver knows, because its next message takes some time
                 self.staff.renew()
         self.listener.close()
         while left := children(self.pid):
@@ -177,18 +178,18 @@ class _Agent:
             os.waitpid(-1, 0)
 
     def patience(self) -> float:
-        """Seconds until something has to be done even if nothing happens."""
+        """Seconds until something must be done even if nothing happens."""
         until = min(self.heard + self.terms.orphaned_after, self.watch.next_look(), self.staff.next_look())
         return max(0.0, until - time.monotonic())
 
     def on_signal(self, _: int) -> None:
-        """A child has ended, or somebody wants this process to end."""
+        """A child has ended, or this process shall end."""
         if signal.SIGTERM in self.wake.recv(4096):
             self.stopping = True
         self.staff.reap()
 
     def let_go(self) -> None:
-        """In a process that was just forked: let go of what is the agent's alone."""
+        """In a process that was just forked: close what belongs to the agent alone."""
         self.epoll.close()
         signal.set_wakeup_fd(-1)
         for one in (self.listener, self.wake, self.waker, *(channel.socket for channel in self.strangers)):
@@ -196,7 +197,7 @@ class _Agent:
         if self.driver:
             self.driver.socket.close()
         os.close(self.lock)
-        if self.terms.account is not None:  # what others have sent is none of a task's business
+        if self.terms.account is not None:  # messages of others are not for tasks to see
             self.secret = b""
             self.functions = Shelf()
             self.outbox.clear()
@@ -206,7 +207,7 @@ class _Agent:
     # The driver
 
     def on_caller(self, _: int) -> None:
-        """Somebody connects; who it is, is seen when they speak."""
+        """Something connects; its first message says what it is."""
         try:
             connected, _address = self.listener.accept()
         except BlockingIOError:
@@ -218,7 +219,7 @@ class _Agent:
             self.dismiss(self.strangers[0])
 
     def on_stranger(self, stranger: Channel) -> None:
-        """Let a driver in that knows the secret, and nobody else; one at a time."""
+        """Accept a driver that knows the secret, and nothing else; one at a time."""
         hello = None
         for body in stranger.receive()[:1]:
             with contextlib.suppress(msgspec.DecodeError):
@@ -227,7 +228,7 @@ class _Agent:
             self.dismiss(stranger)
             return
         if self.driver:
-            self.on_driver(0)  # it may have died, unseen yet
+            self.on_driver(0)  # it may have died unnoticed
         if self.driver:
             stranger.send(frame(Taken()))
             self.dismiss(stranger)
@@ -236,7 +237,7 @@ class _Agent:
             self.welcome(stranger, hello)
 
     def dismiss(self, channel: Channel) -> None:
-        """Hang up."""
+        """Close a connection."""
         if channel in self.strangers:
             self.strangers.remove(channel)
         if channel is self.driver:
@@ -245,7 +246,7 @@ class _Agent:
         channel.close()
 
     def welcome(self, driver: Channel, hello: Hello) -> None:
-        """Tell a new driver what there is."""
+        """Tell a new driver what runs and what has ended."""
         self.driver = driver
         self.handlers[driver.socket.fileno()] = self.on_driver
         self.heard = time.monotonic()
@@ -272,7 +273,7 @@ class _Agent:
         driver.send(frame(Welcome(*who, standing, ended, self.terms.user)))
 
     def on_driver(self, mask: int) -> None:
-        """The driver has sent something, or is gone: then what runs goes on."""
+        """The driver has sent something, or is gone: then runs continue."""
         driver = self.driver
         assert driver is not None
         if mask & select.EPOLLOUT:
@@ -303,6 +304,8 @@ class _Agent:
                 self.change((message.job, message.task, message.attempt), message.tier)
             case Suspend():
                 self.suspend(message, body)
+            case Show():
+                self.show(message)
             case Ping():
                 self.outbox.append(frame(Pong()))
             case Stop():
@@ -312,7 +315,7 @@ class _Agent:
                 if message.at_once:
                     self.clear()
             case Hello():
-                pass  # said already
+                pass  # reported already
 
     # Attempts
 
@@ -342,7 +345,7 @@ class _Agent:
         return run.places or [self.staff.slots[number][run.tier] for number in run.launch.slots]
 
     def advance(self) -> None:
-        """Give free places to those who wait, in order; none takes a place that one before it waits for."""
+        """Give free places to waiting runs, in order; a run takes no place that an earlier one waits for."""
         free = {place for places in self.staff.slots for place in places if place.is_free}
         lucky = []
         for run in self.waiting:
@@ -357,7 +360,7 @@ class _Agent:
             self.hold(run)
 
     def hold(self, run: Run) -> None:
-        """The places are the run's. A gang starts when all its members have theirs."""
+        """Give the run its places. A gang starts when all its members have theirs."""
         run.places = self.places(run)
         for place in run.places:
             place.run = run
@@ -374,10 +377,10 @@ class _Agent:
             return  # its next process begins it
         limit = launch.memory_limit
         if limit is not None and place.used and memory(place.pid, limit) > limit // 2:
-            self.staff.exchange(place)  # what earlier tasks have left there does not count; the next process begins it
+            self.staff.exchange(place)  # what earlier tasks left there does not count; the next process begins it
             return
         if place.family not in (None, launch.family) or not self.fits(place, run):
-            self.staff.exchange(place)  # it meets nothing of what calls of another family have left there
+            self.staff.exchange(place)  # it must not meet what calls of another family left there
             return
         body = run.body
         if launch.function:
@@ -405,12 +408,12 @@ class _Agent:
                 self.outbox.append(frame(MemberStarted(*run.key, launch.rank)))
 
     def fits(self, place: Place, run: Run) -> bool:
-        """Have the process of a place where its run belongs; False: it cannot get there, and a new one can."""
+        """Put the process of a place into the tier of its run; False: it cannot get there, but a new one can."""
         if run.launch.processors != place.processors:
             place.processors = run.launch.processors
             try:
                 tiers.pin(place.pid, place.processors or os.sched_getaffinity(0))
-            except OSError as error:  # they were taken from this node since its engine saw them
+            except OSError as error:  # this node lost them after its engine looked
                 print(f"slot {place.number} is not pinned to {place.processors}: {error}", file=sys.stderr, flush=True)
         if place.priority is run.tier:
             return True
@@ -447,7 +450,7 @@ class _Agent:
         self.advance()
 
     def suspend(self, message: Suspend, body: bytes) -> None:
-        """Have the members of an attempt save and end; what takes too long is killed."""
+        """Let the members of an attempt save and end; those that take too long are killed."""
         for run in tuple(self.runs.get((message.job, message.task, message.attempt), ())):
             if run.since is None or not run.started:
                 self.kill(run, Outcome.KILLED, "")
@@ -464,19 +467,26 @@ class _Agent:
                     for pid in tree(place.pid)[1:]:
                         send(pid, signal.SIGTERM)
 
+    def show(self, message: Show) -> None:
+        """Write the output of an attempt's members to files."""
+        for run in self.runs.get((message.job, message.task, message.attempt), ()):
+            if run.since is not None:
+                for stream in run.places[0].streams:
+                    stream.show()
+
     def waits_for(self, place: Place) -> bool:
         """Whether a run waits for this place."""
         return any(place in self.places(run) for run in self.waiting)
 
     def on_staffed(self, place: Place) -> None:
-        """A place has a new process: what waited for it goes on."""
+        """A place has a new process: runs that waited for it continue."""
         run = place.run
         if run is not None and run.places[0] is place and run.since is None and not run.ready:
             self.begin(run)
         self.advance()
 
     def on_said(self, run: Run, said: Fetched | Saved | Unreadable | Want) -> None:
-        """A run has its inputs, and only now its time counts; or wants one; or what became of its checkpoints."""
+        """A run has its inputs, so its time counts from now; or it wants one; or it reports a checkpoint."""
         match said:
             case Want():
                 self.give(run, said.name)
@@ -496,7 +506,7 @@ class _Agent:
                     self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail[:_UNREADABLE_DETAIL_MAX])))
 
     def give(self, run: Run, name: str) -> None:
-        """Open a file that the server keeps for a run that may not: who knows its name, a digest of it, may read it."""
+        """Open a file of the server for a run that may not: its name, a digest of its bytes, is what allows it."""
         run.wanted += 1
         channel, given = run.places[0].channel, to_slot(run.places[0].reader.seal, encode(Given()))
         if self.terms.account is None or run.wanted > _WANTED_MAX or channel is None:
@@ -512,7 +522,7 @@ class _Agent:
         os.close(file)
 
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
-        """End a run, whatever it is doing; its end is told when its process is buried."""
+        """End a run, whatever it is doing; its end is reported when its process has been reaped."""
         if run.verdict is not None:
             return
         run.verdict = (outcome, detail)
@@ -524,7 +534,7 @@ class _Agent:
         self.finish(run, Raw(encode(Ending(outcome, detail=detail))))
 
     def finish(self, run: Run, ending: Raw, *, wrote: bool = True) -> None:
-        """A run is over: tell the driver, and keep it until it says that it knows."""
+        """A run is over: tell the driver, and keep the end until it is acknowledged."""
         launch = run.launch
         runs = self.runs[run.key]
         runs.remove(run)
@@ -545,7 +555,7 @@ class _Agent:
         self.staff.retire()
 
     def on_time(self) -> None:
-        """See to what is due: limits, checkpoints of programs, processes that could not be forked."""
+        """Do what is due: limits, checkpoints of programs, failed forks."""
         now = time.monotonic()
         for run, outcome, detail in self.watch.exceeded(now):
             self.kill(run, outcome, detail)
@@ -554,7 +564,7 @@ class _Agent:
         self.staff.look(now)
 
     def clear(self) -> None:
-        """Kill whatever runs on slots that are no more, or waits for one of them."""
+        """Kill what runs on slots that no longer exist, or waits for one of them."""
         runs = [run for runs in self.runs.values() for run in runs]
         for run in [run for run in runs if any(number >= self.staff.count for number in run.launch.slots)]:
             self.kill(run, Outcome.KILLED, "")

@@ -15,7 +15,7 @@ from headway.engines.local_frames import Launch, Saved, Unreadable
 from headway.engines.local_seal import sealed
 
 LOOK_SECONDS: Final = 1.0
-"""How often it is told at most that an attempt has saved, and looked whether a command has."""
+"""How often at most a saved checkpoint is reported, and the folder of a command is looked at."""
 
 
 def place(root: str, launch: Launch) -> str:
@@ -24,27 +24,27 @@ def place(root: str, launch: Launch) -> str:
 
 
 def begin(root: str, launch: Launch) -> str:
-    """The folder of a command that is about to start, as the attempt before left it.
+    """The folder of a command that is about to start, as the previous attempt left it.
 
     Raises:
         OSError: it cannot be made.
     """
     folder = take_over(place(root, launch), launch.attempt)
     while not os.path.isdir(folder):
-        with suppress(FileNotFoundError):  # another rank has ended just now, and its task's folder with it
+        with suppress(FileNotFoundError):  # another rank has just ended, and removed its task's folder
             os.makedirs(folder, mode=0o700, exist_ok=True)
     return folder
 
 
 def end(folder: str) -> None:
-    """A command has ended: where it has saved nothing, nothing is left of its folder."""
+    """A command has ended: if it has saved nothing, remove its folder."""
     with suppress(OSError):  # there is something in it
         os.rmdir(folder)
         os.rmdir(os.path.dirname(folder))
 
 
 def latest(folder: str) -> int:
-    """When something in a command's folder was changed last, in nanoseconds; 0 where there is nothing."""
+    """When something in a command's folder was last changed, in nanoseconds; 0 if it is empty."""
     try:
         with os.scandir(folder) as entries:
             times = [entry.stat(follow_symlinks=False).st_mtime_ns for entry in entries]
@@ -54,22 +54,22 @@ def latest(folder: str) -> int:
 
 
 def jobs(folder: str) -> frozenset[int]:
-    """The jobs of which there are checkpoints."""
+    """The jobs that have checkpoints."""
     with suppress(FileNotFoundError):
         return frozenset(int(name) for name in os.listdir(folder) if name.isdecimal())
     return frozenset()
 
 
 def remove(path: str) -> None:
-    """Remove the checkpoints of a task or a job; what an overtaken attempt may put there after goes with its job."""
+    """Remove the checkpoints of a task or a job; what a superseded attempt may put there later goes with its job."""
     shutil.rmtree(path, ignore_errors=True)
 
 
 class Teller:
-    """Tells the agent what becomes of a function's checkpoints, of what is saved at most once in `LOOK_SECONDS`.
+    """Reports a function's checkpoints to the agent: saved ones at most once in `LOOK_SECONDS`.
 
     Attributes:
-        ahead: what the agent has sent and nobody has seen to. While something runs it is the wish that it should end.
+        ahead: unread bytes from the agent. While something runs they can only be the request to end it.
         seal: of the launch that runs.
     """
 
@@ -84,7 +84,7 @@ class Teller:
         self._told = float("-inf")
 
     def asked(self) -> bool:
-        """Whether what runs is to save and end."""
+        """Whether the running attempt shall save and end."""
         if self.ahead:
             return True
         try:
@@ -93,7 +93,7 @@ class Teller:
             return False
 
     def saved(self) -> bool:
-        """What was done until now is kept; whether the attempt is to end with it."""
+        """Report that everything until now is saved; returns whether the attempt shall end with it."""
         now, asked = time.monotonic(), self.asked()
         if asked or now - self._told >= LOOK_SECONDS:
             self._told = now
@@ -101,5 +101,5 @@ class Teller:
         return asked
 
     def unreadable(self, detail: str) -> None:
-        """A checkpoint is not used."""
+        """Report a checkpoint that cannot be used."""
         self._channel.sendall(sealed(self.seal, Unreadable(detail)))

@@ -1,4 +1,4 @@
-"""The environment that tasks on this machine begin with: a documented part of the server's, and nothing else of it."""
+"""The environment that tasks on this machine begin with: a documented part of the server's, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PASSED: Final = (
     *("LANG", "LANGUAGE", "LC_*", "TZ"),
     *("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
 )
-"""Names of the variables that tasks get, as far as the server has them; `*` stands for any text. The last row is what
+"""Names of the variables that tasks get, if the server has them; `*` stands for any text. The last row is what
 this Python may need to run at all."""
 
 NEVER: Final = ("HEADWAY_TOKEN", "HEADWAY_DECIDER_TOKEN")
-"""Variables with secrets of the server, which tasks get in no case."""
+"""Variables with secrets of the server, which tasks never get."""
 
 
 def passed(environment: Mapping[str, str], more: Iterable[str] = ()) -> dict[str, str]:
@@ -32,7 +32,7 @@ def passed(environment: Mapping[str, str], more: Iterable[str] = ()) -> dict[str
 
 
 def see_names(names: Iterable[str]) -> tuple[str, ...]:
-    """See that these can be names of variables that tasks get.
+    """Check that these can be names of variables that tasks get.
 
     Raises:
         InvalidInput: one cannot be.
@@ -47,5 +47,5 @@ def see_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def of_this_process(more: Iterable[str]) -> dict[str, str]:
-    """What of this process's environment tasks get."""
+    """The part of this process's environment that tasks get."""
     return passed(os.environ, more)

@@ -1,9 +1,9 @@
-"""The files that an attempt on this machine is given and gives, in a folder of its own.
+"""The files that an attempt on this machine gets and gives, in a folder of its own.
 
-Inputs are fetched there before the attempt runs. Outputs are written there, and put where they belong only when it has
-succeeded: first beside their place under a name of the attempt's own, then moved, so that each is there whole or not at
-all. A fence keeps an attempt from putting anything once a later one of the same task has begun, even where nobody knew
-that it still ran. These are the steps 4 and 6 of docs/explanation/data-flow.md.
+Inputs are fetched into it before the attempt runs. Outputs are written into it, and brought to their places only when
+the attempt has succeeded: first beside the place under a name of the attempt's own, then moved, so that each is there
+whole or not at all. A fence keeps an attempt from putting anything once a later one of the same task has begun, even if
+nobody knew that it still ran. These are steps 4 and 6 of docs/explanation/data-flow.md.
 
 Loaded only into processes of slots that run such attempts.
 """
@@ -27,12 +27,12 @@ from headway.files import KEPT, File, FileTrouble, Output, flaw, local_path, sch
 _CHUNK: Final = 1 << 20
 
 _MOVES: Final = frozenset({"local", "sftp", "ssh", "ftp"})
-"""Schemes of fsspec where a file that is being written can be seen, and moving it costs nothing. In an object store a
+"""Schemes of fsspec where a file that is being written is visible, and moving it costs nothing. In an object store a
 file appears when it is complete."""
 
 
 class _Wanted(NamedTuple):
-    """An output: what it is told by, where it is written, where it is put, and what an error calls it."""
+    """An output: its name in reports, where it is written, where it is put, and what an error calls it."""
 
     name: str
     path: str
@@ -41,7 +41,7 @@ class _Wanted(NamedTuple):
 
 
 class _Staged(NamedTuple):
-    """An output that is about to be put: its URL then, what puts it, what leaves nothing of it."""
+    """An output that is about to be put: its later URL, how to put it, and how to remove it."""
 
     url: str
     publish: Callable[[], object]
@@ -52,12 +52,12 @@ class AttemptFiles:
     """The files of one attempt.
 
     Args:
-        folder: of the attempt, made here; what an earlier one left there is removed.
+        folder: of the attempt, made here; what an earlier attempt left there is removed.
         fences: folder of the fences.
-        launch: whose files.
-        open_kept: opens a file that the server keeps, by its name; None: it is opened where it lies.
-        dropped: folder where outputs are put that the server shall keep, to be brought in by somebody else; empty:
-            they are put where they belong.
+        launch: the attempt.
+        open_kept: opens a file that the server keeps, by its name; None: it is opened in its place.
+        dropped: folder for outputs that the server keeps, if another process brings them in; empty: they are put in
+            their places.
 
     Raises:
         FileTrouble: the folder cannot be made.
@@ -84,7 +84,7 @@ class AttemptFiles:
             os.makedirs(folder, mode=0o700)
 
     def answer(self, file: File) -> Path:
-        """Where a function finds an input or writes an output.
+        """The path where a function finds an input or writes an output.
 
         Raises:
             FileTrouble: as `fetch` and `expect`.
@@ -103,11 +103,11 @@ class AttemptFiles:
         """Fetch an input.
 
         Args:
-            path: of the file, within the folder.
+            path: of the file, in the folder.
             field: what an error calls it.
 
         Raises:
-            FileTrouble: it is not there, or cannot be had.
+            FileTrouble: it does not exist, or is not available.
         """
         target = self._made(path)
         upload = upload_of(url)
@@ -126,11 +126,11 @@ class AttemptFiles:
                 shutil.copyfileobj(given, copy, _CHUNK)
 
     def expect(self, name: str, path: str, url: str, field: str) -> None:
-        """An output is going to be written.
+        """Prepare for an output that will be written.
 
         Args:
-            name: what it is told by when it has been put.
-            path: where it is written, within the folder.
+            name: its name in reports when it has been put.
+            path: where it is written, in the folder.
             url: where it is put.
             field: what an error calls it.
 
@@ -145,7 +145,7 @@ class AttemptFiles:
             self._outputs.append(_Wanted(name, self._made(path), url, field))
 
     def put(self) -> dict[str, str]:
-        """Put the outputs where they belong; the URL of each by its name.
+        """Put the outputs in their places; returns the URL of each by its name.
 
         Raises:
             FileTrouble: one was not written or cannot be put, or a later attempt has begun.
@@ -165,40 +165,40 @@ class AttemptFiles:
                         one.publish()
         except FileTrouble:
             for one in staged.values():
-                with contextlib.suppress(OSError):  # what is wrong is said by the first error
+                with contextlib.suppress(OSError):  # the first error says what is wrong
                     one.discard()
             raise
         return {name: one.url for name, one in staged.items()}
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it, and the fence if no later attempt has moved it."""
+        """Remove the folder with everything in it, and the fence if no later attempt has moved it."""
         if self._outputs:
             self._fence.take_down()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _made(self, path: str) -> str:
-        """A path within the folder, whose parent is there."""
+        """A path in the folder, with its parent made."""
         whole = os.path.join(self.folder, path)
         os.makedirs(os.path.dirname(whole), exist_ok=True)
         return whole
 
     def _own(self, path: str) -> None:
-        """Make an output that is a link a file of its own: what it leads to is somebody else's, or will be removed."""
+        """Replace an output that is a link by a copy: its target belongs to something else, or will be removed."""
         if os.path.islink(path) or os.stat(path).st_nlink > 1:
             copy = os.path.join(self.folder, f".{secrets.token_hex(8)}")
             shutil.copy(path, copy)
             os.replace(copy, path)
 
     def _staged(self, wanted: _Wanted) -> _Staged:
-        """Bring an output as near to its place as can be without being seen there."""
+        """Bring an output as near to its place as possible without being visible there."""
         target = local_path(wanted.url)
         if wanted.url.startswith(KEPT):
             return self._kept(wanted)
         if target is not None:
-            if os.path.exists(target) and not os.path.isfile(target):  # a device would be gone
+            if os.path.exists(target) and not os.path.isfile(target):  # a device would be lost
                 raise FileTrouble(f"output cannot be put: {wanted.field} is {wanted.url!r}, which is not a plain file")
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            for earlier in range(1, self._launch.attempt):  # killed before it could move its own
+            for earlier in range(1, self._launch.attempt):  # killed before they could move theirs
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._draft(target, earlier))
             draft = self._draft(target, self._launch.attempt)
@@ -213,12 +213,12 @@ class AttemptFiles:
         return _Staged(wanted.url, lambda: system.mv(draft, place), lambda: system.rm_file(draft))
 
     def _draft(self, path: str, attempt: int) -> str:
-        """The path beside a file under which an attempt writes it first."""
+        """The path beside a file where an attempt writes it first."""
         folder, _, name = path.rpartition("/")
         return f"{folder}/.{name}.{self._launch.job}.{self._launch.task}.{attempt}.{self._launch.rank}"
 
     def _kept(self, wanted: _Wanted) -> _Staged:
-        """An output that the server keeps: its place is named by its bytes, so that it may be there at once."""
+        """An output that the server keeps: its name comes from its bytes, so it may appear in its place at once."""
         with open(wanted.path, "rb") as file:
             name = hashlib.file_digest(file, "sha256").hexdigest()
             os.fsync(file.fileno())
@@ -234,10 +234,10 @@ class AttemptFiles:
 
 
 class _Fence:
-    """The latest attempt of a task that puts outputs, in a file that is locked by who looks at it.
+    """The latest attempt of a task that puts outputs, in a file that is locked during each access.
 
-    An attempt puts up the fence when it begins and passes it when it puts; it cannot pass once a later one has put up
-    the fence, nor when that has passed and taken it away.
+    An attempt puts up the fence when it begins and passes it when it puts. It cannot pass once a later one has put up
+    the fence, nor when that one has passed and taken it away.
     """
 
     def __init__(self, path: str, attempt: int) -> None:
@@ -245,14 +245,14 @@ class _Fence:
         self._attempt = attempt
 
     def put_up(self) -> None:
-        """This attempt has begun; earlier ones put nothing any more. Waits for one that is just putting."""
+        """This attempt has begun; earlier ones can put nothing more. Waits for one that is just putting."""
         with self._locked(os.O_CREAT) as fence:
             if self._latest(fence) < self._attempt:
                 os.pwrite(fence, f"{self._attempt:<20}".encode(), 0)
 
     @contextlib.contextmanager
     def passed(self) -> Iterator[None]:
-        """While the body runs no later attempt begins; afterwards, none passes that began earlier.
+        """While the body runs, no later attempt begins; afterwards, no attempt that began earlier passes.
 
         Raises:
             FileTrouble: a later attempt has begun.
@@ -268,7 +268,7 @@ class _Fence:
             os.unlink(self._path)
 
     def take_down(self) -> None:
-        """This attempt puts nothing any more."""
+        """This attempt puts nothing more."""
         with contextlib.suppress(FileNotFoundError), self._locked() as fence:
             if self._latest(fence) == self._attempt:
                 os.unlink(self._path)
@@ -279,7 +279,7 @@ class _Fence:
             fence = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
             try:
                 fcntl.flock(fence, fcntl.LOCK_EX)
-                if os.fstat(fence).st_nlink:  # else it was taken down while we waited
+                if os.fstat(fence).st_nlink:  # else it was taken down while this process waited
                     yield fence
                     return
             finally:
@@ -291,7 +291,7 @@ class _Fence:
 
 
 def _file_name(url: str) -> str:
-    """The name that a file has where a function finds it: that of its URL, for many look at the end of it."""
+    """The name of the file for a function: the one in its URL, because many look at the ending."""
     upload = upload_of(url)
     if upload is not None:
         return upload[1]
@@ -310,14 +310,14 @@ def _system_of(url: str, *, output: bool) -> tuple[Any, str]:
         raise FileTrouble(f"the URL {url!r} cannot be used here; allowed: {allowed}")
     from fsspec.core import url_to_fs
 
-    fresh = {"skip_instance_cache": True}  # this process lives on: what it remembers of a file may be old
+    fresh = {"skip_instance_cache": True}  # this process lives on: what it remembers of a file may be outdated
     system, place = url_to_fs(url, **fresh, **{scheme(part): fresh for part in url.split("::")[1:]})
     return system, place
 
 
 @contextlib.contextmanager
 def _told(trouble: str, not_found: str = "") -> Iterator[None]:
-    """Whatever a file system raises, as a `FileTrouble` that says what it is about."""
+    """Turn whatever a file system raises into a `FileTrouble` that says what it is about."""
     try:
         yield
     except FileTrouble:

@@ -1,7 +1,7 @@
-"""What driver, agent and slot processes of this machine say to one another, and how it is cut into frames.
+"""The messages between driver, agent and slot processes of this machine, and how they are cut into frames.
 
-A frame is the length of its body, four bytes, little end first, then the body: MessagePack of one of the types below.
-The agent stands between driver and slot and passes on what it need not know (`Raw`).
+A frame is the length of its body (four bytes, little-endian), then the body: MessagePack of one of the types below.
+The agent stands between driver and slot and passes on unread what it need not know (`Raw`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from headway.engines.base import Assignment, Call, Ending, Output
 from headway.model.instant import to_seconds
 from headway.model.tier import Tier
 
-VERSION = 4
-"""Of these frames. A driver does not talk to an agent of another version."""
+VERSION = 6
+"""Version of these frames. A driver does not talk to an agent of another version."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """Anything sent."""
+    """Any message."""
 
 
 class Hello(Frame, frozen=True, tag=1):
-    """Driver to agent, first: who does not know the secret is not listened to.
+    """Driver to agent, first: an agent only listens to a driver that knows the secret.
 
     Attributes:
         starts: report each member's start.
@@ -39,15 +39,15 @@ class Hello(Frame, frozen=True, tag=1):
 class Launch(Frame, frozen=True, tag=2):
     """Driver to agent, and on to the slot's process: run one member.
 
-    Attributes:
+    rank, width: number of the member, and how many there are.
         rank, width: number of the member, of how many.
-        slots: held while it runs; its process is that of the first.
+        slots: allocated while it runs; its process is that of the first.
         time_limit: seconds, from its start.
         function: name of the function to be called; empty for a command.
         pickled: the function, if the receiver does not have it yet (`Shelf`).
         work: a `CallFrame` or a `CommandFrame`.
         uploads, fetches, tier: see `headway.engines.base.Assignment`.
-        processors: the only ones it may use; none: any.
+        processors: the only ones that it may use; none: any.
         family: of the call, see `headway.engines.base.Call`; None for a command.
         alone: see `headway.engines.base.Call`.
     """
@@ -77,6 +77,9 @@ class CallFrame(Frame, frozen=True):
     arguments: bytes
     result_max: int
     paths: tuple[str, ...] = ()
+    cwd: str = ""
+    anywhere: bool = False
+    env: dict[str, str] = {}
 
 
 class CommandFrame(Frame, frozen=True):
@@ -123,7 +126,7 @@ class Stop(Frame, frozen=True, tag=7):
 
 
 class Resize(Frame, frozen=True, tag=8):
-    """Driver to agent: have so many slots; those beyond go when they are idle, or at once with what runs there."""
+    """Driver to agent: have so many slots; the others go when they are idle, or at once with what runs there."""
 
     slots: int
     at_once: bool
@@ -139,7 +142,7 @@ class Change(Frame, frozen=True, tag=9):
 
 
 class Suspend(Frame, frozen=True, tag=10):
-    """Driver to agent, and on to the slots' processes: have all members of this attempt save and end.
+    """Driver to agent, and on to the slots' processes: let all members of this attempt save and end.
 
     Attributes:
         grace: seconds after which they are killed.
@@ -151,14 +154,22 @@ class Suspend(Frame, frozen=True, tag=10):
     grace: float
 
 
-ToAgent = Hello | Launch | Go | Kill | Acknowledge | Ping | Stop | Resize | Change | Suspend
+class Show(Frame, frozen=True, tag=11):
+    """Driver to agent: somebody reads along; write the output of this attempt's members to files from now on."""
+
+    job: int
+    task: int
+    attempt: int
+
+
+ToAgent = Hello | Launch | Go | Kill | Acknowledge | Ping | Stop | Resize | Change | Suspend | Show
 
 
 class Standing(Frame, frozen=True):
-    """A member that an agent has not seen the end of: it runs (`begun`), has its slots (`ready`), or waits for them.
+    """A member whose end an agent has not seen: it runs (`begun`), has its slots (`ready`), or waits for them.
 
     Attributes:
-        started: its start was reported; a driver that has gone may not have heard it.
+        started: its start was reported; an earlier driver may not have received it.
         asked: it has been told to save and end.
     """
 
@@ -175,12 +186,12 @@ class Standing(Frame, frozen=True):
 
 
 class Welcome(Frame, frozen=True, tag=11):
-    """Agent to driver, in answer to `Hello`: who I am and what I have.
+    """Agent to driver, in answer to `Hello`: what I am and what I have.
 
     Attributes:
-        guard: process that outlives the agent until everything of the node is gone.
+        guard: process that outlives the agent until nothing of the node remains.
         ended: frames `MemberEnded` that are not acknowledged.
-        user: as whom tasks run, see `headway.engines.local_terms`.
+        user: as which tasks run, see `headway.engines.local_terms`.
     """
 
     version: int
@@ -214,8 +225,8 @@ class MemberEnded(Frame, frozen=True, tag=14):
     """Agent to driver: a member has ended.
 
     Attributes:
-        ending: an `Ending`, as the process of the slot has it: without what the engine has kept of its output.
-        stdout, stderr: that; None where there is none.
+        ending: an `Ending` from the process of the slot, without the output that the engine has kept.
+        stdout, stderr: that output; None if there is none.
     """
 
     job: int
@@ -254,7 +265,7 @@ class MemberUnreadable(Frame, frozen=True, tag=18):
 
 
 class MembersRefused(Frame, frozen=True, tag=19):
-    """Agent to driver: the members of this attempt are not in this tier, the operating system does not let them."""
+    """Agent to driver: the members of this attempt cannot change to this tier; the operating system refuses it."""
 
     job: int
     task: int
@@ -264,7 +275,7 @@ class MembersRefused(Frame, frozen=True, tag=19):
 
 
 class Limited(Frame, frozen=True, tag=20):
-    """Agent to driver, once: the operating system lets processes of this node into the background, not out of it."""
+    """Agent to driver, once: the operating system lets processes of this node into the background, but not out."""
 
     detail: str
 
@@ -288,10 +299,10 @@ class Fetched(Frame, frozen=True, tag=21):
 
 
 class Done(Frame, frozen=True, tag=22):
-    """Slot to agent: what I was given to run has ended.
+    """Slot to agent: my run has ended.
 
     Attributes:
-        spent: something of it is left in the slot's process or below it, which must be replaced.
+        spent: something of it remains in the slot's process or below it, so the process must be replaced.
         wrote: there is output in the pipes that the agent may not have read yet.
     """
 
@@ -301,23 +312,23 @@ class Done(Frame, frozen=True, tag=22):
 
 
 class Saved(Frame, frozen=True, tag=23):
-    """Slot to agent: what it runs has saved a checkpoint."""
+    """Slot to agent: my run has saved a checkpoint."""
 
 
 class Unreadable(Frame, frozen=True, tag=24):
-    """Slot to agent: what it runs found a checkpoint that it cannot read."""
+    """Slot to agent: my run found a checkpoint that it cannot read."""
 
     detail: str
 
 
 class Want(Frame, frozen=True, tag=25):
-    """Slot to agent: I may not open this file that the server keeps, open it for me. Answered by `Given`."""
+    """Slot to agent: open this file of the server for me, I may not. Answered by `Given`."""
 
     name: str
 
 
 class Given(Frame, frozen=True, tag=26):
-    """Agent to slot: the descriptor of the file that was wanted comes with this, if it is there."""
+    """Agent to slot: the descriptor of the file comes with this, if the file exists."""
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -329,17 +340,17 @@ decode_from_slot = msgspec.msgpack.Decoder(Fetched | Done | Saved | Unreadable |
 
 
 def to_agent_decoder() -> msgspec.msgpack.Decoder[ToAgent]:
-    """What an agent reads of its driver."""
+    """Decodes what an agent gets from its driver."""
     return msgspec.msgpack.Decoder(ToAgent)
 
 
 def to_driver_decoder() -> msgspec.msgpack.Decoder[ToDriver]:
-    """What a driver reads of its agents."""
+    """Decodes what a driver gets from its agents."""
     return msgspec.msgpack.Decoder(ToDriver)
 
 
 def ending_of(ended: MemberEnded) -> Ending:
-    """How a member has ended, with what the engine has kept of its output."""
+    """How a member has ended, with the output that the engine has kept."""
     ending = decode_ending(ended.ending)
     if ended.stdout is None and ended.stderr is None:
         return ending
@@ -348,7 +359,7 @@ def ending_of(ended: MemberEnded) -> Ending:
 
 
 def framed(body: bytes) -> bytes:
-    """A body with its length before it."""
+    """A body, preceded by its length."""
     return len(body).to_bytes(4, "little") + body
 
 
@@ -358,10 +369,10 @@ def frame(message: Any) -> bytes:
 
 
 def launch_of(assignment: Assignment, rank: int, pickled: bytes | None, processors: tuple[int, ...]) -> Launch:
-    """What a node is told of a member.
+    """The message that launches a member on a node.
 
     Args:
-        pickled: the function it calls, if the node does not have it yet.
+        pickled: the function that it calls, if the node does not have it yet.
         processors: as in `Launch`.
     """
     member, limit = assignment.members[rank], assignment.time_limit
@@ -369,7 +380,8 @@ def launch_of(assignment: Assignment, rank: int, pickled: bytes | None, processo
     family, alone = None, False
     if isinstance(work, Call):
         family, alone = work.family, work.alone
-        name, raw = work.function.name, encode(CallFrame(work.arguments, assignment.result_max, work.paths))
+        where = (work.paths, work.cwd, work.anywhere, work.env)
+        name, raw = work.function.name, encode(CallFrame(work.arguments, assignment.result_max, *where))
     else:
         paths = (work.stdin, work.stdout, work.stderr)
         name, raw = "", encode(CommandFrame(work.argv, work.cwd, work.env, *paths, work.inputs, work.outputs))
@@ -427,10 +439,10 @@ Held = TypeVar("Held")
 
 
 class Shelf(Generic[Held]):
-    """The functions that one end of a connection holds and the other knows it to hold.
+    """The functions that one end of a connection has, and that the other end knows it to have.
 
-    Both ends ask for the same names in the same order and put what is missing, so that both drop the same ones: those
-    not asked for the longest.
+    Both ends ask for the same names in the same order and add what is missing. So both drop the same functions: those
+    that were not asked for the longest.
     """
 
     names_max = 64
@@ -441,7 +453,7 @@ class Shelf(Generic[Held]):
         self._bytes = 0
 
     def get(self, name: str) -> Held | None:
-        """What is held under this name, which counts as asked for."""
+        """The function with this name, which counts as asked for."""
         entry = self._held.get(name)
         if entry is None:
             return None
@@ -449,7 +461,7 @@ class Shelf(Generic[Held]):
         return entry[1]
 
     def put(self, name: str, size: int, held: Held) -> None:
-        """Hold something of this size under a name that was missing; the oldest may go, never this one."""
+        """Add something of this size under a missing name; the oldest may be dropped, but never this one."""
         self._held[name] = (size, held)
         self._bytes += size
         while len(self._held) > 1 and (len(self._held) > self.names_max or self._bytes > self.bytes_max):

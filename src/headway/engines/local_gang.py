@@ -1,4 +1,4 @@
-"""An attempt of several members on nodes of this machine, as the driver's side sees it."""
+"""An attempt with several members on nodes of this machine, as seen by the driver."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headway.model.tier import Tier
 
 
 class Gang:
-    """The members of an attempt and how far each is.
+    """The members of an attempt and the state of each.
 
     Attributes:
         parts: the node of each member, by rank.
-        nodes: each of them once.
+        nodes: each of these nodes once.
         ready: ranks that have their slots.
         started: ranks that run.
-        saved: ranks that have saved a checkpoint since all had.
+        saved: ranks that have saved a checkpoint since all had last saved one.
         endings: of members that have ended.
         failed: the first rank that ended without success.
         tier: of its places.
@@ -41,7 +41,7 @@ class Gang:
         self.asked = False
 
     def take(self, rank: int, ending: Ending) -> bool:
-        """A member has ended; whether the others are to be killed for it."""
+        """A member has ended; returns whether the others must be killed because of it."""
         self.endings[rank] = ending
         if self.failed is None and ending.outcome is not Outcome.SUCCEEDED:
             self.failed = rank
@@ -49,7 +49,7 @@ class Gang:
         return False
 
     def adopt(self, members: Iterable[Standing | MemberEnded]) -> None:
-        """Take over how far its members have come without a driver."""
+        """Take over the states that its members reached without a driver."""
         for member in members:
             if isinstance(member, MemberEnded):
                 self.take(member.rank, ending_of(member))

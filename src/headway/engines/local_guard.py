@@ -1,11 +1,11 @@
-"""The first process of a node of this machine: it outlives the agent and sees that nothing of the node is left.
+"""The first process of a node of this machine: it outlives the agent and makes sure that nothing of the node remains.
 
-The agent can be killed at any instant, and the slots' processes die with it, but what they started would live on. All
-that becomes a child of this process, which kills it and only then ends, and with it the lock on the node's folder. If
-this process is killed itself, the agent ends everything in its stead.
+The agent can be killed at any instant, and the slots' processes die with it, but processes that they started would live
+on. All these become children of this process. It kills them and only then ends, which releases the lock on the node's
+folder. If this process itself is killed, the agent ends everything instead.
 
 Runs as `python -m headway.engines.local_guard TERMS LISTENER LOCK FILES`, started by the engine; TERMS are
-`local_terms.Terms` as JSON. It imports as little as it can; the agent imports the rest after the fork.
+`local_terms.Terms` as JSON. It imports as little as possible; the agent imports the rest after the fork.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headway.engines.local_processes import adopt_orphans, children, die_with_pa
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Fork the agent, wait for its end, then end everything that is left."""
+    """Fork the agent, wait for its end, then end everything that remains."""
     listener, lock, files = map(int, arguments[1:])
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     adopt_orphans()

@@ -1,4 +1,4 @@
-"""The driver's end of one node of this machine: starts its agent or finds it, speaks with it, sees it die."""
+"""The driver's side of one node of this machine: it starts or finds the agent, talks to it, and notices its death."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ from headway.engines.local_frames import (
     frame,
     to_driver_decoder,
 )
+from headway.engines.local_output import OUTPUT_FOLDER
 from headway.engines.local_processes import MARK, children, kill_trees, marked
 from headway.engines.local_terms import Account, Terms
 from headway.model.node import NodeSpec
@@ -61,14 +62,14 @@ _LOG_TAIL = 2000
 _TRIES_MAX = 100
 
 _FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-"""How many files tasks may have open: as many as this process might when it began, whatever it does with its own limit.
+"""How many files tasks may have open: as many as this process might when it began, whatever its own limit is later.
 
-Programs that use `select` cannot cope with more than they are used to.
+Programs that use `select` cannot handle more than they are used to.
 """
 
 
 class Owner(Protocol):
-    """Who is told what a node says."""
+    """Is told what a node reports."""
 
     def on_ended(self, node: LocalNode, message: MemberEnded) -> None:
         """A member has ended."""
@@ -83,10 +84,10 @@ class Owner(Protocol):
         """A member has a checkpoint that cannot be read."""
 
     def on_refused(self, node: LocalNode, message: MembersRefused) -> None:
-        """The members of an attempt are not let into a tier."""
+        """The members of an attempt cannot change to a tier."""
 
     def on_limited(self, node: LocalNode, message: Limited) -> None:
-        """What is in the background of a node cannot leave it."""
+        """Processes in the background of a node cannot leave it."""
 
     def on_ready(self, node: LocalNode, message: Ready) -> None:
         """A member of a gang can start."""
@@ -96,13 +97,13 @@ class Owner(Protocol):
 
 
 def node_folder(root: Path, name: str) -> Path:
-    """The folder of a node: its name as far as a file can have it, and a digest of it."""
+    """The folder of a node: its name, as far as it fits a file name, and a digest of it."""
     readable = re.sub(r"[^\w-]", "_", name, flags=re.ASCII)[:40]
     return root / "nodes" / f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 def put_down(folder: Path) -> None:
-    """Kill every process of the node with this folder, whoever started it and whatever became of its parents."""
+    """Kill every process of the node with this folder, whatever started it and whatever became of its parents."""
     for _ in range(_TRIES_MAX):
         if not (left := marked(_mark(folder))):
             return
@@ -110,14 +111,14 @@ def put_down(folder: Path) -> None:
 
 
 def agent_of(driver: int, name: str) -> int:
-    """The process of a node's agent: the only child of the guard that a driver has started for it.
+    """The process of a node's agent: the only child of the guard that a driver started for the node.
 
     Args:
         driver: process of a server on this machine.
         name: of the node.
 
     Raises:
-        EngineError: the node has no process, or was started by an earlier driver.
+        EngineError: the node has no process, or an earlier driver started it.
     """
     for child in children(driver):
         with contextlib.suppress(OSError):  # it has just ended
@@ -133,16 +134,16 @@ def _mark(folder: Path) -> str:
 
 
 class LocalNode:
-    """A node, seen from the driver.
+    """A node as the driver sees it.
 
     Attributes:
-        up: it can be launched on.
+        up: attempts can be launched on it.
         lost: set when its agent is dead or silent, until it is attached again.
         pid: the agent's process; 0 before the first.
         line: the connection to its agent.
         lease: seconds of silence after which it is given up.
         missed: pings in a row without an answer.
-        heard: it has answered since somebody last looked.
+        heard: it has answered since the last check.
         functions: what the agent holds.
     """
 
@@ -170,7 +171,7 @@ class LocalNode:
         self.functions: Shelf[bool] = Shelf()
         self.folder = node_folder(root, spec.name)
         self.owner = owner
-        self._kept = root / "output"
+        self._kept = root / OUTPUT_FOLDER
         self._secret = secret
         self.lease = lease
         self._orphaned_after = orphaned_after
@@ -189,7 +190,7 @@ class LocalNode:
         self._why = ""
 
     async def attach(self) -> Welcome:
-        """Find the node's agent, or start one, and be its driver; one of another size is resized.
+        """Find the node's agent, or start one, and be its driver; a node of another size is resized.
 
         Raises:
             NameTaken: there is an agent, and it has another driver.
@@ -209,7 +210,7 @@ class LocalNode:
                 await self.gone()
                 raise EngineError(f"node {self.spec.name!r} does not start", self._log_tail())
             if connected or self._loop.time() > start + _ATTACH_SECONDS / 2:
-                put_down(self.folder)  # it hangs, is of another version, runs tasks as another user, or does not listen
+                put_down(self.folder)  # it hangs, has another version, runs tasks as another user, or does not listen
             if self._loop.time() > start + _ATTACH_SECONDS:
                 raise EngineError(f"node {self.spec.name!r} does not start: a process holds {self.folder / 'lock'}")
             await asyncio.sleep(_AGAIN_SECONDS)
@@ -261,7 +262,7 @@ class LocalNode:
         )
 
     def _connect(self) -> socket.socket | None:
-        """Connect to the agent, if one listens."""
+        """Connect to the agent, if it listens."""
         connected = socket.socket(socket.AF_UNIX)
         connected.setblocking(False)
         try:
@@ -273,7 +274,7 @@ class LocalNode:
         return connected
 
     async def _greet(self, connected: socket.socket, patience: float) -> Welcome | None:
-        """Say who we are; None if there is no answer."""
+        """Introduce this driver; None if there is no answer."""
         line = _Line(self)
         await self._loop.create_unix_connection(lambda: line, sock=connected)
         self.line = line
@@ -303,13 +304,13 @@ class LocalNode:
             self.send(frame(Resize(self.spec.slots, False)))
 
     def resize(self, slots: int, *, at_once: bool) -> None:
-        """Have more or fewer slots, from now on or from when it is attached."""
+        """Have more or fewer slots, from now on or once it is attached."""
         self.spec = replace(self.spec, slots=slots)
         if self.up:
             self.send(frame(Resize(slots, at_once)))
 
     def close(self) -> None:
-        """Its line is closed: the agent is dead, or as good as dead."""
+        """Its line is closed: the agent is dead, or useless."""
         if self.up:
             self.up = False
             self._kill_agent()
@@ -317,7 +318,7 @@ class LocalNode:
             self.owner.on_lost(self, self._why or "its process died")
 
     def give_up(self, why: str) -> None:
-        """It is silent, or not to be understood: end it, for what it runs is counted as lost."""
+        """It is silent, or sends nonsense: end it, because its attempts count as lost."""
         self._why = why
         self._kill_agent()
         if self.line:
@@ -343,7 +344,7 @@ class LocalNode:
             self.line.transport.abort()
 
     async def let_go(self) -> None:
-        """Be its driver no more; what this driver did not start goes on."""
+        """Stop being its driver; a node that this driver did not start goes on."""
         if self._process:
             await self.stop()
         self.up = False
@@ -351,7 +352,7 @@ class LocalNode:
             self.line.transport.abort()
 
     async def gone(self) -> None:
-        """Wait until no process of the node is left, and see to it."""
+        """Wait until no process of the node is left; kill what remains."""
         if self._guard >= 0:
             ended: asyncio.Future[None] = self._loop.create_future()
             self._loop.add_reader(self._guard, ended.cancel)
@@ -374,12 +375,12 @@ class LocalNode:
         return (self.folder / "log").read_text("utf-8", "replace")[-_LOG_TAIL:].strip()
 
     def send(self, sent: bytes) -> None:
-        """Send a frame, with all others of this turn of the loop at once."""
+        """Send a frame, together with all others of this turn of the loop."""
         self._outbox.append(sent)
         self._flush_soon()
 
     def acknowledge(self, key: AttemptKey) -> None:
-        """The agent may forget an end; it is told with the rest of this turn."""
+        """The agent may forget an end; it is told together with the rest of this turn."""
         self._acknowledged.append(key)
         self._flush_soon()
 
@@ -417,14 +418,14 @@ class _Line(asyncio.Protocol):
         try:
             for body in self._splitter.feed(data):
                 self._take(self._decode(body))
-        except Exception as error:  # whatever an agent sends costs its node at most
+        except Exception as error:  # whatever an agent sends affects its node at most
             log.exception("node %s: its agent sent what cannot be taken in", self._node.spec.name)
             self.transport.abort()
             if self._node.line is self:
                 self._node.give_up(f"its agent sent what cannot be taken in: {type(error).__name__}: {error}")
 
     def _take(self, message: ToDriver) -> None:
-        """See to what the agent says."""
+        """Handle what the agent says."""
         node = self._node
         match message:
             case MemberEnded() as message:
@@ -446,7 +447,7 @@ class _Line(asyncio.Protocol):
                 node.heard = True
             case Welcome() as message:
                 for ended in message.ended:
-                    decode_ending(ended.ending)  # whoever takes them over can rely on that
+                    decode_ending(ended.ending)  # the code that handles them can then rely on it
                 self.welcome.set_result(message)
             case Taken():
                 self.welcome.set_exception(NameTaken(node.spec.name, "a process that has another driver"))
@@ -460,7 +461,7 @@ class _Line(asyncio.Protocol):
 
 @contextlib.contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """A path that fits the 108 bytes of a socket's address, however long the folder's is."""
+    """A path that fits into the 108 bytes of a socket's address, however long the folder's path is."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

@@ -1,4 +1,4 @@
-"""Which processors the slots of nodes of this machine have for themselves."""
+"""Which processor each slot of the nodes of this machine has for itself."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from headway.model.node import NodeSpec
 
 
 class Pins:
-    """The processor of each slot, which its two places share; with more slots than processors some share one.
+    """The processor of each slot, which its two places share; if there are more slots than processors, slots share too.
 
     Args:
-        processors: to be dealt in turn; none: slots have none of their own.
+        processors: to be dealt in turn; none: slots have no processor of their own.
     """
 
     def __init__(self, processors: Iterable[int]) -> None:
@@ -25,5 +25,5 @@ class Pins:
             self._pinned.setdefault((node.name, slot), self._processors[turn])
 
     def of(self, node: str, slots: Iterable[int]) -> tuple[int, ...]:
-        """The processors of these slots, rising, as far as the node has such slots; none where slots have none."""
+        """The processors of these slots, rising, as far as the node has such slots; none if slots have none."""
         return tuple(sorted({self._pinned[node, slot] for slot in slots if (node, slot) in self._pinned}))

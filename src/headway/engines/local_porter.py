@@ -1,8 +1,7 @@
-"""Outputs that the server shall keep, brought in where tasks run as somebody who may not put them there.
+"""Brings in outputs that the server keeps, if tasks run as a user that may not write to its folder.
 
-Such an output is dropped by its attempt into a folder of the account's. A process of root's own copies it, for whoever
-has written it may still have it open, and takes nothing for granted: neither that it is a file nor that its name is
-that of its bytes.
+The attempt puts such an output into a folder of the account. A process that runs as root copies it, because the process
+that wrote it may still have it open. It checks everything: that it is a file, and that its name is that of its bytes.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ _CHUNK = 1 << 20
 
 
 def dropped_name(name: str, job: int, task: int, rank: int) -> str:
-    """What a file is called where it is dropped; `name`: the SHA-256 of its bytes."""
+    """What a file is called in that folder; `name`: the SHA-256 of its bytes."""
     return f"{name}.{job}.{task}.{rank}"
 
 
 def named(urls: Iterable[str]) -> list[str]:
-    """Names of the files that the server shall keep, of these outputs."""
+    """Names of those of these outputs that the server keeps."""
     return [upload[0] for upload in map(upload_of, (url for url in urls if url.startswith(KEPT))) if upload is not None]
 
 
 def bring_in(source: str, uploads: str, name: str) -> None:
-    """Copy a file to the uploads if it is what its name says, and remove it where it was.
+    """Copy a file to the uploads if its name is right, and remove the original.
 
     Raises:
-        FileTrouble: it is not.
-        OSError: it is not there, or cannot be copied.
+        FileTrouble: its name is wrong.
+        OSError: it does not exist, or cannot be copied.
     """
     draft = os.path.join(uploads, f".{name}.{secrets.token_hex(8)}")
     given = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -53,7 +52,7 @@ def bring_in(source: str, uploads: str, name: str) -> None:
         os.rename(draft, os.path.join(uploads, name))
         os.unlink(source)
     except BaseException:
-        with suppress(OSError):  # it was not made yet; or it stays, and goes as a stray
+        with suppress(OSError):  # it was not made yet; or it stays, and is removed later as a stray
             os.unlink(draft)
         raise
     finally:

@@ -1,6 +1,6 @@
-"""Processes of this machine (Linux): dying with a parent, adopting orphans, ending whole trees, memory.
+"""Processes of this machine (Linux): dying with a parent, adopting orphans, ending whole trees, measuring memory.
 
-Imports little, for it is loaded into every process of a node.
+Imports little, because it is loaded into every process of a node.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
-    """Get the signal `by` when the parent, the process `parent`, dies; at once if it is dead already."""
+    """Get the signal `by` when the process `parent`, this one's parent, dies; at once if it is dead already."""
     _prctl(_PR_SET_PDEATHSIG, by)
     if os.getppid() != parent:
         os.kill(os.getpid(), by)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent dies, whatever session it made for itself."""
+    """Become the parent of every process below this one whose own parent dies, whatever session it started."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -80,7 +80,7 @@ def _parent(pid: int) -> int:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and everything below it."""
+    """A process and all below it."""
     found, ahead = [], [pid]
     while ahead:
         here = ahead.pop()
@@ -90,7 +90,7 @@ def tree(pid: int) -> list[int]:
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal to a process if it is still there."""
+    """Send a signal to a process if it still exists."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -98,10 +98,10 @@ def send(pid: int, number: int) -> None:
 
 
 def kill_trees(roots: Iterable[int]) -> None:
-    """Kill processes with all that is below them.
+    """Kill processes with all below them.
 
-    They are stopped first, until nothing new turns up, so that none escapes by forking, and die before their parents,
-    whose end might let them go on. A stopped or hung process dies as well.
+    They are stopped first, until no new ones appear, so that none escapes by forking. They die before their parents,
+    whose end might let them continue. Stopped and hung processes die as well.
     """
     roots = list(roots)
     stopped: dict[int, None] = {}
@@ -130,7 +130,7 @@ def marked(mark: str) -> list[int]:
 def memory(pid: int, limit: int) -> int:
     """Bytes of memory that a process and those below it use; a number not above `limit` may be too high.
 
-    Pages that several share are counted once, but only when it matters, for that takes long.
+    Pages that several processes share are counted once, but only if it matters, because that takes long.
     """
     pids = tree(pid)
     resident = sum(_resident(pid) for pid in pids)

@@ -1,4 +1,4 @@
-"""What an agent keeps of its connections, its slots and what runs on them."""
+"""What an agent knows of its connections, its slots and what runs on them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from headway.model.events import Outcome
 from headway.model.tier import Tier
 
 _TICK_NS = 20_000_000
-"""The clock of files goes by ticks of the kernel, so that it is this much behind at most (nanoseconds)."""
+"""The clock of files advances with the kernel's ticks, so it is at most this much behind (nanoseconds)."""
 
 _CHUNK = 1 << 16
 
 
 class Channel:
-    """A socket that never blocks: what does not fit is sent when it does.
+    """A socket that never blocks: what does not fit now is sent later.
 
     Attributes:
         closed: the other side is gone, everything it sent has been received.
@@ -59,7 +59,7 @@ class Channel:
         return self._splitter.feed(self.read())
 
     def send(self, sent: bytes) -> None:
-        """Send, now or later. If nobody is there to receive, that is seen by who reads."""
+        """Send, now or later. If the other side is gone, the reader notices it."""
         if not self._rest:
             try:
                 done = self.socket.send(sent)
@@ -74,9 +74,9 @@ class Channel:
         self._rest += sent
 
     def send_file(self, sent: bytes, file: int) -> None:
-        """Send a descriptor with a few bytes; without it where there is no room just now."""
+        """Send a descriptor with a few bytes; without it if there is no room just now."""
         if not self._rest:
-            with suppress(OSError):  # nobody is there to receive, or is slow to
+            with suppress(OSError):  # the other side is gone, or is slow to receive
                 socket.send_fds(self.socket, [sent], [file])
                 return
         self.send(sent)
@@ -93,7 +93,7 @@ class Channel:
             self._epoll.modify(self.socket, select.EPOLLIN)
 
     def close(self) -> None:
-        """Be done with it."""
+        """Close the socket."""
         self._epoll.unregister(self.socket)
         self.socket.close()
 
@@ -104,7 +104,7 @@ class Place:
     Attributes:
         number: of the slot.
         tier: which of the two it is.
-        priority: the tier that its process is in; what has ended in the background stays there until it is needed.
+        priority: the tier that its process is in; after an end in the background it stays there until it is needed.
         processors: the only ones that its process may use; none: any.
         run: what holds the place.
         dying: its process has been killed, or is to be replaced; or it has none.
@@ -112,7 +112,7 @@ class Place:
         family: of the calls that its process has run; None: it has run none, and is as it was forked.
         functions: what its process holds.
         reader: of what its process sends.
-        streams: what its process writes to stdout and stderr; none where it has no process.
+        streams: what its process writes to stdout and stderr; none if it has no process.
     """
 
     __slots__ = (
@@ -129,11 +129,11 @@ class Place:
 
     @property
     def is_free(self) -> bool:
-        """Whether it can be given something to run."""
+        """Whether something can be run in it."""
         return self.run is None and not self.dying
 
     def renew(self, pid: int, channel: Channel | None, streams: tuple[Stream, ...]) -> None:
-        """Have another process, or none (0)."""
+        """Use another process, or none (0)."""
         self.pid = pid
         self.channel = channel
         self.streams = streams
@@ -150,15 +150,15 @@ class Run:
     """A member of an attempt on this node.
 
     Attributes:
-        places: those it holds, none while it waits for them; its process is that of the first.
+        places: those that it has, none while it waits for them; its process is that of the first.
         tier: of its places.
         pickled: the function it calls.
         body: its `Launch` as it came.
         ready: has its slots, waits for `Go` (gangs).
         since: when it was handed to its process; None until then.
-        started: it runs, and does not fetch its inputs any more.
+        started: it runs, and no longer fetches its inputs.
         asked: it has been told to save and end.
-        saved: when a command changed its checkpoint last, in nanoseconds of the clock of files.
+        saved: when a command last changed its checkpoint, in nanoseconds of the clock of files.
         told: when its process last said that it had saved, an instant of `time.monotonic`; `unreadable`: how many
             checkpoints it could not read. A process says neither more often than can be of use to anybody.
         wanted: how many files of the server it has asked for.

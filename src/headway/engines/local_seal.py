@@ -1,11 +1,10 @@
-"""What a slot's process says of a run is sealed, and seen through before anybody else reads it.
+"""Seals on the messages of a slot's process, which are checked before anything else reads them.
 
-The descriptor through which that process speaks with its agent is there for a task to find: it may write into it, by
-accident or not, what looks like the end of its run, or like no end at all. So each launch comes with a seal, a few
-random bytes, and a frame from the slot begins with the seal of the launch it speaks of. What begins otherwise, says
-that it is longer than any frame may be, or cannot be read as what it should be, ends that run alone. An ending is
-decoded and checked by the agent: what is passed on to the driver is what the driver can read, and names no files but
-the run's own.
+A task can find the descriptor through which its process talks to the agent. It may write into it, by accident or not,
+something that looks like the end of its run, or like nothing valid. So each launch comes with a seal, a few random
+bytes, and each frame from the slot begins with the seal of its launch. A frame with another beginning, one that claims
+to be longer than allowed, or one that cannot be read ends that run, and nothing else. The agent decodes and checks each
+ending: it passes on to the driver only what the driver can read, and what names no files except the run's own.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ CLOSED: Final = "closed a file descriptor that was not its own"
 
 _HEAD: Final = SEAL_SIZE + 4
 _SLACK: Final = 4 << 20
-"""Bytes of a frame that are not its result: texts, paths, URLs, the last part of the output."""
+"""Bytes of a frame besides its result: texts, paths, URLs, the last part of the output."""
 
 _DETAIL_MAX: Final = 1 << 20
 _CODES: Final = range(-64, 256)
@@ -51,11 +50,11 @@ _OF_A_SLOT: Final = frozenset(
         *(Outcome.TOO_LARGE, Outcome.REFUSED, Outcome.KILLED),
     }
 )
-"""What a slot's process may say that became of its run; the rest is for others to say."""
+"""The outcomes that a slot's process may report of its run; others may report the rest."""
 
 
 class _Limits(msgspec.Struct, frozen=True, array_like=True):
-    """A `CallFrame` as far as it limits what may come back; the arguments are not unpacked for that."""
+    """The part of a `CallFrame` that limits what may come back; it is read without unpacking the arguments."""
 
     arguments: msgspec.Raw
     result_max: int
@@ -70,12 +69,12 @@ def new_seal() -> bytes:
 
 
 def to_slot(seal: bytes, body: bytes) -> bytes:
-    """What an agent sends to a slot's process: a body, with the seal to answer under before it."""
+    """What an agent sends to a slot's process: the seal to answer under, then a body."""
     return framed(seal + body)
 
 
 def opened(received: bytes) -> tuple[bytes, bytes]:
-    """Seal and body of what was sent by `to_slot`."""
+    """Seal and body of what `to_slot` made."""
     return received[:SEAL_SIZE], received[SEAL_SIZE:]
 
 
@@ -85,18 +84,18 @@ def sealed(seal: bytes, message: Any) -> bytes:
 
 
 def size_max(launch: Launch) -> int:
-    """Bytes that a frame about this run may have."""
+    """The most bytes that a frame about this run may have."""
     return _SLACK + (_limits(launch.work).result_max if launch.function else 0)
 
 
 class Reader:
-    """Cuts what a slot's process sends into bodies, as long as it is sealed.
+    """Cuts what a slot's process sends into bodies, as long as the seals are right.
 
     Attributes:
-        seal: of the launch that its process has; empty: none yet.
-        last: of the launch before. What was left running by then may still speak, which is no forgery.
-        size_max: bytes that a frame may have.
-        broken: something else came. What follows is not read.
+        seal: of the current launch; empty: none yet.
+        last: of the launch before. What it left running may still send, which is no forgery.
+        size_max: the most bytes that a frame may have.
+        broken: something else came. The rest is not read.
     """
 
     __slots__ = ("_rest", "broken", "last", "seal", "size_max")
@@ -112,7 +111,7 @@ class Reader:
         self.last, self.seal, self.size_max = self.seal, seal, size_max
 
     def feed(self, chunk: bytes) -> list[tuple[bool, bytes]]:
-        """The bodies that are complete now, in order, and whether each speaks of the launch that the process has."""
+        """The bodies that are complete now, in order, and whether each is about the current launch."""
         rest, bodies = self._rest, list[tuple[bool, bytes]]()
         if self.broken:
             return []
@@ -141,7 +140,7 @@ class Reader:
 
 
 class Forged(Exception):
-    """A frame is not what a slot's process says; the text says what it is."""
+    """A frame cannot come from a slot's process; the text says what it is."""
 
 
 def read(body: bytes) -> tuple[Fetched | Done | Saved | Unreadable | Want, Ending | None]:
@@ -158,7 +157,7 @@ def read(body: bytes) -> tuple[Fetched | Done | Saved | Unreadable | Want, Endin
 
 
 def flaw(ending: Ending, launch: Launch, *, asked: bool) -> str | None:
-    """What of an ending cannot be true of this run, as `field is value`; None: nothing.
+    """What in an ending cannot be true of this run, as `field is value`; None: nothing.
 
     Args:
         asked: whether it was told to save and end.
@@ -183,5 +182,5 @@ def flaw(ending: Ending, launch: Launch, *, asked: bool) -> str | None:
 
 
 def _is_its_own(stream: Output) -> bool:
-    """Whether it can be what a file has that the task has named; files of the engine are for the agent to tell of."""
+    """Whether it can describe a file that the task named; files of the engine are reported by the agent."""
     return stream.path == "" and stream.size >= 0 and stream.cut == 0 and len(stream.tail) <= TAIL_MAX

@@ -1,13 +1,14 @@
-"""The process of a slot: runs what it is given, one after the other, and says how each ended.
+"""The process of a slot: it runs what it is given, one run after another, and reports how each ended.
 
 It is forked from its node's agent, stays warm, and dies with it. Functions run in the process itself; a command is its
-child. As subreaper it stays the ancestor of whatever an attempt starts, so that its end is the end of all of it. A
-process that cannot vouch that nothing is left of an attempt says so and is replaced.
+child. As subreaper it stays the ancestor of all processes that an attempt starts, so its end ends all of them. A
+process that cannot be sure that nothing of an attempt remains says so and is replaced.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import fcntl
 import os
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from headway.engines.local_files import AttemptFiles
 
 DETAIL_MAX = 1 << 16
-"""Characters of a traceback that are sent; of a longer one the middle is left out."""
+"""Characters of a traceback that are sent; a longer one is cut in the middle."""
 
 _CHUNK = 1 << 16
 _FILES_USUAL = 1024
@@ -68,16 +69,16 @@ LEFT = "told to save and end, to go on elsewhere"
 
 
 def serve(channel: socket.socket, agent: int, stem: str, terms: Terms) -> NoReturn:
-    """Run what comes over `channel` until it ends.
+    """Run what arrives on `channel` until it ends.
 
     Args:
         channel: to the agent.
         agent: its process.
-        stem: path of the folder of what it runs, without `.files`.
+        stem: path of the folder for its runs, without `.files`.
         terms: of the node.
     """
     adopt_orphans()
-    os.setpgid(0, 0)  # not a session: they do not leave the processor to one another (`local_tiers`)
+    os.setpgid(0, 0)  # not a session: sessions do not leave the processor to one another (`local_tiers`)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -85,7 +86,7 @@ def serve(channel: socket.socket, agent: int, stem: str, terms: Terms) -> NoRetu
     _prefer_for_the_oom_killer()
     if terms.account is not None:
         _change_hands(terms.account)
-    die_with_parent(agent)  # a process that becomes somebody else's would forget it
+    die_with_parent(agent)  # a process that changes its user forgets this
     if os.path.exists(scratch(stem)):
         _remove(scratch(stem))
     channel = _out_of_the_way(channel)
@@ -95,16 +96,16 @@ def serve(channel: socket.socket, agent: int, stem: str, terms: Terms) -> NoRetu
         while slot.teller.ahead:
             seal, body = opened(slot.teller.ahead.popleft())
             said = decode_to_slot(body)
-            if isinstance(said, Launch):  # else somebody was to end who has
+            if isinstance(said, Launch):  # else it concerns a run that has ended already
                 slot.teller.seal = seal
                 slot.run(said)
     os._exit(0)
 
 
 def _change_hands(account: Account) -> None:
-    """Be the account's, in a folder that it can be in, with what its login would say of it."""
+    """Become the account, in a folder that it may use, with the variables that its login would set."""
     for number in (1, 2):
-        os.fchown(number, account.uid, account.gid)  # who opens /dev/stdout asks for it anew
+        os.fchown(number, account.uid, account.gid)  # to open /dev/stdout needs permission again
     account.become()
     os.environ.update(account.environment)
     for folder in (".", account.home, "/"):
@@ -115,7 +116,7 @@ def _change_hands(account: Account) -> None:
 
 
 def _out_of_the_way(channel: socket.socket) -> socket.socket:
-    """The channel under a number that tasks which count descriptors from 3 on do not come to."""
+    """The channel under a high number, so that tasks that count descriptors from 3 do not meet it."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = _FILES_USUAL if most == resource.RLIM_INFINITY else min(most, _FILES_USUAL)
     moved = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, max(3, most - _FROM_THE_END))
@@ -124,19 +125,19 @@ def _out_of_the_way(channel: socket.socket) -> socket.socket:
 
 
 def scratch(stem: str) -> str:
-    """The folder of the files that what a slot runs is given and gives."""
+    """The folder of the files that a slot's runs get and give."""
     return f"{stem}.files"
 
 
 def _remove(folder: str) -> None:
-    """Remove what was left by an attempt that was killed."""
+    """Remove what a killed attempt left."""
     import shutil  # large, and rarely needed
 
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _prefer_for_the_oom_killer() -> None:
-    """When memory runs out the kernel shall end a task, not the agent or the driver."""
+    """When memory runs out, the kernel shall end a task, not the agent or the driver."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")
@@ -145,7 +146,7 @@ def _prefer_for_the_oom_killer() -> None:
 
 
 class _Function:
-    """A function as it came, and as it is once it could be read."""
+    """A function as it came, and as it is once it was unpickled."""
 
     __slots__ = ("call", "pickled")
 
@@ -188,7 +189,7 @@ class _Slot:
         faulthandler.enable(2)
 
     def run(self, launch: Launch) -> None:
-        """Run one member and say how it ended."""
+        """Run one member and report how it ended."""
         files = None
         try:
             if launch.uploads:
@@ -207,17 +208,17 @@ class _Slot:
 
     def files(self, launch: Launch) -> AttemptFiles:
         """The files that a member names."""
-        from headway.engines.local_files import AttemptFiles  # most that runs names none
+        from headway.engines.local_files import AttemptFiles  # most runs name none
 
         if self.terms.account is None:
             return AttemptFiles(scratch(self.stem), self.terms.fences, launch)
         return AttemptFiles(scratch(self.stem), self.terms.fences, launch, self.wanted, self.terms.dropped)
 
     def wanted(self, name: str) -> int:
-        """Have the agent open a file that the server keeps.
+        """Let the agent open a file that the server keeps.
 
         Raises:
-            FileNotFoundError: it does not keep it any more.
+            FileNotFoundError: it is no longer kept.
         """
         self.channel.sendall(sealed(self.teller.seal, Want(name)))
         files: list[int] = []
@@ -241,7 +242,7 @@ class _Slot:
             self.channel.sendall(sealed(self.teller.seal, Fetched()))
 
     def has_children(self) -> bool:
-        """Whether processes are left of what ran; those that ended are buried."""
+        """Whether processes of the last run remain; those that ended are reaped."""
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -256,9 +257,11 @@ class _Slot:
             assert launch.pickled is not None, "the agent knows what this process holds"
             function = _Function(launch.pickled)
             self.functions.put(launch.function, len(launch.pickled), function)
-        if call.paths != self.paths:  # within a family that several jobs share they may differ
+        if call.paths != self.paths:  # they may differ within a family that several jobs share
             self.import_from(call.paths)
-        loaded = _loaded(function, call, files)
+        before = {name: os.environ.get(name) for name in call.env}
+        os.environ.update(call.env)
+        loaded = _placed(call) or _loaded(function, call, files)
         wall, cpu = time.perf_counter(), time.process_time()
         if isinstance(loaded, str):
             outcome, result, detail, code = Outcome.REFUSED, None, loaded, None
@@ -271,7 +274,7 @@ class _Slot:
                 os.environ.update(_seat(launch))
             outcome, result, detail, code = _called(*loaded, call.result_max)
             checkpoints.current = None
-            if saving.has_left:  # whatever the function made of it
+            if saving.has_left:  # even if the function ignored it
                 outcome, result, detail, code = Outcome.KILLED, None, LEFT, None
             if launch.width > 1:
                 for name in _seat(launch):
@@ -279,19 +282,20 @@ class _Slot:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         if os.getpid() != self.pid:  # a child that the function forked and did not end
             os._exit(0)
+        _reset(before)
         self.restore()
         ending = Ending(outcome, result, detail, code, seconds=wall, cpu_seconds=cpu)
         return _put(files, ending) if files else ending
 
     def import_from(self, paths: tuple[str, ...]) -> None:
-        """Have modules looked for in these folders besides those of every process here, see `base.Call.paths`."""
+        """Import modules from these folders besides those of every process here, see `base.Call.paths`."""
         self.paths = paths
         before = paths[: paths.index("")] if "" in paths else paths
         own = [path for path in self.own_paths if path not in before]
         sys.path[:] = [*before, *own, *(path for path in paths[len(before) + 1 :] if path not in own)]
 
     def restore(self) -> None:
-        """Set the process to rights after a function, as far as can be; else it is replaced."""
+        """Restore the process after a function, as far as possible; else it is replaced."""
         try:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -308,7 +312,7 @@ class _Slot:
         """Run a program and wait for its end.
 
         Raises:
-            FileTrouble: an input cannot be had.
+            FileTrouble: an input is not available.
         """
         home = files.folder if files else ""
         if files:
@@ -322,6 +326,15 @@ class _Slot:
         paths = output.streams(command, home)
         opened = []
         saves = ""
+        env = {
+            **self.environment,
+            "HEADWAY_JOB": str(launch.job),
+            "HEADWAY_TASK": str(launch.task),
+            "HEADWAY_ATTEMPT": str(launch.attempt),
+            **_seat(launch),
+            **({"HEADWAY_SCRATCH": home} if home else {}),
+            **command.env,
+        }
         try:
             saves = local_checkpoints.begin(self.saves, launch)
             stdin = os.open(output.resolved(command.stdin, cwd) if command.stdin else os.devnull, os.O_RDONLY)
@@ -334,31 +347,23 @@ class _Slot:
                 stdout=opened[1],
                 stderr=opened[2],
                 cwd=cwd or None,
-                env={
-                    **self.environment,
-                    "HEADWAY_JOB": str(launch.job),
-                    "HEADWAY_TASK": str(launch.task),
-                    "HEADWAY_ATTEMPT": str(launch.attempt),
-                    **_seat(launch),
-                    "HEADWAY_CHECKPOINT": saves,
-                    **({"HEADWAY_SCRATCH": home} if home else {}),
-                    **command.env,
-                },
+                env={**env, "HEADWAY_CHECKPOINT": saves},
                 process_group=0,
             )
         except (OSError, ValueError) as error:
             local_checkpoints.end(saves)
-            return Ending(Outcome.REFUSED, detail=f"cannot start {command.argv[0]!r}: {error}")
+            detail = f"cannot start {command.argv[0]!r}: {_why_not(error, command.argv[0], cwd, env)}"
+            return Ending(Outcome.REFUSED, detail=detail)
         finally:
             for number in opened:
                 os.close(number)
         if self.teller.asked():
-            os.kill(started.pid, signal.SIGTERM)  # `terminate` might bury it, and then its end was nowhere to be had
+            os.kill(started.pid, signal.SIGTERM)  # `terminate` might reap it, and then its end could not be found out
         pid = 0
-        while pid != started.pid:  # orphans of the command end here too
+        while pid != started.pid:  # orphans of the command are reaped here too
             pid, status, usage = os.wait4(-1, 0)
         started.returncode = code = os.waitstatus_to_exitcode(status)
-        if left := self.teller.asked():  # the rest may be what saves
+        if left := self.teller.asked():  # the remaining processes may be the ones that save
             with contextlib.suppress(ChildProcessError):
                 while True:
                     os.waitpid(-1, 0)
@@ -374,18 +379,40 @@ class _Slot:
             cpu_seconds=usage.ru_utime + usage.ru_stime,
             outside=-code in OUTSIDE,
         )
-        if left:  # by itself or not, what it has done is what its folder has
+        if left:  # ended by itself or not, its folder has what it has done
             return msgspec.structs.replace(ending, outcome=Outcome.KILLED, detail=LEFT, exit_code=None, outside=False)
         return _put(files, ending) if files else ending
 
 
+def _why_not(error: OSError | ValueError, program: str, cwd: str, env: dict[str, str]) -> str:
+    """Why a program could not be started, and what may help."""
+    if not isinstance(error, OSError):
+        return str(error)
+    if cwd and error.filename == cwd:
+        return f"it cannot run in the folder {cwd}: {error.strerror}"
+    if error.errno == errno.ENOEXEC:
+        return f"{error.strerror}; a script begins with a line such as #!/bin/sh"
+    if error.filename != program:
+        return str(error)
+    if isinstance(error, PermissionError):
+        return f"{error.strerror}; is it a program that may be executed (chmod +x)?"
+    if any(char.isspace() for char in program):
+        from shlex import quote  # rarely needed
+
+        return f"there is no program of this name; a line for a shell is run by sh -c {quote(program)}"
+    if "/" not in program:
+        path = env.get("PATH", os.defpath)
+        return f"there is no such program on the PATH of tasks, {path}; --env PATH gives them that of the submitter"
+    return f"{error.strerror}, or the program that its first line names is not there"
+
+
 def _seat(launch: Launch) -> dict[str, str]:
-    """Which process of its job a member is, as variables of its environment."""
+    """Which process of its job a member is, as environment variables."""
     return {"HEADWAY_RANK": str(launch.rank), "HEADWAY_WIDTH": str(launch.width)}
 
 
 def _put(files: AttemptFiles, ending: Ending) -> Ending:
-    """Put the outputs of what has succeeded; if that cannot be done, it has not succeeded."""
+    """Put the outputs of a successful run in their places; if that fails, the run has not succeeded."""
     if ending.outcome is not Outcome.SUCCEEDED:
         return ending
     try:
@@ -400,12 +427,12 @@ def _identities() -> list[tuple[int, int]]:
 
 
 def _is_pending(number: int) -> bool:
-    """Whether nobody has read yet all that was written to a stream of this process."""
+    """Whether something written to a stream of this process is still unread."""
     return any(fcntl.ioctl(number, termios.FIONREAD, b"\0\0\0\0"))
 
 
 def _text(number: int) -> TextIOWrapper:
-    """A text stream of which every full line is written at once, for the process may die at any moment."""
+    """A text stream that writes every full line at once, because the process may die at any moment."""
     return open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
@@ -420,20 +447,40 @@ def ended_with(code: int) -> str:
 
 
 def died_of(code: int) -> str:
-    """How a process ended that nobody here ended, for people."""
+    """How a process ended that was not ended from here, for people."""
     by = ": sent by somebody else, by itself, or by the kernel when memory ran out" if code == -signal.SIGKILL else ""
     return ended_with(code) + by
 
 
+def _placed(call: CallFrame) -> str:
+    """Go to the folder of a call; returns why that fails, empty if it does not or need not be."""
+    if call.cwd:
+        try:
+            os.chdir(call.cwd)
+        except (OSError, ValueError) as error:
+            if not call.anywhere:
+                return f"cannot run in the folder {call.cwd}: {getattr(error, 'strerror', None) or error}"
+    return ""
+
+
+def _reset(variables: dict[str, str | None]) -> None:
+    """Give variables their earlier values; those that did not exist are removed."""
+    for name, text in variables.items():
+        if text is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = text
+
+
 def _loaded(function: _Function, call: CallFrame, files: AttemptFiles | None) -> tuple[Any, Any, Any] | str:
-    """Function, arguments and keyword arguments of a call, its inputs fetched; or why they cannot be had."""
+    """Function, arguments and keyword arguments of a call, its inputs fetched; or why they are not available."""
     try:
         callee = function.read()
         with answering(files.answer) if files else _NO_FILES:
             args, kwargs = pickle.loads(call.arguments)
     except FileTrouble as trouble:
         return str(trouble)
-    except BaseException as error:  # noqa: BLE001 - reading runs code of others
+    except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
         return f"the task cannot be read here:\n{_told(error)}"
     return callee, args, kwargs
 
@@ -445,24 +492,32 @@ def _called(callee: Any, args: Any, kwargs: Any, result_max: int) -> tuple[Outco
     except SystemExit as error:
         code = _exit_code(error)
         return Outcome.EXITED, None, f"{ended_with(code) or 'exit status 0, before it returned'}\n{_told(error)}", code
-    except BaseException as error:  # noqa: BLE001 - a task may raise what it likes
+    except BaseException as error:  # noqa: BLE001 - a task may raise anything
         return _failed(error, result_max)
     if value is None:
         return Outcome.SUCCEEDED, _NONE, "", None
     try:
         result = _pickled(value)
-    except BaseException as error:  # noqa: BLE001 - pickling runs code of others
-        error.add_note(f"The function returned a {type(value).__qualname__}, which cannot be pickled.")
-        return _failed(error, result_max)
+    except BaseException as error:  # noqa: BLE001 - pickling runs foreign code
+        name, kind = getattr(callee, "__qualname__", None) or repr(callee), type(value)
+        where = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        said = f"the result of {name}, of type {where}{kind.__qualname__}, cannot be pickled: {error}"
+        return _failed(_caused(pickle.PicklingError(said), error), result_max)
     if len(result) > result_max:
         said = f"the result is {len(result)} bytes; allowed: {result_max}. Write it to a file: take a headway.Output."
         return Outcome.TOO_LARGE, None, said, None
     return Outcome.SUCCEEDED, result, "", None
 
 
+def _caused(error: Exception, cause: BaseException) -> Exception:
+    """An exception with its cause."""
+    error.__cause__ = cause
+    return error
+
+
 def _pickled(value: object) -> bytes:
-    """Pickled by reference where that is possible, for it is ten times faster; else by value, as cloudpickle does."""
-    with contextlib.suppress(Exception):  # what is wrong is said by the second try
+    """Pickled by reference if possible, because that is ten times faster; else by value, as cloudpickle does."""
+    with contextlib.suppress(Exception):  # the second try reports what is wrong
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     return cast(bytes, cloudpickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
@@ -480,7 +535,7 @@ def _failed(error: BaseException, size_max: int) -> tuple[Outcome, bytes | None,
 
 
 def _told(error: BaseException) -> str:
-    """The traceback without the frames that are ours, the first ones."""
+    """The traceback without the first frames, which are ours."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""The processes of a node's slots: one a place, warm, forked from the agent, replaced when they die."""
+"""The processes of a node's slots: one for each place, warm, forked from the agent, replaced when they die."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from headway.model.events import Outcome
 from headway.model.tier import Tier
 
 Handlers = dict[int, Callable[[int], None]]
-"""What is called when a descriptor is ready, with what it is ready for."""
+"""Called when a descriptor is ready, with what it is ready for."""
 
 _FORK_AGAIN_SECONDS: Final = 1.0
 
 _DEAF_SECONDS: Final = 1.0
-"""How long a process may outlive its end of the channel: it is dying, unless it has closed that end."""
+"""How long a process may live on after its end of the channel is closed: it is dying, unless it closed that end."""
 
 
 class Owner(Protocol):
     """The agent, whose runs these processes run."""
 
     def let_go(self) -> None:
-        """In a process that was just forked: close what is the agent's."""
+        """In a process that was just forked: close what belongs to the agent."""
 
     def waits_for(self, place: Place) -> bool:
         """Whether a run waits for this place."""
@@ -52,13 +52,13 @@ class Owner(Protocol):
         """A place has a new process."""
 
     def on_said(self, run: Run, said: Fetched | Saved | Unreadable | Want) -> None:
-        """The process of a run has said something of it."""
+        """The process of a run has reported something about it."""
 
     def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
         """End a run, whatever it is doing."""
 
     def finish(self, run: Run, ending: Raw, *, wrote: bool = True) -> None:
-        """A run is over; `wrote`: it may have written what has not been read yet."""
+        """A run is over; `wrote`: it may have written something that is still unread."""
 
 
 class Staff:
@@ -72,9 +72,9 @@ class Staff:
     Attributes:
         slots: places by tier; also of slots beyond `count`, idle ones without a process.
         count: how many slots the node has.
-        dropping: streams that are over their bound and read every `DROP_SECONDS`.
-        used_up: places whose process has run what nothing of the same family follows.
-        fork_again: when it is tried again to fork what could not be forked; None: all could be.
+        dropping: streams over their limit, which are read every `DROP_SECONDS`.
+        used_up: places whose process has run something and will get nothing more of the same family.
+        fork_again: when failed forks are tried again; None: none failed.
     """
 
     def __init__(self, owner: Owner, epoll: select.epoll, handlers: Handlers, terms: Terms) -> None:
@@ -94,7 +94,7 @@ class Staff:
         self._deaf: dict[int, float] = {}
 
     def resize(self, count: int) -> None:
-        """Have so many slots; those beyond as long as something runs there or waits for them."""
+        """Have so many slots; slots beyond that remain while something runs there or waits for them."""
         self.count = count
         while len(self.slots) < count:
             number = len(self.slots)
@@ -105,26 +105,26 @@ class Staff:
         self.retire()
 
     def _is_wanted(self, place: Place) -> bool:
-        """Whether a place needs a process; one in the background only from when it is first used."""
+        """Whether a place needs a process; in the background only from its first use on."""
         if place.run is not None or (place.tier is Tier.FOREGROUND and place.number < self.count):
             return True
         return self._owner.waits_for(place)
 
     def fill(self, places: Iterable[Place]) -> None:
-        """Give processes to those of some places that have none and need one."""
+        """Give processes to those of some places that need one and have none."""
         for place in places:
             if place.pid == 0 and self.fork_again is None and self._is_wanted(place):
                 self._fork(place)
 
     def retire(self) -> None:
-        """Let the processes of slots go that the node does not have any more."""
+        """End the processes of slots that the node no longer has."""
         for places in self.slots[self.count :]:
             for place in places:
                 if place.pid and not place.dying and not self._is_wanted(place):
                     self.replace(place)
 
     def _fork(self, place: Place) -> None:
-        """Give a place a new process, warm at once: it is a copy of this one. What waited for it goes on."""
+        """Give a place a new process, warm at once: it is a copy of this one. Runs that waited continue."""
         ours, theirs = socket.socketpair()
         reading, writing = zip(os.pipe(), os.pipe(), strict=True)
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
@@ -156,7 +156,7 @@ class Staff:
         self._owner.on_staffed(place)
 
     def _be(self, place: Place, theirs: socket.socket, writing: tuple[int, int], blocked: Any) -> NoReturn:
-        """In the forked process: let go of what is the agent's, then be the slot's process."""
+        """In the forked process: close what belongs to the agent, then be the slot's process."""
         try:
             self._owner.let_go()
             for number, fd in enumerate(writing, 1):
@@ -165,18 +165,18 @@ class Staff:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             local_slot.serve(theirs, self._pid, place.stem, self._terms)
-        except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+        except BaseException:  # noqa: BLE001 - the process ends here in any case
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(70)
 
     def _listen(self, stream: Stream) -> None:
-        """Have a stream read when there is something."""
+        """Read a stream when there is something to read."""
         self._epoll.register(stream.fd, select.EPOLLIN)
         self._handlers[stream.fd] = lambda _: self._on_stream(stream)
 
     def _ignore(self, stream: Stream) -> None:
-        """Listen to a stream no more."""
+        """Stop reading a stream."""
         if self._handlers.pop(stream.fd, None):
             self._epoll.unregister(stream.fd)
 
@@ -191,14 +191,14 @@ class Staff:
             self.dropping.add(stream)
 
     def _drop(self, now: float) -> None:
-        """Read what has come of streams that are over their bound, if it is time to."""
+        """Read what has come of streams over their limit, if it is time."""
         if self._drop_at <= now:
             self._drop_at = now + DROP_SECONDS
             for stream in self.dropping:
                 stream.drop()
 
     def taken(self, place: Place, *, wrote: bool) -> list[Output | None]:
-        """What a run has written to the streams of its place; `wrote`: there may be more of it in the pipes."""
+        """What a run has written to the streams of its place; `wrote`: there may be more in the pipes."""
         found = [stream.end(wrote=wrote) for stream in place.streams]
         if self.dropping:
             for stream in self.dropping.intersection(place.streams):
@@ -207,7 +207,7 @@ class Staff:
         return found
 
     def _on_slot(self, place: Place, channel: Channel, mask: int) -> None:
-        """A slot's process says that it is done. If it is dead instead, a signal says so."""
+        """A slot's process reports that it is done. If it has died instead, a signal says so."""
         if mask & select.EPOLLOUT:
             channel.resume()
         try:
@@ -222,15 +222,15 @@ class Staff:
             self._deaf[place.pid] = time.monotonic() + _DEAF_SECONDS
 
     def _hear(self, place: Place, is_now: bool, body: bytes) -> None:
-        """See to what a slot's process says; `is_now`: of what it was given last.
+        """Handle what a slot's process says; `is_now`: about its current run.
 
         Raises:
-            Forged: nothing but our code says that, and not in that way.
+            Forged: our code never says this, or not in this way.
         """
         said, ending = read(body)
         run = self._run_in(place)
         if run is None or not is_now:
-            if ending is not None:  # it has been said to have ended before: what runs in that process nobody knows
+            if ending is not None:  # it reported an end before: what runs in that process now is unknown
                 self.replace(place)
         elif not isinstance(said, Done):
             self._owner.on_said(run, said)
@@ -248,7 +248,7 @@ class Staff:
                 self.used_up.add(place)
 
     def _bring_in(self, run: Run, names: list[str], said: Done) -> None:
-        """Have a process bring in outputs that the server shall keep; the run ends with it."""
+        """Let a process bring in outputs that the server keeps; the run ends with it."""
         launch = run.launch
         try:
             pid = os.fork()
@@ -267,14 +267,14 @@ class Staff:
                 source = dropped_name(name, launch.job, launch.task, launch.rank)
                 bring_in(os.path.join(self._terms.dropped, source), self._terms.uploads, name)
             os._exit(0)
-        except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+        except BaseException:  # noqa: BLE001 - the process ends here in any case
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(1)
 
     def _brought(self, run: Run, said: Done, status: int) -> None:
         """Outputs were brought in, or could not be."""
-        if run.places[0].run is not run or run.verdict is not None:  # it was killed meanwhile, and has ended, or will
+        if run.places[0].run is not run or run.verdict is not None:  # it was killed meanwhile, and ends
             return
         ending = said.ending
         if status != 0:
@@ -285,12 +285,12 @@ class Staff:
         self._owner.finish(run, ending, wrote=said.wrote)
 
     def _run_in(self, place: Place) -> Run | None:
-        """What the process of a place was given."""
+        """The run that the process of a place has."""
         run = place.run
         return run if run is not None and run.since is not None and run.places[0] is place else None
 
     def _end(self, place: Place, detail: str) -> None:
-        """End a process that does not keep to what was agreed, and what it runs."""
+        """End a process that breaks the rules, and its run."""
         run = self._run_in(place)
         if run is not None:
             self._owner.kill(run, Outcome.EXITED, detail)
@@ -298,14 +298,14 @@ class Staff:
             self.replace(place)
 
     def _hang_up(self, channel: Channel) -> bool:
-        """Listen no more to a slot's process that has closed its side, or is dead; whether that was not so before."""
+        """Stop listening to a slot's process that closed its side or died; returns whether this is new."""
         if self._handlers.pop(channel.socket.fileno(), None) is None:
             return False
         channel.close()
         return True
 
     def _leave(self, place: Place) -> None:
-        """Have nothing to do any more with the process of a place."""
+        """Forget the process of a place."""
         assert place.channel is not None
         self._hang_up(place.channel)
         for stream in place.streams:
@@ -315,29 +315,29 @@ class Staff:
         place.renew(0, None, ())
 
     def replace(self, place: Place) -> None:
-        """Kill a slot's process with all that is below it; a new one follows when it is buried."""
+        """Kill a slot's process with all below it; a new one follows when its end is seen."""
         place.dying = True
         if place.pid:
             _kill(place.pid, place.priority)
 
     def renew(self) -> None:
-        """Exchange processes that are of no more use to anybody, so that who comes next need not wait for that."""
+        """Replace processes that are no longer of use, so that the next run need not wait for that."""
         for place in self.used_up:
             if place.run is None and place.used and not place.dying and place.number < self.count:
                 self.exchange(place)
         self.used_up.clear()
 
     def exchange(self, place: Place) -> None:
-        """Give a place whose process is idle a clean one at once; the other is killed, and buried when it has ended."""
+        """Give a place with an idle process a clean one at once; the old one is killed, and reaped later."""
         del self._by_pid[place.pid]
         self._deaf.pop(place.pid, None)
         pid, priority = place.pid, place.priority
         self._leave(place)
-        self._fork(place)  # first, for somebody waits for it
+        self._fork(place)  # first, because a run waits for it
         _kill(pid, priority)
 
     def reap(self) -> None:
-        """See to the processes that have ended."""
+        """Handle the processes that have ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -354,7 +354,7 @@ class Staff:
             kill_trees(strays)
 
     def next_look(self) -> float:
-        """When something has to be seen to even if nothing happens, an instant of `time.monotonic`."""
+        """When something must be checked even if nothing happens, an instant of `time.monotonic`."""
         again = math.inf if self.fork_again is None else self.fork_again
         if not (self.dropping or self._deaf):
             return again
@@ -362,7 +362,7 @@ class Staff:
         return min(again, drop, *self._deaf.values())
 
     def look(self, now: float) -> None:
-        """See to what is due: processes that live on without their channel, streams over their bound, new forks."""
+        """Do what is due: processes that outlive their channel, streams over their limit, new forks."""
         if self.dropping:
             self._drop(now)
         for pid in [pid for pid, until in self._deaf.items() if until <= now]:
@@ -374,14 +374,14 @@ class Staff:
                 self.fill(places)
 
     def _bury(self, place: Place, status: int) -> None:
-        """A slot's process is dead: tell what became of its run, and give the place a new one."""
+        """A slot's process has died: report what became of its run, and give the place a new process."""
         channel = place.channel
         assert channel is not None
         channel.drained = False
-        while not (channel.closed or channel.drained):  # it may have been done just before
+        while not (channel.closed or channel.drained):  # it may have finished just before
             for is_now, body in place.reader.feed(channel.read()):
                 run = self._run_in(place)
-                with contextlib.suppress(Forged):  # the run wrote that; its process's end counts
+                with contextlib.suppress(Forged):  # the run itself wrote that; the end of its process counts
                     said, ending = read(body)
                     if run is None or not is_now or not isinstance(said, Done) or ending is None:
                         continue
@@ -403,19 +403,19 @@ class Staff:
 
 
 def _kill(pid: int, priority: Tier) -> None:
-    """Kill a slot's process with all that is below it."""
+    """Kill a slot's process with all below it."""
     if priority is Tier.BACKGROUND:
         tiers.move((pid,), Tier.FOREGROUND)  # else it may take seconds to die; if refused, it does
     kill_trees([pid])
 
 
 def _ending(run: Run, code: int, account: Account | None) -> Ending:
-    """The ending of a run whose process died, by our hand or otherwise."""
+    """The ending of a run whose process died, killed by us or otherwise."""
     place, launch, since = run.places[0], run.launch, run.since
     assert since is not None
     home = local_slot.scratch(place.stem) if launch.uploads else ""
     paths = ("", "") if launch.function else output.streams(decode_command(launch.work), home)
-    with account.acting() if account else contextlib.nullcontext():  # a link may lead where it may not look
+    with account.acting() if account else contextlib.nullcontext():  # a link may lead where the account may not look
         stdout, stderr = (output.named(path) if path else None for path in paths)
     exit_code: int | None = None
     if run.verdict:

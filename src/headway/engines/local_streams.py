@@ -1,8 +1,9 @@
-"""What the process of a place writes to stdout or stderr: the agent reads it from a pipe and keeps it up to a bound.
+"""What the process of a place writes to stdout or stderr: the agent reads it from a pipe and keeps it up to a limit.
 
-A task that writes little costs no file: what fits into an ending stays in memory. Of more, the first part goes to a
-file of the attempt, as far as the bound lets it, and the last part is put behind that when the attempt has ended. What
-is between is dropped. Once a stream is over its bound it is read now and then only, so that dropping costs little.
+A task that writes little costs no file: what fits into an ending stays in memory, unless somebody reads along
+(`headway logs`); then it has a file until it ends. Of longer output, the first part goes to a file of the attempt, up
+to the limit, and the last part is added when the attempt has ended. What is between is dropped. A stream over its limit
+is read only at intervals, so that dropping costs little.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headway.engines.base import TAIL_MAX, Output
 from headway.engines.local_frames import Launch
 
 DROP_SECONDS: Final = 0.01
-"""How often a stream is read that is over its bound."""
+"""How often a stream over its limit is read."""
 
 _CHUNK: Final = 1 << 16
 _PIPE_MAX: Final = 1 << 20
@@ -30,13 +31,13 @@ class Stream:
     """One stream of the process of a place.
 
     Args:
-        fd: the end of the pipe to read from; not blocking.
+        fd: the end of the pipe to read from; non-blocking.
         number: 1 for stdout, 2 for stderr.
         kept: folder of the output of attempts.
-        bound: bytes that a file may have, at least 64 KiB.
+        bound: the most bytes that a file may have, at least 64 KiB.
 
     Attributes:
-        closed: nobody can write to it any more.
+        closed: no process can write to it any more.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Stream:
         "_launch",
         "_lost",
         "_number",
+        "_shown",
         "_size",
         "_tail",
         "_written",
@@ -69,7 +71,7 @@ class Stream:
         self._launch = None
         self._size = self._written = 0
         self._tail.clear()
-        self._lost = False
+        self._lost = self._shown = False
         self._digest = hashlib.sha256()
 
     @property
@@ -82,7 +84,7 @@ class Stream:
         self._launch = launch
 
     def pump(self) -> bool:
-        """Read a part of what is there; whether there may be more."""
+        """Read a part of what is there; returns whether there may be more."""
         try:
             chunk = os.read(self.fd, _CHUNK)
         except BlockingIOError:
@@ -90,38 +92,48 @@ class Stream:
         if not chunk:
             self.closed = True
             return False
-        if self._launch is not None:  # else it is of nobody: a thread that was left runs on
+        if self._launch is not None:  # else it belongs to no run: a leftover thread still writes
             self._take(self._launch, chunk)
         return True
 
     def drop(self) -> None:
-        """Read what has come since the last time, of a stream that is over its bound."""
+        """Read what has come since the last time from a stream over its limit."""
         for _ in range(_PIPE_MAX // _CHUNK):
             if not self.pump():
                 return
 
     def widen(self) -> None:
-        """Have more room in the pipe, so that who writes waits less."""
-        with suppress(OSError):  # there are too many such pipes
+        """Enlarge the pipe, so that the writer waits less."""
+        with suppress(OSError):  # there are too many large pipes
             fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _PIPE_MAX)
+
+    def show(self) -> None:
+        """Use a file from now on, however little there is, because somebody reads along."""
+        if self._launch is not None and not self._shown:
+            self._shown = True
+            if self._size and self._file < 0 and not self._lost:
+                self._open()
 
     def end(self, *, wrote: bool = True) -> Output | None:
         """The output of the member, which has ended; None if there is none. `wrote`: there may be more in the pipe."""
         if wrote:
             self.drop()
         if self._size == 0:
-            self._launch = None
+            self._launch, self._shown = None, False
             return None
         cut = self._close() if self._file >= 0 else 0
         if self._lost:
             cut = self._size - len(self._tail)
         path = "" if self._lost or self._size <= TAIL_MAX else self._path
+        if self._shown and not path:
+            with suppress(OSError):  # there is none, or it has been given up
+                os.unlink(self._path)
         found = Output(path, self._size, bytes(self._tail), cut, self._digest.hexdigest() if path else "")
         self._forget()
         return found
 
     def close(self) -> None:
-        """Be done with it; what has not been asked for is lost."""
+        """Close it; what has not been read is lost."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -134,7 +146,7 @@ class Stream:
 
     def _take(self, launch: Launch, chunk: bytes) -> None:
         self._size += len(chunk)
-        if self._file < 0 and not self._lost and self._size > TAIL_MAX:
+        if self._file < 0 and not self._lost and (self._size > TAIL_MAX or self._shown):
             self._open()
         if self._file >= 0 and self._written < self._head_max:
             self._write(chunk[: self._head_max - self._written])
@@ -142,7 +154,7 @@ class Stream:
         del self._tail[:-TAIL_MAX]
 
     def _open(self) -> None:
-        """Begin the file with what was in memory only."""
+        """Start the file with what was only in memory."""
         path = self._path
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -153,7 +165,7 @@ class Stream:
         self._write(bytes(self._tail))
 
     def _write(self, part: bytes) -> None:
-        """Write, or give the file up where the disk takes no more."""
+        """Write, or give the file up if the disk is full."""
         left = memoryview(part)
         try:
             while left:
@@ -168,11 +180,11 @@ class Stream:
         os.close(self._file)
         self._file = -1
         self._lost = True
-        with suppress(OSError):  # it stays, and goes with its job
+        with suppress(OSError):  # it stays, and is removed with its job
             os.unlink(self._path)
 
     def _close(self) -> int:
-        """End the file with the last part of what was written; the bytes that are left out before it."""
+        """Finish the file with the last part of the output; returns how many bytes before it are left out."""
         behind = self._size - self._written
         last = bytes(self._tail[-behind:]) if behind else b""
         cut = behind - len(last)

@@ -1,8 +1,8 @@
-"""What the processes of a node are told when they are started: where everything lies, and whose the tasks are.
+"""What the processes of a node are told when they start: where everything is, and as which user tasks run.
 
-Where the engine runs as root, tasks may be another user's: the process of a slot becomes that user before it reads or
-runs anything of a task. What tasks are given and save then lies on a *ground* of its own, outside the engine's folder,
-which is root's alone.
+If the engine runs as root, tasks may run as another user: the process of a slot becomes that user before it reads or
+runs anything of a task. The files that tasks get and save are then on a *ground* of their own, outside the engine's
+folder, which only root can use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 
 class Account(msgspec.Struct, frozen=True):
-    """A user, as whom tasks run.
+    """A user as which tasks run.
 
     Attributes:
         groups: all groups, its first one too.
@@ -30,14 +30,14 @@ class Account(msgspec.Struct, frozen=True):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its login would say of it."""
+        """The variables that a login of this user sets."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
 
     def become(self) -> None:
-        """Be this user from now on, for good; afterwards this process is nobody's to look into but root's.
+        """Be this user from now on, for good; then only root can look into this process.
 
         Raises:
-            OSError: the system does not let this process.
+            OSError: the system does not allow it.
         """
         os.setgroups(self.groups)
         os.setresgid(self.gid, self.gid, self.gid)
@@ -45,7 +45,7 @@ class Account(msgspec.Struct, frozen=True):
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Have this user's rights, no others, for files that are opened meanwhile; for processes of one thread."""
+        """Use this user's rights, and no others, for files opened in the body; only in processes with one thread."""
         groups, gid, uid = os.getgroups(), os.getegid(), os.geteuid()
         os.setgroups(self.groups)
         os.setegid(self.gid)
@@ -63,13 +63,13 @@ class Terms(msgspec.Struct, frozen=True):
 
     Attributes:
         name: of the node.
-        folder: of the node; the engine's secret is two above.
+        folder: of the node; the engine's secret is two levels above.
         kept: folder of the output of attempts.
-        ground: folder of what tasks are given and save; without an account that of the engine.
+        ground: folder of what tasks get and save; without an account the engine's folder.
         slots: how many slots the node has.
         orphaned_after: seconds without a driver after which it ends.
-        output_max: bytes that are kept of each stream of an attempt.
-        account: as whom tasks run; None: as whom the engine runs.
+        output_max: bytes of each stream of an attempt that are kept.
+        account: the user as which tasks run; None: the user as which the engine runs.
         uploads: with an account: folder of the files that the server keeps, which only root can read.
     """
 
@@ -85,7 +85,7 @@ class Terms(msgspec.Struct, frozen=True):
 
     @property
     def scratch(self) -> str:
-        """Folder of the files that attempts on this node are given and give."""
+        """Folder of the files that attempts on this node get and give."""
         return os.path.join(self.ground, "nodes", os.path.basename(self.folder))
 
     @property
@@ -100,10 +100,10 @@ class Terms(msgspec.Struct, frozen=True):
 
     @property
     def dropped(self) -> str:
-        """With an account: folder of outputs that the server shall keep, until they are brought in."""
+        """With an account: folder for outputs that the server keeps, until they are brought in."""
         return os.path.join(self.ground, "dropped")
 
     @property
     def user(self) -> str:
-        """Name of the account; empty where there is none."""
+        """Name of the account; empty if there is none."""
         return self.account.name if self.account else ""

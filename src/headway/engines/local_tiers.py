@@ -1,11 +1,13 @@
 """The two tiers of a processor of this machine (Linux): scheduling policies of whole trees of processes.
 
-In the background is who has the policy SCHED_IDLE, or nice 19 where the system has no such policy to give: it runs
-while no other process of its group wants the processor, and gives it back at once. Entering is open to everybody.
-Leaving is not: it takes the capability CAP_SYS_NICE, or a limit RLIMIT_NICE of 20 less the nice value one goes back to.
+A process is in the background if it has the policy SCHED_IDLE, or nice 19 if the system has no such policy. It runs
+while no other process of its group wants the processor, and gives it back at once. Any process may enter the
+background. To leave it takes the capability CAP_SYS_NICE, or a limit RLIMIT_NICE of 20 less the nice value to return
+to.
 
-Where the kernel groups processes by session (`autogroup`), policies count within a session alone. All processes of a
-node are therefore of one session; one that makes itself a session of its own has that one put behind as well.
+If the kernel groups processes by session (`autogroup`), policies count only within a session. So all processes of a
+node are in one session; if one starts a session of its own, that session as a whole is given the lower priority as
+well.
 """
 
 from __future__ import annotations
@@ -25,16 +27,16 @@ NICEST: Final = 19
 _POLICY: Final = os.sched_getscheduler(0)
 _NICE: Final = os.getpriority(os.PRIO_PROCESS, 0)
 _SESSION: Final = os.getsid(0)
-"""How this process, from which all others of its node are forked, was started: so is what is in the foreground."""
+"""How this process, from which all others of its node are forked, was started; the foreground is the same."""
 
 _ALL_SEEN: Final = 2
-"""Rounds in which everything was found in its tier: a process may be passed over whose parent ends just then."""
+"""How many searches in a row must find everything in its tier: one may miss a process whose parent ends just then."""
 
 HINT: Final = "Give the server the capability CAP_SYS_NICE, or a limit RLIMIT_NICE of 20 (systemd: LimitNICE=+0)"
 
 
 def threads(pid: int) -> list[int]:
-    """The threads of a process; none if it is gone."""
+    """The threads of a process; none if it has ended."""
     try:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except (FileNotFoundError, ProcessLookupError):
@@ -42,12 +44,12 @@ def threads(pid: int) -> list[int]:
 
 
 def in_background(thread: int) -> bool:
-    """Whether a thread has the processor only while nobody else wants it."""
+    """Whether a thread has the processor only while nothing else wants it."""
     return os.sched_getscheduler(thread) == os.SCHED_IDLE or os.getpriority(os.PRIO_PROCESS, thread) >= NICEST > _NICE
 
 
 def put(thread: int, tier: Tier) -> bool:
-    """Put a thread into a tier; whether it was not there.
+    """Put a thread into a tier; returns whether it was not there.
 
     Raises:
         ProcessLookupError: it has ended.
@@ -65,16 +67,16 @@ def put(thread: int, tier: Tier) -> bool:
         os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
     except ProcessLookupError:
         raise
-    except OSError:  # this system has none, or a filter of system calls keeps it
+    except OSError:  # this system has no such policy, or a filter of system calls forbids it
         os.setpriority(os.PRIO_PROCESS, thread, NICEST)
     return True
 
 
 def move(roots: Iterable[int], tier: Tier) -> str:
-    """Put processes with all that is below them, every thread, into a tier; why the system refused it, else nothing.
+    """Move processes and all below them, every thread, to a tier; returns why the system refused it, else "".
 
-    What is started meanwhile inherits the tier of who starts it, so it is looked again until all were found there. What
-    was refused leaves all of it where it was, as far as the system lets it.
+    Processes started meanwhile inherit the tier of their parents, so the search is repeated until all are found there.
+    If the system refuses, everything is put back where it was, as far as the system allows.
     """
     roots = tuple(roots)
     moved: dict[int, None] = {}
@@ -98,7 +100,7 @@ def move(roots: Iterable[int], tier: Tier) -> str:
 
 
 def _put_back(thread: int, tier: Tier) -> None:
-    """Undo what was done for nothing; a thread that may not go back is where it was to be."""
+    """Undo a change that was in vain; a thread that may not go back is in the wanted tier anyway."""
     try:
         put(thread, tier)
     except OSError:
@@ -106,7 +108,7 @@ def _put_back(thread: int, tier: Tier) -> None:
 
 
 def _regroup(pid: int, tier: Tier) -> None:
-    """Put the session of a process behind all others, or back, if it is not the node's."""
+    """Give the session of a process low priority, or normal priority again, if it is not the node's."""
     if os.getsid(pid) == _SESSION:
         return
     wanted = NICEST if tier is Tier.BACKGROUND else 0
@@ -116,15 +118,15 @@ def _regroup(pid: int, tier: Tier) -> None:
                 file.write(str(wanted))
     except FileNotFoundError:  # a kernel without groups of sessions, or the process has ended
         return
-    except BlockingIOError:  # too often within a second: the next look does it
+    except BlockingIOError:  # too often within a second: the next search does it
         return
 
 
 def pin(pid: int, processors: Iterable[int]) -> None:
-    """Have a process, every thread of it, use these processors only.
+    """Let a process, with all its threads, use only these processors.
 
     Raises:
-        OSError: there are no such processors any more.
+        OSError: these processors no longer exist.
     """
     for thread in threads(pid):
         try:
@@ -134,16 +136,16 @@ def pin(pid: int, processors: Iterable[int]) -> None:
 
 
 def raise_limit() -> None:
-    """Take what this process may have of RLIMIT_NICE, so that what it starts may leave the background."""
+    """Raise RLIMIT_NICE as far as this process may, so that what it starts can leave the background."""
     _, most = resource.getrlimit(resource.RLIMIT_NICE)
     resource.setrlimit(resource.RLIMIT_NICE, (most, most))
 
 
 @functools.cache
 def one_way() -> str:
-    """Why nothing that is in the background here can leave it; nothing where it can.
+    """Why processes in the background here cannot leave it; empty if they can.
 
-    Tried with a child made for it, which is killed and not waited for: in the background it may take long to die.
+    Tried with a child made for this, which is killed and not awaited: in the background it may take long to die.
     """
     child = os.fork()
     if child == 0:

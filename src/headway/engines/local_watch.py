@@ -1,4 +1,4 @@
-"""What an agent looks at in attempts while they run: their time, their memory, and whether programs have saved."""
+"""What an agent checks while attempts run: their time, their memory, and whether programs have saved."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headway.model.events import Outcome
 from headway.model.tier import Tier
 
 WATCH_SECONDS: Final = 0.02
-"""How often memory is looked at where an attempt with a limit runs: at some GB/s it can exceed it by tens of MB."""
+"""How often memory is checked if an attempt with a limit runs: at some GB/s it can exceed it by tens of MB."""
 
 
 class Watch:
-    """The runs of an agent that something must be seen to in time; instants are those of `time.monotonic`.
+    """The runs of an agent that need attention at some time; instants are those of `time.monotonic`.
 
     Args:
         checkpoints: folder of what tasks have saved.
@@ -59,9 +59,9 @@ class Watch:
     def put(self, run: Run) -> None:
         """A run was put into a tier.
 
-        It is looked again whether all of it is there: a process that was just being forked has the tier that its parent
-        had when that began, however long it takes until it can be seen. In the background it is looked for as long as
-        it runs, because a process may make itself a session of its own there (`local_tiers`).
+        It is checked again that all of it is there: a process that was just being forked has the tier that its parent
+        had when the fork began, however long it takes until it can be seen. In the background this is checked as long
+        as it runs, because a process may start a session of its own there (`local_tiers`).
         """
         self.is_wanted = True
         self._look_soon()
@@ -72,7 +72,7 @@ class Watch:
             self._look_at = time.monotonic() + local_checkpoints.LOOK_SECONDS
 
     def fetched(self, run: Run) -> None:
-        """A run has its inputs; only now its time counts."""
+        """A run has its inputs; its time counts from now."""
         if run.launch.time_limit is not None:
             run.until = time.monotonic() + run.launch.time_limit
 
@@ -92,7 +92,7 @@ class Watch:
             self.is_wanted = bool(self._timed or self._limited or self._programs or self._put or self._asked)
 
     def next_look(self) -> float:
-        """When something has to be looked at even if nothing happens."""
+        """When something must be checked even if nothing happens."""
         if not self.is_wanted:
             return math.inf
         until = [math.inf, *(run.until for run in self._timed if run.until is not None)]
@@ -104,7 +104,7 @@ class Watch:
         return min(until)
 
     def exceeded(self, now: float) -> Iterator[tuple[Run, Outcome, str]]:
-        """Runs that exceed a limit, each told once for it."""
+        """Runs that exceed a limit, each reported once."""
         for run in [run for run in self._timed if run.until is not None and run.until <= now]:
             self._timed.discard(run)
             did = "ran" if run.started else "fetched its inputs for"
@@ -119,10 +119,10 @@ class Watch:
             used = memory(run.places[0].pid, limit)
             if used > limit:
                 self._limited.discard(run)
-                yield run, Outcome.OUT_OF_MEMORY, f"used {used} bytes of memory; allowed: {limit}"
+                yield run, Outcome.OUT_OF_MEMORY, f"used {used >> 20} MiB of memory; allowed: {limit >> 20} MiB"
 
     def saved(self, now: float) -> Iterator[Run]:
-        """Programs that have changed what is in their folders, looked at every now and then."""
+        """Programs that have changed something in their folders; checked at intervals."""
         if (self._programs or self._put) and self._look_at <= now:
             self._look_at = now + local_checkpoints.LOOK_SECONDS
             for run, until in tuple(self._put.items()):
@@ -135,7 +135,7 @@ class Watch:
                     yield run
 
     def has_saved(self, run: Run) -> bool:
-        """Whether a program has changed what is in its folder since this was asked last."""
+        """Whether a program has changed something in its folder since the last call."""
         place = local_checkpoints.place(self._root, run.launch)
         latest = local_checkpoints.latest(f"{place}.{run.launch.attempt}")
         if latest <= run.saved:

@@ -1,4 +1,4 @@
-"""For tests of engines: launches by the few words that matter, and everything an engine reports, in order."""
+"""For tests of engines: launches in few words, and everything that an engine reports, in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Kept = TypeVar("Kept", bound=Report)
 
 
 class Trial:
-    """An engine and what it reported. Left as a context, it stops the engine and demands that nothing is left unread.
+    """An engine and its reports. Leaving the context stops the engine and checks that no report is left unread.
 
     Args:
         engine: not yet started.
@@ -48,7 +48,7 @@ class Trial:
         self._task = 0
 
     async def start(self, *nodes: NodeSpec) -> Found:
-        """Start the engine with these nodes; with one node `n` of two slots if none is named."""
+        """Start the engine with these nodes; if none is named, with one node `n` of two slots."""
         return await self.engine.start(nodes or (NodeSpec("n", slots=2),), self._take)
 
     def _take(self, report: Report) -> None:
@@ -110,12 +110,12 @@ class Trial:
         return ended
 
     async def value(self, key: AttemptKey) -> Any:
-        """Wait for the end of a call and give what it returned or raised."""
+        """Wait for the end of a call; returns what it returned or raised."""
         ending = (await self.ended(key)).ending
         return None if ending.result is None else pickle.loads(ending.result)
 
     async def told(self, kind: type[Kept], which: Callable[[Kept], bool] = lambda _: True) -> Kept:
-        """Wait for a report of this kind, and have read it."""
+        """Wait for a report of this kind, and return it."""
         async with asyncio.timeout(self._patience):
             while True:
                 for report in self.unread:
@@ -127,7 +127,7 @@ class Trial:
 
 
 def calling(function: Callable[..., Any], *args: Any, family: str = "", paths: tuple[str, ...] = ()) -> Call:
-    """A call of a function, which need not be importable where it runs; all of one family unless it is named."""
+    """A call of a function, which need not be importable where it runs; all are of one family unless it is named."""
     module = sys.modules.get(function.__module__) if inspect.isfunction(function) else None
     if module is not None:
         cloudpickle.register_pickle_by_value(module)

@@ -1,8 +1,8 @@
-"""What has arrived, as events for the core; what the core cannot take is set apart, so that the rest goes on.
+"""What has arrived, as events for the core. What the core cannot handle is set apart, so that the rest goes on.
 
-Whatever raises on its way into the core may have left it half changed. So the core is loaded anew from the journal, as
-it was before this turn, and the rest is taken without the offender: a request or a submission is refused, a report is
-replaced by what may stand for it. Each time something is taken away or replaced once, so this comes to an end.
+An error in the core may have left it half changed. So the core is loaded again from the journal, as it was before this
+turn, and the rest is handled without the cause: a request or a submission is refused, a report is replaced by one that
+the core can handle. Each time something is removed or replaced once, so this comes to an end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headway.engines import base
+from headway.errors import HeadwayError
 from headway.live.clock import Step
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
@@ -26,7 +27,7 @@ from headway.model.job import JobId
 log = logging.getLogger(__name__)
 
 CHOKES_MAX = 3
-"""A task whose ends could not be taken in so often is not tried again for that: it has failed."""
+"""A task whose ends could not be handled this often is not tried again: it has failed."""
 
 _STANDS_IN = "how it ended could not be taken in "
 
@@ -42,7 +43,7 @@ class Came:
     """What has come since the last turn.
 
     Attributes:
-        steps: of the clock; they come before everything that is told since.
+        steps: of the clock; they come before everything reported since.
         measured: what was measured on nodes, by their names.
         wakes: whether the core is woken if it wants to be.
     """
@@ -55,21 +56,21 @@ class Came:
     wakes: bool = True
 
     def __bool__(self) -> bool:
-        """Whether there is anything but what was measured."""
+        """Whether there is anything besides measurements."""
         return bool(self.steps or self.reports or self.requests or self.offers)
 
     @property
     def asked(self) -> list[Request | Offer]:
-        """What somebody waits for the answer of."""
+        """Everything that somebody waits for an answer to."""
         return [*self.requests, *self.offers]
 
     def things(self) -> list[Thing]:
-        """Everything but what was measured, in the order in which it is taken."""
+        """Everything but measurements, in the order in which it is handled."""
         return [*self.steps, *self.reports, *self.requests, *self.offers]
 
     @classmethod
     def of(cls, thing: Thing) -> Came:
-        """One thing alone."""
+        """Only this one thing."""
         if isinstance(thing, Offer):
             return cls(offers=[thing])
         if isinstance(thing, Step):
@@ -78,7 +79,7 @@ class Came:
 
 
 class _Choked(Exception):
-    """The core cannot take this, for it raised."""
+    """The core raised an error while handling this."""
 
     def __init__(self, thing: Thing | Measured | None, error: Exception) -> None:
         super().__init__()
@@ -87,12 +88,12 @@ class _Choked(Exception):
 
 
 class Arrivals:
-    """Has the core handle what came.
+    """Lets the core handle what came.
 
     Args:
         ledger: feeds the core.
-        from_engine: makes events of reports.
-        troubles: is told of what is set apart.
+        from_engine: turns reports into events.
+        troubles: is told what is set apart.
         told: the number of the last message that is durable.
     """
 
@@ -105,10 +106,10 @@ class Arrivals:
         self._choked = Counter[tuple[JobId, int]]()
 
     def take(self, came: Came, now: Callable[[], Instant]) -> Turn:
-        """Let the core handle everything that came, as of now. What it cannot take leaves `came`.
+        """Let the core handle everything that came, as of now. What it cannot handle is removed from `came`.
 
         Raises:
-            CannotGoOn: a promise would be broken without what it cannot take; or the journal cannot be read.
+            CannotGoOn: a promise would be broken without what it cannot handle; or the journal cannot be read.
         """
         while True:
             turn = Turn(now())
@@ -126,7 +127,7 @@ class Arrivals:
             self._not_woken = 0
 
     def reload(self) -> None:
-        """Make the core what the journal says it is.
+        """Load the core again, as the journal has it.
 
         Raises:
             CannotGoOn: the journal cannot be read.
@@ -165,7 +166,13 @@ class Arrivals:
                 self._take_request(turn, request, events)
             except Exception as error:
                 raise _Choked(request, error) from error
-        for offer in came.offers:
+        for offer in tuple(came.offers):
+            try:
+                ledger.see_after(turn, offer)
+            except HeadwayError as error:  # a job that it comes after has failed since it was looked at
+                came.offers.remove(offer)
+                refuse((offer,), error)
+                continue
             try:
                 turn.submitted.append((offer.answer, ledger.accept(turn, offer)))
             except Exception as error:
@@ -191,7 +198,7 @@ class Arrivals:
         turn.batch.acknowledged += [(*tasks, self._told(), turn.now) for tasks in request.acknowledged]
 
     def set_apart(self, came: Came, thing: Thing | Measured | None, error: Exception) -> None:
-        """Take from what came what the core cannot handle, or what cannot be made durable; None: the time.
+        """Remove from what came what the core cannot handle, or what cannot be made durable; None: the time.
 
         Raises:
             CannotGoOn: a promise would be broken without it.
@@ -223,7 +230,7 @@ class Arrivals:
             self._replace(came, thing, error)
 
     def _replace(self, came: Came, report: base.Report, error: Exception) -> None:
-        """What stands for a report that the core cannot take."""
+        """What replaces a report that the core cannot handle."""
         place = next(place for place, other in enumerate(came.reports) if other is report)
         subject, then = type(report).__name__, "it is forgotten"
         match report:
@@ -244,7 +251,7 @@ class Arrivals:
             case base.NodeLost():
                 why = f"that node {report.node!r} is lost cannot be taken in: {said(error)}"
                 raise CannotGoOn("what runs on a lost node is done again", why) from error
-            case base.Noticed():  # one incident less; to tell of it would be another
+            case base.Noticed():  # one incident less; reporting it would be another one
                 del came.reports[place]
                 log.error("an incident cannot be recorded: %r", report, exc_info=error)
                 return

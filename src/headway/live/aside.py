@@ -1,4 +1,4 @@
-"""Steps that would hold the event loop, taken in a thread beside it; or within it, where the system gives no thread."""
+"""Steps that would block the event loop run in a thread beside it; or within it, if the system gives no thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 log = logging.getLogger(__name__)
 
 THREADS: Final = 4
-"""Steps that are taken at the same time."""
+"""How many steps run at the same time."""
 
 T = TypeVar("T")
 
@@ -22,10 +22,10 @@ _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-aside")
 
 
 async def aside(step: Callable[[], T]) -> T:
-    """Take a step in a thread, and return what it returns.
+    """Run a step in a thread, and return what it returns.
 
-    Where the system gives no more threads (`ulimit -u`, a limit of the control group) the step is taken at once: the
-    server is slower then, but it serves.
+    If the system gives no more threads (`ulimit -u`, a limit of the control group), the step runs at once: the server
+    is slower then, but it serves.
 
     Raises:
         Whatever the step raises.
@@ -41,7 +41,7 @@ async def aside(step: Callable[[], T]) -> T:
             return  # a pool that could start no thread has kept the step for whichever is free next
         try:
             settle = partial(result.set_result, taken())
-        except BaseException as error:  # noqa: BLE001  # it is raised where the result is waited for
+        except BaseException as error:  # noqa: BLE001  # it is raised where the result is awaited
             settle = partial(result.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(lambda: None if result.done() else settle())

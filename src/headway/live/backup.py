@@ -1,11 +1,11 @@
 """Backups of a data directory, made while its server runs, and put in place again.
 
 A backup is a folder that looks like a data directory: the journal as of one transaction, with its mark; the files that
-it names; the checkpoints of open jobs; the token. `backup.json` has the SHA-256 of each file, so `headway check`
-looks at a backup as at a data directory.
+it names; the checkpoints of open jobs; the token. `backup.json` has the SHA-256 of each file, so `headway check` can
+check a backup like a data directory.
 
-A journal that is restored goes on from that transaction otherwise than it did before. It has a new epoch, and where the
-directory still has the mark of before, jobs and messages are numbered on from there.
+A restored journal takes another course from that transaction on than it did before. It has a new epoch. If the
+directory still has the old mark, jobs and messages are numbered on from there.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def back_up(data: Path, goal: Path) -> Manifest:
 
     Args:
         data: the data directory.
-        goal: a folder that is not there, or is empty; it is there only when the backup is whole.
+        goal: a folder that does not exist, or is empty; it appears only when the backup is complete.
 
     Raises:
-        Damaged: the journal is; there is no backup of it.
+        Damaged: the journal is damaged; no backup was made.
         HeadwayError: there is no journal, or the copy cannot be made.
     """
     if not (data / FILE).is_file():
@@ -70,7 +70,7 @@ def back_up(data: Path, goal: Path) -> Manifest:
 def _copy(data: Path, draft: Path) -> Manifest:
     os.close(os.open(draft / FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(connect_to_read(data / FILE)) as source, closing(sqlite3.connect(draft / FILE)) as copy:
-        source.backup(copy)  # all at once: the server writes on meanwhile
+        source.backup(copy)  # in one step, while the server goes on writing
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, wherever it is read
     with closing(connect_to_read(draft / FILE)) as db:
         number, digest, sums = last_of(db)
@@ -83,11 +83,11 @@ def _copy(data: Path, draft: Path) -> Manifest:
         for path in (*named, data / TOKEN):
             try:
                 place = path.relative_to(data).as_posix()
-            except ValueError:  # not in this directory: not ours to keep
+            except ValueError:  # outside this directory: not ours to keep
                 continue
             try:
                 _copy_file(path, draft / place)
-            except FileNotFoundError:  # let go of since the journal was copied
+            except FileNotFoundError:  # deleted since the journal was copied
                 gone.append(place)
             else:
                 files[place] = sha256_of(draft / place)
@@ -105,10 +105,10 @@ def restore(backup: Path, data: Path) -> tuple[int, Path | None]:
     A journal that is there is moved into a folder of its own first.
 
     Returns:
-        The transaction that it goes on from, and the folder with what was there before; None where nothing was.
+        The transaction from which it continues, and the folder with what was there before; None if there was nothing.
 
     Raises:
-        Damaged: the backup is; nothing was changed.
+        Damaged: the backup is damaged; nothing was changed.
         HeadwayError: it is no backup, a server uses the directory, or it cannot be written to.
     """
     if not (backup / BACKUP).is_file():
@@ -147,7 +147,7 @@ def _begin_again(
     """The first transaction of a restored journal."""
     db.execute("BEGIN IMMEDIATE")
     db.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (epoch,))
-    # What ran as the backup was made is redone, and does not count as lost with its node.
+    # What ran when the backup was made is redone, and does not count as lost with its node.
     db.execute("INSERT OR REPLACE INTO meta VALUES ('clean', 1)")
     if before is not None:
         vouching.number_from({"messages": before.message, "jobs": before.job})
@@ -161,15 +161,15 @@ def _begin_again(
 def _read_mark(data: Path) -> mark.Reached | None:
     try:
         return mark.read(data / MARK)
-    except OSError:  # no journal was here, or what is here is to be replaced anyway
+    except OSError:  # there was no journal, or what is here is to be replaced anyway
         return None
 
 
 def _move_aside(data: Path) -> Path | None:
-    """Move a journal that is there into a folder of its own.
+    """Move an existing journal into a folder of its own.
 
-    The mark is copied, and so is never missing here: should this end before the restored journal is in place, the next
-    restore still knows which numbers were given.
+    The mark is copied, so it is never missing here: if this is interrupted before the restored journal is in place, the
+    next restore still knows which numbers were given.
     """
     there = [name for name in _JOURNAL if (data / name).exists()]
     if not there:

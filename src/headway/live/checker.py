@@ -1,10 +1,10 @@
-"""The status checker (Lin14 3.5.1): what nodes, slots and jobs are found doing, every so often.
+"""The status checker (Lin14 3.5.1): it looks at nodes, slots and jobs at regular intervals.
 
-Each period every collector is asked in a thread of its own. What it answers goes to the driver, so that policies see
-it, and with the statuses of slots and the run times of jobs to the tables of `headway.live.checks`. A collector that
-raises or gives no answer in time becomes an `Incident`, once for each cause, and is asked again later and later.
+Each period every collector is called in a thread of its own. Its measurements go to the driver, so that policies see
+them, and with the statuses of slots and the run times of jobs to the tables of `headway.live.checks`. A collector that
+raises or gives no answer in time becomes an `Incident`, once for each cause, and is called again at growing intervals.
 
-It may be stopped and started at any time: what was found stays in the tables, and jobs do not depend on it.
+It may be stopped and started at any time: its measurements stay in the tables, and jobs do not depend on it.
 """
 
 from __future__ import annotations
@@ -33,45 +33,45 @@ from headway.model.job import JobId
 log = logging.getLogger(__name__)
 
 PERIOD: Final[Duration] = 5 * SECOND
-"""The period by default."""
+"""The default period."""
 
 PERIOD_RANGE: Final = (0.1, 86_400.0)
-"""Seconds that a period may have."""
+"""The range of a period, in seconds."""
 
 LIMIT: Final[Duration] = 10 * SECOND
 """How long a collector may take."""
 
 GATHER: Final[Duration] = SECOND // 20
-"""What is found within so much is written together."""
+"""Measurements within this time are written together."""
 
 PAUSE_MAX: Final[Duration] = 300 * SECOND
-"""A collector that fails is asked again after two periods, four, eight, at most this."""
+"""A collector that fails is called again after two periods, four, eight, at most this."""
 
 REMEMBERED: Final[Duration] = 3600 * SECOND
-"""A cause that was not seen for so long is told again."""
+"""A cause that has not occurred for this long is reported again."""
 
 NO_THREAD: Final = "no thread"
-"""The cause where a collector could not be asked, for the system gives no more threads."""
+"""The cause if a collector could not be called because the system gives no more threads."""
 
 GONE: Final = "gone"
-"""The status of a slot that is no more: its node has left, or has fewer slots."""
+"""The status of a slot that no longer exists: its node has left, or has fewer slots."""
 
 STATUSES_AGAIN: Final[Duration] = 3600 * SECOND
-"""So often the statuses of all slots are written, also of those that have not changed."""
+"""How often the statuses of all slots are written, including unchanged ones."""
 
 
 @dataclass(slots=True, eq=False)
 class Watch:
-    """A collector and how it fares.
+    """A collector and its state.
 
     Attributes:
         name: of the collector.
-        make: makes it; called in its thread as well, for it may fail too.
-        asked: when it was asked what it has not answered yet; None: nothing.
+        make: makes it; called in its thread as well, because it may fail too.
+        asked: when it was called, if it has not answered yet; None: it is not being called.
         late: whether that took too long.
         answered: when it last answered; None: never.
         failures: in a row.
-        again: it is not asked before.
+        again: it is not called before this.
         detail: how it failed last; empty while it works.
         causes: when each cause of a failure was last seen.
     """
@@ -93,12 +93,12 @@ class Watch:
         return f"collector {self.name}"
 
     def ask(self, nodes: Sequence[Node]) -> tuple[dict[str, dict[str, float]], str, str]:
-        """Have it measure: what is usable, and cause and detail of what is not; in a thread of its own."""
+        """Let it measure: what is usable, and cause and detail of what is not; in a thread of its own."""
         try:
             if self.collector is None:
                 self.collector = self.make()
             measures, wrong = sound(self.collector(nodes), nodes)
-        except BaseException as error:  # noqa: BLE001  # whatever it raises, SystemExit too, is its failure alone
+        except BaseException as error:  # noqa: BLE001  # whatever it raises, SystemExit too, is only its own failure
             where = traceback.extract_tb(error.__traceback__)[-1]
             cause = f"{type(error).__name__} at {where.filename}:{where.lineno}"
             said = f"it raised {type(error).__name__}: {in_short(_said(error))} ({where.filename}, line {where.lineno})"
@@ -107,20 +107,20 @@ class Watch:
 
 
 class Checker:
-    """Asks collectors, and keeps what they and the core have to say.
+    """Calls collectors, and keeps what they and the core report.
 
     Args:
-        driver: is told what was measured, and of failures.
+        driver: gets the measurements, and reports of failures.
         clock: the source of time.
         collectors: what makes each, by name.
         pids: the process of each node that is on this machine.
         limit: how long a collector may take.
 
     Attributes:
-        every, on: the period, and whether it shall run: as was chosen last in this journal, at first `PERIOD` and yes.
+        every, on: the period, and whether it runs: the last choice in this journal, at first `PERIOD` and yes.
         watches: the collectors, by name.
-        latest: each metric as it was found last, by node and metric.
-        tables: what was found before.
+        latest: the latest value of each metric, by node and metric.
+        tables: earlier measurements.
     """
 
     def __init__(
@@ -152,13 +152,13 @@ class Checker:
         self._is_full = False
 
     def start(self) -> None:
-        """Begin, if it is on."""
+        """Start, if it is on."""
         self._running = self.on
         if self._running:
             self._check()
 
     def stop(self) -> None:
-        """End; what was found is written, what has not been answered yet is not waited for."""
+        """Stop; measurements are written, answers still missing are not waited for."""
         self._running = False
         for call_off in self._call_off.values():
             call_off()
@@ -167,7 +167,7 @@ class Checker:
             self._write()
 
     def choose(self, *, on: bool | None = None, every: Duration | None = None) -> None:
-        """Switch it on or off, or give it another period; kept for the next start as well.
+        """Switch it on or off, or change its period; also in force after the next start.
 
         Raises:
             InvalidInput: the period is out of range.
@@ -202,7 +202,7 @@ class Checker:
         self._write_soon()
 
     def _begin(self, watch: Watch, nodes: Sequence[Node]) -> None:
-        """Ask it in a thread of its own, if the system gives one."""
+        """Call it in a thread of its own, if the system gives one."""
         try:
             Thread(target=self._ask, args=(watch, nodes), name=watch.alarm, daemon=True).start()
         except RuntimeError as error:
@@ -217,7 +217,7 @@ class Checker:
             self._loop.call_soon_threadsafe(self._take, watch, *answer)
 
     def _take(self, watch: Watch, measures: Mapping[str, Mapping[str, float]], cause: str, detail: str) -> None:
-        """A collector has answered; what it says too late is old, and what it says after the end is not wanted."""
+        """A collector has answered. A late answer is old, and an answer after the stop is ignored."""
         now = self._clock.now()
         was_late, watch.asked, watch.late = watch.late, None, False
         if call_off := self._call_off.pop(watch.alarm, None):
@@ -239,20 +239,20 @@ class Checker:
         self._write_soon()
 
     def _miss(self, watch: Watch) -> None:
-        """A collector has taken too long. It is asked again when its thread has come back."""
+        """A collector has taken too long. It is called again when its thread has come back."""
         del self._call_off[watch.alarm]
         watch.late = True
         self._fail(watch, "no answer", f"it gave no answer within {to_seconds(self._limit):g} s")
 
     def _fail(self, watch: Watch, cause: str, detail: str) -> None:
-        """Ask it again later and later."""
+        """Call it again after a growing pause."""
         watch.failures += 1
         watch.detail = detail
         watch.again = self._clock.now() + min(self.every << min(watch.failures, 30), PAUSE_MAX)
         self._tell(watch, cause)
 
     def _tell(self, watch: Watch, cause: str) -> None:
-        """Make an incident of what is wrong with it, unless it was told of this cause."""
+        """Make an incident of its failure, unless this cause was reported already."""
         now = self._clock.now()
         watch.causes = {other: seen for other, seen in watch.causes.items() if now - seen < REMEMBERED}
         if cause not in watch.causes:
@@ -266,7 +266,7 @@ class Checker:
             self._alarm("write", self._clock.now() + GATHER, self._write)
 
     def _write(self) -> None:
-        """Write what is new; on a full disk it is let go of, for jobs do not depend on it."""
+        """Write what is new. On a full disk it is dropped, because jobs do not depend on it."""
         self._call_off.pop("write", None)
         now, state = self._clock.now(), self._driver.core.state
         if now >= self._statuses_due:
@@ -307,7 +307,7 @@ class Checker:
         }
 
     def _kept(self, rows: int) -> Duration:
-        """How long rows are kept of which there are so many a period."""
+        """How long to keep rows, if there are this many per period."""
         return min(KEPT, self.every * ROWS_MAX // max(1, rows))
 
     def _alarm(self, name: str, at: Instant, callback: Callable[[], None]) -> None:
@@ -316,7 +316,7 @@ class Checker:
 
 
 def _said(error: BaseException) -> str:
-    """What an error says, which is code of others too."""
+    """The text of an error, whose code may be somebody else's."""
     try:
         return str(error)
     except BaseException as worse:  # noqa: BLE001  # whatever it raises
@@ -324,7 +324,7 @@ def _said(error: BaseException) -> str:
 
 
 def period(seconds: float) -> Duration:
-    """A period of so many seconds.
+    """A period of this many seconds.
 
     Raises:
         InvalidInput: it is out of range.

@@ -1,4 +1,4 @@
-"""The tables of the status checker (Lin14 3.5.1), in the journal's file: what was found, for other programs to read.
+"""The tables of the status checker (Lin14 3.5.1), in the journal's file, for other programs to read.
 
 They are described in docs/reference/journal.md. Nothing of the server depends on them: they may be emptied.
 """
@@ -15,13 +15,13 @@ from headway.model.job import JobId
 from headway.model.snapshot import JobView
 
 KEPT: Final[Duration] = 7 * 86_400 * SECOND
-"""How long metrics and statuses are kept, if that are not more than `ROWS_MAX`."""
+"""How long metrics and statuses are kept, unless these are more than `ROWS_MAX` rows."""
 
 DROPPED_AT_ONCE: Final = 1000
-"""With each write so many rows go that are too old, or two for each new one if that is more: others wait meanwhile."""
+"""Each write deletes at most this many old rows, or two for each new one if that is more: others wait meanwhile."""
 
 ROWS_MAX: Final = 500_000
-"""Rows that a table of metrics or statuses has, about; older ones go first."""
+"""About how many rows a table of metrics or statuses has; older ones are deleted first."""
 
 SCHEMA: Final = """
 CREATE TABLE node_metrics (
@@ -48,7 +48,7 @@ LOSSES: Final = "INSERT OR REPLACE INTO job_losses VALUES (?, ?, ?, ?)"
 
 
 class MetricRow(NamedTuple):
-    """A metric of a node as it was found."""
+    """A measured metric of a node."""
 
     at: Instant
     node: str
@@ -57,7 +57,7 @@ class MetricRow(NamedTuple):
 
 
 class StatusRow(NamedTuple):
-    """What a slot, counted from 0 on its node, was found doing; until the next row of the slot."""
+    """The status of a slot, counted from 0 on its node, until the next row of the slot."""
 
     at: Instant
     node: str
@@ -77,7 +77,7 @@ class StatisticsRow(NamedTuple):
 
 
 class LossRow(NamedTuple):
-    """What a job has lost: slot time of attempts that were killed or lost, and how many were killed for others."""
+    """The lost work of a job: slot time of attempts that were killed or lost, and how many were killed for others."""
 
     job: JobId
     at: Instant
@@ -109,7 +109,7 @@ class Checks:
         metrics_since: Instant,
         statuses_since: Instant,
     ) -> None:
-        """Add what was found, and let go of what was found before the two instants.
+        """Add measurements, and delete those from before the two instants.
 
         Raises:
             NotNow: nothing was written.
@@ -133,9 +133,9 @@ class Checks:
     def metrics(
         self, since: Instant, limit: int, *, node: str | None = None, metric: str | None = None
     ) -> tuple[list[MetricRow], bool]:
-        """Metrics that were found at an instant or later, in order, and whether there are more.
+        """Metrics measured at an instant or later, in order, and whether there are more.
 
-        Only the first so many, but all that were found at an instant or none; if that is the first, all.
+        Only the first so many, but always all or none of one instant; if that is the first, all of it.
         """
 
         def read(last: Instant, limit: int) -> list[MetricRow]:
@@ -152,7 +152,7 @@ class Checks:
         return [row for row in found if row.at < found[-1].at] or read(found[-1].at, -1), True
 
     def statistics(self, job: JobId) -> list[StatisticsRow]:
-        """What the table has of a job."""
+        """The row of a job."""
         rows = self._db.execute(
             "SELECT job, node_class, at, tasks, mean, spread FROM job_statistics WHERE job = ? ORDER BY node_class",
             (job,),
@@ -160,16 +160,16 @@ class Checks:
         return [StatisticsRow(*row) for row in rows]
 
     def losses(self, job: JobId) -> LossRow | None:
-        """What the table has of a job's losses; None if it lost nothing."""
+        """The row of a job's losses; None if it lost nothing."""
         row = self._db.execute("SELECT job, at, lost, kills FROM job_losses WHERE job = ?", (job,)).fetchone()
         return None if row is None else LossRow(*row)
 
 
 def run_times(job: JobView, at: Instant) -> list[StatisticsRow]:
-    """What was observed of a job's tasks by class of nodes.
+    """Observed run times of a job's tasks by class of nodes.
 
-    `tasks` is how many ran there; in `mean` and `spread` the user's own word on the class, if there was one, counts as
-    one more.
+    `tasks` is how many ran there. In `mean` and `spread` the user's own estimate for the class, if any, counts as one
+    more.
     """
     said = {node_class for node_class, _ in job.spec.profile}
     found = (
@@ -180,5 +180,5 @@ def run_times(job: JobView, at: Instant) -> list[StatisticsRow]:
 
 
 def losses(job: JobView, at: Instant) -> list[LossRow]:
-    """What a job has lost; nothing where it lost nothing."""
+    """The lost work of a job; nothing if it lost nothing."""
     return [LossRow(job.id, at, job.lost, job.kills)] if job.lost or job.kills else []

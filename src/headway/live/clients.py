@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 
 class Clients:
-    """The numbers. One that nobody has submitted under yet is in memory alone: who only asks writes nothing.
+    """The numbers. A number without a submission is in memory only: a client that only asks writes nothing.
 
     Args:
         db: the journal's file.
@@ -33,20 +33,20 @@ class Clients:
         return number
 
     def known(self, name: str) -> int:
-        """The number of a text; 0 where it has none."""
+        """The number of a text; 0 if it has none."""
         return self._numbers.get(name, 0)
 
     def name(self, number: int) -> str:
-        """The text of a number; empty where it has none any more."""
+        """The text of a number; empty if it has none any more."""
         row = self._db.execute("SELECT name FROM clients WHERE id = ?", (number,)).fetchone()
         return self._new.get(number, "") if row is None else str(row[0])
 
     def to_record(self, number: int) -> list[tuple[int, str]]:
-        """What is to be recorded before a number stands in another table."""
+        """What must be recorded before a number is used in another table."""
         return [(number, self._new[number])] if number in self._new else []
 
     def recorded(self, rows: Sequence[tuple[int, str]]) -> None:
-        """What was to be recorded is durable."""
+        """Everything that had to be recorded is durable."""
         for number, _ in rows:
             self._new.pop(number, None)
 
@@ -59,12 +59,12 @@ class Clients:
         return number in self._lately or number in self._before
 
     def forget(self, names: Sequence[str]) -> None:
-        """These texts are not recorded any more."""
+        """These texts are no longer recorded."""
         for name in names:
             self._numbers.pop(name, None)
 
     def forget_new(self, is_used: Callable[[int], bool]) -> None:
-        """Let go of those that nobody has submitted under, but for those that are used."""
+        """Drop numbers without submissions, except those that are in use."""
         for number, name in [(number, name) for number, name in self._new.items() if not is_used(number)]:
             del self._new[number]
             self._numbers.pop(name, None)

@@ -1,4 +1,4 @@
-"""Time as the driver sees it; a test puts a clock of its own in its place (`headway.testing.ManualClock`)."""
+"""Time as the driver sees it; tests can use a clock of their own (`headway.testing.ManualClock`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headway.model.instant import SECOND, Duration, Instant, to_seconds
 _FAR: Final[Duration] = 3600 * SECOND
 
 STEP_LEAST: Final[Duration] = SECOND // 2
-"""By how much the machine's clock must be off before it counts as set."""
+"""How far the machine's clock must be off before it counts as set."""
 
 LOOK_SECONDS: Final = 2.0
-"""So often it is looked whether it was."""
+"""How often the clock is compared."""
 
 CATCH_UP: Final = 1000
-"""Where time is ahead of the machine's clock, it comes nearer by one microsecond in so many."""
+"""When time is ahead of the machine's clock, it comes nearer by one microsecond in this many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Step:
     """The machine's clock was set, or stood still while the machine slept.
 
     Attributes:
-        by: how far time has jumped forward, so as to agree with it again; 0 where it was set back.
+        by: how far time has jumped forward to agree with it again; 0 if the clock was set back.
         detail: for people.
     """
 
@@ -43,30 +43,34 @@ class Clock(Protocol):
         ...
 
     def call_at(self, at: Instant, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call back once at this instant, or an hour from now if that is sooner; returns what calls it off."""
+        """Call back once at this instant, or an hour from now if that is sooner; returns a function that
+        cancels this.
+        """
         ...
 
     def go_on_from(self, last: Instant) -> Duration:
-        """Let time be this instant or later, as it was before; how far it is ahead of the machine's clock for that."""
+        """Let time be this instant or later, as it was before; returns how far it is then ahead of the
+        machine's clock.
+        """
         ...
 
     def watch(self, stepped: Callable[[Step], None]) -> Callable[[], None]:
-        """Call back after each step; returns what calls it off."""
+        """Call back after each step; returns a function that cancels this."""
         ...
 
 
 class SystemClock(Clock):
     """The machine's clock as it was when this was made, and from there the time that the machine runs.
 
-    What somebody does to the machine's clock later is a step. Set forward, time jumps with it; set back, time goes on
-    and is ahead from then on, by a thousandth less each moment, until both agree. A machine that slept was set forward.
+    Setting the machine's clock later is a step. If it is set forward, time jumps with it. If it is set back, time goes
+    on and is ahead at first, and runs a thousandth slower until both agree. A machine that slept was set forward.
     """
 
     def __init__(self) -> None:
         self._anchor(ahead=0)
 
     def _anchor(self, ahead: Duration) -> None:
-        """From here on time goes on from the machine's, and so much ahead of it."""
+        """From here on time follows the machine's clock, ahead by this much."""
         self._ran = time.monotonic_ns() // 1000
         self._base = time.time_ns() // 1000 + ahead
         self._ahead = ahead
@@ -79,18 +83,18 @@ class SystemClock(Clock):
 
     def call_at(self, at: Instant, callback: Callable[[], object]) -> Callable[[], None]:
         """Call back by the event loop."""
-        # Time may jump, so a far instant is looked at again in between.
+        # Time may jump, so a far instant is checked again in between.
         delay = min(max(0, at - self.now()), _FAR) / SECOND
         return asyncio.get_running_loop().call_later(delay, callback).cancel
 
     def go_on_from(self, last: Instant) -> Duration:
-        """Be ahead of the machine's clock where that is behind what was."""
+        """Be ahead of the machine's clock if that is behind the last known instant."""
         ahead = max(0, max(last, self.now()) - time.time_ns() // 1000)
         self._anchor(ahead)
         return ahead
 
     def look(self) -> Step | None:
-        """Whether the machine's clock was set since it was looked at last; if so, time agrees with it where it can."""
+        """Whether the machine's clock was set since the last comparison; if so, time agrees with it where possible."""
         ahead = self.now() - time.time_ns() // 1000
         off = ahead - (self._ahead - min(self._ahead, (time.monotonic_ns() // 1000 - self._ran) // CATCH_UP))
         if abs(off) < STEP_LEAST:
@@ -107,7 +111,7 @@ class SystemClock(Clock):
         return Step(0, f"{how}: time goes on, and is {to_seconds(ahead):.1f} s ahead of it")
 
     def watch(self, stepped: Callable[[Step], None]) -> Callable[[], None]:
-        """Look every `LOOK_SECONDS`."""
+        """Compare every `LOOK_SECONDS`."""
         loop = asyncio.get_running_loop()
         timer = [loop.call_later(LOOK_SECONDS, lambda: look())]
 
@@ -121,7 +125,7 @@ class SystemClock(Clock):
 
 
 class Alarm:
-    """One call back by a clock, which may be moved and called off.
+    """One callback of a clock, which may be moved and cancelled.
 
     Args:
         clock: calls back.
@@ -167,7 +171,7 @@ class Alarm:
 
 
 async def sleep(clock: Clock, duration: Duration) -> None:
-    """Wait so long by a clock."""
+    """Wait this long by a clock."""
     woken = asyncio.Event()
     call_off = clock.call_at(clock.now() + duration, woken.set)
     try:
@@ -177,7 +181,7 @@ async def sleep(clock: Clock, duration: Duration) -> None:
 
 
 def _slept() -> Duration:
-    """How long the machine has slept since it was started, where it tells."""
+    """How long the machine has slept since it was started, if it reports that."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return 0
     return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()) // 1000

@@ -1,9 +1,9 @@
-"""Asks the decider for the core, and tells the driver what came of it.
+"""Asks the decider for the core, and tells the driver the outcome.
 
-It does what the core's state calls for, and looks at that again after every turn of the driver: while a question is
-open it asks that question; while the decider has failed it asks on trial, less and less often, until there is an answer
-that could be used; otherwise nothing. So a start after a crash, another policy and another decider need no rules of
-their own. Nobody listens to what comes too late.
+It does what the core's state requires, and checks that again after every turn of the driver. While a question is open,
+it asks that question. While the decider has failed, it asks trial questions, less and less often, until there is a
+usable answer. Otherwise it does nothing. So a start after a crash, another policy and another decider need no rules of
+their own. Late answers are ignored.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from headway.model.snapshot import PolicySource
 log = logging.getLogger(__name__)
 
 ANSWER_TIME: Final[Duration] = 2 * SECOND
-"""A decider that has not answered after so long has failed."""
+"""A decider that has not answered after this time has failed."""
 
 PAUSE: Final[Duration] = SECOND
-"""Between its failure and the first question on trial."""
+"""Time between its failure and the first trial question."""
 
 PAUSE_MAX: Final[Duration] = 60 * SECOND
-"""Pauses double from one question on trial to the next, up to this."""
+"""Pauses double from one trial question to the next, up to this."""
 
 
 WAKE_LEAST: Final[Duration] = SECOND // 20
-"""A decider that wants to be asked again, `wake`, is asked no sooner than this after its question."""
+"""A decider that asks to be asked again, `wake`, is asked no sooner than this after its question."""
 
 PERIOD_LEAST: Final[Duration] = SECOND // 10
-"""The least time between rounds that are held for no other reason."""
+"""The least time between rounds that have no other reason."""
 
 
 class Asking(Protocol):
@@ -65,24 +65,24 @@ class Asking(Protocol):
 
 
 Tell = Callable[[Callable[[Instant], Sequence[Event]]], Awaitable[int]]
-"""Has events of the instant at which they are taken in made durable, see `Driver.request`."""
+"""Makes events durable at the instant at which they are handled, see `Driver.request`."""
 
 
 def see_choice(choice: wire.PolicyChoice, policies: PolicySource) -> None:
-    """See that what is chosen can be had.
+    """Check that the chosen policy and decider can be used.
 
     Raises:
-        InvalidInput: it cannot.
+        InvalidInput: they cannot.
     """
     if choice.policy:
         policies(choice.policy)
     if choice.decider:
         address_of(choice.decider)
-    see_period(choice.period)
+    see_period(wire.optional_microseconds(choice.period, "period"))
 
 
 def see_period(period: Duration | None) -> None:
-    """See that rounds are not wanted all the time.
+    """Check that rounds are not requested too often.
 
     Raises:
         InvalidInput: they are.
@@ -92,24 +92,24 @@ def see_period(period: Duration | None) -> None:
 
 
 def chosen(choice: wire.PolicyChoice, now: Instant) -> list[Event]:
-    """What it means that somebody chooses what decides."""
+    """The events for a choice of policy, decider or period."""
     events: list[Event] = []
     if choice.decider is not None:
         events.append(DeciderChosen(now, choice.decider))
     if choice.period is not None:
-        events.append(PeriodChosen(now, choice.period or None))
+        events.append(PeriodChosen(now, wire.microseconds(choice.period, "period") or None))
     if choice.policy:
         events.append(PolicyChosen(now, choice.policy))
     return events
 
 
 def failed(url: str, question: int, detail: str, now: Instant) -> list[Event]:
-    """What it means that a question has no answer."""
+    """The events for a question without an answer."""
     return [DeciderFailed(now, question, detail), Incident(now, "decider_failed", url, detail)]
 
 
 def is_new(choice: Event, core: Scheduler) -> bool:
-    """Whether what is chosen is not what decides anyway."""
+    """Whether the choice changes anything."""
     match choice:
         case PolicyChosen(policy=policy):
             return policy != core.policy
@@ -121,13 +121,13 @@ def is_new(choice: Event, core: Scheduler) -> bool:
 
 
 class Consultant:
-    """Keeps up the talk with the decider.
+    """Keeps in touch with the decider.
 
     Args:
-        core: the scheduler as it is now.
+        core: the current scheduler.
         clock: the driver's; it limits the time, and times the pauses.
-        tell: takes events in.
-        incident: takes in what an operator should know, see `Driver.incident`.
+        tell: handles events.
+        incident: records what an operator should know, see `Driver.incident`.
         answer_time: how long an answer may take, > 0.
         asking: how a decider is asked.
     """
@@ -156,7 +156,7 @@ class Consultant:
         self._task: asyncio.Task[None] | None = None
 
     def follow(self) -> None:
-        """Do from now on what the state calls for; the snapshot of a question is taken now."""
+        """Do from now on what the state requires; the snapshot of a question is taken now."""
         core = self._core()
         if core.decider != self._url:
             self._url, self._pause = core.decider, PAUSE
@@ -173,7 +173,9 @@ class Consultant:
             self._task = asyncio.create_task(self._try_again(core.decider))
 
     def _look_at_refusals(self, core: Scheduler) -> None:
-        """Say that parts of the plan that ended the last question were refused; once, until all of one is accepted."""
+        """Report that parts of the plan that ended the last question were refused; once, until a whole plan is
+        accepted.
+        """
         if self._matter is not None and self._matter[1] is not None and not core.decider_failed:
             refused = core.refusals - self._refused
             if refused and not self._is_known:
@@ -183,16 +185,16 @@ class Consultant:
         self._refused = core.refusals.copy()
 
     def put_down(self) -> None:
-        """Wait for no answer any more; `follow` takes it up again."""
+        """Wait for no answer any more; `follow` resumes."""
         if self._task is not None:
             self._task.cancel()
         self._task = self._matter = None
 
     async def explain(self, job: JobId) -> tuple[Waiting, str, str]:
-        """Why a job of the core waits; who says so; why that is not the decider, where it should be.
+        """Why a job of the core waits; who says so; and why that is not the decider, if it should be.
 
         Raises:
-            KeyError: it is not in the core, or not any more.
+            KeyError: it is not in the core, or no longer.
         """
         core, note = self._core(), ""
         known = core.known_reason(job)
@@ -209,7 +211,7 @@ class Consultant:
         return self._core().explain(job), self._core().policy, note
 
     async def _consult(self, url: str, question: int, snapshot: StateRecord) -> None:
-        """Ask an open question, and tell the answer, or that there is none."""
+        """Ask an open question, and report the answer, or that there is none."""
         try:
             plan = await self._answer(url, snapshot)
         except NoAdvice as failure:
@@ -225,7 +227,7 @@ class Consultant:
                 await self._told(partial(failed, url, question, in_short(f"its plan cannot be taken in: {refused!r}")))
 
     async def _try_again(self, url: str) -> None:
-        """Ask on trial until there is an answer that could be used; then the decider is back."""
+        """Ask trial questions until there is a usable answer; then the decider is back."""
         while True:
             await sleep(self._clock, self._pause)
             self._pause = min(2 * self._pause, PAUSE_MAX)
@@ -263,16 +265,16 @@ class Consultant:
         error = asking.exception()
         if error is None:
             return asking.result()
-        if not isinstance(error, HeadwayError):  # whatever it is, somebody must decide
+        if not isinstance(error, HeadwayError):  # whatever it is, somebody must make a plan
             log.error("asking the decider at %s failed", url, exc_info=error)
             raise NoAdvice(f"{type(error).__name__}: {error}") from error
         raise NoAdvice(str(error.args[0]), error.hint) from error
 
     async def _told(self, events: Callable[[Instant], Sequence[Event]]) -> Exception | None:
-        """Have events taken in, when the disk has room again if it has none; not if the server is about to end.
+        """Have events handled, waiting for room on the disk if necessary; not if the server is about to stop.
 
         Returns:
-            What was wrong with them, if the core could not take them.
+            What was wrong with them, if the core could not handle them.
         """
         while True:
             try:

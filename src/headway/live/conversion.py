@@ -1,7 +1,7 @@
 """Data directories of older formats are converted when they are opened; the old journal stays beside the new one.
 
-The new file is written whole under another name and then takes the place of the old one, so that whatever happens there
-is one or the other.
+The new file is completely written under another name and then replaces the old one. So whatever happens, there is one
+or the other.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def values_of(table: str, names: Iterable[str], old: str) -> str:
 
 
 def convert(folder: Path, found: int) -> None:
-    """Convert a journal of an older format, `found`, to ours; what it was is kept as `journal.format-N.sqlite`.
+    """Convert a journal of an older format, `found`, to ours; the old one is kept as `journal.format-N.sqlite`.
 
     Raises:
-        Damaged: the old file is; nothing was changed.
+        Damaged: the old file is damaged; nothing was changed.
         HeadwayError: there is no room for the new file; nothing was changed.
     """
     path = folder / FILE
@@ -85,7 +85,7 @@ def commit(db: sqlite3.Connection, vouching: Vouching) -> None:
 
 @contextmanager
 def new_journal(folder: Path) -> Iterator[tuple[sqlite3.Connection, Vouching]]:
-    """A new journal to be filled; when the block ends it takes the place of what is there, with a mark of its own.
+    """A new journal to be filled; when the block ends it replaces the existing one, with a mark of its own.
 
     Raises:
         HeadwayError: there is no room for it, or the block raised; nothing was changed.
@@ -118,10 +118,10 @@ def new_journal(folder: Path) -> Iterator[tuple[sqlite3.Connection, Vouching]]:
 
 
 def _close(path: Path) -> None:
-    """See that the old file is whole, and bring what is in its log into it.
+    """Check that the old file is undamaged, and bring the content of its log into it.
 
     Raises:
-        Damaged: it is not whole.
+        Damaged: it is damaged.
     """
     hint = whole_again(path.parent)
     try:
@@ -142,7 +142,7 @@ def _close(path: Path) -> None:
 
 
 def _keep(path: Path, kept: Path) -> None:
-    """Have the file under another name too."""
+    """Give the file a second name."""
     try:
         os.link(path, kept)
     except OSError:  # a file system without links

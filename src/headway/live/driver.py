@@ -1,17 +1,17 @@
 """The live driver: sole owner of the clock. It feeds the core, makes durable what happened, then acts.
 
-What arrives (reports of the engine, requests, submissions) is collected and taken in one turn of the event loop:
+What arrives (reports of the engine, requests, submissions) is collected and handled in one turn of the event loop:
 
 1. each becomes an event of this instant and is handled by the core, `Woke` last if it is due;
-2. the events and all that follows from them (results, messages, ended jobs) are made durable in one transaction;
+2. the events and everything that follows from them (results, messages, ended jobs) are made durable in one transaction;
 3. only then the actions are performed, ends acknowledged, requests answered and waiting callers told.
 
-If the disk takes no more, reports are kept and the transaction is tried again; requests are refused and the core is
-loaded anew from the journal, as if they had never been made. So the journal and the core never disagree.
+If the disk is full, reports are kept and the transaction is tried again; requests are refused, and the core is loaded
+again from the journal, as if they had never been made. So the journal and the core never disagree.
 
-Nothing that one request, report or caller brings, and nothing that fails beside the turn, ends the driver: it is set
-apart (`arrivals`), tried again (`performing`) or told of and left (`troubles`). Only where going on would break a
-promise it stops, and says which (`CannotGoOn`).
+No request, report or caller, and no failure beside the turn, ends the driver: the cause is set apart (`arrivals`),
+tried again (`performing`) or reported and left (`troubles`). The driver stops only if going on would break a promise,
+and says which (`CannotGoOn`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from headway import wire
@@ -34,6 +33,7 @@ from headway.live import consultant, intake
 from headway.live.arrivals import Arrivals, Came, Thing
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
 from headway.live.collecting import Collecting
+from headway.live.forecasts import Ask, Forecasts
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
 from headway.live.journal import Journal, JournalBusy, NotNow
@@ -46,6 +46,7 @@ from headway.live.retention import Retention
 from headway.live.room import Bounds, Room
 from headway.live.snapshots import Snapshots
 from headway.live.sweep import Keep
+from headway.live.tally import Tally
 from headway.live.troubles import CannotGoOn, Troubles, raised_by, said
 from headway.live.turn import Request, Turn, answer, refuse
 from headway.model.events import (
@@ -74,14 +75,14 @@ BUSY_AGAIN: Final[Duration] = SECOND // 50
 """How long to wait before a journal that another program has locked is tried again."""
 
 BUSY_MAX: Final[Duration] = 2 * SECOND
-"""So long a lock is waited for before whoever asks for something is refused."""
+"""How long to wait for a lock before requests are refused."""
 
-FIRST_POLICY: Final = "deadline"
-"""Decides by default: due dates first, and no slot idle while a job could use it."""
+FIRST_POLICY: Final = "tempo:strict=false"
+"""The default policy: of all that we have it misses the fewest due dates, at the least penalty."""
 
 
 class Unavailable(HeadwayError):
-    """The server is about to end and takes nothing on."""
+    """The server is about to stop and accepts nothing."""
 
 
 class Driver:
@@ -103,9 +104,10 @@ class Driver:
         keep: how long results and files are kept.
         call_lease: how long the client of leased jobs may be silent, see `headway.live.leases`; None: for ever.
         bounds: what may be used of the disk.
-        outputs: the engine's folder with the output of attempts, where what nobody has a result of is removed.
+        forecast: makes forecasts from records of the state, see `forecasts`; None: there are none.
 
     Attributes:
+        forecasts: what is expected of the open jobs.
         nodes: takes nodes into service and out of it.
         broken: fails with what broke the driver, should anything; then nothing is done any more.
         full: why the journal took no more when that was last tried; None while it takes all.
@@ -135,7 +137,7 @@ class Driver:
         keep: Keep = Keep(),  # noqa: B008  # frozen
         call_lease: Duration | None = LEASE,
         bounds: Bounds = Bounds(),  # noqa: B008  # frozen
-        outputs: Path | None = None,
+        forecast: Ask | None = None,
     ) -> None:
         self.journal = journal
         self.full: NotNow | None = None
@@ -155,13 +157,14 @@ class Driver:
         self.nodes = Nodes(self, engine, read_ahead)
         self._clock = clock
         self._policies = policies
-        self._choice = wire.PolicyChoice(policy or "", decider, period)
+        self._choice = wire.PolicyChoice(policy or "", decider, None if period is None else to_seconds(period))
         consultant.see_choice(self._choice, policies)
         self._consultant = consultant.Consultant(
             lambda: self.core, clock, self.request, self.incident, answer_time=answer_time, asking=asking
         )
         self.room = Room(journal.folder, bounds, journal, self.incident, clock, lambda: bool(self.open))
-        self.retention = Retention(self, journal, clock, keep, self.room, outputs)
+        self.retention = Retention(self, journal, clock, keep, self.room)
+        self.forecasts = Forecasts(lambda: self.core, lambda: self.recorded, forecast)
         self._listeners = Listeners(self._gains_by_waiting)
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, call_lease
@@ -204,18 +207,23 @@ class Driver:
 
     @property
     def open(self) -> Mapping[JobId, OpenJob]:
-        """What is kept of each job that has not ended, by id."""
+        """What is kept about each open job, by id."""
         return self._ledger.open
 
     @property
     def accepts(self) -> bool:
-        """Whether anything new is taken on."""
+        """Whether anything new is accepted."""
         return self.full is None and not self.room.short and not self.room.held
 
     @property
     def recorded(self) -> int:
         """The number of the last event."""
         return self._ledger.event
+
+    @property
+    def tally(self) -> Tally:
+        """What has happened since the start."""
+        return self._ledger.tally
 
     # Start and end
 
@@ -229,12 +237,15 @@ class Driver:
         Raises:
             HeadwayError: the journal or an engine's node cannot be used, or a policy is not installed.
         """
+        last_seen = self.journal.away.last_seen()
         self._ledger.load(self._clock.now())
         self._listeners.told = self._ledger.message
         ahead = self._clock.go_on_from(self.core.state.now)
         if ahead >= STEP_LEAST:
             said = f"it is {to_seconds(ahead):.1f} s behind the last instant of the journal: time goes on from there"
             self._steps.append(Step(0, said))
+        if last_seen is not None:
+            self.journal.away.note(last_seen, self._clock.now())
         was_clean = self.journal.mark_clean(False)
         state = self.core.state
         named = tuple(first if nodes is None and not state.nodes else nodes or ())
@@ -248,11 +259,12 @@ class Driver:
         }
         self._from_engine.where |= {key: places for key, places in running.items() if key in found.running}
         came, feed = Came(list(found.ended), steps=self._steps, wakes=False), self._ledger.feed
-        turn = self._arrivals.take(came, self._now)
+        turn = self._arrivals.take(came, self.now)
         state = self.core.state  # it may have been loaded anew
         if state.rules < RULES:
             feed(turn, RulesChosen(turn.now, RULES))
-        # What an orderly end killed or a crash took is redone; what was the cause of a crash of all nobody knows.
+        # What an orderly stop killed or a crash lost is redone; nobody knows the cause of a crash of
+        # everything.
         outcome = Outcome.KILLED if was_clean else Outcome.LOST
         for key in running.keys() - found.running - {ended.key for ended in found.ended}:
             feed(turn, TaskEnded(turn.now, *key, outcome))
@@ -276,11 +288,11 @@ class Driver:
         self._ask_for_turn()
 
     async def _started(self, nodes: tuple[NodeSpec, ...]) -> base.Found:
-        """Start the engine; that a node's name is taken is recorded before the start fails for it."""
+        """Start the engine. If a node's name is taken, this is recorded before the start fails."""
         try:
             found = await self._engine.start(nodes, self._report)
         except base.NameTaken as taken:
-            turn = Turn(self._now())
+            turn = Turn(self.now())
             self._ledger.feed(turn, Incident(turn.now, "name_taken", taken.name, str(taken.args[0])))
             self.journal.write(turn.batch)
             raise
@@ -288,12 +300,12 @@ class Driver:
         return found
 
     def take_no_more(self) -> None:
-        """From now on every request is refused; whoever waits for messages is answered."""
+        """From now on every request is refused; callers that wait for messages are answered."""
         self._stopping = True
         self._listeners.release()
 
     async def stop(self) -> None:
-        """End in order: take no more on, end what runs (it is redone at the next start), store a snapshot."""
+        """Stop in order: accept no more, end running tasks (they are redone at the next start), store a snapshot."""
         self.take_no_more()
         self.retention.stop()
         self.room.stop()
@@ -309,6 +321,7 @@ class Driver:
             self._snapshots.stop()
             self._unwatch()
             self._consultant.put_down()
+            self.forecasts.stop()
             await self.nodes.settle()
             await self._engine.stop()
         self._refuse_all(Unavailable("the server has ended"))
@@ -326,7 +339,7 @@ class Driver:
         self._ask_for_turn()
 
     def incident(self, kind: str, subject: str, detail: str, by: str = "") -> None:
-        """Log what an operator should know and have it recorded as an `Incident`; a full disk only delays that.
+        """Log what an operator should know and record it as an `Incident`; a full disk only delays that.
 
         Args:
             by: the caller who asked for what led to it.
@@ -334,9 +347,9 @@ class Driver:
         self._report(base.Noticed(kind, subject, detail, by))
 
     def measure(self, node: str, values: Mapping[str, float]) -> None:
-        """Note what was measured on a node. While there are jobs the core is told before the next thing it handles.
+        """Record what was measured on a node. While there are jobs, the core learns it before the next event.
 
-        So policies see it whenever they decide, and the journal does not grow while nothing happens.
+        So policies see it whenever they run, and the journal does not grow while nothing happens.
         """
         self._measured.setdefault(node, {}).update(values)
 
@@ -347,14 +360,14 @@ class Driver:
         *,
         by: str = "",
     ) -> int:
-        """Have events of the instant at which they are taken in made durable; how many of them counted.
+        """Make events durable at the instant at which they are handled; returns how many of them counted.
 
         Args:
             by: the caller who asks for them: each event says so; empty: the server itself wants them.
 
         Raises:
-            NotNow: nothing was recorded, the journal takes no more.
-            Unavailable: the server is about to end.
+            NotNow: nothing was recorded; the journal cannot be written now.
+            Unavailable: the server is about to stop.
         """
         self._see_open()
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -363,12 +376,12 @@ class Driver:
         return await answer
 
     async def cancel(self, jobs: Iterable[JobId], *, by: str = "") -> int:
-        """Cancel jobs; how many of them were open."""
+        """Cancel jobs; returns how many of them were open."""
         jobs = tuple(jobs)
         return await self.request(lambda now: [JobCancelled(now, job) for job in jobs], by=by)
 
     async def cancel_tasks(self, job: JobId, tasks: tuple[int, ...], *, by: str = "") -> int:
-        """Cancel tasks of a job; how many of them were not done with."""
+        """Cancel tasks of a job; returns how many of them had not ended."""
         counted: list[int] = []
 
         def events(now: Instant) -> list[Event]:
@@ -380,28 +393,37 @@ class Driver:
         return len(counted)
 
     async def change(self, job: JobId, change: wire.JobChange, *, by: str = "") -> int:
-        """Give a job new terms; 0 if it has ended."""
-        return await self.request(lambda now: [JobChanged(now, job, change.priority, change.due)], by=by)
+        """Give a job new terms; 0 if it has ended.
+
+        Raises:
+            InvalidInput: the due date is none that the core can count.
+        """
+        due = wire.optional_microseconds(change.due, "due")
+        return await self.request(lambda now: [JobChanged(now, job, change.priority, due)], by=by)
 
     async def choose(
         self, policy: str = "", *, decider: str | None = None, period: Duration | None = None, by: str = ""
     ) -> None:
-        """Let something else decide from now on, see `wire.PolicyChoice`.
+        """Choose policy, decider or period from now on, see `wire.PolicyChoice`.
 
         Raises:
-            InvalidInput: no such policy, or not with these parameters; the URL is none.
+            InvalidInput: no such policy, or not with these parameters; the URL is no URL.
         """
-        choice = wire.PolicyChoice(policy, decider, period)
+        choice = wire.PolicyChoice(policy, decider, None if period is None else to_seconds(period))
         consultant.see_choice(choice, self._policies)
         await self.request(lambda now: consultant.chosen(choice, now), by=by)
 
     async def explain(self, job: JobId) -> tuple[Waiting, str, str]:
-        """Why a job of the core waits; who says so; why that is not the decider, where it should be.
+        """Why a job of the core waits; who says so; and why that is not the decider, if it should be.
 
         Raises:
-            KeyError: it is not in the core, or not any more.
+            KeyError: it is not in the core, or no longer.
         """
         return await self._consultant.explain(job)
+
+    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
+        """Where what a running attempt has written until now can be read, see `Engine.show`."""
+        return self._engine.show(job, task, attempt, rank, stream)
 
     async def submit(self, caller: str, submission: wire.Submission) -> wire.Submitted:
         """Accept jobs, all or none; when this returns they are durable.
@@ -412,8 +434,9 @@ class Driver:
         Raises:
             InvalidInput, HeadwayError: a job cannot be accepted; the message says which and why.
             Conflict: the key was used for another submission.
-            MissingBlobs: functions are named that are not here.
-            NoRoom: the disk has not more than its reserve.
+            MissingBlobs: named functions are not here.
+            NoRoom: the disk has no more than its reserve.
+            NoSuchJob: a job comes after one that is not known.
             NotNow, Unavailable: not now.
         """
         self._see_open()
@@ -432,8 +455,9 @@ class Driver:
             caller,
             digest,
             first=self._ledger.job + 1,
-            now=self._now(),
+            now=self.now(),
             objection=self.core.objection,
+            end_of=self._ledger.end_of,
             journal=self.journal,
         )
         self._ledger.job += len(offer.specs)
@@ -454,7 +478,8 @@ class Driver:
 
     # The turn
 
-    def _now(self) -> Instant:
+    def now(self) -> Instant:
+        """The instant that an event would be of."""
         return max(self._clock.now(), self.core.state.now)
 
     def _ask_for_turn(self) -> None:
@@ -470,7 +495,7 @@ class Driver:
             self._break(error)
 
     def _break(self, error: Exception) -> None:
-        """Stop here: the journal is right, this process may not be. A start goes on from the journal."""
+        """Stop here: the journal is right, but this process may not be. A start continues from the journal."""
         if not isinstance(error, CannotGoOn):
             why = f"{said(error)}, which was not foreseen"
             unforeseen, error = error, CannotGoOn("what is done follows from what is recorded", why)
@@ -483,11 +508,12 @@ class Driver:
     def _turn(self) -> None:
         if self._pending is None:
             self._came = self._take_what_came()
-            self._pending = self._arrivals.take(self._came, self._now)
+            self._pending = self._arrivals.take(self._came, self.now)
         turn = self._pending
         error = raised_by(partial(self.journal.write, turn.batch)) if turn.batch else None
         if error is not None:
-            # One of those that came cannot be written, or the journal cannot write any more, or not now.
+            # One of the things that came cannot be written, or the journal cannot be written any more, or
+            # not now.
             if isinstance(error, NotNow):
                 self._put_off(error)
             else:
@@ -504,7 +530,7 @@ class Driver:
             self._ask_for_turn()
 
     def _take_what_came(self) -> Came:
-        """Everything; while something that came together cannot be written, one after the other."""
+        """Everything together; while something that came cannot be written, one thing after the other."""
         if self._singly:
             return Came.of(self._singly.pop(0))
         came = Came(self._reports, self._requests, self._offers, self._measured, self._steps)
@@ -512,7 +538,7 @@ class Driver:
         return came
 
     def _put_off(self, reason: NotNow) -> None:
-        """The journal takes nothing now: try it again; callers wait for another program's lock, but not for ever."""
+        """The journal cannot be written now: try again. Callers wait for another program's lock, but not for ever."""
         now, again = self._clock.now(), BUSY_AGAIN if isinstance(reason, JournalBusy) else RETRY_AFTER
         if self._stuck_since is None:
             self._stuck_since = now
@@ -527,14 +553,14 @@ class Driver:
         self._clock.call_at(now + again, self._run_turn)
 
     def _refuse_all(self, error: HeadwayError) -> None:
-        """Refuse everything that somebody waits for the answer of."""
+        """Refuse everything that somebody waits for an answer to."""
         queued = [each for each in self._singly if isinstance(each, Request | Offer)]
         refuse((*self._came.asked, *queued, *self._requests, *self._offers), error)
         self._singly = [each for each in self._singly if not isinstance(each, Request | Offer)]
         self._came.requests, self._came.offers, self._requests, self._offers = [], [], [], []
 
     def _take_singly(self, error: Exception) -> None:
-        """Something that came cannot be written: take one thing after the other, so that it is found and set apart.
+        """Something that came cannot be written: handle one thing after the other, to find it and set it apart.
 
         Raises:
             CannotGoOn: nothing can be written, or a promise would be broken without what cannot.
@@ -556,18 +582,19 @@ class Driver:
         asyncio.get_running_loop().call_soon(self._run_turn)
 
     def _take_again(self) -> None:
-        """Load the core anew from the journal, and have it handle what is left of what came."""
+        """Load the core again from the journal, and let it handle the rest of what came."""
         job = self._ledger.job
         self._arrivals.reload()
         if any(isinstance(each, Offer) for each in (*self._singly, *self._came.offers, *self._offers)):
             self._ledger.job = job  # jobs that are still to be accepted have their numbers
-        self._pending = self._arrivals.take(self._came, self._now)
+        self._pending = self._arrivals.take(self._came, self.now)
 
     def _perform(self, turn: Turn) -> None:
-        """What a durable turn is followed by."""
+        """What follows a durable turn."""
         self.commits += bool(turn.batch)
         self._performer.perform(turn)
         contain = self.troubles.contain
+        contain("the tally", partial(self._ledger.count, turn), "these events are not counted")
         contain("nodes that leave", self.nodes.follow, "they are looked at again after the next turn")
         for waiting, submitted in turn.submitted:
             answer(waiting, submitted)
@@ -585,7 +612,7 @@ class Driver:
         self._set_alarm()
 
     def _consult(self) -> None:
-        """Have the consultant follow; where it cannot, the policy decides."""
+        """Let the consultant follow; if it cannot, the policy makes the plans."""
         error = self.troubles.contain("the decider", self._consultant.follow, "the policy decides")
         question = self.core.question
         if error is not None and question is not None:
@@ -600,8 +627,10 @@ class Driver:
             self._alarm.off()
 
     def _stepped(self, step: Step) -> None:
-        """The clock was set: what was to come at an instant comes sooner or later than it seemed."""
+        """The clock was set: timers ring sooner or later than expected."""
         log.warning("%s", step.detail)
+        now = self._clock.now()
+        self.journal.away.note(now - step.by, now)
         self._alarm.off()
         self._steps.append(step)
         self._ask_for_turn()
@@ -627,7 +656,7 @@ class Driver:
     def _gains_by_waiting(self, key: int) -> bool:
         """Whether a caller with messages may get more by waiting a little, at no cost.
 
-        Where a slot stands idle it costs something: what the caller does next may be what it could run.
+        If a slot is idle, waiting costs something: the caller's next job may be what it could run.
         """
         return not self.core.state.free and self._ledger.has_work(key)
 

@@ -1,9 +1,9 @@
-"""Lets go of rows whose time is over: events, snapshots, ended jobs, idempotency keys, clients, functions, uploads.
+"""Deletes expired rows: events, snapshots, ended jobs, idempotency keys, clients, functions, uploads.
 
-Each step looks at so many rows at most and takes a transaction of its own, so that whoever waits for the server is not
-kept waiting; indexes find what is due. Where something due may have to stay for another reason, a step goes on behind
-the last one, and begins anew when it has come to the end (`Walk`). The triggers of the schema count what goes, see
-`headway.live.vouching`, and numbers of events, messages and jobs are given on from the greatest there ever was.
+Each step looks at a bounded number of rows and takes a transaction of its own, so that it delays no caller; indexes
+find what is due. If something due may have to stay for another reason, a step continues after the last one, and starts
+over at the end (`Walk`). The triggers of the schema count what is deleted, see `headway.live.vouching`, and numbers of
+events, messages and jobs continue from the greatest there ever was.
 """
 
 from __future__ import annotations
@@ -14,35 +14,36 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headway.live.away import Away
 from headway.live.retained import SIZE_MAX, within
 from headway.model.instant import Duration, Instant
 from headway.model.job import JobId
 
 EVENTS_MAX: Final = 2_000_000
-"""Events that are kept at most, about, where they are let go of at all."""
+"""About how many events are kept at most, if they are deleted at all."""
 
 INCIDENTS_MAX: Final = 10_000
-"""Incidents that are kept at most, of those that are older than the events."""
+"""How many incidents older than the events are kept at most."""
 
 SPACES: Final = 4
-"""So many snapshots are kept of the time that events are, about: they go from the beginning up to one of these."""
+"""About how many snapshots are kept for the time of the kept events: events are deleted up to one of these."""
 
 PAGES_KEPT: Final = 1024
-"""Pages without anything in them that stay in the file, ..."""
+"""How many empty pages stay in the file, ..."""
 
 PAGES_SHARE: Final = 8
-"""... or one part in so many of all, if that is more."""
+"""... or all pages divided by this, if that is more."""
 
 
 @dataclass(slots=True)
 class Walk:
-    """How far a table has been looked through; `after` is what the last row that was looked at is ordered by."""
+    """How far a table has been searched; `after` is the order key of the last row that was looked at."""
 
     after: tuple[Any, ...] | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether the next step begins anew."""
+        """Whether the next step starts over."""
         return self.after is None
 
 
@@ -51,21 +52,26 @@ class Expiry:
 
     Args:
         db: the journal's file.
-        transaction: makes what is written durable; raises `NotNow` where that cannot be.
+        transaction: makes what is written durable; raises `NotNow` if it cannot.
+        away: when nobody could fetch anything.
     """
 
     def __init__(
-        self, db: sqlite3.Connection, transaction: Callable[[], AbstractContextManager[sqlite3.Connection]]
+        self,
+        db: sqlite3.Connection,
+        transaction: Callable[[], AbstractContextManager[sqlite3.Connection]],
+        away: Away,
     ) -> None:
         self._db = db
+        self._away = away
         self._transaction = transaction
         self._events_gone = 0
 
     def drop_snapshots(self, keep: Duration | None, now: Instant) -> int:
-        """Let go of snapshots from which nobody needs to begin; the number of the event after which events are kept.
+        """Delete snapshots that nobody needs; returns the number of the event after which events are kept.
 
-        The last two stay. Before them one stays from which `keep` can be told again, and some in between, so that the
-        time it stands for moves on; where events are kept for ever (None) that is the first.
+        The last two stay. Before them one stays from which the time `keep` can be replayed, and some in between, so
+        that this one can move on; if events are kept for ever (None) it is the first.
 
         Raises:
             NotNow: not now.
@@ -76,8 +82,8 @@ class Expiry:
         last_two, earlier = rows[-2:], rows[:-1]
         base = rows[0]
         if keep is not None:
-            first = rows[-1][0] - EVENTS_MAX
-            old = [row for row in earlier if row[1] <= now - keep or row[0] < first]
+            since, first = self._away.before(now, keep), rows[-1][0] - EVENTS_MAX
+            old = [row for row in earlier if row[1] <= since or row[0] < first]
             base = old[-1] if old else base
         stay = [base]
         if keep is not None:
@@ -93,7 +99,7 @@ class Expiry:
         return int(base[0])
 
     def drop_events(self, until: int, limit: int) -> bool:
-        """Let go of events with numbers up to `until` but for incidents; whether there may be more.
+        """Delete events with numbers up to `until`, except incidents; returns whether there may be more.
 
         Raises:
             NotNow: not now.
@@ -112,7 +118,7 @@ class Expiry:
         return len(rows) == limit
 
     def drop_incidents(self, until: int, since: Instant, limit: int) -> bool:
-        """Let go of incidents with event numbers up to `until` that are older than `since`, or too many.
+        """Delete incidents with event numbers up to `until` that are older than `since`, or too many.
 
         Returns:
             Whether there may be more.
@@ -134,7 +140,7 @@ class Expiry:
         return len(gone) == limit
 
     def drop_jobs(self, until: Instant, limit: int, walk: Walk) -> list[JobId]:
-        """Let go of the rows of jobs that had ended at an instant and of which no message is left; their ids.
+        """Delete the rows of jobs that had ended at an instant and have no messages left; returns their ids.
 
         Raises:
             NotNow: not now.
@@ -155,7 +161,7 @@ class Expiry:
         return gone
 
     def drop_keys(self, until: Instant, limit: int) -> bool:
-        """Let go of idempotency keys of submissions that were accepted at an instant or before; whether of so many.
+        """Delete idempotency keys of submissions accepted at an instant or before; returns whether there may be more.
 
         Raises:
             NotNow: not now.
@@ -169,7 +175,7 @@ class Expiry:
         return len(rows) == limit
 
     def drop_clients(self, is_used: Callable[[int], bool], limit: int, walk: Walk) -> list[str]:
-        """Let go of clients of which there is no job any more, unless they are used now; their texts.
+        """Delete clients without jobs, unless they are in use; returns their texts.
 
         Raises:
             NotNow: not now.
@@ -186,13 +192,14 @@ class Expiry:
         return [name for _, name in gone]
 
     def drop_blobs(self, unused_since: Instant, needs: Callable[[str], bool], limit: int, walk: Walk) -> list[str]:
-        """Let go of functions that were not used since an instant and that no open job needs; their names.
+        """Delete functions that were not used since an instant and that no job needs; returns their names.
 
         Raises:
             NotNow: not now.
         """
         names = self._unused("blobs", "length(body)", unused_since, limit, walk)
-        gone = [name for name in names if not needs(name)]
+        kept = self._kept() if names else set()
+        gone = [name for name in names if not (name in kept or needs(name))]
         if gone:
             with self._transaction() as db:
                 db.executemany("DELETE FROM blobs WHERE name = ?", [(name,) for name in gone])
@@ -202,7 +209,15 @@ class Expiry:
         """Files that were not used since an instant, that no open job needs and no result keeps."""
         there = "SELECT 1 FROM outputs WHERE upload = ? LIMIT 1"
         names = self._unused("uploads", "0", unused_since, limit, walk)
-        return [name for name in names if not (needs(name) or self._db.execute(there, (name,)).fetchone())]
+        kept = self._kept() if names else set()
+        return [
+            name for name in names if not (name in kept or needs(name) or self._db.execute(there, (name,)).fetchone())
+        ]
+
+    def _kept(self) -> set[str]:
+        """Functions and uploads of ended jobs whose failed tasks can be run again."""
+        rows = self._db.execute("SELECT functions FROM jobs WHERE ended IS NOT NULL AND functions IS NOT NULL")
+        return {name for (names,) in rows for name in names.split()}
 
     def _unused(self, table: str, size: str, since: Instant, limit: int, walk: Walk) -> list[str]:
         rows = self._db.execute(
@@ -215,9 +230,9 @@ class Expiry:
         return [name for *_, name in some]
 
     def give_back(self, pages: int) -> bool:
-        """Give pages of the file back to the disk that nothing is in, if they are many; whether any were.
+        """Give empty pages of the file back to the disk, if there are many; returns whether there were any.
 
-        Some stay, for what comes next: then the file need not grow.
+        Some are kept for the next rows, so that the file need not grow.
         """
         (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
         (all_,) = self._db.execute("PRAGMA page_count").fetchone()

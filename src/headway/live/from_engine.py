@@ -1,4 +1,4 @@
-"""What an engine reports, as events for the core; and on which nodes is what it runs."""
+"""Turns an engine's reports into events for the core, and keeps on which nodes its attempts run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _Rare = base.Started | base.Saved | base.TierRefused | base.NodeLost | base.Node
 
 
 class FromEngine:
-    """Takes an engine's reports into turns.
+    """Brings an engine's reports into turns.
 
     Args:
         ledger: feeds the core.
@@ -53,7 +53,7 @@ class FromEngine:
         self._lost: set[str] = set()
 
     def take(self, turn: Turn, report: base.Report) -> None:
-        """Let the core know what is reported."""
+        """Tell the core what is reported."""
         if isinstance(report, base.Ended):
             self._take_ended(turn, report)
         else:
@@ -75,7 +75,7 @@ class FromEngine:
         turn.spent += work.spent_files(ended, kept=kept and keeps)
 
     def _counted(self, ended: base.Ended) -> base.Ended:
-        """An end by a signal from outside, with how often that has happened to its task in its detail."""
+        """An end by a signal from outside; its detail says how often that has happened to its task."""
         job = self._ledger.core.state.jobs.get(ended.job)
         times = 1 if job is None else job.strikes.get(ended.task, 0) + 1
         said = f"{ended.ending.detail}. Its attempts ended so {times} times"
@@ -121,7 +121,7 @@ class FromEngine:
         return [((one.job.id, one.task, one.number), one.alone) for one in found]
 
     def _name_suspects(self, turn: Turn, node: str, there: list[tuple[base.AttemptKey, bool]]) -> None:
-        """Say which tasks may be what the node was lost by: those that run alone from now on, or did."""
+        """Say which tasks may be the cause of the node's loss: those that run alone from now on, or did."""
         state = self._ledger.core.state
         suspects = []
         for (job, task, _), alone in there:

@@ -1,13 +1,13 @@
-"""What a server recorded, as a schedule: the same measures and pictures as of a simulation can be had of it.
+"""What a server recorded, as a schedule, for the same measures and pictures as a simulation.
 
-The journal keeps events for a while (`headway up --keep-events`), and the core decides the same when it is fed them
-again; so who held which slots when need not have been written down.
+The journal keeps events for a while (`headway up --keep-events`). Fed with them again, the core makes the same plans.
+So it need not be recorded which job had which slots when.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,16 @@ from headway.model.events import Event, JobChanged, JobSubmitted, NodesHeard, Ou
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, schedule_of
-from headway.model.slots import count
+from headway.model.slots import NO_SLOTS, count
 from headway.model.snapshot import PolicySource
 from headway.model.tier import Tier
-from headway.model.workload import workload_of
+from headway.model.workload import workload_us
 
 
 def history(folder: Path, policies: PolicySource) -> Schedule:
     """What became of every job that a server was given, in order of release; microseconds since the Unix epoch.
 
-    Where the first events have been let go of, it is of the jobs that were submitted since (`known_since`). Slots that
+    If the first events have been deleted, the schedule has the jobs submitted since then (`known_since`). Slots that
     others had then count as busy.
 
     The server may run meanwhile: then it is what became of them until now. A job's label is its id, its `runtime` the
@@ -83,7 +83,7 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _first(db: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
-    """The first state there is, and the number of the event it follows."""
+    """The first stored state, and the number of the event after which it was stored."""
     row = next(_rows(db, path, "snapshots", "ORDER BY seq LIMIT 1"), None)
     if row is None:
         raise HeadwayError(f"{path} has no state", "No server has been started on it yet.")
@@ -119,7 +119,7 @@ class _Run:
 
 
 class _History:
-    """Feeds events to a core and notes what follows."""
+    """Feeds events to a core and records what follows."""
 
     def __init__(self, core: Scheduler) -> None:
         self.core = core
@@ -131,9 +131,9 @@ class _History:
         self.status: dict[JobId, int] = {}
         self.runs: dict[tuple[JobId, int], _Run] = {}
         self.spent: dict[JobId, tuple[int, int]] = {}
-        self.held: dict[JobId, int] = {}
+        self.held: dict[JobId, tuple[int, int]] = {}
         self.most: dict[JobId, int] = {}
-        self.holdings: tuple[list[int], list[JobId], list[int]] = ([], [], [])
+        self.holdings: tuple[list[int], list[JobId], list[int], list[int]] = ([], [], [], [])
         self.rounds: list[Instant] = []
         self.busy = self.offered = self.lost = self.kills = self.migrations = 0
         self.saving: set[tuple[JobId, int]] = set()
@@ -229,28 +229,37 @@ class _History:
         for view in dict.fromkeys(touched):
             if view.id not in self.specs:
                 continue
-            slots = view.held
+            slots, used = view.held, NO_SLOTS
             for attempt in view.attempts.values():
                 if not attempt.fed:
                     slots |= attempt.slots
-            held = count(slots)
-            if held != self.held.get(view.id, 0):
-                self.held[view.id] = held
-                self.most[view.id] = max(self.most.get(view.id, 0), held)
-                for column, value in zip(self.holdings, (state.now, view.id, held), strict=True):
+                if attempt.tier is Tier.FOREGROUND:
+                    used |= attempt.slots
+            counts = count(slots), count(used)
+            if counts != self.held.get(view.id, (0, 0)):
+                self.held[view.id] = counts
+                self.most[view.id] = max(self.most.get(view.id, 0), counts[0])
+                for column, value in zip(self.holdings, (state.now, view.id, *counts), strict=True):
                     column.append(value)
+
+    def _known_before(self, job: JobId, place: Mapping[JobId, int]) -> tuple[int, ...]:
+        """The jobs that one comes after, by their places, as far as the journal knows them."""
+        return tuple(place[before] for before in self.specs[job].after if before in place)
 
     def schedule(self) -> Schedule:
         """All of it as columns."""
         # Stable order of release, as a workload has it; ids break ties.
-        jobs = sorted(self.specs, key=lambda job: (self.specs[job].release, job))
+        release = {job: spec.release for job, spec in sorted(self.specs.items())}
+        for job, spec in sorted(self.specs.items()):  # it could not start before what it comes after was released
+            release[job] = max([release[job], *(release[before] for before in spec.after if before in release)])
+        jobs = sorted(self.specs, key=lambda job: (release[job], job))
         place = {job: position for position, job in enumerate(jobs)}
         specs = [self.specs[job] for job in jobs]
         for job in self.core.state.jobs.keys() & self.specs.keys():
             self.status[job] = STATUSES.index(self.core.status(job))
         is_over = not self.core.state.jobs.keys() & self.specs.keys()
-        workload = workload_of(
-            release=[spec.release for spec in specs],
+        workload = workload_us(
+            release=[release[job] for job in jobs],
             runtime=[spent // tasks for tasks, spent in (self.spent.get(job, (1, 0)) for job in jobs)],
             tasks=[spec.tasks for spec in specs],
             width=[spec.width for spec in specs],
@@ -261,8 +270,9 @@ class _History:
             user=[spec.user for spec in specs],
             kind=[int(spec.kind) for spec in specs],
             label=jobs,
+            after={place[job]: before for job in jobs if (before := self._known_before(job, place))},
         )
-        at, who, slots = self.holdings
+        at, who, slots, used = self.holdings
         busy, offered = self.told if is_over else (self.busy, self.offered)
         return schedule_of(
             workload,
@@ -271,7 +281,7 @@ class _History:
             capacity=0,
             slots=[self.most.get(job, 0) for job in jobs],
             status=[self.status[job] for job in jobs],
-            holdings=(at, [place[job] for job in who], slots),
+            holdings=(at, [place[job] for job in who], slots, used),
             rounds=self.rounds,
             until=None if is_over else self.core.state.now,
             busy=busy,

@@ -1,6 +1,6 @@
-"""After a start the files that belong to the journal are read through, beside the server, and damage is an incident.
+"""After a start the files that belong to the journal are checked, beside the server; damage is an incident.
 
-A start does not wait for that: there may be many gigabytes of them, and jobs do not depend on all.
+A start does not wait for that: there may be many gigabytes, and not all jobs depend on them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from headway.live.kept import flaws_of_files
 log = logging.getLogger(__name__)
 
 TOLD_MAX: Final = 100
-"""So many files are told of, at most; `headway check` lists all."""
+"""How many files are reported at most; `headway check` lists all."""
 
 
 def inspect_files(folder: Path, incident: Callable[[str, str, str], object]) -> Callable[[], None]:
-    """Read the files of a data directory through in a thread; call what is returned to have no more of it.
+    """Check the files of a data directory in a thread; returns a function that stops this.
 
     Args:
-        incident: is told of each that is damaged, in the running event loop.
+        incident: called for each damaged file, in the running event loop.
     """
     loop, end = asyncio.get_running_loop(), Event()
 

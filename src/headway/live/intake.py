@@ -1,4 +1,4 @@
-"""What is seen to before a submission is accepted: its work, its terms, its functions, its key."""
+"""Checks before a submission is accepted: its work, its terms, its functions, its key."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from headway import files, wire
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.journal import Journal, encode
+from headway.model.actions import JobStatus
 from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
 
@@ -26,7 +27,7 @@ class MissingBlobs(HeadwayError):
 
 
 class NoSuchJob(HeadwayError):
-    """A job was asked for that was never accepted, or has been let go of."""
+    """A job was asked for that was never accepted, or has been deleted."""
 
     def __init__(self, job: JobId) -> None:
         hint = (
@@ -41,7 +42,7 @@ class Conflict(HeadwayError):
 
 @dataclass(slots=True)
 class Offer:
-    """A submission that was looked at: its jobs and the rows that go with them, complete but for the instant.
+    """A checked submission: its jobs and their rows, complete except for the instant.
 
     Attributes:
         client: the number of the client in the journal.
@@ -61,7 +62,7 @@ class Offer:
 
 
 def digest(submission: wire.Submission) -> bytes:
-    """What tells whether two submissions with one key are the same; empty without a key."""
+    """A digest that says whether two submissions with one key are the same; empty without a key."""
     return hashlib.sha256(encode(submission.jobs)).digest() if submission.key else b""
 
 
@@ -79,7 +80,7 @@ def answered(journal: Journal, caller: str, submission: wire.Submission, digest:
 
 
 def see_same(submission: wire.Submission, digest: bytes, before: bytes) -> None:
-    """See that a submission is the one that was made before under its key.
+    """Check that a submission is the same as the earlier one with its key.
 
     Raises:
         Conflict: it is another one.
@@ -92,7 +93,7 @@ def see_same(submission: wire.Submission, digest: bytes, before: bytes) -> None:
 
 
 def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
-    """See that tasks can open the URLs that work names, as far as that is known now; names of the uploads among them.
+    """Check that tasks can open the URLs that work names, as far as is known now; returns the uploads among them.
 
     Raises:
         InvalidInput: nothing here knows the scheme of a URL, or an upload is not here.
@@ -121,6 +122,29 @@ def gives_uploads(work: wire.Work) -> bool:
     return any(files.upload_of(url) is not None for url in wire.urls_of(work)[1])
 
 
+def see_after(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus | None]) -> None:
+    """Check that the jobs that a job comes after have succeeded or may still succeed.
+
+    Args:
+        field: what the job is called in a message.
+        end_of: how a job has ended; None where it has not.
+
+    Raises:
+        NoSuchJob: `end_of` does not know one.
+        HeadwayError: one has failed or was cancelled.
+    """
+    for job in spec.after:
+        status = end_of(job)
+        if status not in (None, JobStatus.SUCCEEDED):
+            assert status is not None
+            hint = (
+                f"Name a job that may still succeed; `headway retry {job}` runs its failed tasks again, as a new job."
+            )
+            if status is JobStatus.CANCELLED:
+                hint = "Name a job that may still succeed."
+            raise HeadwayError(f"{field}.after names job {job}, which has ended: {status.value}", hint)
+
+
 def look_at(
     submission: wire.Submission,
     caller: str,
@@ -129,12 +153,14 @@ def look_at(
     first: JobId,
     now: Instant,
     objection: Callable[[JobSpec], str | None],
+    end_of: Callable[[JobId], JobStatus | None],
     journal: Journal,
 ) -> Offer:
-    """Check a submission whole and give its jobs ids from `first` on.
+    """Check a whole submission and number its jobs from `first` on.
 
     Raises:
         HeadwayError: a job cannot be accepted; the message says which and why.
+        NoSuchJob: one comes after a job that is not known.
         MissingBlobs: functions are named that are not here.
     """
     if not submission.jobs:
@@ -145,7 +171,11 @@ def look_at(
     uploads: set[str] = set()
     for place, job in enumerate(submission.jobs):
         wire.check_work(job, field=f"jobs[{place}].work")
-        spec = job.spec(first + place, now, caller)
+        try:
+            spec = job.spec(first + place, now, caller)
+        except InvalidInput as flaw:
+            raise InvalidInput(f"jobs[{place}].{flaw.field}", flaw.value, flaw.allowed) from None
+        see_after(spec, f"jobs[{place}]", end_of)
         wrong = objection(spec)
         if wrong is not None:
             raise HeadwayError(f"jobs[{place}].{wrong}")

@@ -1,7 +1,7 @@
-"""What must outlive the process, in one SQLite file: events, snapshots, jobs, their work, and what came of them.
+"""Everything that must survive the process, in one SQLite file: events, snapshots, jobs, their work and their results.
 
-The state of the core is what follows from the events; everything else is kept in the same transaction as the event it
-belongs to, so that after a crash all of it is there or none. The tables are described in docs/reference/journal.md.
+The state of the core follows from the events. Everything else is stored in the same transaction as the event it belongs
+to, so after a crash all of it is there or none. The tables are described in docs/reference/journal.md.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import msgspec
 
 from headway.core.record import StateRecord
 from headway.live import checks, retained
+from headway.live.away import Away
 from headway.live.checks import Checks, LossRow, StatisticsRow
 from headway.live.clients import Clients
 from headway.live.expiry import Expiry
@@ -42,10 +43,10 @@ from headway.model.job import JobId, JobSpec
 from headway.wire import TaskRange, Work
 
 ASKED_MAX: Final = 10_000
-"""So many events without a caller are looked at for those with one."""
+"""How many events without a caller are searched for those with one."""
 
 _SHORT: Final = 1 << 16
-"""Bytes that a state may have and be stored as it is, to be looked at with `sqlite3`."""
+"""A state of at most this many bytes is stored uncompressed, so that one can look at it with `sqlite3`."""
 
 _STARTED: Final = "UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL"
 
@@ -74,7 +75,7 @@ class JobRow(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """A message; `result` is an encoded `TaskResult`, None where it was not asked for, is too large or was cleared."""
+    """A message; `result` is an encoded `TaskResult`, None if it was not asked for, is too large or was cleared."""
 
     number: int
     job: JobId
@@ -87,8 +88,13 @@ NewMessage = tuple[int, int, JobId, int | None, Instant, str, int, bytes | None]
 """A message as it is written: number, client, job, task, instant, word, bytes of the files of its output, result."""
 
 
+EndedRow = tuple[str, Instant | None, Instant, int, int, bool, bytes | None, JobId]
+"""A job that has ended: status, when it started and ended, numbers of tasks done and failed; whether its work and its
+functions are kept because its failed tasks may be run again; what is kept of its work if they are not; its id."""
+
+
 class Accepted(NamedTuple):
-    """The answer a submission was given under its key."""
+    """How a submission with this key was answered."""
 
     digest: bytes
     first: JobId
@@ -107,7 +113,7 @@ class Batch:
     used: list[tuple[Instant, str]] = field(default_factory=list)
     clients: list[tuple[int, str]] = field(default_factory=list)
     submissions: list[tuple[str, str, bytes, JobId, int, int, Instant]] = field(default_factory=list)
-    ended: list[tuple[str, Instant | None, Instant, int, int, JobId]] = field(default_factory=list)
+    ended: list[EndedRow] = field(default_factory=list)
     terms: list[tuple[bytes, JobId]] = field(default_factory=list)
     statistics: list[StatisticsRow] = field(default_factory=list)
     losses: list[LossRow] = field(default_factory=list)
@@ -128,8 +134,8 @@ _STATEMENTS: Final = {
     "used": "UPDATE blobs SET used = ? WHERE name = ?",
     "clients": "INSERT OR IGNORE INTO clients VALUES (?, ?)",
     "submissions": "INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?, ?)",
-    "ended": """UPDATE jobs SET status = ?, started = ?, ended = ?, done = ?, failed = ?, functions = NULL, work = NULL
-        WHERE id = ?""",
+    "ended": """UPDATE jobs SET status = ?, started = ?, ended = ?, done = ?, failed = ?,
+        functions = CASE WHEN ?6 THEN functions END, work = CASE WHEN ?6 THEN work ELSE ?7 END WHERE id = ?8""",
     "terms": "UPDATE jobs SET spec = ? WHERE id = ?",
     "statistics": checks.STATISTICS,
     "losses": checks.LOSSES,
@@ -139,27 +145,28 @@ _STATEMENTS: Final = {
 }
 
 HURRY_MILLISECONDS: Final = 5
-"""How long a lock that another program holds on the file is waited for within the event loop."""
+"""How long the event loop waits for a lock that another program holds on the file."""
 
 
 class Journal:
     """The store of one data directory, for one process at a time.
 
     Args:
-        folder: the data directory; made if it is not there.
-        accept_loss: where the journal is damaged, begin with what is whole; the damaged files are kept beside it.
+        folder: the data directory; made if it does not exist.
+        accept_loss: if the journal is damaged, begin with its intact part; the damaged files are kept beside it.
 
     Attributes:
         checks: the tables of the status checker.
         retained: the tables of what is kept for callers, and until when.
-        expiry: lets go of what is kept for nobody.
+        expiry: deletes rows that nobody needs.
+        away: when nobody could fetch anything.
         clients: the numbers of clients.
-        epoch: the name of this journal's story; one that was restored, or has lost something, has a new one.
+        epoch: the name of this journal's history; a journal that was restored, or has lost something, has a new one.
         accept_loss: as given.
-        given_up: what was lost and accepted as that, in sentences.
+        given_up: what was lost and is accepted as lost, in sentences.
 
     Raises:
-        Damaged: what is there is not what was written, or not all of it.
+        Damaged: the journal is not what was written, or not all of it.
         HeadwayError: the directory cannot be made or written to, another process uses it, or its format is newer.
     """
 
@@ -172,11 +179,12 @@ class Journal:
         self._rows = Rows(self._db, folder / FILE)
         self.checks = Checks(self._db, self._transaction)
         self.retained = Retained(self._db, self._transaction)
-        self.expiry = Expiry(self._db, self._transaction)
+        self.away = Away(self._db, self._rows, self._transaction)
+        self.expiry = Expiry(self._db, self._transaction, self.away)
         self.clients = Clients(self._db)
 
     def close(self) -> None:
-        """Let go of the file and of the directory."""
+        """Close the file and unlock the directory."""
         try:
             self._db.close()
             self._mark.close()
@@ -184,42 +192,42 @@ class Journal:
             os.close(self._lock)
 
     def mark_clean(self, clean: bool) -> bool:
-        """Note whether the process ends in order from here on; returns what was noted before.
+        """Record whether it counts as a proper end if the process ends from now on; returns what was recorded before.
 
         Raises:
-            NotNow: the disk takes no more, or another program holds a lock.
+            NotNow: the disk is full, or another program holds a lock.
         """
         before = self.noted("clean")
         self.note("clean", int(clean))
         return bool(before)
 
     def note(self, name: str, value: int) -> None:
-        """Keep a number under a name.
+        """Store a number under a name.
 
         Raises:
-            NotNow: the disk takes no more, or another program holds a lock.
+            NotNow: the disk is full, or another program holds a lock.
         """
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
     def noted(self, name: str) -> int | None:
-        """The number that was kept under a name; None if there is none."""
+        """The number stored under a name; None if there is none."""
         row = self._rows.one("meta", "WHERE name = ?", (name,))
         return None if row is None else int(row[1])
 
     def hurry(self) -> None:
-        """From now on an event loop waits for the journal: do not wait for another program's lock longer than that."""
+        """From now on an event loop waits for the journal: wait only briefly for another program's lock."""
         self._db.execute(f"PRAGMA busy_timeout = {HURRY_MILLISECONDS}")
 
     def limit_pages(self, pages_max: int) -> None:
-        """Say how far the file may grow, in pages of 4 KiB."""
+        """Limit the size of the file, in pages of 4 KiB."""
         self._db.execute(f"PRAGMA max_page_count = {int(pages_max)}")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Rows that are added, changed or deleted together, all of them or none; the chain has one row of it.
+        """Rows that are added, changed or deleted together, all of them or none; the chain gets one row for it.
 
-        Whatever the statements are, the triggers of the schema count the rows; see `headway.live.vouching`.
+        Whatever the statements are, the triggers of the schema count the rows, see `headway.live.vouching`.
         """
         db = self._db
         try:
@@ -239,7 +247,7 @@ class Journal:
             self._note_reached()
 
     def _note_reached(self) -> None:
-        """Move the mark on. Where that cannot be done it stays behind, which costs nothing but its warning."""
+        """Advance the mark. If that fails, the mark stays behind, with a warning and no other harm."""
         try:
             self._mark.write(self._vouching.reached)
         except OSError as error:
@@ -249,13 +257,13 @@ class Journal:
         else:
             self._mark_fails = False
 
-    # What is written
+    # Writing
 
     def write(self, batch: Batch) -> None:
         """Make a batch durable, all of it or nothing.
 
         Raises:
-            NotNow: the disk takes no more, or another program holds a lock.
+            NotNow: the disk is full, or another program holds a lock.
         """
         stored = sum(message[6] for message in batch.messages)
         stored += sum(size for name, _, size in batch.uploads if size and not self.retained.has_upload(name))
@@ -268,38 +276,38 @@ class Journal:
         self.clients.recorded(batch.clients)
 
     def store_snapshot(self, seq: int, record: StateRecord, started: Iterable[tuple[Instant, JobId]]) -> None:
-        """Keep the state after event `seq`.
+        """Store the state after event `seq`.
 
-        `started` are the first launches of open jobs, which do not follow from the events after the snapshot.
+        `started` are the first launches of open jobs, which the events after the snapshot do not tell.
 
         Raises:
-            NotNow: the disk takes no more, or another program holds a lock.
+            NotNow: the disk is full, or another program holds a lock.
         """
         self.note_started(started)
         self.store_state(seq, record.now, state_body(record))
 
     def store_state(self, seq: int, at: Instant, body: bytes) -> None:
-        """Keep the state after event `seq`, which is of the instant `at`; `state_body` makes its body.
+        """Store the state after event `seq`, which happened at the instant `at`; `state_body` makes its body.
 
         Raises:
-            NotNow: the disk takes no more, or another program holds a lock.
+            NotNow: the disk is full, or another program holds a lock.
         """
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, at, body))
 
     def note_started(self, started: Iterable[tuple[Instant, JobId]]) -> None:
-        """Keep the first launches of open jobs ahead of the snapshot from which they will not follow any more.
+        """Store the first launches of open jobs before a snapshot, because the events after it do not tell them.
 
         Raises:
-            NotNow: the disk takes no more, or another program holds a lock.
+            NotNow: the disk is full, or another program holds a lock.
         """
         with self._transaction() as db:
             db.executemany(_STARTED, started)
 
-    # What is read
+    # Reading
 
     def snapshot(self, *, first: bool = False) -> tuple[int, StateRecord] | None:
-        """The last stored state, or the first, and the number of the event it follows; None in a new directory."""
+        """The last stored state, or the first, and the number of the event that it follows; None in a new directory."""
         order = "ASC" if first else "DESC"
         row = self._rows.one("snapshots", f"ORDER BY seq {order} LIMIT 1")
         return None if row is None else (row[0], state_of(row[2]))
@@ -310,14 +318,14 @@ class Journal:
         return ((seq, event_of(kind, body)) for seq, _, kind, body, _ in rows)
 
     def incidents(self, limit: int, after: int = 0) -> list[tuple[int, Incident]]:
-        """The latest incidents, at most so many, of those with greater event numbers; in order."""
+        """The latest incidents with greater event numbers, at most `limit`, in order."""
         rows = self._rows.of("events", "WHERE kind = 'Incident' AND seq > ? ORDER BY seq DESC LIMIT ?", (after, limit))
         return [(seq, _DECODERS["Incident"].decode(body)) for seq, _, _, body, _ in reversed(list(rows))]
 
     def asked(self, limit: int, after: int = 0) -> list[tuple[int, Asked]]:
-        """The latest events that a caller asked for, at most so many, of those with greater numbers; in order.
+        """The latest events with greater numbers that a caller asked for, at most `limit`, in order.
 
-        Events of before callers were noted are passed over, but not without end.
+        Events from before callers were recorded are skipped, but only so many of them.
         """
         rows = self._rows.of(
             "events", f"WHERE {ASKED} AND seq > ? ORDER BY seq DESC LIMIT ?", (after, limit + ASKED_MAX)
@@ -327,9 +335,9 @@ class Journal:
         return found[::-1]
 
     def last(self) -> tuple[int, int, JobId]:
-        """The greatest numbers so far: of an event, a message, a job; 0 where there has been none.
+        """The greatest numbers so far: of an event, a message, a job; 0 if there has been none.
 
-        Numbers are never used twice, whatever was let go of since.
+        Numbers are never reused, whatever was deleted since.
         """
         reached = self._vouching.reached
         return reached.event, reached.message, reached.job
@@ -349,7 +357,7 @@ class Journal:
         user: str | None = None,
         limit: int = -1,
     ) -> list[JobRow]:
-        """Jobs in order of their ids, from behind `after` up to `until`; `status` is a final one."""
+        """Jobs in order of their ids, after `after` and up to `until`; `status` is a final one."""
         wanted, values = ["id > ?"], list[Any]([after])
         if until is not None:
             wanted.append("id <= ?")
@@ -366,11 +374,11 @@ class Journal:
         return [_job_row(row) for row in rows]
 
     def progress(self) -> dict[JobId, tuple[int, int]]:
-        """Tasks that are done, and failed among them, of each open job that has any."""
+        """The numbers of tasks done, and of those that failed, of each open job that has any."""
         rows = self._db.execute(
-            "SELECT job, count(*), sum(word <> ?) FROM messages WHERE task IS NOT NULL"
+            "SELECT job, count(*), sum(word NOT IN (?, ?)) FROM messages WHERE task IS NOT NULL"
             " AND job IN (SELECT id FROM jobs WHERE ended IS NULL) GROUP BY job",
-            (Outcome.SUCCEEDED.value,),
+            (Outcome.SUCCEEDED.value, Outcome.CANCELLED.value),
         )
         return {job: (done, failed) for job, done, failed in rows}
 
@@ -379,7 +387,7 @@ class Journal:
         return {job for (job,) in self._db.execute("SELECT id FROM jobs WHERE ended IS NULL")}
 
     def lacking(self) -> dict[JobId, str]:
-        """Open jobs that cannot run, and why: only where something was lost."""
+        """Open jobs that cannot run, and why: only if something was lost."""
         found: dict[JobId, str] = {}
         known = {name for table in ("blobs", "uploads") for (name,) in self._db.execute(f"SELECT name FROM {table}")}
         rows = self._db.execute("SELECT id, functions, work IS NULL FROM jobs WHERE ended IS NULL")
@@ -395,15 +403,34 @@ class Journal:
         """The work of an open job."""
         return _work.decode(self._there("jobs", "WHERE id = ?", job, body="work")[-1])
 
+    def kept_work(self, job: JobId) -> Work | None:
+        """The work of a job as far as it is kept; of an ended job without failures, only in short."""
+        row = self._rows.one("jobs", "WHERE id = ?", (job,), body="work")
+        return None if row is None or row[-1] is None else _work.decode(row[-1])
+
+    def outcomes(self, job: JobId, first: int, last: int, *, unsuccessful: bool = False) -> list[tuple[int, str]]:
+        """Tasks from number `first` up to but without `last` that have a final outcome, with the outcome; in order.
+
+        Args:
+            unsuccessful: only those that did not succeed.
+        """
+        but = f"AND word <> '{Outcome.SUCCEEDED.value}'" if unsuccessful else ""
+        query = f"SELECT task, word FROM messages WHERE job = ? AND task >= ? AND task < ? {but} ORDER BY task"
+        return self._db.execute(query, (job, first, last)).fetchall()
+
     def needs(self) -> Iterator[tuple[JobId, str]]:
-        """The names of the functions and uploads that each open job needs, with spaces between them."""
+        """The functions and uploads that each open job needs: their names, with spaces between them."""
         return iter(self._db.execute("SELECT id, functions FROM jobs WHERE ended IS NULL"))
 
+    def size(self) -> int:
+        """Bytes of the journal's file, without the log."""
+        return self.folder.joinpath(FILE).stat().st_size
+
     def log_size(self) -> int:
-        """Bytes of the write-ahead log; it cannot be begun anew while another program reads what is older."""
+        """Bytes of the write-ahead log; it cannot be restarted while another program reads an older state."""
         try:
             return self.folder.joinpath(f"{FILE}-wal").stat().st_size
-        except OSError:  # there is none just now
+        except OSError:  # there is none at the moment
             return 0
 
     def blob(self, name: str) -> bytes:
@@ -412,16 +439,16 @@ class Journal:
         return body
 
     def client_of(self, job: JobId) -> int | None:
-        """The number of the client that submitted a job; None if there is none with this id."""
+        """The number of the client that submitted a job; None if there is no job with this id."""
         row = self._rows.one("jobs", "WHERE id = ?", (job,))
         return None if row is None else int(row[1])
 
     def has_blob(self, name: str) -> bool:
-        """Whether a blob is there."""
+        """Whether a blob is stored."""
         return self._db.execute("SELECT 1 FROM blobs WHERE name = ?", (name,)).fetchone() is not None
 
     def accepted(self, caller: str, key: str) -> Accepted | None:
-        """What a caller was answered to its submission with this key; None if there was none."""
+        """How a caller's submission with this key was answered; None if there was none."""
         row = self._rows.one("submissions", "WHERE caller = ? AND key = ?", (caller, key))
         return None if row is None else Accepted(*row[2:6])
 
@@ -435,9 +462,9 @@ class Journal:
         result_max: int = 0,
         size_max: int = 32 << 20,
     ) -> list[MessageRow]:
-        """Messages with greater numbers, in order, of a client's jobs, of these jobs, or all.
+        """Messages with greater numbers, in order: of a client's jobs, of these jobs, or all.
 
-        Results of at most `result_max` bytes come along; with `size_max` bytes of them the list ends.
+        Results of at most `result_max` bytes are included; the list ends when they have `size_max` bytes.
         """
         wanted, values = "", list[Any]()
         if client is not None:
@@ -459,9 +486,9 @@ class Journal:
         return found
 
     def results(self, wanted: Sequence[TaskRange], size_max: int) -> tuple[list[bytes], bool]:
-        """Encoded results of ranges of tasks, in order, and whether they were cut.
+        """Encoded results of ranges of tasks, in order, and whether the list was cut.
 
-        They are cut before the one with which they would have more than `size_max` bytes; the first is never left out.
+        It is cut before the result that would bring it above `size_max` bytes; the first result is always included.
         """
         found: list[bytes] = []
         size = 0
@@ -480,7 +507,7 @@ class Journal:
         return found, False
 
     def _there(self, table: str, which: str, key: JobId | str, *, body: str = "NULL") -> tuple[Any, ...]:
-        """A row that must be there."""
+        """A row that must exist."""
         row = self._rows.one(table, which, (key,), body=body)
         if row is None:
             raise Damaged(
@@ -491,7 +518,7 @@ class Journal:
 
 
 def state_body(record: StateRecord) -> bytes:
-    """A state as the table has it: JSON, deflated to a tenth unless it is short."""
+    """A state as the table has it: JSON; if it is long, compressed to about a tenth."""
     body = msgspec.json.encode(record)
     return body if len(body) < _SHORT else zlib.compress(body, 6)
 

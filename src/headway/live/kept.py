@@ -1,4 +1,4 @@
-"""The files that belong to a journal: uploads, what tasks gave the server to keep, and the whole output of tasks."""
+"""The files that belong to a journal: uploads, outputs that the server keeps, and the whole output of tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headway.live.layout import UPLOADS
+from headway.live.layout import UPLOADS, output_file
 from headway.live.schema import FILE, connect_to_read
 from headway.wire import TaskResult
 
@@ -24,9 +24,9 @@ class KeptFile(NamedTuple):
     """A file that the journal names.
 
     Attributes:
-        path: where it is.
-        sha256: of its bytes, in hexadecimal; empty where the journal does not know it.
-        whose: for people: whose file it is.
+        path: of the file.
+        sha256: of its bytes, in hexadecimal; empty if the journal does not know it.
+        whose: whose file it is, for people.
     """
 
     path: Path
@@ -45,11 +45,12 @@ def files_of(db: sqlite3.Connection, folder: Path) -> Iterator[KeptFile]:
                 streams = ((ending.stdout_path, ending.stdout_sha256), (ending.stderr_path, ending.stderr_sha256))
                 for path, sha256 in streams:
                     if path:
-                        yield KeptFile(Path(path), sha256, f"output of task {task} of job {job}")
+                        place = output_file(folder, path) or Path(path)
+                        yield KeptFile(place, sha256, f"output of task {task} of job {job}")
 
 
 def moved(result: bytes, old: str, new: str) -> bytes:
-    """An encoded result whose files are in another data directory now."""
+    """An encoded result whose files are now in another data directory."""
 
     def there(path: str) -> str:
         return f"{new}{path[len(old) :]}" if path.startswith(f"{old}/") else path
@@ -63,7 +64,7 @@ def moved(result: bytes, old: str, new: str) -> bytes:
 
 
 def flaws_of_files(folder: Path, *, hurry: bool = True) -> Iterator[tuple[KeptFile, str]]:
-    """Files of a data directory that are not as they were written, and what is wrong; a server may use it meanwhile.
+    """Files of a data directory that differ from what was written, and how; a server may use it meanwhile.
 
     Args:
         hurry: read as fast as the disk can; otherwise leave three quarters of the time to others.
@@ -74,7 +75,7 @@ def flaws_of_files(folder: Path, *, hurry: bool = True) -> Iterator[tuple[KeptFi
     for file in _files(folder):
         began = time.perf_counter()
         what = flaw_of(file)
-        if what and file.path in {other.path for other in _files(folder)}:  # nobody has let go of it since
+        if what and file.path in {other.path for other in _files(folder)}:  # not deleted since
             yield file, what
         if not hurry:
             time.sleep(3 * (time.perf_counter() - began))
@@ -86,7 +87,7 @@ def _files(folder: Path) -> list[KeptFile]:
 
 
 def flaw_of(file: KeptFile) -> str:
-    """What is wrong with a file; empty where nothing is."""
+    """What is wrong with a file; empty if nothing is."""
     try:
         found = sha256_of(file.path) if file.sha256 else str(file.path.stat().st_size)
     except FileNotFoundError:
@@ -99,7 +100,7 @@ def flaw_of(file: KeptFile) -> str:
 
 
 def new_folder(data: Path, why: str) -> Path:
-    """A folder of a data directory, made for files that others take the place of; its name says when that was.
+    """A new folder in a data directory for files that are being replaced; its name says when.
 
     Raises:
         OSError: it cannot be made.

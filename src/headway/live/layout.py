@@ -1,4 +1,4 @@
-"""Where things lie in a data directory, beside the journal and its mark."""
+"""Where things are in a data directory, beside the journal and its mark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Final
 
 TOKEN: Final = "token"
-"""What callers have to show."""
+"""The token that callers must show."""
 
 URL: Final = "url"
-"""Where the server is, while it runs."""
+"""The server's address, while it runs."""
+
+PORT: Final = "port"
+"""The port where the server listens by default: the one that it had before."""
 
 UPLOADS: Final = "uploads"
 """Files that the server keeps, each under its SHA-256."""
@@ -18,7 +21,17 @@ ENGINE: Final = "engine"
 """The engine's folder."""
 
 OUTPUT: Final = Path(ENGINE, "output")
-"""What attempts wrote, a folder a job."""
+"""What attempts wrote, one folder for each job."""
 
 CHECKPOINTS: Final = Path(ENGINE, "checkpoints")
-"""What tasks have saved, a folder a job."""
+"""Checkpoints of tasks, one folder for each job."""
+
+
+def output_file(data: Path, path: str) -> Path | None:
+    """Where a file with output of an attempt is in this data directory; None if it is not one of our output files.
+
+    Results name such a file by the full path that it had when it was written. The directory may have been moved, copied
+    or reached by another name since, so only the job's folder and the file's name count.
+    """
+    *_, job, name = ("", "", *path.split("/"))
+    return data / OUTPUT / job / name if job.isdecimal() and name not in ("", ".", "..") else None

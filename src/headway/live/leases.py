@@ -1,11 +1,11 @@
-"""The lease of calls: jobs whose results nobody but their client could fetch end when it was not heard of for long.
+"""The lease of calls: calls end when their client has been silent for long, because only it could fetch their results.
 
-An executor's calls live in one process. When that has died, what it left behind would hold slots for results that
-nobody can have any more. So its jobs are marked (`JobSpec.leased`), and a client that has neither waited for messages
-nor asked for anything in the meantime loses them. Jobs that were submitted to be fetched later are not concerned.
+An executor's calls belong to one process. When it has died, they would use slots for results that nobody can get. So
+its jobs are marked (`JobSpec.leased`). A client that has neither waited for messages nor asked for anything in the
+meantime loses them. Jobs that were submitted to be fetched later are not affected.
 
-Silence is counted in looks, not in time: a server that was itself stopped for a while, or whose clock was set, gives
-nobody up for that. After a start each lease begins anew.
+Silence is counted in checks, not in time: so no client is given up because the server itself was stopped for a while,
+or its clock was set. After a start each lease begins again.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ LEASE_LEAST: Final[Duration] = SECOND
 """A client that is being started or that looks for the server again asks this often."""
 
 LOOKS: Final = 4
-"""Looks a lease: a client is given up between one lease and one and a quarter after it was heard of."""
+"""Checks per lease: a client is given up between one lease and one and a quarter after its last sign of life."""
 
 PART: Final = 200
-"""Jobs that are cancelled in one turn: others wait for it to end."""
+"""How many jobs are cancelled in one turn: others wait for it to end."""
 
 _AGAIN: Final[Duration] = SECOND
 
 
 class Recorder(Protocol):
-    """What is wanted of the driver."""
+    """What is needed of the driver."""
 
     async def request(self, events: Callable[[Instant], Sequence[Event]]) -> int:
-        """Have events of the instant at which they are taken in made durable; how many of them counted."""
+        """Make events durable at the instant at which they are handled; returns how many of them counted."""
         ...
 
     def incident(self, kind: str, subject: str, detail: str) -> None:
-        """Have recorded what an operator should know."""
+        """Record what an operator should know."""
 
 
 class Leases:
-    """Looks from time to time which clients of leased jobs are still there, in the driver's event loop.
+    """Checks from time to time which clients of leased jobs are still there, in the driver's event loop.
 
     Args:
         recorder: records what is cancelled.
@@ -84,7 +84,7 @@ class Leases:
         self._alarm = Alarm(clock, self._look)
 
     def follow(self) -> None:
-        """Look from now on as long as there are leased jobs; called after each turn."""
+        """Check from now on as long as there are leased jobs; called after each turn."""
         if self._lease is not None and self._alarm.at is None and self._leased():
             self._alarm.set(self._clock.now() + self._lease // LOOKS)
 
@@ -93,7 +93,7 @@ class Leases:
         self._silent.pop(client, None)
 
     def stop(self) -> None:
-        """Give up nobody any more."""
+        """Give up no client any more."""
         self._alarm.stop()
         for task in self._ending.values():
             task.cancel()
@@ -102,7 +102,7 @@ class Leases:
     def _look(self) -> None:
         leased = self._leased()
         silent = {client: self._silent.get(client, 0) + 1 for client in leased if not self._waits(-client)}
-        # The first look may have come right after the client was heard of: a lease has passed with one more.
+        # The first check may have come right after a sign of life: with one more, a full lease has passed.
         given_up = [client for client, looks in silent.items() if looks > LOOKS and client not in self._ending]
         self._silent = silent
         for client in given_up:
@@ -110,7 +110,7 @@ class Leases:
         self.follow()
 
     async def _end(self, client: int) -> None:
-        """Cancel what a client has left behind, part by part, until it is heard of again or nothing is left."""
+        """Cancel what a client has left behind, part by part, until it gives a sign of life or nothing is left."""
         assert self._lease is not None
         reason = f"its client has not been heard of for {to_seconds(self._lease):g} s"
         ended = 0

@@ -1,4 +1,4 @@
-"""The core and the journal, kept in agreement: what the core makes of each event, as rows to be made durable."""
+"""Keeps the core and the journal in agreement: what the core makes of each event becomes rows to be made durable."""
 
 from __future__ import annotations
 
@@ -14,10 +14,22 @@ from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, in_short
 from headway.live import checks, reconciling, work
-from headway.live.intake import Offer
+from headway.live.intake import NoSuchJob, Offer, see_after
 from headway.live.journal import Batch, Journal, NotNow, encode, event_row
 from headway.live.salvage import RECONCILE
-from headway.model.actions import Action, ChangeTier, Conclude, Consult, Kill, Launch, Settle, Suspend, Wake
+from headway.live.tally import Tally
+from headway.model.actions import (
+    Action,
+    ChangeTier,
+    Conclude,
+    Consult,
+    JobStatus,
+    Kill,
+    Launch,
+    Settle,
+    Suspend,
+    Wake,
+)
 from headway.model.events import (
     Event,
     Incident,
@@ -28,8 +40,9 @@ from headway.model.events import (
     TaskStarted,
     Woke,
 )
-from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec
+from headway.model.slots import numbers
 from headway.model.snapshot import JobView, PolicySource
 
 log = logging.getLogger(__name__)
@@ -38,7 +51,7 @@ _DETAIL: Final = {
     Outcome.LOST: "its node was lost each time it ran, at last while nothing else ran there: it is taken for the cause",
     Outcome.CANCELLED: work.CANCELLED,
 }
-"""What is said of a task that no attempt has settled."""
+"""The detail of a task that no attempt has settled."""
 
 _USED_AGAIN: Final[Duration] = 600 * SECOND
 _USED_MAX: Final = 10_000
@@ -49,16 +62,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class OpenJob:
-    """What is kept of a job until it ends; the rest is in the core and in the journal.
+    """What is known here of a job until it ends; the rest is in the core and in the journal.
 
     Attributes:
         spec: its terms as they are now.
         client: the number of the client that submitted it.
-        started: when the first of its tasks began to run, its inputs there; None before.
-        done: tasks with a final outcome; `failed` of them without success.
-        work: None until something of it is launched.
+        started: when its first task began to run, with its inputs there; None before.
+        done: number of tasks with a final outcome; `failed` of them have failed.
+        work: None until one of its tasks is launched.
         names_files: whether it has inputs or outputs; known with `work`.
-        view: what the core knows of it.
+        view: the job as the core has it.
         needs: names of the functions and uploads that it needs, with spaces between them.
     """
 
@@ -76,31 +89,38 @@ class OpenJob:
 
 @dataclass(slots=True)
 class Entry:
-    """What happened at one instant: the rows to be made durable, and what is to be done when they are."""
+    """What happened at one instant: the rows to be made durable, and what is to be done and counted after that.
+
+    Attributes:
+        concluded: jobs that ended, with their terms then.
+        incidents: their kinds.
+    """
 
     now: Instant
     batch: Batch = field(default_factory=Batch)
     actions: list[Launch | Kill | ChangeTier | Suspend] = field(default_factory=list)
+    concluded: list[tuple[JobSpec, JobStatus]] = field(default_factory=list)
+    incidents: list[str] = field(default_factory=list)
 
 
 class Ledger:
-    """Feeds the core and notes what follows.
+    """Feeds the core and records what follows.
 
     Args:
         journal: what the core is loaded from.
         policies: finds a policy by its text.
-        policy: the text of the policy that decides in a new journal.
-        snapshot_every: events between two stored snapshots, at least.
-        keep_events: how long events are told again, see `Expiry.drop_snapshots`.
-        size_of: the size of a file that tasks gave the server to keep, by its name.
+        policy: the text of the policy that a new journal starts with.
+        snapshot_every: how many events there are between two stored snapshots, at least.
+        keep_events: how long events are kept for replay, see `Expiry.drop_snapshots`.
+        size_of: the size of a file that tasks gave, by its name.
 
     Attributes:
         core: the scheduler; what was fed to it may not be durable yet.
-        open: what is kept of each open job, by id.
+        open: the open jobs, by id.
         needed: how many open jobs need each function and upload, by name.
         leased: jobs that end with their client (`JobSpec.leased`) and were not cancelled, by its number; in order.
-        event, message, job: the numbers given last.
-        wake_at: when the core wants to be woken.
+        event, message, job: the last numbers given.
+        tally: what has happened since the start.
     """
 
     core: Scheduler
@@ -118,7 +138,7 @@ class Ledger:
         self.open: dict[JobId, OpenJob] = {}
         self.leased: dict[int, dict[JobId, None]] = {}
         self.event = self.message = self.job = 0
-        self.wake_at: Instant = NEVER
+        self.tally = Tally()
         self.needed: Counter[str] = Counter()
         self._keep_events = keep_events
         self._size_of = size_of
@@ -132,10 +152,10 @@ class Ledger:
         self._failure: Exception | None = None
 
     def load(self, now: Instant = 0) -> None:
-        """Make everything what the journal says it is; a new journal gets its first snapshot.
+        """Load everything from the journal; a new journal gets its first snapshot.
 
         Args:
-            now: when what was lost is given up, if that is later than all that the journal has.
+            now: the instant at which lost things are given up, if it is later than everything in the journal.
 
         Raises:
             HeadwayError: the policy is not installed, or the journal contradicts itself.
@@ -146,17 +166,12 @@ class Ledger:
             self.journal.store_snapshot(*stored, ())
         seq, record = stored
         self.core = Scheduler.restore(record, self._policies)
-        self.wake_at = record.wake_at
         self.event, self.message, self.job = self.journal.last()
         self._snapshot_due = seq + self._snapshot_every
         started: dict[JobId, Instant] = {}
         for _, event in self.journal.events(after=seq):
-            if isinstance(event, Woke):
-                self.wake_at = NEVER
             for action in self.core.handle(event):
-                if isinstance(action, Wake):
-                    self.wake_at = min(self.wake_at, action.at)
-                elif isinstance(action, Launch) and not self.core.state.jobs[action.job].spec.fetches:
+                if isinstance(action, Launch) and not self.core.state.jobs[action.job].spec.fetches:
                     started.setdefault(action.job, event.at)
             if isinstance(event, TaskStarted) and self._runs(event):
                 started.setdefault(event.job, event.at)
@@ -189,15 +204,16 @@ class Ledger:
             )
 
     def _contradiction(self) -> list[JobId]:
-        """Jobs that are open in the table or in the core and not in the other; the first few."""
+        """The first few jobs that are open in the table but not in the core, or the other way round."""
         return sorted(self.journal.open_jobs() ^ self.core.state.jobs.keys())[:5]
 
     def _reconcile(self, started: dict[JobId, Instant], now: Instant) -> None:
-        """Bring the core and the tables into agreement where something was lost."""
-        batch = Batch()
+        """Bring the core and the tables into agreement after something was lost."""
+        batch, told = Batch(), list[str]()
 
         def feed(event: Event) -> None:
             self.event += 1
+            told.extend([event.kind] if isinstance(event, Incident) else ())
             batch.events.append(event_row(self.event, event.at, event))
             for action in self.core.handle(event):
                 if isinstance(action, Launch):
@@ -212,17 +228,47 @@ class Ledger:
         batch.ended, batch.messages = made.ended, made.messages
         if batch:
             self.journal.write(batch)
+            self.tally.incidents.update(told)
         self.message += len(made.messages)
         self.journal.note(RECONCILE, 0)
 
     def has_work(self, key: int) -> bool:
-        """Whether more messages about a key of `Listeners` are to come."""
+        """Whether more messages about a key of `Listeners` will come."""
         if key > 0:
             return key in self.open
         return self._clients[-key] > 0 if key else bool(self.open)
 
+    def end_of(self, job: JobId, entry: Entry | None = None) -> JobStatus | None:
+        """How a job has ended, as far as that is durable, or follows from what happened since in `entry`.
+
+        Returns:
+            None if it has not ended.
+
+        Raises:
+            NoSuchJob: there is no job with this id.
+        """
+        if entry is not None:
+            for word, *_, ended in entry.batch.ended:
+                if ended == job:
+                    return JobStatus(word)
+        if job in self.open:
+            return None
+        row = self.journal.job(job)
+        if row is None:
+            raise NoSuchJob(job)
+        return row.status
+
+    def see_after(self, entry: Entry, offer: Offer) -> None:
+        """Check again, at the last moment, that no job of a submission comes after one that has ended badly.
+
+        Raises:
+            HeadwayError: one does.
+        """
+        for place, spec in enumerate(offer.specs):
+            see_after(spec, f"jobs[{place}]", lambda job: self.end_of(job, entry))
+
     def accept(self, entry: Entry, offer: Offer) -> wire.Submitted:
-        """Take a submission on."""
+        """Accept a submission."""
         batch, now = entry.batch, entry.now
         answer = wire.Submitted(tuple(spec.id for spec in offer.specs), self.message)
         for spec, (functions, body) in zip(offer.specs, offer.works, strict=True):
@@ -250,15 +296,16 @@ class Ledger:
         return answer
 
     def feed(self, entry: Entry, event: Event, ended: base.Ended | None = None) -> bool:
-        """Let the core handle an event and note what follows; whether a task was settled by it.
+        """Let the core handle an event and record what follows; returns whether it settled a task.
 
         Args:
-            ended: what a `TaskEnded` was made of; kept as the result if it is what settles the task.
+            ended: what a `TaskEnded` was made from; kept as the result if it settles the task.
         """
         batch, now = entry.batch, entry.now
         self.event += 1
         batch.events.append(event_row(self.event, now, event))
         settled = False
+        slots = () if ended is None else self._slots(ended)
         for action in self._handle(event):
             match action:
                 case Launch():
@@ -268,22 +315,22 @@ class Ledger:
                     entry.actions.append(action)
                 case Settle():
                     settled = True
-                    self._settle(entry, action, ended)
+                    self._settle(entry, action, ended, slots)
                 case Conclude():
                     kept = self.open.pop(action.job)
+                    entry.concluded.append((kept.spec, action.status))
                     self._let_go(kept)
                     self._end_lease(kept, action.job)
-                    batch.ended.append((action.status.value, kept.started, now, kept.done, kept.failed, action.job))
+                    ends = (action.status.value, kept.started, now, kept.done, kept.failed)
+                    batch.ended.append((*ends, kept.failed > 0, self._shown(action.job, kept), action.job))
                     if kept.view is not None:
                         batch.statistics += checks.run_times(kept.view, now)
                         batch.losses += checks.losses(kept.view, now)
                     self._tell(entry, kept, action.job, None, action.status.value)
-                case Wake():
-                    self.wake_at = min(self.wake_at, action.at)
                 case Kill() | ChangeTier() | Suspend():
                     entry.actions.append(action)
-                case Consult():
-                    pass  # the consultant sees in the state of the core that a question is open
+                case Wake() | Consult():
+                    pass  # `wake_at` says when; the consultant sees in the core's state that a question is open
         if isinstance(event, TaskStarted) and self._runs(event):
             kept = self.open[event.job]
             if kept.started is None:
@@ -294,10 +341,21 @@ class Ledger:
             kept = self.open[event.job]
             kept.spec = work.with_terms(kept.spec, self.core.state.jobs[event.job])
             batch.terms.append((encode(kept.spec), event.job))
+        elif isinstance(event, Incident):
+            entry.incidents.append(event.kind)
         return settled
 
+    def count(self, entry: Entry) -> None:
+        """Count what happened, once it is durable."""
+        tally, batch = self.tally, entry.batch
+        tally.submitted += len(batch.jobs)
+        tally.told(batch.messages)
+        tally.incidents.update(entry.incidents)
+        for spec, status in entry.concluded:
+            tally.ended(spec, status, entry.now)
+
     def _runs(self, started: TaskStarted) -> bool:
-        """Whether what was said to have started is what runs."""
+        """Whether the reported attempt is the one that runs."""
         return self.core.state.current(started.job, started.task, started.attempt) is not None
 
     def _need(self, kept: OpenJob, names: str) -> None:
@@ -305,7 +363,7 @@ class Ledger:
         self.needed.update(names.split())
 
     def _let_go(self, kept: OpenJob) -> None:
-        """An open job has ended: nothing is left of it here."""
+        """An open job has ended: remove it here."""
         _count_down(self._clients, kept.client)
         for name in kept.needs.split():
             _count_down(self.needed, name)
@@ -321,12 +379,14 @@ class Ledger:
             if not jobs:
                 del self.leased[kept.client]
 
+    @property
+    def wake_at(self) -> Instant:
+        """When the core wants to be woken; never if it does not."""
+        return self.core.wake_at
+
     def wake(self, entry: Entry, *, always: bool = False) -> None:
-        """Wake the core if it wanted to be by now; after every other event of the instant."""
-        due = self.wake_at <= entry.now
-        if due:
-            self.wake_at = NEVER
-        if due or always:
+        """Wake the core if it wanted to be woken by now; after every other event of the instant."""
+        if always or self.wake_at <= entry.now:
             self.feed(entry, Woke(entry.now))
 
     def _handle(self, event: Event) -> list[Action]:
@@ -337,13 +397,28 @@ class Ledger:
                 log.error("policy %s raised; the last plan holds", self.core.policy, exc_info=self._failure)
         return actions
 
-    def _settle(self, entry: Entry, settle: Settle, ended: base.Ended | None) -> None:
-        """Keep the result of exactly the attempt that settled the task."""
+    def _slots(self, ended: base.Ended) -> tuple[str, ...]:
+        """The slots of an attempt that has ended, in the order of its processes."""
+        attempt = self.core.state.current(*ended.key)
+        if attempt is None:
+            return ()
+        nodes = self.core.state.slot_nodes
+        places = attempt.seats or numbers(attempt.slots)
+        return tuple(f"{nodes[slot].spec.name}/{nodes[slot].index_of(slot)}" for slot in places)
+
+    def _shown(self, job: JobId, kept: OpenJob) -> bytes | None:
+        """What is kept of the work of an ended job without failed tasks."""
+        if kept.failed or (kept.work is None and kept.started is None):
+            return None
+        return encode(work.in_short(kept.work or self.journal.work(job)))
+
+    def _settle(self, entry: Entry, settle: Settle, ended: base.Ended | None, slots: tuple[str, ...]) -> None:
+        """Keep the result of the attempt that settled the task, and of no other."""
         kept, files = self.open[settle.job], 0
         kept.done += 1
-        kept.failed += settle.outcome is not Outcome.SUCCEEDED
+        kept.failed += settle.outcome not in (Outcome.SUCCEEDED, Outcome.CANCELLED)
         if ended is not None and ended.key == (settle.job, settle.task, settle.attempt):
-            result, files = work.result(ended, settle.outcome), work.kept_bytes(ended)
+            result, files = work.result(ended, settle.outcome, slots), work.kept_bytes(ended)
         else:
             ending = wire.TaskEnding(settle.outcome, detail=_DETAIL.get(settle.outcome, ""))
             result = wire.TaskResult(settle.job, settle.task, settle.attempt, ending)
@@ -373,11 +448,11 @@ class Ledger:
         return self.event >= self._snapshot_due
 
     def snapshot_begins(self) -> None:
-        """One is made of the state as it is now; the next is due after as many events as a start may have to replay."""
+        """A snapshot of the current state is made; the next is due after as many events as a start may replay."""
         self._snapshot_due = self.event + max(self._snapshot_every, 2 * len(self.open))
 
     def store_snapshot(self) -> None:
-        """Store the state as it is; only while everything that was fed is durable."""
+        """Store the current state; only while everything that was fed is durable."""
         self.snapshot_begins()
         try:
             self.note_started(len(self._started))
@@ -387,7 +462,7 @@ class Ledger:
             log.warning("no snapshot was stored: %s", full)
 
     def note_started(self, most: int) -> bool:
-        """Store the first launches of open jobs that are not stored yet, so many at most; whether there may be more.
+        """Store first launches of open jobs that are not stored yet, at most so many; whether there may be more.
 
         Raises:
             NotNow: not now.
@@ -399,7 +474,7 @@ class Ledger:
         return bool(self._started)
 
     def drop_snapshots(self) -> None:
-        """Let go of what the last snapshot makes unnecessary.
+        """Delete what the last snapshot makes unnecessary.
 
         Raises:
             NotNow: not now.

@@ -1,7 +1,7 @@
 """Callers that wait for messages, and when each is answered.
 
-A caller that waits has read all there was, so what is for it are the messages of the turns since then. They are handed
-on as they were written: the journal is not read again, and a turn costs nothing for those it has no messages for.
+A waiting caller has read all earlier messages, so those for it are in the turns since then. They are passed on as they
+were written: the journal is not read again, and a turn costs nothing for callers without messages in it.
 """
 
 from __future__ import annotations
@@ -100,15 +100,15 @@ class Listener:
 
 
 class Listeners:
-    """Who waits for messages about what. A key is a job's id, the negative number of a client, or 0 for everything.
+    """The callers that wait, by key. A key is a job's id, the negative number of a client, or 0 for everything.
 
     Args:
         gains: whether a caller with messages about a key should wait a little for more: they come without anybody
-            submitting anything, and no slot stands idle meanwhile.
+            submitting anything, and no slot is idle meanwhile.
 
     Attributes:
         told: the number of the last message that is durable.
-        count: how many wait.
+        count: how many callers wait.
     """
 
     def __init__(self, gains: Callable[[int], bool]) -> None:
@@ -138,11 +138,11 @@ class Listeners:
         return listener
 
     def waits(self, key: int) -> bool:
-        """Whether somebody waits for messages about this."""
+        """Whether a caller waits for messages about this."""
         return key in self._waiting
 
     def leave(self, listener: Listener) -> None:
-        """A caller waits no longer; nothing of it is left."""
+        """A caller no longer waits; drop everything about it."""
         if listener.timer is None:
             return
         listener.timer.cancel()
@@ -155,7 +155,7 @@ class Listeners:
                 del self._waiting[key]
 
     def tell(self, messages: Sequence[NewMessage]) -> None:
-        """These messages have become durable, in order; whoever has waited for them is answered."""
+        """These messages have become durable, in order; callers that have waited for them are answered."""
         if not messages:
             return
         self.told = messages[-1][0]
@@ -175,7 +175,7 @@ class Listeners:
                 self._wait(listener, listener.gather_until)
 
     def start_over(self) -> None:
-        """What is here of those who wait may not be whole: they ask again from where they were."""
+        """The messages here may be incomplete: waiting callers ask again from where they were."""
         for listener in {listener: None for others in self._waiting.values() for listener in others}:
             listener.found = []
             told, self.told = self.told, 0
@@ -183,7 +183,7 @@ class Listeners:
             self.told = told
 
     def release(self) -> None:
-        """From now on nobody waits: everybody is answered with what there is."""
+        """From now on nobody waits: every caller is answered with what there is."""
         self._released = True
         self._answer(list({listener: None for others in self._waiting.values() for listener in others}))
 
@@ -201,7 +201,7 @@ class Listeners:
         listener.timer = asyncio.get_running_loop().call_at(until, self._answer, (listener,))
 
     def _answer(self, listeners: Sequence[Listener]) -> None:
-        """Answer them. One that cannot be answered must harm neither the others nor the turn; it asks again."""
+        """Answer them. A caller that cannot be answered must not affect the others or the turn; it asks again."""
         for listener in listeners:
             found = listener.found
             cursor = found[-1].number if found else max(listener.wanted.after, self.told)

@@ -1,11 +1,11 @@
-"""How far the journal had come, written down outside its file: `DATA/accepted`.
+"""How far the journal has come, written outside its file: `DATA/accepted`.
 
 After each transaction of the journal its number and digest are written here, without waiting for the disk. The journal
-was durable before, so the mark never says more than is true. After `kill -9` it is at most one transaction behind, and
-some seconds' worth after a loss of power. A journal that does not reach its mark has lost its end.
+is durable before, so the mark never says too much. After `kill -9` it is at most one transaction behind, after a loss
+of power some seconds. A journal that does not reach its mark has lost its end.
 
-Two slots, in blocks of the disk of their own, are written in turn, each with a checksum; so a write that is cut off
-leaves the one before.
+Two slots, in separate blocks of the disk, are written in turn, each with a checksum. So an interrupted write leaves the
+other one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Mark:
     """The file, open for writing.
 
     Args:
-        path: of the file; it is there.
+        path: of the file, which exists.
 
     Raises:
         OSError: it cannot be opened.
@@ -52,15 +52,15 @@ class Mark:
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def write(self, reached: Reached) -> None:
-        """Say how far the journal has come.
+        """Record how far the journal has come.
 
         Raises:
-            OSError: the disk does not take it; what was said before holds.
+            OSError: the disk does not accept it; the last mark stays.
         """
         os.pwrite(self._file, _packed(reached), _SLOT * (reached.number % 2))
 
     def close(self) -> None:
-        """Have what was written reach the disk, and let go of the file."""
+        """Write everything to the disk, and close the file."""
         try:
             os.fsync(self._file)
         finally:
@@ -68,10 +68,10 @@ class Mark:
 
 
 def make(path: Path, reached: Reached) -> None:
-    """Make the file anew with one mark in it; when this returns it is on the disk.
+    """Make a new file with one mark in it; when this returns it is on the disk.
 
     Raises:
-        OSError: the disk takes no more.
+        OSError: the disk is full.
     """
     draft = path.with_name(f".{path.name}")
     draft.unlink(missing_ok=True)
@@ -85,7 +85,7 @@ def make(path: Path, reached: Reached) -> None:
 
 
 def read(path: Path) -> Reached | None:
-    """The last mark that is whole; None where there is none, though there is a file.
+    """The last undamaged mark; None if there is none, although there is a file.
 
     Raises:
         FileNotFoundError: there is no file.
@@ -97,10 +97,10 @@ def read(path: Path) -> Reached | None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder reach the disk.
+    """Write the names in a folder to the disk.
 
     Raises:
-        OSError: they cannot.
+        OSError: they cannot be written.
     """
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

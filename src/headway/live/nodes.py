@@ -1,8 +1,8 @@
 """The nodes in service: those that the engine runs and those that the core knows, kept in step while jobs run.
 
 A node is started before its `NodeJoined` is recorded, and ended when its `NodeLeft`, or the end of its drain, is
-durable; a resized one gets its slots before anything is launched on them. So the core never knows a node that the
-engine does not have, and what the engine has beyond that after a crash it puts down at the next start.
+durable. A resized node gets its slots before anything is launched on them. So the core never knows a node that the
+engine does not have. Nodes that only the engine has after a crash are ended at the next start.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ log = logging.getLogger(__name__)
 
 
 class NoSuchNode(HeadwayError):
-    """A node was named that is not in service."""
+    """A request names a node that is not in service."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(f"there is no node {name!r}", did_you_mean(name, known) or "`headway nodes` lists them.")
 
 
 class Recorder(Protocol):
-    """What is wanted of the driver."""
+    """What is needed of the driver."""
 
     @property
     def core(self) -> Scheduler:
-        """The scheduler, to be read."""
+        """The scheduler, for reading."""
 
     async def request(self, events: Callable[[Instant], Sequence[Event]], *, by: str = "") -> int:
-        """Have events recorded, and who asked for them."""
+        """Record events, and who asked for them."""
 
     def incident(self, kind: str, subject: str, detail: str, by: str = "") -> None:
-        """Have recorded what an operator should know."""
+        """Record something that an operator should know."""
 
 
 class Nodes:
-    """Takes nodes into service and out of it, one change at a time.
+    """Adds, removes and resizes nodes, one change at a time.
 
     Args:
         recorder: records what happens.
         engine: runs the nodes.
-        read_ahead: of nodes that are added, see `NodeSpec`.
+        read_ahead: for nodes that are added, see `NodeSpec`.
     """
 
     def __init__(self, recorder: Recorder, engine: base.Engine, read_ahead: int = 0) -> None:
@@ -68,16 +68,16 @@ class Nodes:
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._one = asyncio.Lock()
 
-    # What the driver asks
+    # Called by the driver
 
     def serve(self, nodes: Iterable[NodeSpec]) -> None:
-        """These nodes the engine has now."""
+        """The engine has these nodes now."""
         self._served.update(node.name for node in nodes)
 
     def follow(self) -> None:
-        """After a durable turn: end what the core does not know any more."""
+        """After a durable turn: end the nodes that the core no longer knows."""
         known = self._recorder.core.state.nodes
-        if len(self._served) == len(known):  # each that is known is served
+        if len(self._served) == len(known):  # every known node is served
             return
         for name in self._served - known.keys():
             self._served.discard(name)
@@ -94,10 +94,10 @@ class Nodes:
         if self._leaving:
             await asyncio.wait(list(self._leaving.values()))
 
-    # What operators ask
+    # Requests of operators
 
     async def add(self, new: wire.NewNode, *, by: str = "") -> wire.NodeChange:
-        """Take a node into service; one that is in service with the same terms stays as it is.
+        """Take a node into service; if it is in service with the same terms, nothing changes.
 
         Raises:
             Conflict: another node has its name.
@@ -123,15 +123,15 @@ class Nodes:
                 await self._engine.leave(spec.name)
                 raise
             self._served.add(spec.name)
-            self.follow()  # the turn that recorded it may have ended another
+            self.follow()  # the turn that recorded it may have ended another node
             return wire.NodeChange(spec.name, True)
 
     async def drain(self, name: str, *, by: str = "") -> wire.NodeChange:
-        """Let a node start nothing more and leave with the end of what runs there.
+        """Let a node start nothing more, and leave when what runs there has ended.
 
         Raises:
             NoSuchNode: it is not in service.
-            Conflict: it is the last.
+            Conflict: it is the last node.
         """
         async with self._change(name):
             if self._known(name).draining:
@@ -141,7 +141,7 @@ class Nodes:
             return wire.NodeChange(name, True, unfit=self._unfit())
 
     async def remove(self, name: str, *, by: str = "") -> wire.NodeChange:
-        """End a node at once; what runs there is redone elsewhere. Returns when nothing of it is left.
+        """End a node at once; what runs there is redone elsewhere. Returns when all its processes have ended.
 
         Raises:
             NoSuchNode, Conflict: as `drain`.
@@ -160,8 +160,8 @@ class Nodes:
 
         Raises:
             NoSuchNode: it is not in service.
-            Conflict: it drains.
-            InvalidInput: less than one slot, or more than the engine has for a node.
+            Conflict: the node is draining.
+            InvalidInput: fewer than one slot, or more than the engine allows on a node.
         """
         if size.slots < 1:
             hint = f"A node without slots is one that is removed: `headway node drain {name}`."
@@ -178,11 +178,11 @@ class Nodes:
             await self._recorder.request(lambda now: [NodeResized(now, name, size.slots, size.at_once)], by=by)
             return wire.NodeChange(name, True, redone, self._unfit())
 
-    # Ours
+    # Internal
 
     @asynccontextmanager
     async def _change(self, name: str) -> AsyncIterator[None]:
-        """One change at a time; of a node's name that is free again once the last of that name has ended."""
+        """Make one change at a time; if the last node of this name is still ending, wait for that first."""
         async with self._one:
             if (leaving := self._leaving.get(name)) is not None:
                 await asyncio.wait((leaving,))
@@ -195,7 +195,7 @@ class Nodes:
         return nodes[name]
 
     def _see_same(self, known: NodeView, spec: NodeSpec, by: str) -> None:
-        """See that a node that is asked for is the one that has its name."""
+        """Check that the node with this name is the one that is asked for."""
         if known.spec == spec and not known.draining:
             return
         detail = f"the name {spec.name!r} is taken by a node " + (
@@ -206,7 +206,7 @@ class Nodes:
         raise Conflict(detail, f"{hint}; or choose another name.")
 
     def _see_another(self, name: str, by: str) -> None:
-        """See that there are slots left without this node."""
+        """Check that slots remain without this node."""
         others = [node for node in self._recorder.core.state.nodes.values() if node.spec.name != name]
         if all(node.draining for node in others):
             detail = f"node {name!r} is the last one" + (", for all others drain" if others else "")
@@ -214,7 +214,7 @@ class Nodes:
             raise Conflict(detail, "Add another first: `headway node add NAME --slots N`.")
 
     def _unfit(self) -> tuple[int, ...]:
-        """Jobs that wait, or will when what was cut of them has ended, and can never run as the cluster is now."""
+        """Jobs that wait, or will once their preempted runs have ended, and can never run on the cluster as it is."""
         core = self._recorder.core
         wide = (job for job in core.state.jobs.values() if job.kind is not Kind.BAG and not job.cancelled)
         waiting = (job for job in wide if job.ready or any(attempt.ending for attempt in job.attempts.values()))
@@ -222,10 +222,10 @@ class Nodes:
 
 
 def changes_since(known: Mapping[str, NodeView], nodes: Iterable[NodeSpec], now: Instant) -> Iterator[Event]:
-    """What happened to the nodes while nobody looked: exactly those named are in service now.
+    """The events that bring the core's nodes to exactly those that are in service now.
 
-    A node of another size is resized, any other difference makes it another node. One that drained goes on to, unless
-    no other would be left.
+    A node of another size is resized; with any other difference it becomes another node. A node that was draining
+    continues to drain, unless no other node would be left.
 
     Args:
         known: the core's nodes; they change as the events are fed.

@@ -1,10 +1,11 @@
-"""A data directory is taken by one process, and its journal is opened: made, if there has been none, or seen to."""
+"""Opens a data directory for one process, and its journal: a new journal is made, an existing one is checked."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import sqlite3
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +16,14 @@ from headway.live import conversion, mark
 from headway.live.layout import ENGINE, TOKEN, UPLOADS, URL
 from headway.live.mark import MARK, Mark
 from headway.live.salvage import salvage
-from headway.live.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch, remove
+from headway.live.schema import FILE, FORMAT, KEPT_INDEX, connect, connect_to_read, make_tables, new_epoch, remove
 from headway.live.verification import see_whole, whole_again
 from headway.live.vouching import UNREADABLE, Damaged, Vouching, row_sum
 
 LOCK: Final = "lock"
+
+_FLOCK: Final = "hhqqi4x"
+"""What the system says of a lock: its kind, the origin of its offset, its start and length, the id of its process."""
 
 _SIGNS: Final = (MARK, ENGINE, UPLOADS, URL, TOKEN)
 """What a server leaves in its directory beside the journal."""
@@ -32,8 +36,8 @@ class Opened(NamedTuple):
 
     Attributes:
         lock: the file that keeps other processes away while it is open.
-        epoch: the name of this journal's story, see docs/reference/journal.md.
-        given_up: what was lost and accepted as that, in sentences.
+        epoch: the name of this journal's history, see docs/reference/journal.md.
+        given_up: what was lost and is accepted as lost, in sentences.
     """
 
     lock: int
@@ -45,15 +49,15 @@ class Opened(NamedTuple):
 
 
 def open_journal(folder: Path, *, accept_loss: bool = False) -> Opened:
-    """Take a data directory for this process and open its journal; both are made if they are not there.
+    """Lock a data directory for this process and open its journal; both are made if they do not exist.
 
-    A journal of an older format is converted; the old file stays beside it.
+    A journal of an older format is converted; the old file is kept beside it.
 
     Args:
-        accept_loss: where the journal is damaged, what is whole of it takes its place; the damaged files are kept.
+        accept_loss: if the journal is damaged, its intact part replaces it; the damaged files are kept.
 
     Raises:
-        Damaged: what is there is not what was written, or not all of it; nothing was changed.
+        Damaged: the journal is not what was written, or not all of it; nothing was changed.
         HeadwayError: the directory cannot be made or written to, another process uses it, or its format is newer.
     """
     try:
@@ -86,10 +90,10 @@ def open_journal(folder: Path, *, accept_loss: bool = False) -> Opened:
 
 @contextmanager
 def take(folder: Path) -> Iterator[None]:
-    """Keep servers away from a data directory, which is made if it is not there.
+    """Keep servers away from a data directory, which is made if it does not exist.
 
     Raises:
-        HeadwayError: one uses it, or it cannot be made.
+        HeadwayError: a server uses it, or it cannot be made.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -111,6 +115,7 @@ def _open(folder: Path, lock: int) -> Opened:
         raise HeadwayError(f"{path} cannot be used: {error}", "Choose another data directory (--data).") from error
     try:
         (epoch,) = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+        db.execute(f"CREATE INDEX IF NOT EXISTS {KEPT_INDEX}")
         return Opened(lock, db, Vouching(epoch, db), Mark(folder / MARK), epoch)
     except BaseException:
         db.close()
@@ -118,10 +123,10 @@ def _open(folder: Path, lock: int) -> Opened:
 
 
 def _is_new(folder: Path, lock: int) -> bool:
-    """Whether there has been no journal here yet.
+    """Whether there has never been a journal here.
 
     Raises:
-        Damaged: there has been one, and it is gone.
+        Damaged: there was one, and it is gone.
     """
     path = folder / FILE
     if path.exists() and path.stat().st_size > 0:
@@ -144,7 +149,7 @@ def has_been_used(folder: Path) -> bool:
 
 
 def _make(folder: Path, lock: int) -> None:
-    """Make an empty journal with its mark. Until all of it is on the disk the lock says so, and a start begins anew."""
+    """Make an empty journal with its mark. Until it is all on the disk the lock says so, and a start begins again."""
     path = folder / FILE
     _say(lock, f"{os.getpid()} {_MAKING}")
     remove(path)
@@ -165,7 +170,7 @@ def _format(path: Path) -> int:
     """The format of a journal.
 
     Raises:
-        Damaged: it is none, or does not say.
+        Damaged: it is not a journal, or does not say its format.
         HeadwayError: it is newer than this Headway.
     """
     try:
@@ -190,10 +195,10 @@ def _format(path: Path) -> int:
 
 
 def _lock(folder: Path) -> tuple[int, bool]:
-    """Take the directory for this process; whether the one before died as it made the journal.
+    """Lock the directory for this process; returns whether the previous process died while it made the journal.
 
-    The lock ends with the process, however it ends. A lock of POSIX, for child processes do not inherit it: a node that
-    outlives its driver does not hold it.
+    The lock ends with the process, however it ends. It is a POSIX lock, because child processes do not inherit those: a
+    node that outlives its driver does not hold it.
     """
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     said = os.pread(lock, 64, 0).decode("ascii", "replace").strip()
@@ -206,6 +211,20 @@ def _lock(folder: Path) -> tuple[int, bool]:
             "Only one `headway up` can use a data directory. Use the one that runs, end it, or choose another --data.",
         ) from None
     return lock, said.endswith(_MAKING)
+
+
+def holder(folder: Path) -> int | None:
+    """The id of the process that uses a data directory; None if none does."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        said = fcntl.fcntl(lock, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    finally:
+        os.close(lock)
+    kind, *_, pid = struct.unpack(_FLOCK, said)
+    return None if kind == fcntl.F_UNLCK else int(pid)
 
 
 def _say(lock: int, text: str) -> None:

@@ -1,18 +1,20 @@
-"""What tasks wrote, for callers elsewhere: the whole of it, from the file that the engine keeps beside the result."""
+"""What tasks wrote, for callers elsewhere: all of it, from the file that the engine keeps beside the result."""
 
 from __future__ import annotations
 
 import io
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 
 from headway.errors import HeadwayError, InvalidInput
+from headway.live.driver import Driver
 from headway.live.journal import Journal
-from headway.live.layout import OUTPUT
+from headway.live.layout import output_file
 from headway.model.job import JobId
 from headway.wire import TaskRange, TaskResult
 
@@ -22,20 +24,66 @@ _result = msgspec.msgpack.Decoder(TaskResult)
 
 
 class NoSuchOutput(HeadwayError):
-    """Output was asked for that is not kept."""
+    """The output that was asked for is not kept."""
 
 
-def output_of(journal: Journal, job: JobId, task: int, stream: str, rank: int | None) -> BinaryIO:
-    """What a task, or one member of a gang, wrote to a stream; to be closed by whoever asks.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which output is asked for.
 
-    Only files of the engine are opened, whatever a result says: in the job's own folder, no links, only plain files.
+    Attributes:
+        stream: `stdout` or `stderr`.
+        rank: of a member of a rigid job on several slots; None: of the whole task.
+        attempt: only of this attempt; None: of the one that settled the task, or is running.
+    """
 
-    Args:
-        rank: of a member of a rigid job on several slots; None: of the task.
+    job: JobId
+    task: int
+    stream: str
+    rank: int | None = None
+    attempt: int | None = None
+
+
+def output_so_far(driver: Driver, wanted: Wanted) -> BinaryIO:
+    """What a task has written until now, also while it runs; the caller closes the file.
 
     Raises:
         InvalidInput: there is no such stream, or no such rank.
-        NoSuchOutput: the task has no result, or not any more; or its file is gone.
+        NoSuchOutput: the attempt has ended or has not begun, or its output is gone.
+    """
+    job, task, rank = wanted.job, wanted.task, wanted.rank
+    if wanted.stream not in STREAMS:
+        raise InvalidInput("stream", wanted.stream, " or ".join(STREAMS))
+    view = driver.core.state.jobs.get(job)
+    attempt = None if view is None else view.attempts.get(task)
+    if view is None or attempt is None or wanted.attempt not in (None, attempt.number):
+        return output_of(driver.journal, job, task, wanted.stream, rank, wanted.attempt)
+    if (rank is None) != (view.width == 1) or not 0 <= (rank or 0) < view.width:
+        raise InvalidInput("rank", rank, f"0 to {view.width - 1}" if view.width > 1 else "none for this job")
+    path = driver.show(job, task, attempt.number, rank, wanted.stream)
+    try:
+        return _opened(path)
+    except FileNotFoundError:  # nothing was written yet, or its end is about to be reported
+        return io.BytesIO()
+    except OSError as error:
+        said = f"the {wanted.stream} of task {task} of job {job} cannot be read: {error.strerror or error}"
+        raise NoSuchOutput(said) from error
+
+
+def output_of(
+    journal: Journal, job: JobId, task: int, stream: str, rank: int | None, attempt: int | None = None
+) -> BinaryIO:
+    """What a task that has ended, or one member of a gang, wrote to a stream; the caller closes the file.
+
+    Only the engine's files are opened, whatever a result says: regular files in the job's own folder, no links.
+
+    Args:
+        rank: of a member of a rigid job on several slots; None: of the whole task.
+        attempt: the one that must have settled it; None: any.
+
+    Raises:
+        InvalidInput: there is no such stream, or no such rank.
+        NoSuchOutput: the task has no result, or no longer has one; or its file is gone.
     """
     if stream not in STREAMS:
         raise InvalidInput("stream", stream, " or ".join(STREAMS))
@@ -43,6 +91,8 @@ def output_of(journal: Journal, job: JobId, task: int, stream: str, rank: int | 
     if not found:
         raise NoSuchOutput(f"there is no result of task {task} of job {job}", "It has not ended, or was cleared.")
     result = _result.decode(found[0])
+    if attempt not in (None, result.attempt):
+        raise NoSuchOutput(f"attempt {attempt} at task {task} of job {job} is over", "It was made again.")
     if rank is not None and not 0 <= rank < len(result.members):
         raise InvalidInput("rank", rank, f"0 to {len(result.members) - 1}" if result.members else "none for this job")
     ending = result.ending if rank is None else result.members[rank]
@@ -50,11 +100,11 @@ def output_of(journal: Journal, job: JobId, task: int, stream: str, rank: int | 
     if not path:
         return io.BytesIO(tail)
     where = f"the {stream} of task {task} of job {job}"
-    folder = journal.folder / OUTPUT / str(job)
+    kept = output_file(journal.folder, path)
+    if kept is None or kept.parent.name != str(job):
+        raise NoSuchOutput(f"{where} is not among the files that are kept")
     try:
-        if Path(path).parent.resolve() != folder.resolve():
-            raise NoSuchOutput(f"{where} is not among the files that are kept")
-        file = open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
+        file = _opened(kept)
     except OSError as error:
         raise NoSuchOutput(f"{where} cannot be read any more: {error.strerror or error}") from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -63,8 +113,12 @@ def output_of(journal: Journal, job: JobId, task: int, stream: str, rank: int | 
     return file
 
 
+def _opened(path: str | Path) -> BinaryIO:
+    return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+
+
 def part_of(file: BinaryIO, offset: int, limit: int | None) -> int:
-    """Go to an offset; how many bytes come from there on, at most `limit`."""
+    """Go to an offset; returns how many bytes follow from there, at most `limit`."""
     size = file.seek(0, io.SEEK_END)
     start = file.seek(min(offset, size))
     return size - start if limit is None else min(size - start, limit)

@@ -1,8 +1,8 @@
-"""What a durable turn asks of the engine, one thing after the other; what fails there harms nothing else.
+"""Performs what a durable turn asks of the engine, one action after the other. A failed action affects nothing else.
 
-An action that the engine does not take is tried again a few times by the clock. What cannot be launched then is refused
-by the engine, so the job's `retries` count; what cannot change its tier is a refusal of the system. A kill is tried
-until it is taken or there is nothing left to kill.
+An action that fails is tried again a few times, after delays. A launch that still fails counts as refused by the
+engine, so the job's `retries` count. A change of tier that still fails counts as refused by the system. A kill is tried
+until it succeeds or there is nothing left to kill.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from headway.live import work
 from headway.live.clock import Clock
 from headway.live.from_engine import FromEngine
 from headway.live.journal import Journal
-from headway.live.layout import OUTPUT
 from headway.live.ledger import Ledger
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Turn
@@ -35,7 +34,7 @@ AGAIN: Final[Duration] = SECOND
 """How long to wait before an action is tried again."""
 
 TRIES: Final = 3
-"""How often one is tried; kills of what still runs are tried on."""
+"""How often an action is tried; kills of what still runs are tried without limit."""
 
 Act = Launch | Kill | ChangeTier | Suspend
 
@@ -45,12 +44,12 @@ class Performer:
 
     Args:
         ledger, journal: what is known of the jobs.
-        engine: does it.
+        engine: performs the actions.
         from_engine: knows on which nodes attempts run.
-        report: takes in what comes of it at once, as from the engine.
-        troubles: is told of what fails.
-        clock: times what is tried again.
-        result_max: bytes that a result may have.
+        report: handles at once what comes of an action, like a report of the engine.
+        troubles: is told what fails.
+        clock: times the next tries.
+        result_max: the most bytes that a result may have.
         uploads: the folder of the files that the server keeps.
     """
 
@@ -80,7 +79,7 @@ class Performer:
         self._stopped = False
 
     def perform(self, turn: Turn) -> None:
-        """Have the engine do what a turn wants, and let it forget what is durable."""
+        """Let the engine do what a turn wants, and let it forget what is durable."""
         engine = self._engine
         for key in turn.gone:
             self._from_engine.where.pop(key, None)
@@ -95,14 +94,14 @@ class Performer:
         for _, _, job, task, *_ in turn.batch.messages:  # a task is settled, or a job has ended
             if error := raised_by(partial(engine.forget, job, task)):
                 self._tell(f"checkpoints of job {job}", error, "they stay until the next start")
-        if error := raised_by(partial(remove_outputs, self._journal.folder / OUTPUT, turn.spent)):
+        if error := raised_by(partial(remove_outputs, self._journal.folder, turn.spent)):
             self._tell("output that nobody needs", error, "it stays")
 
     def stop(self) -> None:
-        """Try nothing again."""
+        """Stop trying again."""
         self._stopped = True
 
-    # An action
+    # One action
 
     def _act(self, action: Act) -> None:
         match action:
@@ -122,7 +121,7 @@ class Performer:
                     self._engine.suspend(action.job, action.task, action.attempt)
 
     def _failed(self, action: Act, error: Exception, tries: int) -> None:
-        """See that what could not be done is done later, or that nobody relies on it."""
+        """Arrange that a failed action is done later, or that nobody relies on it."""
         key = (action.job, action.task, action.attempt)
         again, then = tries < TRIES, "it is tried again"
         match action:
@@ -154,7 +153,7 @@ class Performer:
             self._failed(action, error, tries)
 
     def _give_up(self, action: Act, outcome: Outcome, detail: str) -> None:
-        """The attempt ends without having run; should the engine have something of it, that ends unseen."""
+        """End the attempt as one that never ran. If the engine does have it, its later end is ignored."""
         key = (action.job, action.task, action.attempt)
         self._unlaunched.discard(key)
         try:
@@ -164,12 +163,12 @@ class Performer:
         self._report(base.Ended(*key, base.Ending(outcome, detail=detail)))
 
     def _current(self, action: Act) -> AttemptView | None:
-        """What the core knows of the attempt; None if it does not wait for it any more."""
+        """What the core knows of the attempt; None if it no longer waits for it."""
         return self._ledger.core.state.current(action.job, action.task, action.attempt)
 
     def _launch(self, launch: Launch) -> None:
         if self._current(launch) is None:
-            return  # lost with its node, in the very turn that wanted it or before it could be launched
+            return  # lost with its node, in the same turn that wanted it or before it could be launched
         kept = self._ledger.open[launch.job]
         if kept.work is None:
             kept.work = self._journal.work(launch.job)
@@ -190,7 +189,7 @@ class Performer:
         return base.Function(name, self._journal.blob(name))
 
     def _resize(self, resized: NodeResized, tries: int = 1) -> None:
-        """Give a node its slots; the core counts on them, so this is tried until they are there or it has others."""
+        """Give a node its slots. The core counts on them, so this is tried until it succeeds or the size changes."""
         node = self._ledger.core.state.nodes.get(resized.name)
         if tries > 1 and (node is None or node.spec.slots != resized.slots or self._stopped):
             return
@@ -204,10 +203,10 @@ class Performer:
 
 
 def left_undone(found: base.Found, attempts: Mapping[base.AttemptKey, AttemptView]) -> list[Act]:
-    """What an earlier driver wanted of what still runs, and may not have come to ask for.
+    """What an earlier driver wanted of attempts that still run, and may not have asked the engine for.
 
     Args:
-        attempts: what the core knows to run.
+        attempts: those that run, as far as the core knows.
     """
     actions: list[Act] = []
     for key in sorted(found.running):

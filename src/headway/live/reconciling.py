@@ -1,8 +1,8 @@
-"""After something of the journal was lost: the core and the tables are brought into agreement again.
+"""Brings the core and the tables into agreement again after part of the journal was lost.
 
-A job goes on where its row, its work and its functions are there, and the core counts as many of its tasks settled as
-there are results. Of others nobody can say what has been done: they end as cancelled, and their results stay. A job
-that the core does not know begins anew if nothing of it has been settled.
+A job continues if its row, its work and its functions are there, and the core counts as many of its tasks settled as
+there are results. For other jobs nobody can say what has been done: they end as cancelled, and their results are kept.
+A job that the core does not know starts again if none of its tasks has been settled.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headway.core.scheduler import Scheduler
-from headway.live.journal import JobRow, NewMessage
+from headway.live.journal import EndedRow, JobRow, NewMessage
 from headway.model.actions import JobStatus
 from headway.model.events import Event, Incident, JobCancelled, JobSubmitted, Outcome, TaskEnded
 from headway.model.instant import Instant
@@ -20,9 +20,9 @@ from headway.model.job import JobId
 
 @dataclass(slots=True)
 class Reconciled:
-    """Rows that follow: of jobs that ended, see `Batch.ended`, and the messages about it."""
+    """Rows to be written: of jobs that ended, see `Batch.ended`, and the messages about them."""
 
-    ended: list[tuple[str, int | None, int, int, int, JobId]] = field(default_factory=list)
+    ended: list[EndedRow] = field(default_factory=list)
     messages: list[NewMessage] = field(default_factory=list)
 
 
@@ -35,12 +35,12 @@ def reconcile(
     lacking: Mapping[JobId, str],
     message: int,
 ) -> Reconciled:
-    """Feed the core what it has to know.
+    """Feed the core the events that it needs.
 
     Args:
-        now: when that is.
-        feed: has the core handle an event, which is recorded.
-        rows: open jobs as the journal has them; `progress` of them, and what they are `lacking`.
+        now: the instant of these events.
+        feed: lets the core handle an event, which is recorded.
+        rows: open jobs as the journal has them; with their `progress`, and what they are `lacking`.
         message: the greatest number of a message so far.
     """
     made = Reconciled()
@@ -54,7 +54,7 @@ def reconcile(
     def end(row: JobRow, why: str) -> None:
         done, failed = progress.get(row.id, (0, 0))
         word = JobStatus.CANCELLED.value
-        made.ended.append((word, row.started, now, done, failed, row.id))
+        made.ended.append((word, row.started, now, done, failed, False, None, row.id))
         made.messages.append((message + 1 + len(made.messages), row.client, row.id, None, now, word, 0, None))
         feed(Incident(now, "loss_accepted", f"job {row.id}", f"it was ended: {why}"))
 

@@ -1,6 +1,6 @@
-"""What callers are told of jobs and nodes.
+"""Reports to callers about jobs and nodes.
 
-It is read from the core while a job is open, and from the journal when it has ended.
+They are read from the core while a job is open, and from the journal when it has ended.
 """
 
 from __future__ import annotations
@@ -10,32 +10,38 @@ import os
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from functools import partial
 from typing import Final
+
+import msgspec
 
 from headway import __version__, wire
 from headway.core.nodes import slot_statuses
-from headway.live import checks
+from headway.live import checks, prospects
 from headway.live.checker import Checker
 from headway.live.driver import Driver
+from headway.live.forecasts import UNKNOWN, Outlook
 from headway.live.intake import NoSuchJob
 from headway.live.journal import JobRow
+from headway.live.prospects import seconds
 from headway.model.actions import JobStatus
-from headway.model.instant import NEVER, Instant
-from headway.model.job import JobId
+from headway.model.forecast import Expected
+from headway.model.instant import NEVER, Instant, to_seconds
+from headway.model.job import JobId, JobSpec
 from headway.model.plan import TIER_WORDS
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
 from headway.model.tier import Tier
 
 LOOKED_AT_ONCE: Final = 100
-"""Jobs or ids of jobs, and nodes of a quarter as many, after which others take their turns."""
+"""After this many jobs or ids, or a quarter as many nodes, other requests are served."""
 
 
 def row(driver: Driver, job: JobId) -> JobRow:
     """A job as the journal has it.
 
     Raises:
-        NoSuchJob: none was accepted with this id.
+        NoSuchJob: no job with this id was accepted.
     """
     found = driver.journal.job(job)
     if found is None:
@@ -43,17 +49,19 @@ def row(driver: Driver, job: JobId) -> JobRow:
     return found
 
 
-def job_report(driver: Driver, row: JobRow) -> wire.JobReport:
-    """A job and how far it is."""
+def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.JobReport:
+    """A job, its progress, and what is expected of it."""
     spec = row.spec
     kept, view = driver.open.get(row.id), driver.core.state.jobs.get(row.id)
     if kept is not None and view is not None:
         status, done, failed, running = driver.core.status(row.id), kept.done, kept.failed, len(running_of(view))
         started, priority, due = kept.started, view.priority, None if view.due >= NEVER else view.due
+        prospect = prospects.of_open(view, outlook, driver.now())
     else:
-        # An end that is not durable yet is told as it will be.
+        # An end that is not durable yet is reported as it will be.
         status, done, failed, running = row.status or JobStatus.RUNNING, row.done or 0, row.failed or 0, 0
         started, priority, due = row.started, spec.priority, spec.due
+        prospect = prospects.of_ended(status, due, row.ended)
     return wire.JobReport(
         id=row.id,
         name=spec.name,
@@ -68,37 +76,39 @@ def job_report(driver: Driver, row: JobRow) -> wire.JobReport:
         priority=priority,
         rate=spec.rate,
         shape=spec.shape,
-        estimate=spec.estimate,
-        submitted=row.submitted,
-        release=spec.release,
-        due=due,
-        started=started,
-        ended=row.ended,
+        estimate=seconds(spec.estimate),
+        submitted=to_seconds(row.submitted),
+        release=to_seconds(spec.release),
+        due=seconds(due),
+        started=seconds(started),
+        ended=seconds(row.ended),
         cpu=spec.cpu,
         movable=spec.movable,
+        **prospect.told(),
     )
 
 
 def running_of(job: JobView) -> list[AttemptView]:
-    """What runs of a job, in order of tasks; not what is queued behind it on the same slots."""
+    """What runs of a job, in order of tasks, without what is queued behind it on the same slots."""
     return [attempt for _, attempt in sorted(job.attempts.items()) if not attempt.queued]
 
 
 async def job_list(driver: Driver, status: str | None, user: str | None, after: JobId, limit: int) -> wire.JobList:
-    """Jobs in order of their ids; each as it is when it is come to, for others take their turns meanwhile.
+    """Jobs in order of their ids; each as it is when its turn comes, because other requests are served meanwhile.
 
     Args:
         status: only of this status; `open` for those that have not ended; None for all.
     """
     reports: list[wire.JobReport] = []
     final = None if status in (None, "open") else JobStatus(status)
+    outlook = UNKNOWN if final is not None and final.is_final else await driver.forecasts.outlook()
     if status is None or (final is not None and final.is_final):
         rows = _ended_or_all(driver, final, user, after)
     else:
         rows = _open(driver, final, user, after)
     async with aclosing(rows):
         async for row in rows:
-            report = job_report(driver, row)
+            report = job_report(driver, row, outlook)
             if final is None or report.status is final:
                 reports.append(report)
             if len(reports) > limit:
@@ -109,9 +119,9 @@ async def job_list(driver: Driver, status: str | None, user: str | None, after: 
 async def _ended_or_all(
     driver: Driver, status: JobStatus | None, user: str | None, after: JobId
 ) -> AsyncGenerator[JobRow, None]:
-    """Rows of the journal, looked for among so many ids at a time that nobody waits for it."""
+    """Rows of the journal, searched in portions of ids, so that no other request has to wait long."""
     _, _, last = driver.journal.last()
-    while after < last:  # a caller may name numbers that the journal cannot look beyond
+    while after < last:  # a caller may name numbers that the journal cannot have
         until = after + LOOKED_AT_ONCE
         for row in driver.journal.jobs(after=after, until=until, status=status, user=user):
             yield row
@@ -142,23 +152,56 @@ async def _open(
             await asyncio.sleep(0)
 
 
-def job_detail(driver: Driver, job: JobId) -> wire.JobDetail:
-    """A job with what runs of it, what it holds, and the start it is promised."""
-    report = job_report(driver, row(driver, job))
+def job_detail(driver: Driver, job: JobId, outlook: Outlook = UNKNOWN) -> wire.JobDetail:
+    """A job with its attempts, its slots, its promised start, and what is expected of it."""
+    kept = row(driver, job)
+    return msgspec.structs.replace(
+        _job_detail(driver, kept, outlook),
+        cursor=driver.journal.last()[1],
+        after=_predecessors(driver, kept.spec),
+        retry_of=kept.spec.retry_of,
+    )
+
+
+def _job_detail(driver: Driver, row: JobRow, outlook: Outlook) -> wire.JobDetail:
+    report, job = job_report(driver, row, outlook), row.id
     view = driver.core.state.jobs.get(job)
     if view is None:
         tables = driver.journal.checks
         lost = tables.losses(job)
         times = tuple(map(_times, tables.statistics(job)))
-        return wire.JobDetail(report, (), (), None, times, lost.lost if lost else 0, lost.kills if lost else 0)
+        return wire.JobDetail(
+            report, (), (), None, times, to_seconds(lost.lost) if lost else 0, lost.kills if lost else 0
+        )
     attempts = tuple(attempt_report(driver, attempt) for attempt in running_of(view))
     times = tuple(map(_times, checks.run_times(view, 0)))
-    held, done = numbers(view.slots), (times, view.lost, view.kills, view.moves)
-    return wire.JobDetail(report, attempts, slot_names(driver, held), view.promise, *done)
+    held, done = numbers(view.slots), (times, to_seconds(view.lost), view.kills, view.moves)
+    return wire.JobDetail(report, attempts, slot_names(driver, held), seconds(view.promise), *done)
+
+
+def _predecessors(driver: Driver, spec: JobSpec) -> tuple[wire.Predecessor, ...]:
+    """The status of the jobs that a job comes after."""
+    return tuple(wire.Predecessor(job, _status(driver, job)) for job in spec.after)
+
+
+def _status(driver: Driver, job: JobId) -> JobStatus | None:
+    """The status of a job; None if it is no longer known."""
+    found = driver.journal.job(job)
+    return None if found is None else job_report(driver, found).status
+
+
+async def outlook_of(driver: Driver, job: JobId, *, exact: bool = False) -> Outlook:
+    """What is expected, if this job is open; see `Forecasts.outlook`.
+
+    Raises:
+        NoSuchJob: no job with this id was accepted.
+    """
+    row(driver, job)
+    return await driver.forecasts.outlook(job, exact=exact) if job in driver.core.state.jobs else UNKNOWN
 
 
 def _times(row: checks.StatisticsRow) -> wire.RunTimes:
-    return wire.RunTimes(row.node_class, row.tasks, row.mean, row.spread)
+    return wire.RunTimes(row.node_class, row.tasks, to_seconds(row.mean), to_seconds(row.spread))
 
 
 def slot_names(driver: Driver, slots: Iterable[int]) -> tuple[str, ...]:
@@ -175,26 +218,24 @@ def attempt_report(driver: Driver, attempt: AttemptView) -> wire.AttemptReport:
         attempt.task,
         attempt.number,
         slot_names(driver, attempt.seats or numbers(attempt.slots)),
-        attempt.start,
-        _expected_end(driver, attempt),
+        to_seconds(attempt.start),
+        seconds(_expected_end(driver, attempt)),
         TIER_WORDS[attempt.tier],
         () if goal is None else slot_names(driver, goal.seats or numbers(goal.slots)),
     )
 
 
 def _expected_end(driver: Driver, attempt: AttemptView) -> Instant | None:
-    """By what is believed now, where somebody said it or it was observed; the core's default tells nobody."""
+    """By the present estimate, if it was given or observed; the core's default estimate would tell nothing."""
     job = attempt.job
-    if job.spec.estimate is None and not (job.spec.plan or job.spec.profile or job.ended):
-        return None
-    if attempt.tier is Tier.BACKGROUND:
+    if not job.is_estimated or attempt.tier is Tier.BACKGROUND:
         return None
     run_time = driver.core.state.time_of(job, attempt.task, attempt.slots)
     return attempt.since + max(0, run_time - job.kept.get(attempt.task, 0))
 
 
 async def node_list(driver: Driver) -> wire.NodeList:
-    """The nodes in order of joining; each as it is when it is come to, for others take their turns meanwhile."""
+    """The nodes in order of joining; each as it is when its turn comes, because other requests are served meanwhile."""
     reports: list[wire.NodeReport] = []
     names = list(driver.core.state.nodes)
     on = await _attempts_by_node(driver)
@@ -210,7 +251,7 @@ async def node_list(driver: Driver) -> wire.NodeList:
 
 
 async def _attempts_by_node(driver: Driver) -> dict[str, list[AttemptView]]:
-    """What runs, soonest expected end first, then what runs in the background; by each node that it runs on."""
+    """What runs on each node, soonest expected end first; what runs in the background comes last."""
     state, found = driver.core.state, dict[str, list[AttemptView]]()
     for place, attempt in enumerate((*(entry[-1] for entry in state.running), *state.background)):
         if place % LOOKED_AT_ONCE == 0:
@@ -236,43 +277,79 @@ def _node_report(driver: Driver, node: NodeView, words: list[str], attempts: lis
 
 
 async def explanation(driver: Driver, job: JobId) -> wire.Explanation:
-    """Why a job waits; of one that has ended, how it did."""
-    row(driver, job)  # whether there is such a job
+    """Why a job waits, for what, and how long; of an ended job, how it ended."""
+    outlook = await outlook_of(driver, job, exact=True)
     try:
         said, by, note = await driver.explain(job)
-    except KeyError:  # it has ended, if only while a decider was asked
-        status = row(driver, job).status or JobStatus.RUNNING
-        return wire.Explanation(job, status, "ENDED", f"it has ended: {status.value}", None)
-    status, reason = driver.core.status(job), said.reason
-    return wire.Explanation(job, status, reason.name, said.text, said.start, by, note)
+    except KeyError:  # it has ended, perhaps while a decider was asked
+        kept = row(driver, job)
+        status = kept.status or JobStatus.RUNNING
+        return wire.Explanation(job, status, "ENDED", f"it has ended: {status.value}{_why(driver, kept)}", None)
+    view, reason = driver.core.state.jobs[job], said.reason
+    expected = outlook.jobs.get(job, Expected(job))
+    prospect = prospects.of_open(view, outlook, driver.now())
+    return wire.Explanation(
+        job,
+        driver.core.status(job),
+        reason.name,
+        said.text,
+        seconds(said.start),
+        by,
+        note,
+        _awaited(driver, view, expected),
+        start_assumes=expected.start_assumes,
+        assumed=to_seconds(driver.core.state.estimate_default),
+        due=None if view.due >= NEVER else to_seconds(view.due),
+        lack=outlook.lack if prospect.expected_end is None else "",
+        **prospect.told(),
+    )
+
+
+def _awaited(driver: Driver, job: JobView, expected: Expected) -> tuple[wire.AwaitedReport, ...]:
+    """What a job with ready tasks waits for: by the forecast, else what still runs on its slots."""
+    names = partial(slot_names, driver)
+    if expected.awaits or not job.held:
+        return prospects.told(expected, names)
+    others = prospects.on_held_slots(driver.core.state, job, names, partial(_expected_end, driver))
+    return others if job.ready else ()
+
+
+def _why(driver: Driver, row: JobRow) -> str:
+    """If a job was cancelled because a job before it did not succeed: which one."""
+    if row.status is JobStatus.CANCELLED:
+        for before in map(driver.journal.job, row.spec.after):
+            if before is not None and before.ended == row.ended and before.status is not JobStatus.SUCCEEDED:
+                assert before.status is not None
+                return f", because job {before.id}, which it comes after, has ended: {before.status.value}"
+    return ""
 
 
 def deciding(driver: Driver) -> wire.PolicyText:
-    """What decides."""
+    """The policy and the decider in use."""
     core = driver.core
-    return wire.PolicyText(core.policy, core.decider, core.decider_failed, core.period)
+    return wire.PolicyText(core.policy, core.decider, core.decider_failed, seconds(core.period))
 
 
 def metrics(checker: Checker, node: str | None, metric: str | None, since: Instant | None, limit: int) -> wire.Metrics:
-    """Metrics of nodes: as they were found since an instant; where that is None, each as it was found last."""
+    """Metrics of nodes: all since an instant; if that is None, the latest of each."""
     if since is not None:
         rows, more = checker.tables.metrics(since, limit, node=node, metric=metric)
     else:
         last = (row for row in checker.latest.values() if node in (None, row.node) and metric in (None, row.metric))
         rows, more = sorted(last, key=lambda row: (row.at, row.node, row.metric)), False
-    return wire.Metrics(tuple(wire.Metric(*row) for row in rows), more)
+    return wire.Metrics(tuple(wire.Metric(to_seconds(row.at), row.node, row.metric, row.value) for row in rows), more)
 
 
 def checker_report(checker: Checker) -> wire.CheckerReport:
     """The status checker and its collectors."""
     return wire.CheckerReport(
         checker.on,
-        checker.every,
+        to_seconds(checker.every),
         tuple(
             wire.CollectorReport(
                 watch.name,
                 "hangs" if watch.late else "fails" if watch.detail else "works",
-                watch.answered,
+                seconds(watch.answered),
                 watch.detail,
             )
             for watch in checker.watches.values()
@@ -285,19 +362,20 @@ def incidents(driver: Driver, after: int, limit: int) -> wire.Incidents:
     found = driver.journal.incidents(limit + 1, after)
     kept = found[max(0, len(found) - limit) :]
     told = (
-        wire.IncidentReport(number, told.at, told.kind, told.subject, told.detail, told.by) for number, told in kept
+        wire.IncidentReport(number, to_seconds(told.at), told.kind, told.subject, told.detail, told.by)
+        for number, told in kept
     )
     return wire.Incidents(tuple(told), len(found) > limit)
 
 
 def statistics(driver: Driver) -> wire.Statistics:
-    """How the server fares."""
+    """How the server is doing."""
     core, state, room = driver.core, driver.core.state, driver.room
     room.look()
     return wire.Statistics(
         version=__version__,
         pid=os.getpid(),
-        started=driver.started,
+        started=to_seconds(driver.started),
         policy=core.policy,
         jobs=len(state.jobs),
         waiting=sum(job.ready for job in state.waiting),

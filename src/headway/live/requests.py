@@ -1,4 +1,4 @@
-"""Who asked for what: the events that a caller wanted, as the journal has them."""
+"""Who asked for what: the events that callers wanted, as the journal has them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ KINDS = {kind.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() f
 
 
 def report(journal: Journal, after: int, limit: int) -> wire.Requests:
-    """The latest requests, at most so many, of those with greater event numbers; in order."""
+    """The latest requests with greater event numbers, at most `limit`, in order."""
     found = journal.asked(limit + 1, after)
     told = tuple(
-        wire.RequestReport(number, event.at, event.by, _kind(event), *_about(event)) for number, event in found[-limit:]
+        wire.RequestReport(number, to_seconds(event.at), event.by, _kind(event), *_about(event))
+        for number, event in found[-limit:]
     )
     return wire.Requests(told, more=len(found) > limit)
 
@@ -40,7 +41,7 @@ def _kind(event: Asked) -> str:
 
 
 def _about(event: Asked) -> tuple[str, str]:
-    """What it is about, and what was wanted of that."""
+    """What the event is about, and what was wanted."""
     match event:
         case JobSubmitted(job=job):
             of = "" if job.user == event.by else f", for {job.user}"

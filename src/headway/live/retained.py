@@ -1,7 +1,7 @@
-"""How long results and files are kept: the tables of acknowledgements, of uploads, and of what results keep of them.
+"""How long results and files are kept: the tables of acknowledgements, of uploads, and of files that results name.
 
-They are in the journal's file and described in docs/reference/journal.md. What may go is let go of in small parts, so
-that whoever waits for the server is not kept waiting.
+They are in the journal's file and described in docs/reference/journal.md. Deleting is done in small parts, so that
+nobody who uses the server has to wait.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ LAST: Final = 2**62
 """Greater than the number of any task."""
 
 SIZE_MAX: Final = 1 << 20
-"""So many bytes of results go in one transaction, at most, if it is more than one: their pages take time."""
+"""At most so many bytes of results are deleted in one transaction, but at least one result: their pages take time."""
+
+_FORGET_WORK: Final = """UPDATE jobs SET functions = NULL, work = NULL
+    WHERE id = ? AND ended IS NOT NULL AND functions IS NOT NULL"""
+"""Of a job whose failed tasks can be run again as long as there are results; of others little is kept, and stays."""
 
 _IN = "job = ? AND task >= ? AND task < ?"
 
@@ -57,14 +61,16 @@ _result = msgspec.msgpack.Decoder(TaskResult)
 
 
 class Retained:
-    """Reads the tables, and lets go of what need not be kept.
+    """Reads the tables, and deletes what need not be kept.
 
     Args:
         db: the journal's file.
-        transaction: makes what is written durable; raises `NotNow` where that cannot be.
+        transaction: makes what is written durable; raises `NotNow` if it cannot.
 
     Attributes:
-        stored: bytes of the files of output that belong to results, and of uploads.
+        stored: bytes of the output files that belong to results, and of uploads.
+        forgotten: the number of the last message that was deleted because its time was over and nobody had acknowledged
+            it; 0 if there was none.
     """
 
     def __init__(
@@ -77,24 +83,29 @@ class Retained:
         (files,) = db.execute("SELECT coalesce(sum(files), 0) FROM messages WHERE files > 0").fetchone()
         (uploads,) = db.execute("SELECT coalesce(sum(size), 0) FROM uploads").fetchone()
         self.stored = int(files + uploads)
+        row = db.execute("SELECT value FROM meta WHERE name = 'forgotten'").fetchone()
+        self.forgotten = int(row[0]) if row else 0
 
-    def clear(self, jobs: Sequence[JobId], limit: int) -> tuple[int, list[JobId], list[str]]:
-        """Let go of the messages and results of ended jobs, of at most so many.
+    def clear(self, jobs: Sequence[JobId], limit: int, *, unasked: bool = False) -> tuple[int, list[JobId], list[str]]:
+        """Delete messages and results of ended jobs, at most so many.
+
+        Args:
+            unasked: nobody asked for it; their time is over.
 
         Returns:
-            How many of these jobs had any, and have none now; those that are left to be cleared; and the paths of
-            output files, which are the caller's to remove.
+            How many of these jobs had any, and have none now; the jobs that are still to be cleared; and the paths of
+            output files, which the caller removes.
 
         Raises:
             NotNow: not now.
         """
         cleared, paths, freed, size_max = 0, list[str](), 0, SIZE_MAX
-        left = list(jobs)
+        left, forgotten = list(jobs), self.forgotten
         with self._transaction() as db:
             while left and limit > 0 and size_max > 0:
                 job = left[0]
                 if db.execute("SELECT 1 FROM jobs WHERE id = ? AND ended IS NOT NULL", (job,)).fetchone():
-                    found = db.execute(  # the message that it has ended is the last, for it has no task
+                    found = db.execute(  # the message that the job has ended is the last one, because it has no task
                         "SELECT length(result), number, task, files, CASE WHEN files > 0 THEN result END FROM messages"
                         " WHERE job = ? ORDER BY task DESC LIMIT ?",
                         (job, limit),
@@ -103,6 +114,8 @@ class Retained:
                     db.executemany("DELETE FROM messages WHERE number = ?", [row[1:2] for row in rows])
                     freed += sum(files for *_, files, _ in rows)
                     paths += _paths(result for *_, result in rows if result)
+                    if unasked:
+                        forgotten = max(forgotten, *(row[1] for row in rows), 0)
                     limit -= len(rows)
                     size_max -= sum(size or 0 for size, *_ in rows)
                     is_last = bool(rows) and rows[-1][2] is None
@@ -110,20 +123,24 @@ class Retained:
                         break
                     for table in ("outputs", "acknowledged"):
                         db.execute(f"DELETE FROM {table} WHERE job = ?", (job,))
+                    db.execute(_FORGET_WORK, (job,))
                     cleared += is_last
                 limit -= 1
                 del left[0]
+            if forgotten != self.forgotten:
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('forgotten', ?)", (forgotten,))
         self.stored -= freed
+        self.forgotten = forgotten
         return cleared, left, paths
 
     def clear_acknowledged(self, until: Instant, limit: int) -> list[str]:
-        """Let go of results that were acknowledged at an instant or before, of at most so many.
+        """Delete results that were acknowledged at an instant or before, at most so many.
 
-        Of a job that goes on, a message without its result stays: it counts what is done. With the last result of an
-        ended job goes its last message.
+        Of an open job, the message stays without its result, because it counts what is done. The last message of an
+        ended job is deleted with its last result.
 
         Returns:
-            The paths of their output files, which are the caller's to remove.
+            The paths of their output files, which the caller removes.
 
         Raises:
             NotNow: not now.
@@ -166,24 +183,26 @@ class Retained:
                         " AND NOT EXISTS (SELECT 1 FROM messages WHERE job = ?1 AND task IS NOT NULL)",
                         (job, number),
                     )
+                    if not db.execute("SELECT 1 FROM messages WHERE job = ?", (job,)).fetchone():
+                        db.execute(_FORGET_WORK, (job,))
                 limit -= 1 + len(found)
         self.stored -= freed
         return paths
 
     def oldest(self) -> Instant | None:
-        """When the acknowledgement was made that is to be followed next; None if there is none."""
+        """When the oldest acknowledgement was made that is still to be followed; None if there is none."""
         row = self._db.execute("SELECT at FROM acknowledged ORDER BY rowid LIMIT 1").fetchone()
         return None if row is None else int(row[0])
 
     def ended_until(self, until: Instant, limit: int) -> list[JobId]:
-        """Jobs that had ended at an instant, and whose results have not been let go of; the first so many."""
+        """The first so many jobs that had ended at an instant and still have results."""
         rows = self._db.execute(
             "SELECT job FROM messages WHERE task IS NULL AND at <= ? ORDER BY at LIMIT ?", (until, limit)
         )
         return [job for (job,) in rows]
 
     def has_files(self, job: JobId) -> bool:
-        """Whether files of output belong to results of a job, or may come to: it has not ended."""
+        """Whether output files belong to results of a job, or may do so later because it is open."""
         is_open = "SELECT 1 FROM jobs WHERE id = ? AND ended IS NULL"
         files = "SELECT 1 FROM messages WHERE job = ? AND files > 0 LIMIT 1"
         return any(self._db.execute(query, (job,)).fetchone() for query in (is_open, files))
@@ -197,7 +216,7 @@ class Retained:
         return {name for (name,) in self._db.execute("SELECT name FROM uploads")}
 
     def keep_upload(self, name: str, now: Instant, size: int) -> None:
-        """A file of so many bytes is there, and used now.
+        """Record that a file of so many bytes is there, and is used now.
 
         Raises:
             NotNow: not now.
@@ -208,7 +227,7 @@ class Retained:
         self.stored += size if is_new else 0
 
     def drop_upload(self, name: str) -> None:
-        """Let go of a file.
+        """Delete the row of a file.
 
         Raises:
             NotNow: not now.
@@ -220,7 +239,7 @@ class Retained:
 
 
 def within(rows: list[R], size_max: int) -> list[R]:
-    """The first rows, which begin with a size or None, up to that with which they have so many bytes.
+    """The first rows, which begin with a size or None, up to the one with which they reach so many bytes.
 
     >>> within([(3,), (None,), (4,), (1,)], 7), within([(9,), (1,)], 7)
     ([(3,), (None,), (4,)], [(9,)])
@@ -233,6 +252,6 @@ def within(rows: list[R], size_max: int) -> list[R]:
 
 
 def _paths(bodies: Iterable[bytes]) -> list[str]:
-    """Paths of the files that hold the whole output of results."""
+    """Paths of the files with the whole output of results."""
     endings = [ending for body in bodies for ending in _result.decode(body).endings]
     return [path for ending in endings for path in (ending.stdout_path, ending.stderr_path) if path]

@@ -1,4 +1,4 @@
-"""When what is kept is let go of: acknowledged results after a while, and from time to time all that is over.
+"""When kept things are deleted: acknowledged results after a while, and all that is no longer needed at intervals.
 
 These are the steps 9 and 10 of docs/explanation/data-flow.md.
 """
@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Final, Protocol
 
 from headway.errors import HeadwayError
 from headway.live.clock import Alarm, Clock
 from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, NotNow
-from headway.live.layout import OUTPUT, UPLOADS
+from headway.live.layout import UPLOADS
 from headway.live.retained import LAST
 from headway.live.room import Room
 from headway.live.sweep import PART, Keep, Sweep
@@ -33,7 +32,7 @@ _LATER: Final[Duration] = 60 * SECOND
 
 
 class NotTheirs(HeadwayError):
-    """A client acknowledges the result of a job that another one submitted."""
+    """A client acknowledges the result of a job that another client submitted."""
 
     def __init__(self, client: str, job: JobId) -> None:
         super().__init__(
@@ -43,19 +42,19 @@ class NotTheirs(HeadwayError):
 
 
 class Recorder(Protocol):
-    """What is wanted of the driver."""
+    """What is needed of the driver."""
 
     @property
     def troubles(self) -> Troubles:
-        """Is told of what goes wrong."""
+        """Is told what goes wrong."""
 
     async def request(
         self, events: Callable[[Instant], Sequence[Event]], acknowledged: Sequence[tuple[JobId, int, int]] = ()
     ) -> int:
-        """Have recorded which results, of a job from one task up to another, their clients have."""
+        """Record which results their clients have: per range the job, and its tasks from one number up to another."""
 
     def incident(self, kind: str, subject: str, detail: str, by: str = "") -> None:
-        """Have recorded what an operator should know."""
+        """Record something that an operator should know."""
         ...
 
     def needs(self, name: str) -> bool:
@@ -68,13 +67,12 @@ class Recorder(Protocol):
 
 
 class Retention:
-    """Lets go, in the driver's event loop. What is due follows from the journal and the clock alone.
+    """Deletes expired things, in the driver's event loop. What is due follows from the journal and the clock alone.
 
     Args:
         recorder: records acknowledgements, and knows what is used.
-        keep: how long.
-        room: says whether an upload is taken on.
-        outputs: the engine's folder with the output of attempts, see `Sweep`.
+        keep: how long things are kept.
+        room: says whether an upload is accepted.
 
     Attributes:
         uploads: the files that are kept for tasks and for callers.
@@ -87,25 +85,24 @@ class Retention:
         clock: Clock,
         keep: Keep,
         room: Room,
-        outputs: Path | None = None,
     ) -> None:
         self._recorder = recorder
         self._journal = journal
         self.uploads = Uploads(journal.folder / UPLOADS, keep.upload_max, room.see_file)
         self._clock = clock
         self._keep = keep
-        self._sweep = Sweep(journal, outputs, self.uploads, clock, keep, recorder)
+        self._sweep = Sweep(journal, self.uploads, clock, keep, recorder)
         self._steps: Iterator[None] | None = None
         self._look_at: Instant = 0
         self._alarm = Alarm(clock, self._ring)
 
     def start(self) -> None:
-        """Let go of what is due, now and from now on."""
+        """Delete what is due, now and from now on."""
         self.uploads.remove_strays(self._journal.retained.uploads())
         self._ring()
 
     def stop(self) -> None:
-        """Let go of nothing more."""
+        """Delete nothing more."""
         self._alarm.stop()
 
     def acknowledged(self) -> None:
@@ -113,15 +110,17 @@ class Retention:
         self._ring_at(self._clock.now() + self._keep.acknowledged)
 
     async def acknowledge(self, client: str, results: Sequence[TaskRange], *, by: str = "") -> None:
-        """Take note that a client has results; when they have been kept long enough they are let go of.
+        """Record that a client has results; they are deleted when they have been kept long enough.
 
         Raises:
             NoSuchJob: a job was never accepted.
-            NotTheirs: a job was submitted by another client; nothing is noted, and an incident is recorded.
+            NotTheirs: a job was submitted by another client; nothing is recorded, and an incident is recorded.
             NotNow, Unavailable: not now.
         """
         for job in {tasks.job for tasks in results}:
             owner = self._journal.client_of(job)
+            if owner is None and job <= self._journal.last()[2]:
+                continue  # already deleted, with everything that it had
             if owner is None:
                 raise NoSuchJob(job)
             if owner != self._journal.clients.known(client):
@@ -132,11 +131,11 @@ class Retention:
         await self._recorder.request(lambda now: [], ranges)
 
     async def upload(self, name: str, announced: int, parts: AsyncIterator[bytes]) -> int:
-        """Keep a file that arrives; when this returns it is durable. Returns its size in bytes.
+        """Store a file as it arrives; when this returns it is durable. Returns its size in bytes.
 
         Args:
             name: the SHA-256 of its bytes.
-            announced: its size as far as it is known; 0 if it is not.
+            announced: its size if known, else 0.
 
         Raises:
             TooLarge, InvalidInput, NoRoom: as `Uploads.take`.
@@ -147,7 +146,7 @@ class Retention:
         return size
 
     def uploaded(self, name: str) -> int:
-        """The size of a file that is kept, in bytes; asking counts as using it.
+        """The size of a stored file in bytes; asking counts as a use.
 
         Raises:
             NoSuchUpload: it is not kept.
@@ -160,7 +159,7 @@ class Retention:
         return size
 
     async def clear(self, jobs: Sequence[JobId]) -> int:
-        """Let go of the results of ended jobs now; how many of these jobs had any.
+        """Delete the results of ended jobs now; returns how many of these jobs had any.
 
         Raises:
             NotNow: not now; some may have been cleared.
@@ -168,11 +167,11 @@ class Retention:
         cleared = 0
         for some in self._sweep.clear(jobs):
             cleared += some
-            await asyncio.sleep(0)  # others take their turns
+            await asyncio.sleep(0)  # let others run
         return cleared
 
     def _ring_at(self, at: Instant) -> None:
-        """Ring at this instant, if not before."""
+        """Ring at this instant, or earlier."""
         if self._alarm.at is not None and self._alarm.at <= at:
             return
         if at <= self._clock.now():
@@ -181,7 +180,7 @@ class Retention:
             self._alarm.set(at)
 
     def _ring(self) -> None:
-        """Let go of a part of what is due, and come again when the next is, or later if that fails."""
+        """Delete a part of what is due; ring again when the next part is due, or later if this fails."""
         if self._recorder.troubles.contain("retention", self._let_go, "it is tried again later") is not None:
             self._ring_at(self._clock.now() + _LATER)
 
@@ -190,11 +189,10 @@ class Retention:
         try:
             oldest = retained.oldest()
             if oldest is not None and oldest + keep.acknowledged <= now:
-                remove_outputs(
-                    self._journal.folder / OUTPUT, retained.clear_acknowledged(now - keep.acknowledged, PART)
-                )
+                remove_outputs(self._journal.folder, retained.clear_acknowledged(now - keep.acknowledged, PART))
                 oldest = retained.oldest()
             if self._look_at <= now:
+                self._journal.away.keep()
                 self._steps = self._steps or self._sweep.steps()
                 if next(self._steps, self) is self:
                     self._steps = None

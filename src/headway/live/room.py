@@ -1,8 +1,8 @@
-"""Room on the disk: a reserve that nothing new may use, and a bound for all output that is kept.
+"""Room on the disk: a reserve that nothing new may use, and a limit for all kept output.
 
-When less is free than the reserve, no submission and no upload is taken on, and of output as much is kept as fits into
-a result; so the reserve is there for what was accepted, whose results are still stored. The same holds for uploads and
-output when all that is kept together reaches its bound. Both end by themselves when there is room again.
+When less than the reserve is free, no submission and no upload is accepted, and of output only what fits into a result
+is kept. So the reserve is left for accepted jobs, whose results are still stored. The same holds for uploads and output
+when everything that is kept together reaches its limit. Both states end by themselves when there is room again.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from headway.model.instant import SECOND, Duration, Instant
 log = logging.getLogger(__name__)
 
 RESERVE: Final = 256 << 20
-"""Bytes of the reserve by default, ..."""
+"""The default reserve in bytes, ..."""
 
 RESERVE_SHARE: Final = 20
-"""... or one part in so many of the disk, if that is less."""
+"""... or the size of the disk divided by this, if that is less."""
 
 OUTPUTS_SHARE: Final = 4
-"""All output that is kept takes one part in so many of the disk at most, by default."""
+"""By default, all kept output takes at most the size of the disk divided by this."""
 
 LOG_MAX: Final = 512 << 20
-"""Bytes of the journal's write-ahead log beyond which nothing new is taken on."""
+"""If the journal's write-ahead log has more bytes, nothing new is accepted."""
 
 LOOK_EVERY: Final[Duration] = 2 * SECOND
-"""The disk is looked at so often, and whenever something new comes."""
+"""How often the disk is looked at, besides whenever something new comes."""
 
 _MORE: Final = "Make room on it, or start the server with a smaller --reserve."
 _FEWER: Final = (
     "Acknowledge or clear results that nobody needs; uploads go an hour after their last use. Or start the server with"
-    " a larger --outputs-max."
+    " a larger --storage-max."
 )
 
 _BACK: Final = 8
-"""There is room again when one part in so many more is free than the reserve, so that it is not said all the time."""
+"""There is room again when one part in this many more than the reserve is free; so incidents do not alternate."""
 
 
 class NoRoom(HeadwayError):
@@ -56,7 +56,7 @@ class Stored(Protocol):
 
 
 class Store(Protocol):
-    """What is wanted of the journal."""
+    """What is needed of the journal."""
 
     @property
     def retained(self) -> Stored:
@@ -69,7 +69,7 @@ class Store(Protocol):
 
 
 class Free(NamedTuple):
-    """A file system: its bytes, and how many of them this process may still use."""
+    """A file system: its size in bytes, and how many of them this process may still use."""
 
     size: int
     free: int
@@ -77,11 +77,11 @@ class Free(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What may be used of the disk, in bytes.
+    """How much of the disk may be used, in bytes.
 
     Attributes:
-        reserve: so much stays free for what was accepted; None: `RESERVE`, or less on a small disk; 0: none.
-        outputs: so much is kept of output and uploads together; None: a quarter of the disk.
+        reserve: stays free for accepted jobs; None: `RESERVE`, or less on a small disk; 0: none.
+        outputs: limit for kept output and uploads together; None: a quarter of the disk.
     """
 
     reserve: int | None = None
@@ -94,10 +94,10 @@ class Bounds:
 
 
 def free_on(folder: Path) -> Free:
-    """What there is on the disk of a folder.
+    """The size and the free space of the disk that a folder is on.
 
     Raises:
-        OSError: nobody can say.
+        OSError: they cannot be found out.
     """
     found = os.statvfs(folder)
     return Free(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
@@ -107,7 +107,7 @@ class Room:
     """Says what there is room for, in the driver's event loop.
 
     Args:
-        folder: of which the disk is looked at.
+        folder: its disk is looked at.
         bounds: what may be used of it.
         store: the journal: how much output it keeps, and how large its log is.
         incident: records what an operator should know, see `Driver.incident`.
@@ -118,9 +118,9 @@ class Room:
     Attributes:
         reserve, outputs_max: the bounds, in bytes.
         free: bytes that were free when it was last looked at.
-        short: why nothing new is taken on; empty while it is.
-        held: why nothing new is taken on though the disk has room; empty while it is.
-        crowded: why no upload is taken on, and no output kept whole; empty while they are.
+        short: why nothing new is accepted; empty while it is.
+        held: why nothing new is accepted though the disk has room; empty while it is.
+        crowded: why no upload is accepted, and no output kept whole; empty while they are.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Room:
         self.short = self.crowded = self.held = ""
 
     def follow(self) -> None:
-        """Look at the disk from time to time as long as there are jobs or room is wanting; called after each turn."""
+        """Look at the disk at intervals while there are jobs or room is short; called after each turn."""
         if self._alarm.at is None and (self._is_busy() or self.short or self.crowded or self.held):
             now = self._clock.now()
             if self._looked_at + LOOK_EVERY <= now:
@@ -155,7 +155,7 @@ class Room:
             self._alarm.set(now + LOOK_EVERY)
 
     def stop(self) -> None:
-        """Look at it no more."""
+        """Stop looking at the disk."""
         self._alarm.stop()
 
     def _ring(self) -> None:
@@ -168,7 +168,7 @@ class Room:
         return self._store.retained.stored
 
     def look(self) -> None:
-        """See what there is; an incident says when room ends, and when it is back."""
+        """Look at the disk; an incident says when room ends, and when it is back."""
         self._looked_at = self._clock.now()
         try:
             self.free = self._measure(self._folder).free
@@ -205,7 +205,7 @@ class Room:
             self._incident("journal_free", place, "nobody holds the journal any more: what is new is taken on again")
 
     def see_work(self, gives: Callable[[], bool] = lambda: False) -> None:
-        """See that there is room for a submission; `gives` says whether its tasks give files to be kept.
+        """Check that there is room for a submission; `gives` says whether its tasks give files to be kept.
 
         Raises:
             NoRoom: there is none.
@@ -219,7 +219,7 @@ class Room:
             raise NoRoom(f"{self.crowded}: no submission is taken on whose tasks give files to be kept", _FEWER)
 
     def see_file(self, size: int) -> None:
-        """See that there is room for a file of so many bytes, 0 where nobody knows.
+        """Check that there is room for a file of so many bytes, 0 if the size is not known.
 
         Raises:
             NoRoom: there is none.
@@ -234,7 +234,7 @@ class Room:
             raise NoRoom(f"{said}: {it} is not taken on", _FEWER)
 
     def keeps(self, size: int) -> bool:
-        """Whether so many bytes of output are kept as a file, beside the last part in the result."""
+        """Whether so many bytes of output are kept as a file, besides the last part in the result."""
         return not self.short and not self.crowded and self.stored + size <= self.outputs_max
 
 

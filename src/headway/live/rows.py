@@ -1,4 +1,4 @@
-"""Rows of the journal as they are read: each is compared with its checksum, so nothing is told that was changed."""
+"""Reads rows of the journal and compares each with its checksum, so that no changed row is passed on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _HELD: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTO
 
 
 class NotNow(HeadwayError):
-    """The journal takes nothing now. Nothing was recorded; the same can be tried again."""
+    """The journal cannot be written now. Nothing was recorded; the same can be tried again."""
 
 
 class JournalFull(NotNow):
-    """The disk takes no more."""
+    """The disk is full."""
 
 
 class JournalBusy(NotNow):
@@ -27,7 +27,7 @@ class JournalBusy(NotNow):
 
 
 def not_whole(folder: Path) -> str:
-    """What can be done about a damaged journal that a server uses; `verification.whole_again` is for the others."""
+    """What to do about a damaged journal while a server uses it; `verification.whole_again` is for other times."""
     return (
         f"`headway check {folder}` lists all that is wrong. End the server; then `headway restore BACKUP {folder}` puts"
         f" a backup in its place, or `headway up --data {folder} --accept-loss` starts with what is whole."
@@ -49,11 +49,11 @@ class Rows:
     def of(
         self, table: str, which: str, values: Sequence[Any] = (), *, body: str = "NULL"
     ) -> Iterator[tuple[Any, ...]]:
-        """Rows of a table, whole, as `GUARDED` has their columns, and last what was read of its body.
+        """Whole rows of a table, with the columns that `GUARDED` lists, and last what was read of the body.
 
         Args:
-            which: what follows the table's name in the statement; its `?` are after those of `body`.
-            body: of tables in `BODIES` an expression that is the body, or NULL where that is not wanted.
+            which: what follows the table's name in the statement; its `?` come after those of `body`.
+            body: for tables in `BODIES`, an expression that is the body, or NULL if it is not wanted.
 
         Raises:
             Damaged: a row was changed on the disk, or the file cannot be read there.
@@ -74,7 +74,7 @@ class Rows:
             refuse(error, self._path)
 
     def one(self, table: str, which: str, values: Sequence[Any] = (), *, body: str = "NULL") -> tuple[Any, ...] | None:
-        """The first of such rows; None where there is none. Raises as `of`."""
+        """The first of such rows; None if there is none. Raises as `of`."""
         return next(self.of(table, which, values, body=body), None)
 
     def _changed(self, table: str, key: object) -> Damaged:
@@ -86,11 +86,11 @@ class Rows:
 
 
 def refuse(error: Exception, path: Path) -> NoReturn:
-    """Say what SQLite has met.
+    """Turn an error of SQLite into one of ours.
 
     Raises:
-        NotNow: what passes by itself, or when somebody has made room.
-        Damaged: what does not.
+        NotNow: it passes by itself, or when somebody has made room.
+        Damaged: any other.
     """
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _NO_ROOM:

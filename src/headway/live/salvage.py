@@ -1,8 +1,8 @@
-"""What is whole of a damaged journal, as a new one: `headway up --accept-loss`.
+"""Makes a new journal of the intact part of a damaged one: `headway up --accept-loss`.
 
-Rows that are as they were written are copied into a new file, which takes the place of the damaged one; that is kept,
-with its log and its mark, in a folder of its own. What cannot go on (a job whose work is gone, or of whose tasks the
-journal and the core would say different things) is ended when the core is loaded, see `headway.live.reconciling`.
+Intact rows are copied into a new file, which replaces the damaged one. The damaged file is kept, with its log and its
+mark, in a folder of its own. Jobs that cannot continue (their work is gone, or the journal and the core would disagree
+about their tasks) are ended when the core is loaded, see `headway.live.reconciling`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headway.live.vouching import BODIES, GUARDED, NUMBERED, UNREADABLE, Damaged
 log = logging.getLogger(__name__)
 
 RECONCILE: Final = "reconcile"
-"""Under this name the new journal notes that the core and the tables have to be brought into agreement."""
+"""Under this name the new journal records that the core and the tables must be brought into agreement."""
 
 SAID: Final = "given-up.txt"
 
@@ -35,13 +35,13 @@ _LAST: Final = 2**63 - 1
 
 
 def salvage(folder: Path) -> tuple[str, ...]:
-    """Put what is whole of a damaged journal in its place, as a journal with a new epoch.
+    """Replace a damaged journal by one with its intact rows and a new epoch.
 
     Returns:
         What was given up, in sentences; they are also in the folder with the damaged files.
 
     Raises:
-        HeadwayError: there is no room for it; nothing was changed.
+        HeadwayError: there is not enough room for it; nothing was changed.
     """
     found = (
         [_told(flaw) for flaw in flaws(folder, files=False)] if (folder / FILE).exists() else [f"{FILE}: it is missing"]
@@ -49,7 +49,7 @@ def salvage(folder: Path) -> tuple[str, ...]:
     kept = _kept_aside(folder)
     try:
         reached = mark.read(folder / MARK)
-    except OSError:  # that it is gone is among what was found
+    except OSError:  # the report of flaws already says that it is gone
         reached = None
     with new_journal(folder) as (db, vouching):
         db.execute("BEGIN IMMEDIATE")
@@ -64,7 +64,7 @@ def salvage(folder: Path) -> tuple[str, ...]:
         vouching.events_from(_let_go_of_gaps(db, lost))
         for table, number in zip(NUMBERED, () if reached is None else reached[3:], strict=False):
             last[table] = max(last.get(table, 0), number)
-        # Numbers that were given are not given to something else; events are only counted.
+        # Numbers that were given are never reused; events are only counted.
         vouching.number_from({table: number for table, number in last.items() if table != "events"})
         db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", (RECONCILE,))
         commit(db, vouching)
@@ -86,7 +86,7 @@ def _kept_aside(folder: Path) -> Path:
                 shutil.copy2(folder / file, kept / file)
                 with open(kept / file, "rb") as copy:
                     os.fsync(copy.fileno())
-    except OSError:  # a full disk should not be fuller after each try
+    except OSError:  # a full disk should not get fuller with each try
         shutil.rmtree(kept, ignore_errors=True)
         raise
     sync_folder(kept)
@@ -95,7 +95,7 @@ def _kept_aside(folder: Path) -> Path:
 
 
 def _copy(old: sqlite3.Connection, db: sqlite3.Connection) -> tuple[dict[str, int], list[str]]:
-    """Copy what is right; the greatest numbers that the old file knows of, and what is not right."""
+    """Copy the intact rows; returns the greatest numbers that the old file has, and what is damaged."""
     there = {name for (name,) in old.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     vouched, last, lost, formed = "chain" in there, dict[str, int](), list[str](), FORMAT
     sums = None
@@ -128,7 +128,7 @@ def _copy(old: sqlite3.Connection, db: sqlite3.Connection) -> tuple[dict[str, in
 def _rows(
     old: sqlite3.Connection, table: str, names: list[str], columns: str, *, vouched: bool
 ) -> Iterator[tuple[Any, ...]]:
-    """Rows of a table that can be read and are right, without those in pages that cannot be read."""
+    """Intact rows of a table, without those in unreadable pages."""
     body, its_sum = BODIES.get(table, ("", ""))
     for row in _readable(old, table, f"{columns}, {GUARDED[table]}, sum" if vouched else columns):
         values, guarded, check = row[: len(names)], row[len(names) : -1], row[-1]
@@ -140,7 +140,7 @@ def _rows(
                 at = GUARDED[table].split(", ").index(its_sum)
                 if not _is(body_sum, (values[place],), guarded[at]):
                     values = (*values[:place], None, *values[place + 1 :])
-                    if table == "messages":  # nor are there files of a result that is not there
+                    if table == "messages":  # then there are no files of its result either
                         values = (*values[: names.index("files")], 0, *values[names.index("files") + 1 :])
             yield values
 
@@ -148,71 +148,94 @@ def _rows(
 def _is(function: Any, values: tuple[Any, ...], check: Any) -> bool:
     try:
         return bool(function(*values) == check)
-    except (TypeError, ValueError, OverflowError):  # what no row ever held
+    except (TypeError, ValueError, OverflowError):  # values that no row ever had
         return False
 
 
 def _readable(old: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
-    """All rows of a table but those in pages that cannot be read.
-
-    From the beginning up to such a page; then from the first row that can be read behind it, back to it and on.
-    """
+    """All rows of a table, without those in unreadable pages."""
     try:
         old.execute(f"SELECT rowid FROM {table} LIMIT 0")
-    except sqlite3.OperationalError:  # a table without row ids: from both ends
-        yield from _until_broken(old.execute(f"SELECT {columns} FROM {table}"))
+    except sqlite3.OperationalError:  # a table without row ids is read from both ends
+        yield from _until_broken(old, f"SELECT {columns} FROM {table}")
         key = ", ".join(
             f"{name} DESC" for _, name, _, _, _, place in old.execute(f"PRAGMA table_info({table})") if place
         )
-        yield from _until_broken(old.execute(f"SELECT {columns} FROM {table} ORDER BY {key}"))
+        yield from _until_broken(old, f"SELECT {columns} FROM {table} ORDER BY {key}")
         return
-    select, last = f"SELECT rowid, {columns} FROM {table} NOT INDEXED WHERE rowid", -_LAST
-    while True:
-        is_whole = True
+    for number in _row_ids(old, table):
         try:
-            for rowid, *row in old.execute(f"{select} > ? ORDER BY rowid", (last,)):
-                last = rowid
-                yield tuple(row)
-        except UNREADABLE:
-            is_whole = False
-        if is_whole:
+            row = old.execute(f"SELECT {columns} FROM {table} NOT INDEXED WHERE rowid = ?", (number,)).fetchone()
+        except UNREADABLE:  # a part of the row is in another page
+            continue
+        if row is not None:
+            yield row
+
+
+def _row_ids(old: sqlite3.Connection, table: str) -> Iterator[int]:
+    """The ids of the rows in readable pages: upwards to an unreadable page, then from behind it back to it, and on.
+
+    A cursor reads one row ahead, and loses the row before such a page; one by one no row is lost.
+    """
+    above = f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid"
+    between = f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid > ? AND rowid < ? ORDER BY rowid DESC LIMIT 1"
+    last = -_LAST
+    while True:
+        try:
+            for (number,) in old.execute(above, (last,)):
+                last = number
+                yield number
             return
-        beyond = _beyond(old, table, last)
+        except UNREADABLE:
+            following = _one(old, f"{above} LIMIT 1", last)
+        if following is not None:
+            last = following
+            yield following
+            continue
+        beyond = back = _beyond(old, table, last)
         if beyond is None:
             return
-        back = old.execute(f"{select} <= ? AND rowid > ? ORDER BY rowid DESC", (beyond, last))
-        yield from (tuple(row[1:]) for row in _until_broken(back))
+        while back is not None:
+            yield back
+            back = _one(old, between, last, back)
         last = beyond
 
 
-def _until_broken(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+def _one(old: sqlite3.Connection, statement: str, *values: int) -> int | None:
+    """The id that a statement finds; None if it finds none or meets an unreadable page."""
     try:
-        yield from rows
+        found = old.execute(statement, values).fetchone()
+    except UNREADABLE:
+        return None
+    return None if found is None else int(found[0])
+
+
+def _until_broken(old: sqlite3.Connection, statement: str, *values: int) -> Iterator[tuple[Any, ...]]:
+    try:
+        yield from old.execute(statement, values)
     except UNREADABLE as error:
         log.info("a page cannot be read: %s", error)
 
 
 def _beyond(old: sqlite3.Connection, table: str, last: int) -> int | None:
-    """The id of a row behind a page that cannot be read; None if none is found."""
+    """The id of a row behind an unreadable page; None if none is found."""
+    from_here = f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid LIMIT 1"
+    from_the_end = f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid DESC LIMIT 1"
     for step in (1 << power for power in range(62)):
         at = max(last, 0) + step
         if at >= _LAST:
-            return None
-        try:
-            found = old.execute(
-                f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid LIMIT 1", (at,)
-            ).fetchone()
-        except UNREADABLE:
-            continue
-        return None if found is None else int(found[0])
-    return None
+            break
+        found = _one(old, from_here, at)
+        if found is not None:
+            return found
+    return _one(old, from_the_end, last)
 
 
 def _let_go_of_gaps(db: sqlite3.Connection, lost: list[str]) -> int:
-    """Keep the last snapshot and the events that follow it without a gap; before it all, if that is a whole trace.
+    """Keep the last snapshot and the events that follow it without a gap; before it all, if that is a complete trace.
 
     Returns:
-        The number of the last event that is kept, or that the snapshot follows; 0 where there is none.
+        The number of the last event that is kept, or that the snapshot follows; 0 if there is none.
     """
     row = db.execute("SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 1").fetchone()
     if row is None:

@@ -17,10 +17,13 @@ FORMAT: Final = 3
 FILE: Final = "journal.sqlite"
 
 _SIDES: Final = ("", "-wal", "-shm", "-journal")
-"""What SQLite appends to the name of a file for those that belong to it."""
+"""What SQLite appends to the name of a file to name the files that belong to it."""
 
 ASKED: Final = f"kind IN ({', '.join(repr(kind.__name__) for kind in get_args(Asked))})"
-"""Which events somebody may have asked for."""
+"""Events that a caller may have asked for."""
+
+KEPT_INDEX: Final = "jobs_kept ON jobs (functions) WHERE ended IS NOT NULL AND functions IS NOT NULL"
+"""Index of ended jobs whose functions and uploads are kept; older journals get it when they are opened."""
 
 SCHEMA: Final = f"""
 CREATE TABLE meta (
@@ -56,6 +59,7 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_open ON jobs (id) WHERE ended IS NULL;
 CREATE INDEX jobs_ended ON jobs (ended) WHERE ended IS NOT NULL;
 CREATE INDEX jobs_client ON jobs (client);
+CREATE INDEX {KEPT_INDEX};
 CREATE INDEX submissions_at ON submissions (at);
 CREATE TABLE blobs (
     name TEXT PRIMARY KEY, used INTEGER NOT NULL, body BLOB NOT NULL,
@@ -75,16 +79,16 @@ CREATE INDEX messages_files ON messages (job, files) WHERE files > 0;
 
 
 _GIVE_BACK: Final = "PRAGMA auto_vacuum = INCREMENTAL"
-"""Pages of what was let go of can be given back to the disk; it counts only before anything is in the file."""
+"""Lets SQLite give the pages of deleted rows back to the disk; it only works in an empty file."""
 
 
 def new_epoch() -> str:
-    """A name for a journal that has not had what any other one had: 32 digits in hexadecimal."""
+    """A name for a journal with a history of its own: 32 hexadecimal digits."""
     return secrets.token_hex(16)
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the file for writing; it is made if it is not there.
+    """Open the file for writing; it is made if it does not exist.
 
     Raises:
         sqlite3.Error: it cannot be opened.
@@ -102,7 +106,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open the file to be read, also beside the server that writes it; nothing in it is changed, nor in its log.
+    """Open the file for reading, also while a server writes it; neither it nor its log is changed.
 
     Raises:
         sqlite3.Error: it cannot be opened.
@@ -113,13 +117,13 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def remove(path: Path) -> None:
-    """Remove a file of SQLite with what belongs to it, if it is there."""
+    """Remove a file of SQLite with those that belong to it, if it exists."""
     for side in _SIDES:
         path.with_name(f"{path.name}{side}").unlink(missing_ok=True)
 
 
 def lenient(text: bytes) -> str:
-    """As `text_factory` of a connection: text that is none is read as far as it can be, and has another checksum."""
+    """A `text_factory` for a connection: invalid text is decoded as far as possible, and its checksum will differ."""
     return text.decode("utf-8", "replace")
 
 

@@ -1,7 +1,7 @@
 """When the state is stored, and how: beside the event loop, by a process that replays the journal (`headway.restate`).
 
-What it finds is compared with what is here by its fingerprint, and stored if both agree. Where they do not, or where no
-process can be started, the state is stored as it is here, which takes the event loop a second for 100,000 jobs.
+The fingerprint of its state is compared with that of the state here, and its state is stored if both agree. If they do
+not, or if no process can be started, the state here is stored, which takes the event loop a second for 100,000 jobs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from headway.model.instant import SECOND, Duration, Instant
 log = logging.getLogger(__name__)
 
 LIMIT: Final[Duration] = 600 * SECOND
-"""A process that has not answered after so long hangs."""
+"""A process that has not answered after this time hangs."""
 
 STARTED_AT_ONCE: Final = 100
-"""Jobs whose first launch is noted in one transaction."""
+"""How many jobs' first launches are recorded in one transaction."""
 
 _READ: Final = 1 << 16
 
@@ -37,7 +37,7 @@ Fingerprint = tuple[int, int, int, int, int, int, str, int]
 
 
 class Restated(msgspec.Struct, frozen=True, array_like=True):
-    """What the process has found: the state's instant, its fingerprint, and itself as it is stored."""
+    """What the process found: the state's instant, its fingerprint, and the state as it is stored."""
 
     at: Instant
     fingerprint: Fingerprint
@@ -49,7 +49,7 @@ _restated = msgspec.msgpack.Decoder(Restated)
 
 
 def fingerprint(core: Scheduler) -> Fingerprint:
-    """What two states that differ hardly have in common, and what costs nothing to find."""
+    """Something that different states hardly have in common, and that costs nothing to compute."""
     state = core.state
     return (
         state.now,
@@ -64,15 +64,15 @@ def fingerprint(core: Scheduler) -> Fingerprint:
 
 
 class Snapshots:
-    """Stores the state now and then.
+    """Stores the state at intervals.
 
     Args:
         ledger: knows when that is due, and stores it.
         folder: the data directory.
-        troubles: is told of what fails.
+        troubles: is told what fails.
         clock: limits the time.
-        command: starts the process, to which the folder and the number of an event are added; None: the state is
-            stored as it is here.
+        command: starts the process; the folder and the number of an event are appended. None: the state here is stored
+            instead.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Snapshots:
             self._storing.cancel()
 
     def _end(self, process: subprocess.Popen[bytes]) -> int:
-        """Let go of the process; its exit status."""
+        """Finish with the process; returns its exit status."""
         self._call_off()
         self._process = None
         assert process.stdout is not None
@@ -131,7 +131,7 @@ class Snapshots:
         return process.wait()
 
     def _read(self) -> None:
-        """Take a part of what the process says; with the last it has ended."""
+        """Read a part of what the process sends; at the end of it the process has ended."""
         process = self._process
         assert process is not None
         assert process.stdout is not None
@@ -139,7 +139,7 @@ class Snapshots:
         if part:
             self._parts.append(part)
             return
-        status = process.wait()  # its memory was let go of before its end of the pipe
+        status = process.wait()  # it frees its memory before it closes its end of the pipe
         self._end(process)
         contain = self._troubles.contain
         contain("snapshot", partial(self._take, status), "the next state is stored after as many events again")

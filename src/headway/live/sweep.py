@@ -1,7 +1,7 @@
-"""What was kept for nobody in particular goes when its time is over, part by part, each by itself in the loop.
+"""Deletes what was kept long enough, in small parts, each in a step of its own in the event loop.
 
-What is due follows from the journal and the clock alone, so a sweep that was broken off, by the end of the server or a
-full disk, is simply begun anew.
+What is due follows from the journal and the clock alone. So a sweep that was interrupted, because the server ended or
+the disk was full, simply starts again.
 """
 
 from __future__ import annotations
@@ -11,44 +11,44 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol
 
+from headway.errors import InvalidInput
 from headway.live.clock import Clock
 from headway.live.expiry import Walk
 from headway.live.journal import Journal
 from headway.live.layout import OUTPUT
 from headway.live.uploads import STRAY_SECONDS, Uploads, remove, remove_outputs
-from headway.model.instant import SECOND, Duration
+from headway.model.instant import SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
 
 UPLOADS_KEPT: Final[Duration] = 3600 * SECOND
-"""How long an upload or a function is kept that no open job and no result names, since it was last used."""
+"""How long an upload or a function that no open job and no result names is kept, after its last use."""
 
 PART: Final = 250
-"""Rows that are let go of in one transaction, or looked at, at most."""
+"""How many rows are deleted, or looked at, in one transaction at most."""
 
 PAGES: Final = 50
-"""Pages of the journal that are given back to the disk at a time."""
+"""How many pages of the journal are given back to the disk at a time."""
 
 DAY: Final[Duration] = 86_400 * SECOND
 
 KEYS_LEAST: Final[Duration] = 120 * SECOND
-"""A client repeats a submission whose answer it did not get for a minute, if it is not told otherwise."""
+"""A client whose submission got no answer repeats it for a minute, unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How long what is not needed to go on is kept; None: for ever.
+    """How long things are kept that the server does not need to go on; None: for ever.
 
     Attributes:
-        acknowledged: results, after their client acknowledged them; 0: they go at once.
+        acknowledged: results, after their client acknowledged them; 0: they are deleted at once.
         unacknowledged: results that nobody acknowledges, after their job's end.
-        jobs: what is known of a job that has ended and of which no result is left, after its end.
+        jobs: what is known of an ended job without results, after its end.
         events: what has happened, as a trace that can be replayed; at most `expiry.EVENTS_MAX` of them.
         keys: idempotency keys of submissions, after these; at least `KEYS_LEAST`.
         incidents: those older than the events; at most `expiry.INCIDENTS_MAX` of them.
-        upload_max: bytes that an uploaded file may have.
+        upload_max: the most bytes that an uploaded file may have.
     """
 
     acknowledged: Duration = DAY
@@ -59,15 +59,20 @@ class Keep:
     incidents: Duration | None = 90 * DAY
     upload_max: int = 16 << 30
 
+    def __post_init__(self) -> None:
+        if self.keys is not None and self.keys < KEYS_LEAST:
+            allowed = f"{to_seconds(KEYS_LEAST):g} seconds or more, or none"
+            raise InvalidInput("keep_keys", to_seconds(self.keys), allowed)
+
     @property
     def look_every(self) -> Duration:
-        """How often it is looked what is due, acknowledged results apart."""
+        """How often to look for what is due, except acknowledged results."""
         spans = (self.unacknowledged, self.jobs, self.events, self.keys, self.incidents, UPLOADS_KEPT)
         return max(SECOND, min(span for span in spans if span is not None) // 4)
 
 
 class Used(Protocol):
-    """What must stay, for it is used now."""
+    """What must be kept because it is in use."""
 
     def needs(self, name: str) -> bool:
         """Whether an open job, or a submission that is being accepted, needs a function or an upload."""
@@ -79,32 +84,28 @@ class Used(Protocol):
 
 
 class Sweep:
-    """Goes through all that may be due.
+    """Goes through everything that may be due.
 
     Args:
-        journal: where it is.
-        outputs: the folder of the output of attempts, with a folder a job; None: there is none.
-        uploads: files that were uploaded, or given by tasks.
+        journal: the rows.
+        uploads: the files that clients uploaded or tasks gave.
         clock: the source of time.
-        keep: how long.
-        used: what must stay.
+        keep: how long things are kept.
+        used: what must be kept.
     """
 
-    def __init__(
-        self, journal: Journal, outputs: Path | None, uploads: Uploads, clock: Clock, keep: Keep, used: Used
-    ) -> None:
+    def __init__(self, journal: Journal, uploads: Uploads, clock: Clock, keep: Keep, used: Used) -> None:
         self._journal = journal
-        self._outputs = outputs
         self._uploads = uploads
         self._clock = clock
         self._keep = keep
         self._used = used
 
     def steps(self) -> Iterator[None]:
-        """Let go of what is due, a part between one `next` and the following.
+        """Delete what is due, one part with each `next`.
 
         Raises:
-            NotNow: not now; it is begun anew later.
+            NotNow: not now; start again later.
         """
         yield from self._results()
         yield from self._jobs()
@@ -115,30 +116,38 @@ class Sweep:
         while self._journal.expiry.give_back(PAGES):
             yield
 
-    def clear(self, jobs: Sequence[JobId]) -> Iterator[int]:
-        """Let go of the results of ended jobs, part by part; how many of these jobs had any in each."""
+    def clear(self, jobs: Sequence[JobId], *, unasked: bool = False) -> Iterator[int]:
+        """Delete the results of ended jobs, part by part; yields for each part how many of these jobs had any.
+
+        Args:
+            unasked: nobody asked for it; their time is over.
+        """
         left: Sequence[JobId] = jobs
         while left:
-            cleared, left, paths = self._journal.retained.clear(left, PART)
-            remove_outputs(self._journal.folder / OUTPUT, paths)
+            cleared, left, paths = self._journal.retained.clear(left, PART, unasked=unasked)
+            remove_outputs(self._journal.folder, paths)
             yield cleared
+
+    def _before(self, keep: Duration) -> Instant:
+        """What was stored at this instant or earlier has been kept long enough."""
+        return self._journal.away.before(self._clock.now(), keep)
 
     def _results(self) -> Iterator[None]:
         if self._keep.unacknowledged is None:
             return
-        retained, until = self._journal.retained, self._clock.now() - self._keep.unacknowledged
+        retained, until = self._journal.retained, self._before(self._keep.unacknowledged)
         while old := retained.ended_until(until, PART):
-            for _ in self.clear(old):
+            for _ in self.clear(old, unasked=True):
                 yield
 
     def _jobs(self) -> Iterator[None]:
         keep, expiry = self._keep, self._journal.expiry
         if keep.jobs is not None:
             walk = Walk()
-            while expiry.drop_jobs(self._clock.now() - keep.jobs, PART, walk) or not walk.is_over:
+            while expiry.drop_jobs(self._before(keep.jobs), PART, walk) or not walk.is_over:
                 yield
         if keep.keys is not None:
-            while expiry.drop_keys(self._clock.now() - max(keep.keys, KEYS_LEAST), PART):
+            while expiry.drop_keys(self._before(keep.keys), PART):
                 yield
 
     def _clients(self) -> Iterator[None]:
@@ -163,12 +172,12 @@ class Sweep:
             return
         while expiry.drop_events(begin, PART):
             yield
-        since = 0 if keep.incidents is None else self._clock.now() - keep.incidents
+        since = 0 if keep.incidents is None else self._before(keep.incidents)
         while expiry.drop_incidents(begin, since, PART):
             yield
 
     def _files(self) -> Iterator[None]:
-        journal, since = self._journal, self._clock.now() - UPLOADS_KEPT
+        journal, since = self._journal, self._before(UPLOADS_KEPT)
         walk = Walk()
         while True:
             journal.expiry.drop_blobs(since, self._used.needs, PART, walk)
@@ -185,16 +194,17 @@ class Sweep:
                 break
 
     def _strays(self) -> Iterator[None]:
-        """Remove output that no result has: everything died before its end was told."""
-        if self._outputs is None or not self._outputs.is_dir():
+        """Remove output files that belong to no result: everything died before their end was recorded."""
+        outputs = self._journal.folder / OUTPUT
+        if not outputs.is_dir():
             return
-        with os.scandir(self._outputs) as folders:
+        with os.scandir(outputs) as folders:
             for place, folder in enumerate(folders, 1):
-                with suppress(FileNotFoundError):  # it has gone with its last file
+                with suppress(FileNotFoundError):  # removed with its last file
                     is_old = time.time() - folder.stat(follow_symlinks=False).st_mtime > STRAY_SECONDS
                     if folder.name.isdecimal() and is_old and not self._journal.retained.has_files(int(folder.name)):
-                        remove_outputs(self._outputs, (entry.path for entry in os.scandir(folder.path)))
-                        with suppress(OSError):  # something in it stays
+                        remove_outputs(self._journal.folder, (entry.path for entry in os.scandir(folder.path)))
+                        with suppress(OSError):  # something in it is still needed
                             os.rmdir(folder.path)
                 if place % PART == 0:
                     yield

@@ -1,4 +1,4 @@
-"""What goes wrong in a part of the server and is contained there: logged each time, told to operators once a while."""
+"""Errors in a part of the server that end nothing: each is logged, and reported to operators once in a while."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headway.model.instant import SECOND, Duration, Instant
 log = logging.getLogger(__name__)
 
 TOLD_AGAIN: Final[Duration] = 600 * SECOND
-"""The same trouble of the same part becomes an incident again after so long."""
+"""The same trouble of the same part becomes an incident again after this time."""
 
 _KEPT: Final = 1000
 
 
 class CannotGoOn(HeadwayError):
-    """Going on would break a promise; the message says which. The journal is right, so a start goes on from it."""
+    """Going on would break a promise; the message says which. The journal is right, so a start continues from it."""
 
     def __init__(self, promise: str, why: str) -> None:
         super().__init__(
@@ -30,10 +30,10 @@ class CannotGoOn(HeadwayError):
 
 
 class Troubles:
-    """Tells of exceptions that end nothing.
+    """Reports exceptions that end nothing.
 
     Args:
-        incident: has recorded what an operator should know, see `Driver.incident`.
+        incident: records something that an operator should know, see `Driver.incident`.
         clock: the source of time.
     """
 
@@ -43,7 +43,7 @@ class Troubles:
         self._told: dict[tuple[str, str], Instant] = {}
 
     def incident(self, kind: str, subject: str, error: BaseException, then: str) -> None:
-        """Log an exception; with its traceback and an incident, unless the like was told of shortly before.
+        """Log an exception; with its traceback and an incident, unless the same was reported shortly before.
 
         Args:
             kind: of the incident.
@@ -62,7 +62,7 @@ class Troubles:
         self._incident(kind, subject, f"{said(error)}; {then}")
 
     def contain(self, subject: str, step: Callable[[], object], then: str) -> Exception | None:
-        """Take a step of a part of the server that others do not depend on; what it raised, None if nothing."""
+        """Run a step of a part that others do not depend on; returns what it raised, None if nothing."""
         error = raised_by(step)
         if error is not None:
             self.incident("step_failed", subject, error, then)
@@ -70,21 +70,21 @@ class Troubles:
 
 
 def raised_by(step: Callable[[], object]) -> Exception | None:
-    """What a step raised that is none of ours to foresee; None if it went well."""
+    """The unexpected exception that a step raised; None if it raised nothing."""
     try:
         step()
-    except Exception as error:  # noqa: BLE001  # whatever it is: it is dealt with where it is returned
+    except Exception as error:  # noqa: BLE001  # whatever it is, the caller handles it
         return error
     return None
 
 
 def said(error: BaseException) -> str:
-    """An exception in a line."""
+    """An exception in one line."""
     return in_short(f"{type(error).__name__}: {error}")
 
 
 def _place(error: BaseException) -> str:
-    """Where it was raised, and of which type."""
+    """Where it was raised, and its type."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__} {where}"

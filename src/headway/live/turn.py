@@ -1,4 +1,4 @@
-"""What callers ask of a turn of the driver, and what one consists of."""
+"""What callers ask of a turn of the driver, and what a turn consists of."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Request(NamedTuple):
-    """What a caller wants: the events it means, tasks (job, first, last) whose results it has, the answer's place.
+    """What a caller wants: events, tasks (job, first, last) whose results it has, and where it is answered.
 
     `by` is the caller's name; empty: the server itself wants it.
     """
@@ -43,11 +43,11 @@ class Turn(Entry):
 
     Attributes:
         acknowledged: attempts whose end the engine may forget.
-        spent: files that nobody needs any more.
+        spent: files that are no longer needed.
         resized: nodes whose size has changed.
-        gone: attempts that had a member on a node that is gone.
-        answers: who asked for events, and how many of them counted.
-        submitted: who submitted jobs, and the answer.
+        gone: attempts that had a member on a node that no longer exists.
+        answers: where requests for events are answered, and how many of their events counted.
+        submitted: where submissions are answered, and the answer.
     """
 
     acknowledged: list[base.AttemptKey] = field(default_factory=list)
@@ -59,13 +59,13 @@ class Turn(Entry):
 
 
 def answer(future: asyncio.Future[T], value: T) -> None:
-    """Answer whoever waits, if somebody still does."""
+    """Answer a caller, if it still waits."""
     if not future.done():
         future.set_result(value)
 
 
 def refuse(wanted: Iterable[Request | Offer], error: Exception) -> None:
-    """Let all who wait know why nothing was done."""
+    """Tell all callers that wait why nothing was done."""
     for each in wanted:
         if not each.answer.done():
             each.answer.set_exception(error)

@@ -1,6 +1,6 @@
-"""The files that the server keeps: what clients uploaded and what tasks gave, each under the SHA-256 of its bytes.
+"""The files that the server keeps: uploads of clients and outputs of tasks, each under the SHA-256 of its bytes.
 
-They are in a folder beside the journal and never pass through it, nor through the core. Tasks of this machine read and
+They are in a folder beside the journal and pass neither through it nor through the core. Tasks on this machine read and
 write the folder themselves.
 """
 
@@ -21,27 +21,28 @@ from typing import IO, Final
 
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.aside import aside
+from headway.live.layout import output_file
 from headway.live.mark import sync_folder
 from headway.live.room import NoRoom
 
 log = logging.getLogger(__name__)
 
 STRAY_SECONDS: Final = 3600.0
-"""A file that no table names is removed when it is older: a task may have written it whose end is not told yet."""
+"""An older file that no table names is removed. A younger one may be the output of a task whose end comes yet."""
 
 WRITTEN_AT_ONCE: Final = 4 << 20
-"""Bytes of an upload that are gathered before they are hashed and written, beside the event loop."""
+"""Bytes of an upload that are collected before they are hashed and written, beside the event loop."""
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class TooLarge(HeadwayError):
-    """A request brings more than it may."""
+    """A request brings more bytes than it may."""
 
 
 class NoSuchUpload(HeadwayError):
-    """A file was asked for that is not kept."""
+    """The file that was asked for is not kept."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -54,9 +55,9 @@ class Uploads:
     """The folder.
 
     Args:
-        folder: made if it is not there.
-        size_max: bytes that an uploaded file may have.
-        see_room: raises `NoRoom` where there is none for a file of so many bytes, 0 where nobody knows.
+        folder: made if it does not exist.
+        size_max: the most bytes that an uploaded file may have.
+        see_room: raises `NoRoom` if there is no room for a file of so many bytes, 0 if the size is not known.
 
     Raises:
         HeadwayError: the folder cannot be made.
@@ -72,10 +73,10 @@ class Uploads:
             raise HeadwayError(f"{folder} cannot be used: {error.strerror or error}") from error
 
     def path(self, name: str) -> Path:
-        """Where the file of this name is, if it is kept.
+        """The path of the file with this name, if it is kept.
 
         Raises:
-            InvalidInput: it is no name of a file.
+            InvalidInput: it is not a name of a file.
         """
         if not _NAME.fullmatch(name):
             raise InvalidInput("upload", name, "the SHA-256 of a file's bytes, 64 digits in hexadecimal")
@@ -93,10 +94,10 @@ class Uploads:
             raise NoSuchUpload(name) from None
 
     def size_of(self, name: str) -> int:
-        """Bytes of a file; 0 where there is none."""
+        """Bytes of a file; 0 if there is none."""
         try:
             return self.path(name).stat().st_size
-        except (OSError, InvalidInput):  # it is gone, or was never one of ours: it takes no room
+        except (OSError, InvalidInput):  # it is gone, or was never here: it takes no room
             return 0
 
     async def take(self, name: str, announced: int, parts: AsyncIterator[bytes]) -> int:
@@ -104,12 +105,12 @@ class Uploads:
 
         Args:
             name: the SHA-256 of its bytes.
-            announced: its size as far as it is known; 0 if it is not.
+            announced: its size if known, else 0.
 
         Raises:
             TooLarge: it is larger than files may be.
             InvalidInput: its bytes have another SHA-256.
-            NoRoom: the disk is full, or has not more than its reserve.
+            NoRoom: the disk is full, or only its reserve is left.
         """
         goal = self.path(name)
         draft = self.folder / f".{name}.{secrets.token_hex(8)}"
@@ -132,7 +133,7 @@ class Uploads:
             if digest.hexdigest() != name:
                 raise InvalidInput("upload", name, f"the SHA-256 of the bytes that were sent, {digest.hexdigest()}")
             draft.replace(goal)
-            await aside(partial(sync_folder, self.folder))  # or the journal could name what a loss of power took
+            await aside(partial(sync_folder, self.folder))  # or the journal could name a file that a power failure took
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
@@ -151,13 +152,13 @@ class Uploads:
             )
 
     def remove_strays(self, known: Container[str]) -> None:
-        """Remove old files that nobody knows: what was being uploaded, or put by a task, when everything died."""
+        """Remove old files that no table names: interrupted uploads, and outputs of tasks with no recorded end."""
         strays = (entry for entry in self.folder.iterdir() if entry.name not in known)
         remove(stray for stray in strays if time.time() - stray.stat().st_mtime > STRAY_SECONDS)
 
 
 def _write(file: IO[bytes], digest: hashlib._Hash, parts: Sequence[bytes], *, last: bool = False) -> None:
-    """Write a part of a file; with the last it is on the disk."""
+    """Write a part of a file; the last part also brings it to the disk."""
     for part in parts:
         digest.update(part)
         file.write(part)
@@ -167,7 +168,7 @@ def _write(file: IO[bytes], digest: hashlib._Hash, parts: Sequence[bytes], *, la
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Remove files that are not needed any more; one that cannot be removed stays, and the log says so."""
+    """Remove files that are no longer needed; one that cannot be removed stays, and is logged."""
     for path in paths:
         try:
             path.unlink(missing_ok=True)
@@ -175,17 +176,14 @@ def remove(paths: Iterable[Path]) -> None:
             log.warning("%s stays: %s", path, error.strerror or error)
 
 
-def remove_outputs(kept: Path, paths: Iterable[str]) -> None:
-    """Remove files with the output of attempts, and the folder of their job when it was the last one there.
+def remove_outputs(data: Path, paths: Iterable[str]) -> None:
+    """Remove files with the output of attempts, and the folder of their job if they were the last ones there.
 
     Args:
-        kept: folder of all output of this data directory. Paths that lead elsewhere are left alone: results name files
-            by their full path, so in a copy of a data directory they name those of the original.
+        data: the data directory; see `output_file`.
     """
-    ours = kept.resolve()
-    files = [Path(path) for path in paths]
-    files = [file for file in files if file.parent.parent in (kept, ours)]
+    files = [file for path in paths if (file := output_file(data, path)) is not None]
     remove(files)
     for folder in {file.parent for file in files}:
-        with suppress(OSError):  # there are others
+        with suppress(OSError):  # other files are there
             folder.rmdir()

@@ -1,7 +1,7 @@
-"""Whether a journal is as it was written: what `headway up` sees to at its start, and `headway check` at any time.
+"""Whether a journal is as it was written: `headway up` checks this at its start, `headway check` at any time.
 
-What was lost is known from three sides: the mark says how far the journal had come; the chain which transactions there
-were; the sums how many rows, and which, there must be.
+Losses are seen in three ways. The mark says how far the journal had come. The chain says which transactions there were.
+The sums say how many rows there must be, and which.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from headway.live.vouching import (
 )
 
 NAMED: Final = 10
-"""Ranges of rows that a sentence names, at most."""
+"""How many ranges of rows a sentence names at most."""
 
 BACKUP: Final = "backup.json"
-"""In a backup, what it is of."""
+"""The file in a backup that describes it."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a backup is of.
+    """What a backup is a copy of.
 
     Attributes:
         data: the data directory.
         made: when, in ISO 8601.
-        transaction: the last one of the journal that it has.
-        files: SHA-256 of the other files, by their place in it.
-        gone: files that the server let go of as the backup was made.
+        transaction: the last transaction of the journal that it has.
+        files: SHA-256 of the other files, by their path in it.
+        gone: files that the server deleted while the backup was made.
     """
 
     data: str
@@ -56,14 +56,14 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Flaw(NamedTuple):
-    """Something that is not as it was written: in which file, and what."""
+    """Something that is not as it was written: the file, and what is wrong."""
 
     file: str
     what: str
 
 
 class Found(NamedTuple):
-    """What was found of a table: how many rows, their checksums added up, those that were changed, and what numbers."""
+    """What was found in a table: how many rows, the sum of their checksums, the changed ones, and the numbers."""
 
     rows: int
     total: int
@@ -72,7 +72,7 @@ class Found(NamedTuple):
 
 
 def see_whole(folder: Path) -> None:
-    """See that the journal of a data directory is as it was written, and reaches its mark; nothing is changed.
+    """Check that the journal of a data directory is as it was written, and reaches its mark; nothing is changed.
 
     Raises:
         Damaged: it is not; the message says what is missing from where.
@@ -83,7 +83,7 @@ def see_whole(folder: Path) -> None:
 
 
 def whole_again(folder: Path) -> str:
-    """What can be done about a damaged journal while no server uses it; `rows.not_whole` says it while one does."""
+    """What to do about a damaged journal while no server uses it; `rows.not_whole` is for one in use."""
     return (
         f"`headway restore BACKUP {folder}` puts a backup in its place. `headway up --data {folder} --accept-loss`"
         " starts with what is whole, and keeps the damaged files beside it;"
@@ -92,20 +92,20 @@ def whole_again(folder: Path) -> str:
 
 
 def damaged(folder: Path, found: Sequence[Flaw]) -> Damaged:
-    """An error that tells of flaws."""
+    """An error that reports flaws."""
     said = "; ".join(f"{flaw.file}: {flaw.what}" for flaw in found[:NAMED])
     more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return Damaged(f"the journal in {folder} is damaged: {said}{more}", whole_again(folder))
 
 
 def flaws(folder: Path, *, files: bool = True) -> Iterator[Flaw]:
-    """What is wrong with a data directory or a backup, also while a server uses it; nothing where all is well.
+    """What is wrong with a data directory or a backup, also while a server uses it; nothing if all is well.
 
     Args:
-        files: look at the files that belong to the journal, too.
+        files: also check the files that belong to the journal.
     """
     try:
-        reached = mark.read(folder / MARK)  # before the journal is looked at, which a server may carry on
+        reached = mark.read(folder / MARK)  # before reading the journal, which a server may be extending
     except FileNotFoundError:
         reached = None
         yield Flaw(MARK, "it is missing, so nobody can say whether the end of the journal is")
@@ -139,7 +139,7 @@ def _flaws_of_files(folder: Path) -> Iterator[Flaw]:
             yield Flaw(str(place), f"{what} ({file.whose})")
     except (msgspec.MsgspecError, OSError, *UNREADABLE) as error:
         if not is_backup and not (folder / FILE).exists():
-            return  # which is told of as such
+            return  # it is reported as such
         yield Flaw(BACKUP if is_backup else FILE, f"it does not say which files there are: {error}")
 
 
@@ -165,7 +165,7 @@ def _flaws(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:
         try:
             try:
                 found = look_through(db, table)
-            except sqlite3.OperationalError:  # text that is none, for example: as far as it can be read
+            except sqlite3.OperationalError:  # for example invalid text: read what can be read
                 db.text_factory = lenient
                 found = look_through(db, table)
         except UNREADABLE as error:
@@ -185,7 +185,7 @@ def _flaws(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:
 
 
 def _lost_end(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:
-    """What the chain and the mark say of each other."""
+    """Where the chain and the mark disagree."""
     before: tuple[int, bytes] | None = None
     at_mark: bytes | None = None
     for number, digest, sums in db.execute("SELECT number, digest, sums FROM chain ORDER BY number"):
@@ -224,7 +224,7 @@ def look_through(db: sqlite3.Connection, table: str) -> Found:
     rows = total = 0
     changed: list[Any] = []
     numbers: list[tuple[int, int]] = []
-    # In the order of the rows themselves, not of an index; written for speed: this is what a start waits for.
+    # In the order of the rows themselves, not of an index; written for speed, because every start waits for this.
     for row in db.execute(f"SELECT sum, {body[0] if body else 'NULL'}, {columns} FROM {table}"):
         rows += 1
         its_sum, content, number = row[:3]
@@ -241,7 +241,7 @@ def look_through(db: sqlite3.Connection, table: str) -> Found:
 
 
 def is_body(body: object, its_sum: object) -> bool:
-    """Whether this is the body that had the checksum."""
+    """Whether this body has the checksum."""
     return (body is None or isinstance(body, bytes)) and body_sum(body) == its_sum
 
 
@@ -259,7 +259,7 @@ def _some(values: Iterable[Any]) -> str:
 
 
 def _gaps(numbers: list[tuple[int, int]], last: int, missing: int) -> str:
-    """Which numbers are missing, where that is known: others may have been let go of."""
+    """Which numbers are missing, if that is known: others may have been deleted on purpose."""
     ends = [0, *(end for _, end in numbers)]
     starts = [*(start for start, _ in numbers), last + 1]
     gaps = [(end + 1, start - 1) for end, start in zip(ends, starts, strict=True) if end + 1 < start]

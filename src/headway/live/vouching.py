@@ -1,15 +1,15 @@
-"""What the journal's file says of itself: a checksum a row, the sums of all rows, and a chain of its transactions.
+"""How the journal's file proves itself: a checksum for each row, the sums of all rows, and a chain of its transactions.
 
-- Each row of the tables in `GUARDED` has a checksum of its other columns, `sum`, which SQLite computes as it stores
-  the row. So a row that was changed on the disk is known by itself, wherever it is read.
-- Triggers count every row that comes or goes and add its checksum up, by table. So rows that were lost, or that an old
-  page brought back, are known by the sums, though each of them is right by itself.
-- Each transaction that changes such a table adds a row to `chain`: its number, these sums, and a digest over them and
-  the digest before. So two journals with the same digest have had the same transactions, and no other.
+- Each row of the tables in `GUARDED` has a checksum of its other columns, `sum`, which SQLite computes when it stores
+  the row. So a row that was changed on the disk is recognized wherever it is read.
+- Triggers count every row that is added or deleted, and add up the checksums by table. So rows that were lost, or that
+  came back with an old page, are recognized by the sums, though each row is right by itself.
+- Each transaction that changes such a table adds a row to `chain`: its number, these sums, and a digest of them and of
+  the previous digest. So two journals with the same digest have had exactly the same transactions.
 
-Whoever deletes or changes rows need not think of this: a plain `DELETE` or `UPDATE` in a transaction of the journal is
-counted by the triggers. The functions that they call are there only where `attach` was called, so another program
-cannot write to the file by accident: it is told `unknown function: row_sum()`.
+Code that deletes or changes rows need not think of this: the triggers count a plain `DELETE` or `UPDATE` in a
+transaction of the journal. The functions that they call exist only where `attach` was called, so another program cannot
+write to the file by accident: it gets the error `unknown function: row_sum()`.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ GUARDED: Final = {
     "uploads": "name, used, size",
     "outputs": "job, task, upload",
 }
-"""The columns that the checksum of a row is of, by table; the first is what the row is called by."""
+"""The columns that a row's checksum covers, by table; the first one identifies the row in messages."""
 
 BODIES: Final = {"jobs": ("work", "work_sum"), "messages": ("result", "result_sum")}
-"""Columns that may be large and are not always read: each has a checksum of its own, which the row's is of."""
+"""Columns that may be large and are not always read: each has its own checksum, which the row's checksum covers."""
 
 NUMBERED: Final = {"events": "seq", "messages": "number", "jobs": "id"}
-"""Columns whose values are given in order and never twice, even when the row is gone."""
+"""Columns whose values are given in order and never reused, even when the row is gone."""
 
 CHAIN_KEPT: Final = 1000
-"""Transactions whose digests are kept, at least: more than a mark can be behind, but for a machine that lost power."""
+"""How many digests are kept at least: more than a mark can be behind, unless the machine lost power."""
 
 SQLITE_LEAST: Final = (3, 31, 0)
-"""The first SQLite that computes columns."""
+"""The first SQLite with computed columns."""
 
 UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What reading a damaged file may raise: SQLite also quotes it in its errors."""
+"""What reading a damaged file may raise: SQLite also quotes the file in its errors."""
 
 _PRUNE_EVERY: Final = 256
 SUM_BITS: Final = (1 << 64) - 1
@@ -62,18 +62,18 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 class Damaged(HeadwayError):
-    """What was stored is not there as it was; the message says what, the hint what can be done."""
+    """What was stored is not as it was; the message says what, the hint what can be done."""
 
 
 class Sums(msgspec.Struct):
-    """Rows there are of each table, and their checksums added up modulo 2**64; greatest numbers by `NUMBERED`."""
+    """The number of rows of each table, and their checksums modulo 2**64; the greatest numbers by `NUMBERED`."""
 
     rows: dict[str, int] = msgspec.field(default_factory=dict)
     totals: dict[str, int] = msgspec.field(default_factory=dict)
     greatest: dict[str, int] = msgspec.field(default_factory=dict)
 
     def copy(self) -> Sums:
-        """Another one, alike."""
+        """An equal one."""
         return Sums(dict(self.rows), dict(self.totals), dict(self.greatest))
 
 
@@ -81,7 +81,7 @@ _sums = msgspec.msgpack.Decoder(Sums)
 
 
 def row_sum(*values: Any) -> int:
-    """The checksum of a row's columns, as SQLite keeps whole numbers: of 64 bits with a sign.
+    """The checksum of a row's columns, as SQLite stores integers: 64 bits with a sign.
 
     >>> row_sum(1, "a", None) == row_sum(1, "a", None), row_sum(1, "a", None) == row_sum(1, "b", None)
     (True, False)
@@ -90,7 +90,7 @@ def row_sum(*values: Any) -> int:
 
 
 def body_sum(body: bytes | None) -> int | None:
-    """The checksum of a body; None where there is none."""
+    """The checksum of a body; None if there is none."""
     return None if body is None else int.from_bytes(blake2b(body, digest_size=8).digest(), "little", signed=True)
 
 
@@ -102,7 +102,7 @@ def sum_of(table: str) -> str:
 
 
 def triggers() -> str:
-    """The statements that make the triggers and the table `chain`."""
+    """The statements that create the triggers and the table `chain`."""
     said = ["CREATE TABLE chain (number INTEGER PRIMARY KEY, digest BLOB NOT NULL, sums BLOB NOT NULL);"]
     for table in GUARDED:
         number = f"NEW.{NUMBERED[table]}" if table in NUMBERED else "0"
@@ -115,18 +115,18 @@ def triggers() -> str:
 
 
 def digest_of(before: bytes, number: int, sums: bytes) -> bytes:
-    """The digest of a transaction after the one with the digest `before`."""
+    """The digest of a transaction that follows the one with the digest `before`."""
     return blake2b(before + number.to_bytes(8, "little") + sums, digest_size=16).digest()
 
 
 def define(db: sqlite3.Connection) -> None:
-    """Give a connection the functions that compute checksums."""
+    """Add the functions that compute checksums to a connection."""
     db.create_function("row_sum", -1, row_sum, deterministic=True)
     db.create_function("body_sum", 1, body_sum, deterministic=True)
 
 
 def see_version() -> None:
-    """See that this SQLite can compute columns.
+    """Check that this SQLite can compute columns.
 
     Raises:
         HeadwayError: it is too old.
@@ -140,7 +140,7 @@ def see_version() -> None:
 
 
 def last_of(db: sqlite3.Connection) -> tuple[int, bytes, Sums]:
-    """Number, digest and sums of the last transaction; of a new file those before the first.
+    """Number, digest and sums of the last transaction; in a new file those before the first one.
 
     Raises:
         Damaged: they cannot be read.
@@ -165,7 +165,7 @@ class Vouching:
 
     Args:
         epoch: of the journal.
-        db: its file, open for writing.
+        db: its file, opened for writing.
 
     Attributes:
         reached: the last transaction.
@@ -185,7 +185,7 @@ class Vouching:
         self.reached = reached_by(epoch, number, digest, self.sums)
 
     def end(self) -> Reached | None:
-        """Write the transaction's row of the chain, as its last statement; None where nothing guarded was changed."""
+        """Write the transaction's row of the chain, as its last statement; None if no guarded table was changed."""
         now = self._now
         if now is None:
             return None
@@ -197,13 +197,13 @@ class Vouching:
         return reached_by(self._epoch, number, digest, now)
 
     def number_from(self, greatest: Mapping[str, int]) -> None:
-        """Within a transaction: numbers of these tables go on after these, whatever rows there are."""
+        """Within a transaction: continue the numbers of these tables after these, whatever rows there are."""
         sums = self._changing()
         for table, number in greatest.items():
             sums.greatest[table] = max(number, sums.greatest.get(table, 0))
 
     def events_from(self, last: int) -> None:
-        """Within a transaction: events are numbered on from this one, the last of those that are there."""
+        """Within a transaction: continue the numbers of events after this one, the last of those that are there."""
         self._changing().greatest["events"] = last
 
     def committed(self, reached: Reached) -> None:
@@ -234,10 +234,10 @@ class Vouching:
 
 
 def attach(db: sqlite3.Connection, added: Callable[[str, int, int], None], gone: Callable[[str, int], None]) -> None:
-    """Give a connection all that is needed to write to the file."""
+    """Give a connection everything that is needed to write to the file."""
     see_version()
     define(db)
     db.create_function("vouch_added", 3, added)
     db.create_function("vouch_gone", 2, gone)
-    db.execute("PRAGMA recursive_triggers = ON")  # or rows that are replaced would not be seen to go
+    db.execute("PRAGMA recursive_triggers = ON")  # or the deletion of replaced rows would not be counted
     db.execute("PRAGMA trusted_schema = ON")

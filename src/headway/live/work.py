@@ -34,21 +34,21 @@ def assignment(
     """What an engine is asked to run.
 
     Args:
-        work: that of the whole job.
-        nodes: node by slot number.
+        work: of the whole job.
+        nodes: the node of each slot, by slot number.
         function: finds a function by its name.
-        result_max: bytes that a result may have.
-        uploads: folder of the files that the server keeps; empty where the work names no files.
+        result_max: the most bytes that a result may have.
+        uploads: folder of the files that the server keeps; empty if the work names no files.
     """
     places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in launch.seats or numbers(launch.slots)]
-    family = family_of(spec, work)
+    family = family_of(spec, work, launch)
     if spec.kind is Kind.RIGID:
         members = tuple(
             base.Member(node.spec.name, (slot,), task_work(work, rank, function, family))
             for rank, (node, slot) in enumerate(places)
         )
     else:
-        task = task_work(work, launch.task, function, family)
+        task = task_work(work, launch.task, function, family, *spec.numbers[launch.task : launch.task + 1])
         members = (base.Member(places[0][0].spec.name, tuple(slot for _, slot in places), task),)
     limits = (spec.time_limit, spec.memory_limit, result_max)
     key = (launch.job, launch.task, launch.attempt)
@@ -60,25 +60,38 @@ def with_terms(spec: JobSpec, job: JobView) -> JobSpec:
     return replace(spec, priority=job.priority, due=None if job.due >= NEVER else job.due)
 
 
-def family_of(spec: JobSpec, work: wire.Work) -> str:
-    """Which calls may find in their process what others have left there: those of a job, or of jobs that ask for it."""
+def family_of(spec: JobSpec, work: wire.Work, launch: Launch) -> str:
+    """Which calls may find in their process what others left there: those of one job, or of jobs that ask to share it.
+
+    A call that asks for a fresh process has a family of its own.
+    """
+    if isinstance(work, wire.Calls) and work.fresh:
+        return f"job {spec.id} task {launch.task} attempt {launch.attempt}"
     if isinstance(work, wire.Calls) and work.warm:
         return f"warm {len(spec.user)} {spec.user} {work.warm}"
     return f"job {spec.id}"
 
 
-def task_work(work: wire.Work, task: int, function: Callable[[str], base.Function], family: str) -> base.Work:
-    """The work of one task; of a rigid job, of one rank."""
+def task_work(
+    work: wire.Work, task: int, function: Callable[[str], base.Function], family: str, known_as: int | None = None
+) -> base.Work:
+    """The work of one task; of a rigid job, of one rank.
+
+    Args:
+        known_as: the number by which its work knows the task, if it is another one.
+    """
     if isinstance(work, wire.Calls):
         call = task if len(work.args) > 1 else 0
         named = function(work.functions[work.chosen[call] if work.chosen else 0])
-        return base.Call(named, work.args[call], family, work.paths, alone=len(work.args) == 1 and not work.warm)
+        alone = work.fresh or (len(work.args) == 1 and not work.warm)
+        where = (work.cwd, work.anywhere, work.env)
+        return base.Call(named, work.args[call], family, work.paths, alone, *where)
     command = work.commands[task if len(work.commands) > 1 else 0]
-    number = str(task)
+    number = str(task if known_as is None else known_as)
     return base.Command(
         argv=tuple(part.replace("{i}", number) for part in command.argv),
         cwd=command.cwd.replace("{i}", number),
-        env=command.env,
+        env=command.env if known_as is None else {**command.env, "HEADWAY_TASK": number},
         stdin=command.stdin.replace("{i}", number),
         stdout=command.stdout.replace("{i}", number),
         stderr=command.stderr.replace("{i}", number),
@@ -91,12 +104,22 @@ def _numbered(files: dict[str, str], number: str) -> dict[str, str]:
     return {path.replace("{i}", number): url.replace("{i}", number) for path, url in files.items()}
 
 
-def result(ended: base.Ended, outcome: Outcome) -> wire.TaskResult:
-    """What is kept of an attempt that settled its task with this outcome."""
+def in_short(work: wire.Work) -> wire.Work:
+    """The part of the work of a successful job that is kept: what can be shown of it, not what is needed to run it.
+
+    Variables are left out: they may hold secrets.
+    """
+    if isinstance(work, wire.Calls):
+        return wire.Calls((), (), names=work.names)
+    return wire.Commands(tuple(wire.Command(command.argv, command.cwd) for command in work.commands[:2]))
+
+
+def result(ended: base.Ended, outcome: Outcome, on: tuple[str, ...] = ()) -> wire.TaskResult:
+    """What is kept of an attempt that settled its task with this outcome, on these slots."""
     ending, members = _ending(ended.ending), tuple(map(_ending, ended.members))
     if outcome is Outcome.CANCELLED:
         ending, members = msgspec.structs.replace(ending, outcome=outcome, value=None, detail=CANCELLED), ()
-    return wire.TaskResult(ended.job, ended.task, ended.attempt, ending, members)
+    return wire.TaskResult(ended.job, ended.task, ended.attempt, ending, members, on)
 
 
 def _ending(ending: base.Ending) -> wire.TaskEnding:
@@ -131,12 +154,12 @@ def _is_longer(output: base.Output) -> bool:
 
 
 def kept_bytes(ended: base.Ended) -> int:
-    """Bytes of the files with the whole output that are kept with the result of an attempt."""
+    """Bytes of the output files that are kept with the result of an attempt."""
     return sum(output.size - output.cut for output in _files(ended) if _is_longer(output))
 
 
 def without_files(ended: base.Ended) -> base.Ended:
-    """The same end, of whose output only what fits into the result is kept; it says so."""
+    """The same end, with only that part of its output that fits into the result; it says so."""
     return msgspec.structs.replace(
         ended, ending=_without_files(ended.ending), members=tuple(map(_without_files, ended.members))
     )
@@ -157,7 +180,7 @@ def _without_files(ending: base.Ending) -> base.Ending:
 
 
 def _files(ended: base.Ended) -> list[base.Output]:
-    """The engine's files with output of an attempt."""
+    """The engine's files with the output of an attempt."""
     return [
         output
         for ending in (ended.ending, *ended.members)
@@ -167,5 +190,5 @@ def _files(ended: base.Ended) -> list[base.Output]:
 
 
 def spent_files(ended: base.Ended, *, kept: bool) -> list[str]:
-    """Files of an ended attempt that nobody needs: all if its result is not kept, else those that fit in the result."""
+    """Files of an ended attempt that are not needed: all if its result is not kept, else those that fit in it."""
     return [output.path for output in _files(ended) if not (kept and _is_longer(output))]

@@ -1,7 +1,7 @@
-"""How far the mean of one simulation can be believed: batch means, with the start of the run left out.
+"""How reliable the mean of one simulation is: batch means, without the start of the run.
 
-Jobs that follow each other wait for the same thing, so the spread of single jobs says nothing about the error of their
-mean. Means of long batches of jobs are nearly independent, and their spread does.
+Jobs that follow each other wait for the same things, so the spread of single jobs says nothing about the error of their
+mean. Means of long batches of jobs are nearly independent, so their spread does.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from headway.errors import InvalidInput
 from headway.model.workload import FloatArray
 
 BATCHES: Final = 20
-"""Batches where nobody says how many: 10 to 30 are usual, more would be shorter and less independent."""
+"""The default number of batches: 10 to 30 are usual; more would be shorter and less independent."""
 
 WARM_UP: Final = 0.05
-"""Share of the jobs that is left out at the start, where nobody says it: the cluster was empty then."""
+"""The default share of the jobs at the start that is left out: the cluster was empty then."""
 
 CONFIDENCE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, and where the true one is believed to lie.
+    """A mean, and the range in which the true one probably lies.
 
     Attributes:
         mean: of the batches.
         low, high: bounds of the confidence interval, mean - half width and mean + half width.
         batches: how many there were, >= 2.
-        correlation: between the means of neighbouring batches, in [-1, 1]; 0 where all are the same.
+        correlation: between the means of neighbouring batches, in [-1, 1]; 0 if all are the same.
     """
 
     mean: float
@@ -50,7 +50,7 @@ class Interval:
 
     @property
     def is_correlated(self) -> bool:
-        """Whether neighbouring batches are so alike that the interval is likely to be too narrow.
+        """Whether neighbouring batches are so similar that the interval is probably too narrow.
 
         Of 20 independent batches one series in forty says yes: von Neumann's test at 5 % in its normal approximation,
         for a correlation that falls short of his by half the squares of the first and the last mean.
@@ -113,7 +113,7 @@ def means_of_batches(values: ArrayLike, batches: int = BATCHES, warm_up: float =
 
 
 def interval(means: FloatArray, confidence: float = CONFIDENCE) -> Interval:
-    """The interval that means of batches give, shape (batches,), two or more.
+    """The interval from means of batches, shape (batches,), two or more.
 
     Raises:
         InvalidInput: `confidence` is not in (0, 1).
@@ -129,7 +129,7 @@ def interval(means: FloatArray, confidence: float = CONFIDENCE) -> Interval:
 
 @lru_cache
 def student(confidence: float, freedom: int) -> float:
-    """The t for which a variable with Student's distribution is between -t and t with this probability.
+    """The t such that a variable with Student's distribution is between -t and t with this probability.
 
     Args:
         confidence: in (0, 1).
@@ -147,7 +147,7 @@ def student(confidence: float, freedom: int) -> float:
 
 
 def _within(angle: float, freedom: int) -> float:
-    """How probable it is that |t| <= sqrt(freedom) tan(angle)."""
+    """The probability that |t| <= sqrt(freedom) tan(angle)."""
     odd = freedom % 2
     cosine = math.cos(angle)
     term, total = cosine if odd else 1.0, 0.0

@@ -80,7 +80,7 @@ def summarise(schedule: Schedule) -> Metrics:
 def intervals(schedule: Schedule, batches: int = BATCHES, *, warm_up: float = WARM_UP) -> dict[str, Interval]:
     """Means of `wait`, `response` and `bounded_slowdown` with 95 % confidence intervals, by their names in `summarise`.
 
-    Over the same jobs as there, in order of release, but without those of the warm-up.
+    They cover the same jobs as there, in order of release, without those of the warm-up.
 
     Raises:
         InvalidInput: as of `headway.metrics.batches.batch_means`.
@@ -94,7 +94,7 @@ def stays(schedule: Schedule) -> dict[str, FloatArray]:
     """How long jobs waited and stayed: `wait` (s) of those that started; `response` (s) and `bounded_slowdown` of those
     that succeeded; each in order of release.
 
-    The slowdown is against the time that a job's work takes with its slots to itself.
+    The slowdown is relative to the time that a job's work takes with its slots to itself.
     """
     succeeded, started = schedule.has(JobStatus.SUCCEEDED), schedule.start != NOT_YET
     alone = measures.wait(schedule.start, schedule.end) if schedule.alone is None else schedule.alone
@@ -136,10 +136,10 @@ def _priority_violation_rates(schedule: Schedule) -> tuple[float, float]:
 
 
 def write_schedule(schedule: Schedule, path: str | Path) -> None:
-    """Write `job,release,start,end,slots` a job, in order of release then place; JSON if the name ends in .json.
+    """Write `job,release,start,end,slots` for each job, by release, then place; JSON if the name ends in .json.
 
-    Times are seconds on the log's clock, exact, without a point where they are whole; what did not happen is empty
-    (null). `slots` is the most the job held at once.
+    Times are exact seconds on the log's clock, without a decimal point if they are whole; what did not happen is empty
+    (null). `slots` is the most that the job had at once.
 
     Raises:
         HeadwayError: the file cannot be written.
@@ -158,7 +158,7 @@ def write_schedule(schedule: Schedule, path: str | Path) -> None:
 
 
 def _lines(schedule: Schedule, at_a_time: int = 10_000) -> Iterator[tuple[object, ...]]:
-    """The cells of the CSV, some jobs at a time, so that a long schedule needs no memory as text."""
+    """The cells of the CSV, some jobs at a time, so that the text of a long schedule needs no memory."""
     for begin in range(0, len(schedule), at_a_time):
         part = slice(begin, begin + at_a_time)
         times = (_texts(getattr(schedule, name)[part]) for name in ("release", "start", "end"))
@@ -183,7 +183,7 @@ def _columns(schedule: Schedule) -> dict[str, list[object]]:
 
 
 def to_json(value: Mapping[str, Any] | Sequence[Any]) -> str:
-    """JSON of metrics or of anything made of them; not a number becomes null."""
+    """JSON of metrics or of anything made of them; NaN becomes null."""
     return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -198,10 +198,10 @@ def _plain(value: Any) -> Any:
 
 
 def frame(schedule: Schedule) -> pd.DataFrame:
-    """The schedule as a data frame, a row a job: its terms and what became of it, times in seconds.
+    """The schedule as a data frame, one row for each job: its terms and what became of it, times in seconds.
 
     `alone` is how long its work takes with its slots to itself: from its start to its end, unless it ran on two tiers.
-    What did not happen, and a due date that is not there, is not a number.
+    What did not happen, and a due date that the job does not have, is NaN.
 
     Raises:
         HeadwayError: pandas is not installed.

@@ -72,7 +72,7 @@ def tardiness(end: ArrayLike, due: ArrayLike) -> NDArray[Any]:
 
 
 def deadline_miss_rate(late: ArrayLike) -> float:
-    """Share of jobs that were late, of those that have a due date; 0 where none has.
+    """Share of late jobs among those that have a due date; 0 if none has.
 
     Args:
         late: tardiness of each job with a due date (or whether it missed it), shape (jobs,).
@@ -109,7 +109,7 @@ def total_penalty(rate: ArrayLike, late_seconds: ArrayLike, shape: PenaltyShape 
 
 
 def utilisation(busy: float, offered: float) -> float:
-    """Busy capacity per offered capacity; not a number where none was offered.
+    """Busy capacity divided by all capacity; NaN if there was none.
 
     >>> utilisation(30, 40)
     0.75
@@ -128,9 +128,9 @@ def makespan(release: ArrayLike, end: ArrayLike) -> float:
 
 
 def percentiles(values: ArrayLike, shares: ArrayLike = (50, 95, 99)) -> FloatArray:
-    """The values below which these percentages of all lie, between neighbours by linear interpolation.
+    """The values below which these percentages of all lie, with linear interpolation between neighbours.
 
-    Not a number where there are no values.
+    NaN if there are no values.
 
     >>> percentiles([1, 2, 3, 4], (50, 100))
     array([2.5, 4. ])
@@ -167,7 +167,7 @@ def violated_share(
     change_job: IntArray,
     change_slots: IntArray,
 ) -> Steps:
-    """Which share of the jobs in the system is violated: holds no slot while one of lower priority holds one.
+    """Which share of the jobs in the system is violated: has no slot while a job of lower priority has one.
 
     What happens at one instant counts as one change, and a job is in the system from the instant it enters to the
     instant it leaves. One sweep over the changes with counts by priority: O((jobs + changes) log jobs).
@@ -209,14 +209,14 @@ def violated_share(
 
 
 _ENTERS, _LETS_GO, _HOLDS, _LEAVES = range(4)
-_BLOCK = 1 << 15  # instants whose changes are Python objects at once; all of them would take much memory
+_BLOCK = 1 << 15  # how many instants' changes are Python objects at once; all of them would take much memory
 
 
 class _Sweep:
-    """Who waits and who holds slots, counted by rank of priority; rank 0 is the lowest.
+    """The jobs that wait and those that have slots, counted by rank of priority; rank 0 is the lowest.
 
-    Waiting jobs are counted in a Fenwick tree, so that those above a rank are had in O(log ranks); the lowest rank that
-    holds slots is the top of a heap from which ranks are dropped once nobody of them holds any more.
+    Waiting jobs are counted in a Fenwick tree, so those above a rank are found in O(log ranks). The lowest rank that
+    has slots is the top of a heap, from which ranks are dropped once none of their jobs has any.
     """
 
     def __init__(self, rank_of: list[int], ranks: int) -> None:
@@ -245,7 +245,7 @@ class _Sweep:
         self.status[job] = what
 
     def violated(self) -> int:
-        """How many jobs hold nothing while one of lower rank holds something."""
+        """How many jobs have no slots while one of lower rank has some."""
         while self.holding_ranks and not self.holding[self.holding_ranks[0]]:
             heappop(self.holding_ranks)
         if not self.holding_ranks:
@@ -273,7 +273,7 @@ def over_time(steps: Steps, until: Instant) -> float:
 def over_instants(steps: Steps, instants: IntArray) -> float:
     """The share averaged over instants (planning rounds) at which any job is in the system; 0 if there is none.
 
-    At an instant counts what holds once all has happened that happens at it; an instant named twice counts twice.
+    The state at an instant is the one after everything that happens at it; an instant named twice counts twice.
 
     >>> over_instants(Steps(np.array([0, 10]), np.array([0.5, 0.0]), np.array([2, 1])), np.array([0, 0, 10]))
     0.3333333333333333

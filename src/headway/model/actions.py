@@ -1,4 +1,4 @@
-"""Wishes of the core, in the imperative. A driver performs them in sequence, after their event is durable."""
+"""What the core wants done, in the imperative. A driver performs actions in sequence, after their event is durable."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headway.model.value import value
 
 
 class JobStatus(Enum):
-    """Where a job stands."""
+    """The status of a job."""
 
     HELD = "held"
-    """Its release date has not come."""
+    """Its release date has not come, or a job that it comes after has not ended."""
     WAITING = "waiting"
     RUNNING = "running"
-    """At least one task holds slots."""
+    """At least one task has slots."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     """At least one task failed for good."""
@@ -38,7 +38,7 @@ _FINAL = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
 class Launch:
     """Start an attempt on exactly these slots, all at once.
 
-    Owed in reply: `TaskStarted` where the node reports starts, then `TaskEnded`; or `TaskEnded` with `REFUSED`.
+    Owed in reply: `TaskStarted` if the node reports starts, then `TaskEnded`; or `TaskEnded` with `REFUSED`.
     A rigid job is one task on all its slots. `attempt` counts from 1 for each task; later answers with an older
     number are ignored.
 
@@ -66,7 +66,7 @@ class Kill:
 
 @value
 class Suspend:
-    """End an attempt, keeping what it has done, for it goes on elsewhere.
+    """End an attempt but keep its work, because it continues elsewhere.
 
     Owed in reply: `TaskSaved` if it saved something, then `TaskEnded`, `KILLED` unless it ended before.
     """
@@ -92,7 +92,7 @@ class ChangeTier:
 
 @value
 class Settle:
-    """A task has its final outcome: keep the result of this attempt and tell whoever waits for it."""
+    """A task has its final outcome: keep the result of this attempt and tell waiting callers."""
 
     job: JobId
     task: int
@@ -102,9 +102,9 @@ class Settle:
 
 @value
 class Conclude:
-    """Nothing more will happen to the job: tell whoever waits for it.
+    """Nothing more will happen to the job: tell waiting callers.
 
-    Tasks that were not settled before never ran to an end: the job was cancelled, or a task they depend on failed.
+    Tasks that were not settled before never ran to their end: the job was cancelled, or a task they depend on failed.
     """
 
     job: JobId
@@ -122,7 +122,7 @@ class Wake:
 class Consult:
     """Ask the decider for a plan. Owed in reply: `Advised` or `DeciderFailed` with this number.
 
-    At most one question is open. Until it is answered what runs, runs on.
+    At most one question is open. Until it is answered, running tasks go on.
     """
 
     question: int

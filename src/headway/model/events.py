@@ -1,8 +1,8 @@
 """Facts, in the past tense, each with its instant. The only way the state of the core changes.
 
-`by` says who asked for it, where somebody did: the owner of the token that the request came with. It changes nothing.
+`by` says who asked for it, if anybody did: the owner of the token that came with the request. It changes nothing.
 
-Events are fed in the order of their instants. They are what the journal holds: the same events give the same state and
+Events are fed in the order of their instants. They are what the journal keeps: the same events give the same state and
 the same actions on every machine.
 """
 
@@ -37,13 +37,13 @@ class Outcome(Enum):
     KILLED = "killed"
     """Ended because the core asked for it."""
     LOST = "lost"
-    """Its node or process vanished; nobody knows how far it came."""
+    """Its node or process vanished; nobody knows how much it did."""
     CANCELLED = "cancelled"
-    """Of a task, never of an attempt: somebody with the right to do so wanted it not to start, or to end."""
+    """Of a task, never of an attempt: a user with the right to do so asked that it should not start, or end."""
 
     @property
     def is_own_doing(self) -> bool:
-        """Whether the task itself is to blame, so that the job's `retries` count."""
+        """Whether the task itself caused the end, so that the job's `retries` count."""
         return self not in _NOT_ITS_DOING
 
 
@@ -52,7 +52,7 @@ _NOT_ITS_DOING = frozenset({Outcome.SUCCEEDED, Outcome.KILLED, Outcome.LOST})
 
 @value
 class JobSubmitted:
-    """A job was accepted. Its `flaw` is None: whoever accepts it has checked."""
+    """A job was accepted. Its `flaw` is None: it was checked before it was accepted."""
 
     at: Instant
     job: JobSpec
@@ -61,9 +61,9 @@ class JobSubmitted:
 
 @value
 class JobCancelled:
-    """Somebody with the right to do so wants the job ended: waiting tasks are dropped, running ones killed.
+    """A user with the right to do so asked to end the job: waiting tasks are dropped, running ones killed.
 
-    `reason` says why where nobody asked for it; empty: somebody did.
+    `reason` says why if nobody asked for it; empty: somebody did.
     """
 
     at: Instant
@@ -74,10 +74,10 @@ class JobCancelled:
 
 @value
 class TasksCancelled:
-    """Somebody with the right to do so wants these tasks of a job ended, and the others to go on.
+    """A user with the right to do so asked to end these tasks of a job; the others go on.
 
-    Those that wait are dropped, those that run killed. Tasks that are done with, or that the job does not have, are
-    passed over.
+    Those that wait are dropped, those that run killed. Tasks that have ended, or that the job does not have, are
+    skipped.
     """
 
     at: Instant
@@ -88,7 +88,7 @@ class TasksCancelled:
 
 @value
 class JobChanged:
-    """New terms of a job; None leaves a term as it is."""
+    """New terms of a job; None keeps a term as it is."""
 
     at: Instant
     job: JobId
@@ -99,7 +99,7 @@ class JobChanged:
 
 @value
 class TaskStarted:
-    """The engine has begun to run an attempt (nodes that report starts only): its slots are busy from now on."""
+    """The engine has begun to run an attempt (only on nodes that report starts): its slots are busy from now on."""
 
     at: Instant
     job: JobId
@@ -120,9 +120,10 @@ class TaskEnded:
 
 @value
 class TaskStruck:
-    """An attempt has ended by a signal from outside: of somebody, or of the kernel when memory ran out, or of itself.
+    """An attempt was ended by a signal from outside: a user, the kernel when memory ran out, or the task itself sent
+    it.
 
-    Nobody knows which, so at first it is not held against the task.
+    Nobody knows which, so at first it does not count against the task.
     """
 
     at: Instant
@@ -133,7 +134,7 @@ class TaskStruck:
 
 @value
 class RulesChosen:
-    """From now on the core goes by these rules; a journal from before by those it was written under.
+    """From now on the core follows these rules; a journal from before is replayed by those under which it was written.
 
     Attributes:
         rules: 1: a task lost with its nodes ten times is given up, and an attempt runs from its launch on. 2: a task
@@ -146,10 +147,10 @@ class RulesChosen:
 
 @value
 class TierRefused:
-    """The engine could not give an attempt the other place on its slots: it runs on where it was.
+    """The engine could not give an attempt the other place on its slots: it keeps running where it was.
 
     Attributes:
-        tier: the one it was to have.
+        tier: the one it was to get.
     """
 
     at: Instant
@@ -161,7 +162,7 @@ class TierRefused:
 
 @value
 class TaskSaved:
-    """An attempt has saved a checkpoint: what it did until now is not lost if it ends before its time."""
+    """An attempt has saved a checkpoint: its work until now is not lost if it ends early."""
 
     at: Instant
     job: JobId
@@ -171,7 +172,7 @@ class TaskSaved:
 
 @value
 class NodeJoined:
-    """A node offers its slots, for the first time or again under its old name after it left."""
+    """A node joins, for the first time or again under its old name after it left."""
 
     at: Instant
     node: NodeSpec
@@ -196,7 +197,7 @@ class NodeUp:
 
 @value
 class NodeDrained:
-    """A node shall start nothing more; what runs there may end. With the last end it leaves."""
+    """A node is to start nothing more; what runs there may end. It leaves with the last end."""
 
     at: Instant
     name: str
@@ -205,7 +206,7 @@ class NodeDrained:
 
 @value
 class NodeLeft:
-    """A node is gone for good, because somebody wanted it to be; what ran there is redone."""
+    """A node is gone for good, because somebody asked for it; what ran there is redone."""
 
     at: Instant
     name: str
@@ -214,9 +215,9 @@ class NodeLeft:
 
 @value
 class NodeResized:
-    """A node has so many slots from now on.
+    """A node has this number of slots from now on.
 
-    Slots beyond start nothing more and go when they are idle; with `at_once` what runs there is ended and redone.
+    Surplus slots start nothing more and go when they are idle; with `at_once` their tasks are ended and redone.
     """
 
     at: Instant
@@ -228,7 +229,7 @@ class NodeResized:
 
 @value
 class NodeMeasured:
-    """What collectors measured on a node, by name; earlier values of other names stay."""
+    """What collectors measured on a node, by name; values of other names stay."""
 
     at: Instant
     name: str
@@ -237,7 +238,7 @@ class NodeMeasured:
 
 @value
 class NodesHeard:
-    """Signs of life of nodes that hold leases: each lease runs anew from now."""
+    """Signs of life of nodes with leases: each lease starts again now."""
 
     at: Instant
     names: tuple[str, ...]
@@ -245,7 +246,7 @@ class NodesHeard:
 
 @value
 class PolicyChosen:
-    """From now on this policy decides; its text is `NAME[:key=value,...]`."""
+    """From now on this policy makes the plans; its text is `NAME[:key=value,...]`."""
 
     at: Instant
     policy: str
@@ -254,7 +255,7 @@ class PolicyChosen:
 
 @value
 class PeriodChosen:
-    """From now on a round is held at least this often while jobs are in the system; None: only when things happen."""
+    """From now on the policy runs at least this often while jobs are in the system; None: only when things happen."""
 
     at: Instant
     period: Duration | None
@@ -263,7 +264,7 @@ class PeriodChosen:
 
 @value
 class DeciderChosen:
-    """From now on plans come from the decider at this URL, and the policy stands in for it; empty: from the policy."""
+    """From now on the decider at this URL makes the plans; if it fails, the policy does. Empty: always the policy."""
 
     at: Instant
     url: str
@@ -281,7 +282,7 @@ class Advised:
 
 @value
 class DeciderFailed:
-    """The decider gave no usable answer to the open question: the policy decides until it is back."""
+    """The decider gave no usable answer to the open question: the policy makes the plans until the decider is back."""
 
     at: Instant
     question: int
@@ -297,7 +298,7 @@ class DeciderBack:
 
 @value
 class Incident:
-    """Something an operator should know of; it changes nothing.
+    """Something an operator should know about; it changes nothing.
 
     Attributes:
         kind: a word such as `collector_failed`.
@@ -314,11 +315,12 @@ class Incident:
 
 @value
 class ClockStepped:
-    """The clock was set, or the machine slept: whatever runs now runs on, for longer than its instants say.
+    """The clock was set, or the machine slept: what runs now goes on, and its instants no longer give its run time.
 
     Attributes:
         at: an instant after the step.
-        forward: how far time has jumped forward with it, >= 0; 0 where the clock was set back, for time is not.
+        forward: how far time has jumped forward with it, >= 0; 0 if the clock was set back, because time never goes
+            back.
     """
 
     at: Instant
@@ -327,7 +329,7 @@ class ClockStepped:
 
 @value
 class Woke:
-    """An instant has come that the core asked to be woken at."""
+    """An instant has come at which the core asked to be woken."""
 
     at: Instant
 
@@ -346,7 +348,7 @@ Asked = (
     | DeciderChosen
     | Incident
 )
-"""What somebody may have asked for: these say by whom."""
+"""Events that somebody may have asked for: these say who."""
 
 Event = (
     JobSubmitted

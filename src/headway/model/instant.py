@@ -1,4 +1,4 @@
-"""Time inside Headway: an integer count of microseconds, so that `==` is honest and every machine decides alike."""
+"""Time inside Headway: an integer count of microseconds, so that `==` is exact and every machine computes the same."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Duration = int
 SECOND: Final[Duration] = 1_000_000
 
 NEVER: Final[Instant] = 2**62
-"""Later than anything: the due date of a job that has none."""
+"""Later than any other instant: the due date of a job without one."""
 
 LONGEST: Final[Duration] = NEVER - 1
-"""No run time is expected to be longer, however large a task and slow a node."""
+"""No run time is expected to be longer, however large the task and slow the node."""
 
 
 def from_seconds(seconds: float) -> int:
@@ -37,7 +37,7 @@ def to_seconds(microseconds: int) -> float:
 
 
 def seconds_text(microseconds: int) -> str:
-    """Seconds as written in files: exact, and without a point where they are whole.
+    """Seconds as written in files: exact, and without a decimal point if they are whole.
 
     >>> seconds_text(90_000_000), seconds_text(-1_500_000), seconds_text(1)
     ('90', '-1.5', '0.000001')

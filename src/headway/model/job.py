@@ -6,35 +6,35 @@ import math
 from enum import Enum, IntEnum
 from typing import Final
 
-from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
 from headway.model.value import value
 
 JobId = int
-"""Given by whoever accepts the job; unique for ever. Ties between jobs end in it."""
+"""The number of an accepted job, unique for ever. The last tie between jobs is broken by it."""
 
 ESTIMATE_DEFAULT: Final[Duration] = 600 * SECOND
-"""What a task is believed to run where nobody said."""
+"""The assumed run time of a task without an estimate."""
 
 COUNT_MAX: Final = 2**31 - 1
-"""Tasks that a job may have, and retries that a task may be granted."""
+"""How many tasks a job may have, and how many retries a task."""
 
 WIDTH_MAX: Final = 2**24
-"""Slots that a job may want at once: more than any machine has, and as many as a client can wait for."""
+"""How many slots a job may need at once: more than any machine has, and as many as a client can wait for."""
 
 SIZE_RANGE: Final = (1e-18, 1e18)
-"""What the size of a task may be, in whatever unit, and a workload at most: sums and shares of them remain numbers."""
+"""The size of a task, in whatever unit, and a workload may be at most this: sums and shares of them stay finite."""
 
 NAME_MAX: Final = 1000
-"""Characters of a job's name, and of its user's."""
+"""How long the name of a job, and of its user, may be, in characters."""
 
 BYTES_MAX: Final = 2**62
-"""More memory than any node has; no limit may be that high."""
+"""More memory than any node has; no limit may be higher."""
 
-_TIME: Final = f"less than {NEVER} microseconds"
+_TIME: Final = f"less than {NEVER // SECOND} seconds"
 
 
 class Kind(IntEnum):
-    """How the tasks of a job hang together."""
+    """How the tasks of a job belong together."""
 
     BAG = 0
     """Independent tasks, each on one slot (Lin14, Chang16, Kim12)."""
@@ -43,7 +43,7 @@ class Kind(IntEnum):
     """One task that needs `width` slots at once, all or none (MEASY14)."""
 
     WORKFLOW = 2
-    """Tasks with precedence, each wanting a number of cores of one node (DN13)."""
+    """Tasks with precedence, each of which needs a number of cores of one node (DN13)."""
 
 
 class PenaltyShape(Enum):
@@ -67,7 +67,7 @@ class TaskSpec:
 
     Attributes:
         estimate: expected run time on a node of speed factor 1.
-        cores: cores of one node that it holds while it runs, >= 1.
+        cores: cores of one node that it uses while it runs, >= 1.
         after: numbers of the tasks of the same job that must have succeeded before it may start; each smaller than
             its own number, so that a workflow is acyclic by construction.
     """
@@ -79,7 +79,7 @@ class TaskSpec:
 
 @value
 class JobSpec:
-    """A job as it was submitted: its kind, its size and the terms it is to be scheduled by.
+    """A job as it was submitted: its kind, its size and its terms.
 
     Attributes:
         id: unique for ever.
@@ -87,30 +87,36 @@ class JobSpec:
         release: earliest start.
         tasks: number of tasks, >= 1; 1 for a rigid job.
         width: slots a rigid job needs at once, >= 1; 1 for the other kinds.
-        estimate: expected run time of a task on a node of speed factor 1; None where nobody said.
-        due: wanted completion; None for a job that may take its time. It may lie before `release`.
+        estimate: expected run time of a task on a node of speed factor 1; None if unknown.
+        due: wanted completion; None for a job without one. It may lie before `release`.
         priority: higher is more important.
         rate: penalty per unit of the penalty shape, >= 0.
         shape: how the penalty grows with tardiness.
         user: who submitted it.
         name: for people.
         workload: amount of work of the whole job in the user's own unit; None: tasks times estimate.
-        retries: how often a task that failed by its own doing is tried again, >= 0. A task lost with its node or
-            killed by the scheduler is always redone, and not counted here.
+        retries: how often a task is tried again after a failure that it caused itself, >= 0. A task lost with its node
+            or killed by the scheduler is always redone, and not counted here.
         time_limit: a task that runs longer is ended by its engine; None: no limit.
         memory_limit: bytes of memory of a task's process; None: no limit.
         plan: the tasks of a workflow, in order of their numbers; empty for the other kinds.
         sizes: the work of each task of a bag in the user's own unit, each > 0; empty: all alike.
-        profile: expected run time of a task (of mean size) by class of nodes, see `NodeSpec.node_class`; on classes
-            that it does not name, `estimate` and the node's speed count.
+        profile: expected run time of a task (of mean size) by class of nodes, see `NodeSpec.node_class`; for other
+            classes `estimate` and the node's speed are used.
         preemptible: whether its running tasks may be killed to make room for another job.
         fetches: whether its tasks first wait for input that is fetched: until they start, their slots are occupied.
-        cpu: the share of a processor that its processes would use on one of their own, 0 to 1, as far as it is known:
+        cpu: the share of a processor that its processes would use if they had one for themselves, 0 to 1, if known:
             one value for all of them, or one for each process of a rigid job; empty: unknown.
-        movable: whether its tasks save what they have done when they are asked to move to other slots. Those that have
+        movable: whether its tasks save their work when they are asked to move to other slots. Those that have
             saved a checkpoint can be moved in any case.
-        leased: whether it is cancelled when its client has not been heard of for a while, because nobody else could
-            fetch its results. The driver sees to that, not the core.
+        leased: whether it is cancelled when its client has been silent for a while, because nobody else could fetch its
+            results. The driver does that, not the core.
+        after: ids of earlier jobs, smaller than its own, that must have succeeded before it may start: it is released
+            with the last of them, or at `release` if that is later. If one ends otherwise, it ends as cancelled. Jobs
+            that are not in the system when it is submitted count as succeeded; this was checked before it was accepted.
+        retry_of: the job whose failed tasks it runs again; None: of none. It changes nothing.
+        numbers: of such a job the number that each of its tasks has for its work (`{i}`, HEADWAY_TASK), as in the job
+            before; empty: its own.
     """
 
     id: JobId
@@ -137,10 +143,13 @@ class JobSpec:
     cpu: tuple[float, ...] = ()
     movable: bool = False
     leased: bool = False
+    after: tuple[JobId, ...] = ()
+    retry_of: JobId | None = None
+    numbers: tuple[int, ...] = ()
 
 
 def flaw(job: JobSpec) -> str | None:
-    """What is wrong with a job's terms, as `field is value; allowed: ...`; None when nothing is."""
+    """What is wrong with a job's terms, as `field is value; allowed: ...`, times in seconds; None when nothing is."""
     checks: tuple[tuple[bool, str, object, str], ...] = (
         (1 <= job.tasks <= COUNT_MAX, "tasks", job.tasks, f"1 to {COUNT_MAX}"),
         (1 <= job.width <= WIDTH_MAX, "width", job.width, f"1 to {WIDTH_MAX}"),
@@ -148,14 +157,14 @@ def flaw(job: JobSpec) -> str | None:
         (job.kind is Kind.RIGID or job.width == 1, "width", job.width, "1 unless the job is rigid"),
         (len(job.name) <= NAME_MAX, "name", f"{len(job.name)} characters", f"at most {NAME_MAX}"),
         (len(job.user) <= NAME_MAX, "user", f"{len(job.user)} characters", f"at most {NAME_MAX}"),
-        (0 <= job.release < NEVER, "release", job.release, f"0 or later, {_TIME}"),
+        (0 <= job.release < NEVER, "release", to_seconds(job.release), f"0 or later, {_TIME}"),
         (
             job.estimate is None or 0 <= job.estimate < NEVER,
             "estimate",
-            job.estimate,
+            _seconds(job.estimate),
             f"0 or more, {_TIME}, or none",
         ),
-        (job.due is None or -NEVER < job.due < NEVER, "due", job.due, f"{_TIME} from zero, or none"),
+        (job.due is None or -NEVER < job.due < NEVER, "due", _seconds(job.due), f"{_TIME} from zero, or none"),
         (math.isfinite(job.priority), "priority", job.priority, "a finite number"),
         (math.isfinite(job.rate) and job.rate >= 0, "rate", job.rate, "a finite number, 0 or more"),
         (
@@ -168,7 +177,7 @@ def flaw(job: JobSpec) -> str | None:
         (
             job.time_limit is None or 0 < job.time_limit < NEVER,
             "time_limit",
-            job.time_limit,
+            _seconds(job.time_limit),
             f"more than 0, {_TIME}, or none",
         ),
         (
@@ -189,6 +198,7 @@ def flaw(job: JobSpec) -> str | None:
             len(job.sizes),
             "one a task of a bag, or none",
         ),
+        (len(job.numbers) in (0, job.tasks), "numbers", len(job.numbers), "one a task, or none"),
     )
     for right, field, given, allowed in checks:
         if not right:
@@ -203,13 +213,23 @@ def flaw(job: JobSpec) -> str | None:
             return f"cpu[{number}] is {use!r}; allowed: 0 to 1, a share of a processor"
     for node_class, time in job.profile:
         if not 0 <= time < NEVER:
-            return f"profile[{node_class}] is {time!r}; allowed: 0 or more, {_TIME}"
+            return f"profile[{node_class}] is {to_seconds(time)!r}; allowed: 0 or more, {_TIME}"
+    for place, number in enumerate(job.numbers):
+        if not 0 <= number < COUNT_MAX:
+            return f"numbers[{place}] is {number!r}; allowed: numbers of tasks, 0 or more"
+    for before_it in job.after:
+        if not 0 <= before_it < job.id:
+            return f"after holds {before_it!r}; allowed: ids of jobs that were submitted before"
     for number, task in enumerate(job.plan):
         if task.cores < 1:
             return f"plan[{number}].cores is {task.cores!r}; allowed: 1 or more"
         if not 0 <= task.estimate < NEVER:
-            return f"plan[{number}].estimate is {task.estimate!r}; allowed: 0 or more, {_TIME}"
+            return f"plan[{number}].estimate is {to_seconds(task.estimate)!r}; allowed: 0 or more, {_TIME}"
         for before in task.after:
             if not 0 <= before < number:
                 return f"plan[{number}].after holds {before!r}; allowed: numbers of earlier tasks"
     return None
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else to_seconds(microseconds)

@@ -10,17 +10,17 @@ from typing import Final
 from headway.model.instant import NEVER, Duration
 
 NAME_MAX: Final = 200
-"""Characters that the name of a node may have; its site and its kind too."""
+"""How many characters the name of a node may have; its site and its kind too."""
 
 COUNT_MAX: Final = 1_000_000
-"""Slots that a node may have, and cores."""
+"""How many slots, and cores, a node may have."""
 
 SPEED_RANGE: Final = (1e-9, 1e9)
-"""Speed factors that a node may have: run times on it remain numbers that can be kept."""
+"""Speed factors that a node may have: with these, run times on it stay within the range of numbers."""
 
 
 class SlotStatus(Enum):
-    """What a slot is doing (Lin14 3.5.1, its four words)."""
+    """The status of a slot (Lin14 3.5.1, with its four words)."""
 
     AVAILABLE = "available"
     OCCUPIED = "occupied"
@@ -35,18 +35,18 @@ def _class_of_speed(speed: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One machine, as its site offers it.
+    """One machine of a site.
 
     Attributes:
         name: unique in the cluster.
-        slots: shares of the node that a task can hold, >= 1.
+        slots: how many tasks it runs at once, >= 1.
         speed: work per second relative to a reference node, see `SPEED_RANGE`.
-        cores: cores of the node; None: one a slot. A task that wants c cores holds ceil(c * slots / cores) slots.
+        cores: cores of the node; None: one for each slot. A task that needs c cores gets ceil(c * slots / cores) slots.
         site: the place it belongs to.
-        lease: silence of the node longer than this means it is down; None: its engine tells of every loss itself.
+        lease: silence of the node longer than this means it is down; None: its engine itself reports every loss.
         read_ahead: how many short tasks of a bag may be launched on a slot ahead of their turn, so that it need not
             wait for its driver between two of them; 0: none.
-        kind: its class of machines, such as "xeon-2014"; on nodes of one kind a task is expected to run alike.
+        kind: its class of machines, such as "xeon-2014"; on nodes of one kind a task is expected to take the same time.
         reports_start: whether its engine reports `TaskStarted`; otherwise a launched task counts as running at once.
     """
 
@@ -62,7 +62,7 @@ class NodeSpec:
 
     @property
     def node_class(self) -> str:
-        """The class by which run times are kept: its kind, where none is given its speed.
+        """The class by which run times are kept: its kind, or its speed if it has none.
 
         >>> NodeSpec("a", speed=1.5).node_class
         'speed=1.5'
@@ -70,7 +70,7 @@ class NodeSpec:
         return self.kind or _class_of_speed(self.speed)
 
     def slots_for(self, cores: int) -> int:
-        """How many slots of this node a task holds that wants `cores` cores; may exceed `slots`: it never fits."""
+        """How many slots of this node a task with `cores` cores needs; it may exceed `slots`: then it never fits."""
         return cores if self.cores is None else -(-cores * self.slots // self.cores)
 
 
@@ -94,5 +94,5 @@ def node_flaw(node: NodeSpec) -> str | None:
 
 
 def can_be_shown(text: str) -> bool:
-    """Whether a text can stand in a line of a list, in a log and in a URL."""
+    """Whether a text can be part of a line of a list, of a log and of a URL."""
     return len(text) <= NAME_MAX and text.isprintable()

@@ -1,6 +1,6 @@
-"""The plan language: a plan is a change of who holds which slots from now on.
+"""The plan language: a plan says how allocations change from now on.
 
-What a plan does not name keeps what it holds, so a round costs what changes, not what runs or waits.
+Jobs that a plan does not name keep what they have. So a round costs what changes, not what runs or waits.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from headway.model.value import value
 
 
 class Claim(IntEnum):
-    """How slots are obtained from whoever runs there; of a job that runs elsewhere, also how it comes to them."""
+    """What happens to tasks that run on the wanted slots; for a job that runs elsewhere, also how it comes to them."""
 
     FREE = 0
-    """Nobody runs there: slots that are not available make the core refuse the allocation."""
+    """Nothing runs there: slots that are not available make the core refuse the allocation."""
 
     AFTER = 1
     """The running task ends first (Lin14 figure 3.2)."""
 
     KILL = 2
-    """The running task is killed, to be redone later (Lin14 4.4); a job that moves is killed and starts anew."""
+    """The running task is killed, to be redone later (Lin14 4.4); a job that moves is killed and starts again."""
 
     MIGRATE = 3
-    """The running task saves what it has done and ends, to go on later; a job that moves goes on at once (MEASY14)."""
+    """The running task saves its work and ends, to continue later; a job that moves continues at once (MEASY14)."""
 
     SWAP = 4
-    """The tiers of the same slots are exchanged: who runs in the foreground there goes to the background."""
+    """The tiers of the same slots are exchanged: attempts in the foreground there go to the background."""
 
 
 @value
 class Allocation:
-    """From now on the job, or one of its tasks, holds exactly these slots.
+    """From now on the job, or one of its tasks, has exactly these slots.
 
     Attributes:
         job: whose.
-        slots: all the slots it shall hold. A job's ready tasks are fed to them one after the other without asking the
-            policy again; a running task on a slot that is no longer held runs on to its end unless somebody claims the
-            slot with `KILL`. A rigid job holds `width` slots or none. The empty set takes away what the job holds.
+        slots: all the slots that it is to have. A job's ready tasks start on them one after the other without another
+            round. A running task on a slot that the job loses runs to its end, unless another job claims the slot with
+            `KILL`. A rigid job has `width` slots or none. The empty set takes all slots away.
         task: None for the whole job; a task number to place this one task, whose slots return when it ends.
-        claim: how slots are obtained on which something runs.
-        tier: which of the places of these slots it shall have. A rigid job or a single task that runs is moved: to the
-            other tier of the slots it has without being restarted, to other slots as `claim` says (`KILL`, `MIGRATE`).
-            What runs on under an allocation of a whole bag is always in the foreground.
+        claim: what happens to tasks that run on these slots.
+        tier: which place of these slots it is to have. A running rigid job or single task is moved: to the other tier
+            of its slots without a restart, to other slots as `claim` says (`KILL`, `MIGRATE`). What runs under an
+            allocation of a whole bag is always in the foreground.
         seats: a rigid job's slots in the order of its processes, each slot once; empty: rising.
     """
 
@@ -62,7 +62,7 @@ class Allocation:
 
 @value
 class Promise:
-    """A start in the future that is held for a waiting job or task (the papers' reservation, shadow time).
+    """A future start that is reserved for a waiting job or task (the papers' reservation, shadow time).
 
     Attributes:
         start: `NEVER` takes an earlier promise back.
@@ -79,6 +79,7 @@ class Reason(Enum):
     """Why a job waits, in terms a person can act on."""
 
     NOT_RELEASED = "its release date has not come"
+    AFTER_JOBS = "it starts when {jobs} succeeded"
     NO_ROOM_NOW = "not enough slots are free now"
     BEHIND_OTHERS = "jobs before it in the order of the policy come first"
     WOULD_DELAY = "starting it now would delay a start that is promised to another job"
@@ -90,34 +91,42 @@ class Reason(Enum):
     RUNS_ALONE_NEXT = "it waits to run alone on its node, because its node was lost {times} times while it ran"
     TASKS_DEPEND = "its next tasks wait for tasks that are still running"
     STARTS_NOW = "it starts in the round that is due now"
-    RUNS = "it holds slots"
+    SLOTS_BUSY = "slots are given to it, and other tasks still run there"
+    RUNS = "it runs"
     RUNS_BEHIND = "it runs in the background of its slots, on what others leave of them"
 
 
 @value
 class Waiting:
-    """The answer to "why does it wait": a reason and, where the policy promises one, the expected start."""
+    """Why a job waits: a reason and, if the policy promises one, the expected start.
+
+    Attributes:
+        jobs: the jobs that it comes after and that have not ended.
+    """
 
     job: JobId
     reason: Reason
     start: Instant | None = None
     times: int = 0
+    jobs: tuple[JobId, ...] = ()
 
     @property
     def text(self) -> str:
         """The reason, for people."""
-        return self.reason.value.format(times=self.times)
+        *some, last = map(str, self.jobs or ("",))
+        jobs = f"jobs {', '.join(some)} and {last} have" if some else f"job {last} has"
+        return self.reason.value.format(times=self.times, jobs=jobs)
 
 
 @dataclass(slots=True, init=False)
 class Plan:
-    """What a policy wants and, where somebody asked, why.
+    """What a policy wants and, if somebody asked, why.
 
     Attributes:
         recording: whether somebody reads `waiting` (`explain`); a round that nobody explains records nothing.
-        allocations: who shall hold what from now on. Slots that one allocation gives up may be taken by another of
-            the same plan, in whatever order they stand.
-        promises: starts held for jobs that wait; a promise lasts until the job starts or is promised another start.
+        allocations: which jobs have which slots from now on. Slots that one allocation gives up may be taken by another
+            of the same plan, in whatever order they stand.
+        promises: starts reserved for waiting jobs; a promise lasts until the job starts or is promised another start.
         waiting: an answer for each job the policy passed over.
         wake: the instant at which the policy wants another round even if nothing happens.
     """
@@ -143,21 +152,21 @@ class Plan:
         tier: Tier = Tier.FOREGROUND,
         seats: tuple[int, ...] = (),
     ) -> None:
-        """From now on the job holds exactly these slots; a rigid job starts on them, or moves there."""
+        """Allocate exactly these slots to the job from now on; a rigid job starts on them, or moves there."""
         self.allocations.append(Allocation(job, slots, None, claim, tier, seats))
 
     def place(
         self, job: JobId, task: int, slots: Slots, claim: Claim = Claim.FREE, tier: Tier = Tier.FOREGROUND
     ) -> None:
-        """This one task starts on these slots, or moves there, and gives them back when it ends."""
+        """Start this one task on these slots, or move it there; it gives them back when it ends."""
         self.allocations.append(Allocation(job, slots, task, claim, tier))
 
     def promise(self, job: JobId, start: Instant, slots: int, task: int | None = None) -> None:
-        """Hold a start in the future for a job that waits."""
+        """Reserve a future start for a waiting job."""
         self.promises.append(Promise(job, start, slots, task))
 
     def pass_over(self, job: JobId, reason: Reason, start: Instant | None = None) -> None:
-        """Say why a job does not start now; costs nothing unless somebody asked."""
+        """Say why a job does not start now; this costs nothing unless somebody asked."""
         if self.recording:
             self.waiting.append(Waiting(job, reason, start))
 
@@ -180,7 +189,7 @@ class AllocationRecord:
 
 @value
 class PlanRecord:
-    """A plan as plain values: what a decider answers, and what the journal keeps of it."""
+    """A plan as plain values: for the answers of deciders, and for the journal."""
 
     allocations: tuple[AllocationRecord, ...] = ()
     promises: tuple[Promise, ...] = ()

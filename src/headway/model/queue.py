@@ -1,4 +1,4 @@
-"""Jobs in an order of choice, so that those that could start are found without a look at each."""
+"""Jobs in a chosen order, kept so that jobs that could start are found without looking at each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headway.model.snapshot import JobView
 
 Key: TypeAlias = "Callable[[JobView], Any]"
-"""By what jobs are sorted. It ends in `JobView.order`, so that no two jobs have the same."""
+"""A sort key of jobs. It ends in `JobView.order`, so that no two jobs have the same."""
 
 Steps: TypeAlias = Sequence[tuple[int, Duration]]
 """What may start now: a job no wider than one of these widths and no longer than the time that goes with it."""
@@ -23,18 +23,18 @@ by_order: Final = attrgetter("order")
 """First come, first served."""
 
 BLOCK: Final = 128
-"""Jobs of a block when it is cut."""
+"""Number of jobs in a block when it is cut."""
 
 SHORT: Final = 2 * BLOCK
-"""So many jobs are looked through as fast as they are sifted."""
+"""A queue of this length is searched as fast without blocks."""
 
 
 class Queue(list["JobView"]):
-    """Jobs sorted by a key: a list to read, changed by `add` and `discard` alone.
+    """Jobs sorted by a key: a list to read, changed only by `add` and `discard`.
 
-    Once it is sifted, a long queue is also kept in blocks of some `BLOCK` jobs. Of each block its *stairs* are known:
-    widths, rising, and how short the shortest job is that is no wider. So a block with no job that fits is seen to have
-    none, whatever else it holds, and finding the few that could start among 10,000 takes a hundred such looks.
+    Once somebody asks for the jobs that fit, a long queue is also kept in blocks of about `BLOCK` jobs. Each block has
+    its *stairs*: for each width, rising, how short the shortest job is that is no wider. They show whether a block has
+    any job that fits. So finding the few that could start among 10,000 takes a hundred looks.
 
     Args:
         key: what it is sorted by; a job's key may change only while the job is not in the queue.
@@ -47,10 +47,10 @@ class Queue(list["JobView"]):
         super().__init__(sorted(jobs, key=key))
         self.key = key
         self._blocks: list[list[JobView]] = []
-        self._stairs: list[tuple[list[int], list[Duration]] | None] = []  # None: to be worked out when it is read
+        self._stairs: list[tuple[list[int], list[Duration]] | None] = []  # None: computed when it is read
 
     def add(self, job: JobView) -> None:
-        """Put a job that is not there in its place."""
+        """Put a job that is not in the queue in its place."""
         key = self.key
         if not self or key(self[-1]) < key(job):
             self.append(job)
@@ -60,7 +60,7 @@ class Queue(list["JobView"]):
             self._add_to_block(job)
 
     def discard(self, job: JobView) -> None:
-        """Take a job out, if it is there."""
+        """Take a job out, if it is in the queue."""
         place = 0 if self and self[0] is job else bisect_left(self, self.key(job), key=self.key)
         if place == len(self) or self[place] is not job:
             return
@@ -69,11 +69,10 @@ class Queue(list["JobView"]):
             self._drop_from_block(job)
 
     def fitting(self, steps: Steps, begin: int = 0) -> Iterable[JobView]:
-        """The jobs that could start, in order: every one that fits the steps, and others, so look at each.
+        """The jobs that could start, in order: all that fit the steps, and some others, so check each.
 
         Args:
-            steps: the list may be changed for the worse while the jobs are read; those to come are held to what it
-                says then.
+            steps: the list may become stricter while the jobs are read; later jobs are compared with its new content.
             begin: the place of the first job that counts.
         """
         if len(self) <= SHORT:
@@ -81,7 +80,7 @@ class Queue(list["JobView"]):
         return self._sift(steps, begin)
 
     def check(self) -> None:
-        """Derive the blocks anew and compare.
+        """Derive the blocks again and compare.
 
         Raises:
             AssertionError: they disagree with the list.
@@ -110,7 +109,7 @@ class Queue(list["JobView"]):
             begin = 0
 
     def _block_of(self, job: JobView) -> int:
-        """Which block holds a job, or is to hold it."""
+        """The block that has a job, or is to get it."""
         key = self.key
         return min(bisect_left(self._blocks, key(job), key=lambda block: key(block[-1])), len(self._blocks) - 1)
 
@@ -139,7 +138,7 @@ class Queue(list["JobView"]):
             step = bisect_left(widths, job.width)
             if step < len(widths) and (widths[step], lengths[step]) == (job.width, _length(job)):
                 self._stairs[number] = None
-        for left in (number, number - 1):  # many small blocks are as dear to look at as many large ones
+        for left in (number, number - 1):  # many small blocks are as expensive to look at as many large ones
             pair = self._blocks[left : left + 2] if left >= 0 else []
             if len(pair) == 2 and (not block or len(pair[0]) + len(pair[1]) <= BLOCK):
                 self._blocks[left : left + 2] = [pair[0] + pair[1]]
@@ -148,7 +147,7 @@ class Queue(list["JobView"]):
 
 
 def _length(job: JobView) -> Duration:
-    """How short a job is at least: tasks of bags and workflows are of many lengths, and what is believed changes."""
+    """The shortest time that a job may take: tasks of bags and workflows differ in length, and estimates change."""
     return job.estimate if job.kind is Kind.RIGID else 0
 
 

@@ -1,4 +1,4 @@
-"""A finished run as columns: what became of each job, who held how many slots when, and what deciding cost.
+"""A finished run as columns: what became of each job, which job had how many slots when, and what the rounds cost.
 
 A simulation or a journal gives it; measures and pictures read it.
 """
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.model.actions import JobStatus
-from headway.model.instant import Instant
+from headway.model.instant import from_seconds
 from headway.model.job import Kind, PenaltyShape
 from headway.model.slots import Slots, runs
-from headway.model.workload import FloatArray, IntArray, Workload
+from headway.model.workload import FloatArray, IntArray, Workload, in_seconds
 
 NOT_YET: Final = -1
 """Stands in a column of instants for what has not happened."""
@@ -28,24 +28,27 @@ STATUSES: Final = tuple(JobStatus)
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Changes of how many slots a job holds, in the order in which they happened; columns of shape (changes,).
+    """Changes of how many slots a job holds and runs on, in the order they happened; columns of shape (changes,).
 
     Attributes:
         at: microseconds, never falling.
         job: positions in the schedule.
         slots: how many slots the job holds from then on; 0: none.
+        running: on how many slots its tasks run in the foreground from then on. Fewer than it holds while it waits for
+            another job's task to end there, or for more slots; more where it lost slots on which its tasks still run.
     """
 
     at: IntArray
     job: IntArray
     slots: IntArray
+    running: IntArray
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
     """Which slots an attempt ran on, and when; columns of shape (runs,).
 
-    An attempt on slots that do not all stand side by side has a row for each run of consecutive slots.
+    An attempt on slots that are not all consecutive has a row for each run of consecutive slots.
 
     Attributes:
         job: positions in the schedule.
@@ -74,21 +77,21 @@ class Schedule:
     Attributes:
         label, release, tasks, width, runtime, due, priority, rate: as in `Workload`.
         start: microseconds, when its first attempt started; `NOT_YET` if none did.
-        end: microseconds, when nothing more was to happen to it; `NOT_YET` if that never came.
-        slots: the most slots it held at once.
+        end: microseconds, when nothing more could happen to it; `NOT_YET` if that never came.
+        slots: the largest number of slots it had at once.
         status: what became of it, as a place in `STATUSES`; a job that did not end was still held, waiting or running.
-        holdings: who held how many slots when; None: every job held its `slots` from its start to its end.
-        rounds: microseconds, the instants of the planning rounds, never falling; one entry a round.
+        holdings: which job had how many slots when; None: every job had its `slots` from its start to its end.
+        rounds: microseconds, the instants of the rounds, never falling; one entry for each round.
         begin, until: microseconds, first and last instant of the run.
         busy: slot-microseconds in which attempts ran in the foreground, those whose work was lost included.
         lost: those of them whose work was lost.
         kills: attempts that were killed, to be redone.
-        migrations: attempts that went on elsewhere with what they had done.
-        alone: microseconds that the work of each job takes with its slots to itself; None: as long as from its start to
+        migrations: attempts that continued on other slots with their work kept.
+        alone: microseconds that the work of each job takes on slots of its own; None: as long as from its start to
             its end. A job that ran in the background stays longer than that.
-        offered: slot-microseconds that were there to be used from `begin` to `until`.
-        decisions: how often the policy was asked.
-        decision_seconds: what that took in all.
+        offered: the capacity: slot-microseconds in which slots were up, from `begin` to `until`.
+        decisions: how often the policy ran.
+        decision_seconds: the real time this took in all.
         shape: as in `Workload`.
         attempts: what ran where, if it was recorded.
         refused: how many parts of the policy's plans were refused, by rule.
@@ -130,8 +133,17 @@ class Schedule:
         """How many parts of the policy's plans were refused, >= 0."""
         return sum(self.refused.values())
 
-    def held_at(self, instant: Instant) -> dict[int, int]:
-        """How many slots each job held right after this instant, by its place; jobs that held none are left out."""
+    def seconds(self, column: str) -> FloatArray:
+        """A column of times in seconds, NaN where there is none: `release`, `start`, `end`, `runtime` or `due`.
+
+        Raises:
+            InvalidInput: it is no column of times.
+        """
+        return in_seconds(self, column, ("release", "start", "end", "runtime", "due"))
+
+    def held_at(self, seconds: float) -> dict[int, int]:
+        """How many slots each job had right after this instant, by its position; jobs without slots are left out."""
+        instant = from_seconds(seconds)
         if self.holdings is None:
             there = np.flatnonzero((self.start != NOT_YET) & (self.start <= instant) & (self.end > instant))
             return {int(job): int(self.slots[job]) for job in there}
@@ -141,7 +153,7 @@ class Schedule:
         return {job: slots for job, slots in sorted(held.items()) if slots}
 
     def has(self, *statuses: JobStatus) -> NDArray[np.bool_]:
-        """Which jobs came to one of these, shape (jobs,)."""
+        """Which jobs have one of these statuses, shape (jobs,)."""
         return np.isin(self.status, [STATUSES.index(status) for status in statuses])
 
 
@@ -156,7 +168,7 @@ def schedule_of(
     capacity: int,
     slots: Integers | None = None,
     status: Sequence[int] | NDArray[np.int8] | None = None,
-    holdings: tuple[Integers, Integers, Integers] | None = None,
+    holdings: tuple[Integers, Integers, Integers] | tuple[Integers, Integers, Integers, Integers] | None = None,
     rounds: Integers = (),
     begin: int | None = None,
     until: int | None = None,
@@ -179,7 +191,7 @@ def schedule_of(
         capacity: slots of the cluster; used where `offered` is not given, when they never changed.
         slots: default the width of a rigid job, the tasks of another.
         status: default succeeded where there is an end, waiting elsewhere.
-        holdings: columns `at`, `job` and `slots`.
+        holdings: columns `at`, `job`, `slots` and `running`; without the last, tasks run on all slots that are held.
         begin, until: default the first release, and the last end (or release, where nothing ended after it).
         busy: default the work of the jobs that succeeded.
     """
@@ -215,7 +227,7 @@ def schedule_of(
         end=ends,
         slots=column(slots),
         status=statuses,
-        holdings=None if holdings is None else Holdings(*map(column, holdings)),
+        holdings=None if holdings is None else Holdings(*map(column, (*holdings, holdings[2])[:4])),
         rounds=column(rounds),
         begin=begin,
         until=until,

@@ -72,8 +72,8 @@ def runs(slots: Slots) -> Iterator[tuple[int, int]]:
 def lowest(slots: Slots, wanted: int) -> Slots:
     """The `wanted` lowest numbered slots of the set; all of them if there are fewer.
 
-    Where they stand in one run the answer is one mask; otherwise the place where the count is reached is found by
-    halving, so the cost does not grow with `wanted`.
+    If they are consecutive the answer is one mask. Otherwise the place where the count is reached is found by halving,
+    so the cost does not grow with `wanted`.
 
     >>> bin(lowest(0b1101101, 3))
     '0b1101'

@@ -1,7 +1,7 @@
 """What a policy sees: a read-only view of the core's state at one instant, with the indexes the core keeps anyway.
 
-It is not a copy. Only the core writes to these objects; a policy that does breaks every promise made here (the tests
-compare the whole state before and after each policy).
+It is not a copy. Only the core writes to these objects; a policy that does so breaks the core (tests compare the whole
+state before and after each policy).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
 from headway.model.tier import Tier
 
 RECENT: Final = 8
-"""So many run times count alike; each later one weighs 1/8, so that what was long ago is forgotten."""
+"""The first run times have equal weight; each later one has a weight of 1/8, so that old ones fade."""
 
 
 USE_UNKNOWN: Final = 0.7
-"""The share of a processor that a process counts as using where nobody said: the middle of what MEASY14 assumes."""
+"""The assumed share of a processor for a process of unknown CPU use: the middle of what MEASY14 assumes."""
 
 
 class RunTimes:
     """Run times observed of a job's tasks, in microseconds for a task of mean size: recency-weighted mean and spread.
 
-    What was expected before any was observed counts as one of them, if somebody said it.
+    A given estimate counts as one observation.
 
     Attributes:
-        count: how many, with what was expected.
+        count: how many, including the estimate.
         mean: their mean.
         spread: their mean absolute deviation from the mean of their time; half the mean where there is only one.
 
@@ -47,7 +47,7 @@ class RunTimes:
         self.spread = mean // 2 if spread is None else spread
 
     def add(self, run_time: Duration) -> None:
-        """Take one more in."""
+        """Add one more."""
         self.count += 1
         if self.count == 1:
             self.mean, self.spread = run_time, run_time // 2
@@ -59,7 +59,7 @@ class RunTimes:
 
 
 class Goal:
-    """Where an attempt that was asked to end goes on, or starts anew: those places are kept for it.
+    """Where an attempt that was asked to end continues, or starts again: those places are kept for it.
 
     Attributes:
         slots, tier, seats: as in `Allocation`.
@@ -74,7 +74,7 @@ class Goal:
 
 
 class AttemptView:
-    """A numbered try at a task, while it holds slots.
+    """A numbered try at a task, while it has slots.
 
     Attributes:
         job, task, number: which try of which task.
@@ -84,11 +84,11 @@ class AttemptView:
         goal: where it goes when it has ended, if it is being moved.
         since: when it came into the tier it is in; its launch, unless it has changed.
         start: when it was launched.
-        expected_end: `since` plus the estimate on the slowest of its slots; it may have passed. Nobody knows how far it
-            comes in the background: there it is counted as if it started anew in the foreground.
+        expected_end: `since` plus the estimate on the slowest of its slots; it may have passed. Nobody knows how much
+            it does in the background: there it counts as if it had just started in the foreground.
         fed: whether it runs under an allocation of its whole job, so that its slot goes to the next task of the job.
         ending: whether its end has been asked for.
-        saving: whether it was asked to save what it has done first, to go on elsewhere or later.
+        saving: whether it was asked to save its work first, to continue elsewhere or later.
         alone: whether it runs alone on its nodes, because it is suspected to be what kills them.
         struck: whether a part of it was lost with a node.
         pinned: whether its tier cannot be changed, because the engine could not.
@@ -139,7 +139,7 @@ class AttemptView:
 
     @property
     def movable(self) -> bool:
-        """Whether it can go on elsewhere with what it has done."""
+        """Whether it can continue elsewhere with its work kept."""
         return self.job.spec.movable or self.saved > self.start or self.task in self.job.kept
 
 
@@ -167,12 +167,15 @@ class JobView:
     """A job in the system: its terms and how far it is.
 
     Attributes:
-        id, spec, kind, width, release: as submitted.
+        id, spec, kind, width: as submitted.
+        release: as submitted; of a job that comes after others, when the last of them has succeeded if that is later,
+            `NEVER` until then.
+        after: jobs in the system that must have succeeded before it may start.
         estimate: expected run time of a task (of mean size) on a node of speed factor 1: what the user gave, else the
-            mean of a workflow's tasks, else the core's default; of a bag corrected by what was observed.
-        observed: run times of a bag's tasks on whatever nodes, brought to speed factor 1.
-        times: the same by class of nodes, as they were there; what the job's profile says at first.
-        priority, due: as submitted or changed since; `due` is `NEVER` where there is none.
+            mean of a workflow's tasks, else the core's default; for a bag corrected by observed run times.
+        observed: run times of a bag's tasks on all nodes, converted to speed factor 1.
+        times: the same by class of nodes, not converted; at first the job's profile.
+        priority, due: as submitted or changed since; `due` is `NEVER` if there is none.
         order: `(release, id)`, the key by which every tie ends.
         tasks: number of tasks.
         ready: tasks that could start now and have not.
@@ -182,26 +185,27 @@ class JobView:
             are not ready: the core starts them.
         unfinished: tasks not settled yet.
         attempts: what runs, by task number.
-        held: slots allocated to the job as a whole. Tasks placed one by one and started rigid jobs hold theirs by
+        held: slots allocated to the job as a whole. Tasks placed one by one and started rigid jobs have theirs by
             running there; see `holds`.
-        seats: of a rigid job that waits for slots it holds, these in the order of its processes; empty: rising.
+        seats: for a rigid job that waits for slots allocated to it: these in the order of its processes; empty: rising.
         promise: the start promised to it; None if it has none.
         missing: workflows: per task, how many tasks before it have not succeeded.
         followers: workflows: per task, the tasks that wait for it.
-        tries, failures, losses: per task not settled, attempts made, those that failed by their own doing and those
-            lost with their nodes; absent means none.
+        tries, failures, losses: per task not settled, attempts made, those that failed by themselves, and those lost
+            with their nodes; absent means none.
         strikes: per task not settled, how many of its attempts a signal from outside ended; absent means none.
         ended, spent: tasks that succeeded, and how long these ran in all.
         failed, cancelled: whether a task failed for good; whether its end was asked for.
         dropped: tasks whose own end was asked for, settled or not, less those that had succeeded by then.
         kept: per task not settled, how much of its run time its last checkpoint keeps; absent means none.
         lost: slot time of attempts that are redone because they were killed or lost, less what checkpoints keep.
-        kills: how many were killed for other jobs, or to start anew elsewhere.
-        moves: how often it went on elsewhere with what it had done.
+        kills: how many were killed for other jobs, or to start again elsewhere.
+        moves: how often it moved and kept its work.
         mean_size, size_left: of its tasks; of those not settled, in all. 0 where they have no sizes.
     """
 
     __slots__ = (
+        "after",
         "again",
         "apart",
         "attempts",
@@ -248,6 +252,7 @@ class JobView:
         self.kind = spec.kind
         self.width = spec.width
         self.release = spec.release
+        self.after: set[JobId] = set()
         self.estimate = estimate
         self.priority = spec.priority
         self.due: Instant = NEVER if spec.due is None else spec.due
@@ -284,20 +289,25 @@ class JobView:
 
     @property
     def holds(self) -> bool:
-        """Whether slots are given to it: by an allocation of the whole job, or because a task placed by itself runs."""
+        """Whether it has slots: by an allocation of the whole job, or because a task placed by itself runs."""
         return self.held != NO_SLOTS or any(not attempt.fed for attempt in self.attempts.values())
 
     @property
     def slots(self) -> Slots:
-        """All slots it holds or runs on."""
+        """All slots that are allocated to it or on which it runs."""
         slots = self.held
         for attempt in self.attempts.values():
             slots |= attempt.slots
         return slots
 
     @property
+    def is_estimated(self) -> bool:
+        """Whether anything is known of its run times: somebody said it, or a task of it has ended."""
+        return self.spec.estimate is not None or bool(self.spec.plan or self.spec.profile or self.ended)
+
+    @property
     def workload(self) -> float:
-        """Work not finished yet: the user's own amount in proportion to what is left, else seconds at speed 1.
+        """Remaining work: the user's own amount in proportion to what is left, else seconds at speed 1.
 
         Source: Lin14 3.1 (counting unprocessed tasks or summing their workloads).
         """
@@ -307,7 +317,7 @@ class JobView:
 
     @property
     def left(self) -> float:
-        """Unfinished tasks; where tasks have sizes, counted by them: in tasks of mean size."""
+        """Unfinished tasks; if tasks have sizes, counted in tasks of mean size."""
         return max(0.0, self.size_left / self.mean_size) if self.mean_size else self.unfinished
 
     def estimate_of(self, task: int) -> Duration:
@@ -315,7 +325,7 @@ class JobView:
         return self.spec.plan[task].estimate if self.kind is Kind.WORKFLOW else self.sized(self.estimate, task)
 
     def sized(self, run_time: Duration, task: int) -> Duration:
-        """What is said of a task of mean size, for a task of its size."""
+        """Convert a time for a task of mean size to this task's size."""
         if not self.mean_size:
             return run_time
         return min(round(run_time * self.spec.sizes[task] / self.mean_size), LONGEST)
@@ -334,12 +344,12 @@ class NodeView:
     Attributes:
         places: slot number by index on the node; an index it once had keeps its number.
         slots: the slots it has.
-        closing: those of them that it shall not have any more and that are still busy.
+        closing: those of them that it is to lose and that are still busy.
         up: whether it answers.
         draining: whether nothing more starts on it, and it leaves when it is idle.
         apart: whether it is set apart for a suspected task: its slots are not up.
         heard_until: when its lease runs out.
-        measures: what collectors measured on it last, by name.
+        measures: its latest measurements, by name.
     """
 
     __slots__ = ("apart", "closing", "draining", "heard_until", "measures", "places", "slots", "spec", "up")
@@ -356,7 +366,7 @@ class NodeView:
         self.measures: dict[str, float] = {}
 
     def index_of(self, slot: int) -> int:
-        """Where a slot is on the node, counted from 0."""
+        """The index of a slot on the node, counted from 0."""
         return self.places.index(slot)
 
 
@@ -365,7 +375,7 @@ class Snapshot:
 
     Attributes:
         now: the instant of the round.
-        jobs: every unfinished job in the system whose release date has come, or not, by id, in order of submission.
+        jobs: every unfinished job in the system, released or not, by id, in order of submission.
         waiting: released jobs with ready tasks, in order of `(release, id)`. A bag that runs in part is among them as
             long as it has ready tasks.
         promised: the waiting jobs that are promised a start, by id.
@@ -375,8 +385,8 @@ class Snapshot:
         free: slots that are up, run nothing and are allocated to nobody.
         up: slots that can be allocated.
         busy: slots on which an attempt runs in the foreground.
-        allocated: slots that are held by jobs as a whole, also those on which another job's task still runs.
-        owners: the job that holds each allocated slot.
+        allocated: slots allocated to jobs as a whole, including those on which another job's task still runs.
+        owners: the job to which each slot is allocated.
         nodes: the nodes by name, in order of joining.
         speeds: speed factor by slot number.
         slot_nodes: node by slot number.
@@ -437,9 +447,9 @@ class Snapshot:
     def in_order(self, key: Key) -> Queue:
         """The jobs whose release date has come and that are not cancelled, by a key; to be read only.
 
-        Sorted when it is first asked for, and from then on an index like the others, so that a round does not pay for
-        jobs it does not look at. Keys are named functions of a job's id, release and terms (those that are submitted
-        or changed, and the estimate), and end in `order`.
+        The list is sorted when it is first asked for. From then on it is an index like the others, so a round does not
+        pay for jobs it does not look at. Keys are named functions of a job's id, release and terms (those that are
+        submitted or changed, and the estimate), and end in `order`.
         """
         ranked = self.orders.get(key)
         if ranked is None:
@@ -455,7 +465,7 @@ class Snapshot:
         return queue
 
     def attempts(self) -> Iterator[AttemptView]:
-        """Every attempt that was launched and has not ended, also those queued behind another."""
+        """Every attempt that was launched and has not ended, including those queued behind another."""
         for job in self.jobs.values():
             yield from job.attempts.values()
 
@@ -482,8 +492,8 @@ class Policy(Protocol):
     """A pure function from snapshot to plan. Its parameters are its fields; it keeps nothing between calls.
 
     Attributes:
-        per_instant: one round for all events of an instant, instead of one after each event.
-        task_rounds: ask at every task end, also where the slot just goes on with the job's next task.
+        per_instant: run the policy once after all events of an instant, instead of after each event.
+        task_rounds: run it at every task end, even if the slot simply goes on with the job's next task.
     """
 
     @property
@@ -500,18 +510,17 @@ class Policy(Protocol):
 
 
 def uses_tiers(policy: Policy) -> bool:
-    """Whether a policy places jobs in the background, as one says by an attribute `tiers` that is true.
+    """Whether a policy places jobs in the background; such a policy has an attribute `tiers` that is true.
 
-    Under one that does not, the core brings what still runs there to the foreground of its slots as soon as that is
-    free.
+    Under other policies, the core brings what still runs there to the foreground of its slots as soon as that is free.
     """
     return bool(getattr(policy, "tiers", False))
 
 
 def is_added(policy: Policy) -> bool:
-    """Whether a policy is somebody else's: only of Headway's own the sources, and so the types in plans, are checked.
+    """Whether a policy is not one of Headway's own. Only for these are the sources, and so the types in plans, checked.
 
-    One that stands before another, to time it, has that one as its `policy`.
+    A policy that wraps another, to time it, has that one as its `policy`.
     """
     return not type(getattr(policy, "policy", policy)).__module__.startswith("headway.")
 

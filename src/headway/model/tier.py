@@ -9,7 +9,7 @@ class Tier(IntEnum):
     """In which of the two places of its slots an attempt runs."""
 
     FOREGROUND = 0
-    """It has the processor whenever it wants it."""
+    """It has the processor whenever it needs it."""
 
     BACKGROUND = 1
     """It has the processor while the foreground leaves it idle."""

@@ -1,4 +1,4 @@
-"""Values that are made by the million: frozen for whoever writes code, plain objects for whoever runs it."""
+"""Values that are created by the million: frozen for the type checker, plain objects at run time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
-    """A data class with slots whose fields nobody assigns to.
+    """A data class with slots whose fields nobody may assign to.
 
     The type checker refuses assignments, as with `dataclass(frozen=True)`. At run time nothing does: a frozen data
-    class sets each of its own fields by `object.__setattr__`, so that making one takes three times as long. Equality,
+    class sets each of its fields by `object.__setattr__`, so that creating one takes three times as long. Equality,
     hash, `repr`, `replace` and pickling are those of data classes.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)

@@ -10,22 +10,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.model.instant import NEVER, Duration
+from headway.errors import InvalidInput, did_you_mean
+from headway.model.instant import NEVER, SECOND, Duration
 from headway.model.job import Kind, PenaltyShape, TaskSpec
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
+def in_seconds(table: object, column: str, allowed: Sequence[str]) -> FloatArray:
+    """A column of a workload or schedule in seconds; NaN for what is unknown (-1) or never comes.
+
+    Raises:
+        InvalidInput: it is none of those allowed.
+    """
+    if column not in allowed:
+        raise InvalidInput("column", column, ", ".join(allowed), hint=did_you_mean(column, allowed))
+    times: IntArray = getattr(table, column)
+    return np.where((times < 0) | (times >= NEVER), np.nan, times / SECOND)
+
+
 @dataclass(frozen=True, slots=True)
 class BagTimes:
-    """How long the tasks of one bag really run where one figure does not say it, and what the scheduler is told of it.
+    """How long the tasks of one bag really run if one figure is not enough, and what the scheduler knows of it.
 
     Attributes:
         tasks: microseconds that each task really runs on a node of speed factor 1; empty: all as `Workload.runtime`.
         classes: microseconds that a task of run time `Workload.runtime` really takes on nodes of a class, by
             `NodeSpec.node_class`; on others its run time and their speed count.
-        sizes, profile: told to the scheduler with the job, as in `JobSpec`.
+        sizes, profile: what the scheduler learns with the job, as in `JobSpec`.
     """
 
     tasks: tuple[Duration, ...] = ()
@@ -55,19 +68,20 @@ class Workload:
         tasks: tasks of the job, >= 1; 1 for a rigid job.
         width: slots it needs at once, >= 1; 1 unless rigid.
         runtime: microseconds a task really runs on a node of speed factor 1, >= 0.
-        estimate: microseconds it is believed to run, -1 where nobody said.
+        estimate: its estimate in microseconds, -1 if unknown.
         due: microseconds on the log's clock, `NEVER` without a due date.
         priority, rate: as in `JobSpec`.
-        user: the user's name or number as in the file; "" where unknown.
+        user: the user's name or number as in the file; "" if unknown.
         kind: one of `Kind`, as numbers.
-        cpu: the share of a processor that a process of the job uses on one of its own, 0 to 1, their mean; NaN where
-            nobody said.
+        cpu: the mean share of a processor, 0 to 1, that a process of the job would use if it had one for itself; NaN if
+            unknown.
         uses: by position, rigid jobs whose processes differ: the share of each, one a process.
         workflows: the tasks of each job that is a workflow, by position; their estimates are their run times.
         bags: by position, bags whose tasks or nodes are not alike.
+        after: by position, jobs that come after others: the positions of these, each smaller than its own.
         shape: how the penalty of a late job grows with its tardiness, the same for all jobs.
         dropped: how many records a reader left out, by reason.
-        notes: what a reader or transform did that a person should know, one sentence each.
+        notes: what people should know about the work of a reader or transform, one sentence each.
     """
 
     label: NDArray[Any]
@@ -85,12 +99,21 @@ class Workload:
     uses: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     workflows: Mapping[int, tuple[TaskSpec, ...]] = field(default_factory=dict)
     bags: Mapping[int, BagTimes] = field(default_factory=dict)
+    after: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     shape: PenaltyShape = PenaltyShape.LINEAR
     dropped: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.release)
+
+    def seconds(self, column: str) -> FloatArray:
+        """A column of times in seconds, NaN where there is none: `release`, `runtime`, `estimate` or `due`.
+
+        Raises:
+            InvalidInput: it is no column of times.
+        """
+        return in_seconds(self, column, ("release", "runtime", "estimate", "due"))
 
     def take(self, rows: IntArray | slice) -> Workload:
         """The jobs at these positions, in this order; `rows` must leave releases in order."""
@@ -100,7 +123,13 @@ class Workload:
         workflows = {new: self.workflows[old] for new, old in moved.items() if old in self.workflows}
         bags = {new: self.bags[old] for new, old in moved.items() if old in self.bags}
         uses = {new: self.uses[old] for new, old in moved.items() if old in self.uses} if self.uses else {}
-        return replace(self, workflows=workflows, bags=bags, uses=uses, **columns)
+        place = {old: new for new, old in moved.items()} if self.after else {}
+        after = {
+            new: tuple(sorted(place[before] for before in self.after[old] if before in place))
+            for new, old in moved.items()
+            if old in self.after
+        }
+        return replace(self, workflows=workflows, bags=bags, uses=uses, after=after, **columns)
 
 
 COLUMNS: tuple[str, ...] = (
@@ -120,7 +149,7 @@ COLUMNS: tuple[str, ...] = (
 """The names of the columns of a workload."""
 
 
-def workload_of(
+def workload_us(
     *,
     release: Sequence[int] | IntArray,
     runtime: Sequence[int] | IntArray,
@@ -137,18 +166,25 @@ def workload_of(
     label: Sequence[Any] | NDArray[Any] | None = None,
     workflows: Mapping[int, tuple[TaskSpec, ...]] | None = None,
     bags: Mapping[int, BagTimes] | None = None,
+    after: Mapping[int, tuple[int, ...]] | None = None,
     dropped: Mapping[str, int] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Workload:
     """A workload from columns in any order of release; single values stand for a whole column.
 
+    People are offered `headway.workload_of`, which takes seconds.
+
     Args:
         release, runtime, estimate, due: microseconds.
         kind: default rigid where `width` is above 1, else bag.
         label: default the positions before sorting.
+        after: positions before sorting, as all that goes by position.
 
     Returns:
         The jobs in order of (release, position given).
+
+    Raises:
+        InvalidInput: a job comes after one that follows it in that order.
     """
     jobs = len(release)
 
@@ -174,7 +210,13 @@ def workload_of(
         uses=dict(uses or {}),
         workflows=dict(workflows or {}),
         bags=dict(bags or {}),
+        after=dict(after or {}),
         dropped=dict(dropped or {}),
         notes=notes,
     )
-    return plain.take(np.argsort(plain.release, kind="stable").astype(np.int64))
+    found = plain.take(np.argsort(plain.release, kind="stable").astype(np.int64))
+    for position, before in found.after.items():
+        if before and before[-1] >= position:
+            of, named = found.label[position], found.label[before[-1]]
+            raise InvalidInput("after", named, "jobs that are released before it", source=f"job {of}")
+    return found

@@ -1,1 +1,1 @@
-"""Policies: pure functions from what is the case to who shall hold what. None keeps anything between two calls."""
+"""Policies: pure functions from a snapshot to a plan. None keeps anything between two calls."""

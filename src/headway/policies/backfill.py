@@ -23,7 +23,7 @@ from headway.policies.order import ORDERS, require_order
 from headway.policies.place import ready_tasks, room_for
 from headway.policies.profile import Profile
 
-# Names of their own, for a member of an enumeration is slow to find.
+# Names of their own, because looking up a member of an enumeration is slow.
 BAG: Final = Kind.BAG
 RIGID: Final = Kind.RIGID
 WORKFLOW: Final = Kind.WORKFLOW
@@ -37,13 +37,13 @@ class Easy:
     promised a start, as early as what runs and the other promises leave by estimates. Of the rest, in order, what fits
     now starts if it delays no promise.
 
-    A promise lasts as long as the job is among the first `depth` of the queue, and while estimates hold it is never put
-    off: when slots become free before their time each job in order moves to the earliest start that the promises of all
-    others leave (compression). When promises cannot all be kept, because jobs outlast their estimates or slots went
-    down, all are made anew, in order.
+    A promise lasts as long as the job is among the first `depth` of the queue. While estimates are right, it never gets
+    later: when slots become free early, each job in order moves to the earliest start that the promises of all others
+    leave (compression). If jobs run longer than their estimates, or slots go down, not all promises can be kept. Then
+    all are made again, in order.
 
-    With one promise there is nothing to weigh: it is the shadow time, the earliest at which the head fits, and what
-    starts beside it ends by then, or takes no more than the slots that are extra then, which it uses up.
+    With one promise this is simple: it is the shadow time, the earliest at which the head fits, and what
+    starts beside it ends by then, or takes no more than the extra slots at that time, which it uses up.
 
     Args:
         order: release, shortest, widest, weighted, due or priority.
@@ -69,7 +69,7 @@ class Easy:
 
     @property
     def task_rounds(self) -> bool:
-        """No: a slot that goes on with the next task of its job calls for no round."""
+        """No: if a slot goes on with the next task of its job, no round is needed."""
         return False
 
     def __call__(self, view: Snapshot) -> Plan:
@@ -81,8 +81,8 @@ class Easy:
         started: list[Started] = []
         begin: int | list[JobView] = 0
         if newcomers is not None and queue and queue[0] not in newcomers:
-            # Nothing has happened but that jobs came: the head still waits, and what could not start before it cannot
-            # now, because the shadow time is the same and has come nearer.
+            # Only jobs have come since: the head still waits, and what could not start before it cannot
+            # start now, because the shadow time is the same and has come nearer.
             room = free.bit_count()
             for job in newcomers:
                 if job.width <= room:
@@ -159,7 +159,7 @@ class Easy:
 
 @value
 class Strict:
-    """A queue without backfilling: jobs start in order, and the first that does not fit holds up the rest.
+    """A queue without backfilling: jobs start in order, and the first that does not fit delays all jobs behind it.
 
     Args:
         order: release, shortest, widest, weighted, due or priority.
@@ -174,7 +174,7 @@ class Strict:
 
     @property
     def task_rounds(self) -> bool:
-        """No: a slot that goes on with the next task of its job calls for no round."""
+        """No: if a slot goes on with the next task of its job, no round is needed."""
         return False
 
     def __call__(self, view: Snapshot) -> Plan:
@@ -200,7 +200,7 @@ def queue_of(view: Snapshot, order: str) -> Queue:
 
 @dataclass(slots=True)
 class Shadow:
-    """Beside one promise: whatever ends within `limit`, or takes no more than the slots that are `extra` after it."""
+    """Beside one promise: jobs that end within `limit`, or take no more than the slots that are `extra` after it."""
 
     limit: Duration
     extra: int
@@ -214,7 +214,7 @@ class Shadow:
         return True
 
     def steps(self, room: int) -> list[tuple[int, Duration]]:
-        """Up to which width, at most `room`, a job may start that takes how long; see `Queue.fitting`."""
+        """For each width up to `room`: how long a job of this width may take to start now; see `Queue.fitting`."""
         return [(room, self.limit), (min(room, self.extra), NEVER)]
 
 
@@ -368,7 +368,7 @@ def shadow_of(view: Snapshot, started: list[Started], free: int, needed: int) ->
 
 
 def promise(plan: Plan, job: JobView, begin: Instant, slots: int, reason: Reason) -> None:
-    """Promise a job a start, if that is news, and say why it waits."""
+    """Promise a job a start, if it is a new one, and say why it waits."""
     if begin != (NEVER if job.promise is None else job.promise):
         plan.promise(job.id, begin, slots)
     if begin < NEVER:
@@ -378,7 +378,7 @@ def promise(plan: Plan, job: JobView, begin: Instant, slots: int, reason: Reason
 
 
 def withdraw(view: Snapshot, plan: Plan, others: Iterable[JobView]) -> None:
-    """Take back the promises of all but these: jobs have come before those who had them."""
+    """Take back the promises of all but these jobs: newcomers have come before the others."""
     for job in sorted(view.promised.keys() - {job.id for job in others}):
         plan.promise(job, NEVER, 0)
 
@@ -386,8 +386,8 @@ def withdraw(view: Snapshot, plan: Plan, others: Iterable[JobView]) -> None:
 def _future(view: Snapshot, promised: Iterable[JobView]) -> list[tuple[Instant, int]]:
     """When slots become free by estimates, and when promises take and return them.
 
-    What should have ended by now counts as free: whoever is promised its slots waits for it, and keeps the promise.
-    An estimate of nothing counts as a microsecond.
+    Attempts that should have ended by now count as free: a job that is promised their slots waits for them, and keeps
+    its promise. An estimate of 0 counts as a microsecond.
     """
     now, uniform = view.now, view.uniform
     changes = [(max(end, attempt.start + 1), count(attempt.slots & view.up)) for end, _, _, attempt in view.running]

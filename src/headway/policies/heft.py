@@ -18,9 +18,10 @@ from headway.policies.profile import Profile
 class Heft:
     """HEFT: tasks of a workflow by falling upward rank, each where it ends first, in gaps where they fit.
 
-    The whole schedule of what has not started is worked out anew at every round; while estimates hold it stays the
-    same, so that running it is following one schedule. What is to start now starts; the rest is promised its start.
-    Workflows are served in order of submission. Bags and rigid jobs take, in that order, what is free now and fits.
+    At every round the schedule of all tasks that have not started is computed again. While estimates are right it stays
+    the same, so running it means following one schedule. Tasks that are due now start; the others are promised their
+    starts. Workflows are served in order of submission. Bags and rigid jobs take, in that order, what is free now and
+    fits.
 
     Args:
         per_instant: one round for all events of an instant, instead of one after each event.

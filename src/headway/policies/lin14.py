@@ -19,7 +19,7 @@ from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, from_seconds
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
-from headway.model.slots import count
+from headway.model.slots import NO_SLOTS, count, numbers
 from headway.model.snapshot import JobView, Snapshot
 from headway.policies.order import ORDERS, by_due, by_priority, require_order, with_due_date_by_priority
 from headway.policies.place import Dealing
@@ -152,6 +152,18 @@ class Proportion:
         return finish(view, dealing, jobs, Reason.NO_SHARE)
 
 
+def expected_run_time(dealing: Dealing, job: JobView, position: int, caution: float) -> Duration:
+    """How long a task of the job is expected to run on a class of nodes, >= 1.
+
+    Args:
+        position: of the class, in `dealing.classes`.
+        caution: as in `deal_pace`.
+    """
+    slower = round(caution * job.observed.spread) if caution and job.observed is not None else 0
+    spec, _ = dealing.classes[position]
+    return max(1, (job.estimate if dealing.view.uniform else job.time_on(spec)) + slower)
+
+
 def deal_pace(dealing: Dealing, job: JobView, within: Duration, caution: float = 0.0) -> None:
     """Deal the fastest slots until together they finish the job's unfinished tasks within so many microseconds.
 
@@ -164,13 +176,11 @@ def deal_pace(dealing: Dealing, job: JobView, within: Duration, caution: float =
     """
     wanted = 0
     left: float | Fraction = job.left
-    slower = round(caution * job.observed.spread) if caution and job.observed is not None else 0
     if within <= 0:
         left, wanted = 0, dealing.size
     offers = dealing.offers(job) if len(dealing.classes) > 1 else [dealing.size]
     for position in dealing.ranking(job) if left else ():
-        spec, _ = dealing.classes[position]
-        run_time = max(1, (job.estimate if dealing.view.uniform else job.time_on(spec)) + slower)
+        run_time = expected_run_time(dealing, job, position, caution)
         needed = -int(-left * run_time // within)
         takes = min(offers[position], needed)
         wanted += takes
@@ -178,6 +188,45 @@ def deal_pace(dealing: Dealing, job: JobView, within: Duration, caution: float =
             break
         left = Fraction(left) - Fraction(takes * within, run_time)
     dealing.deal(job, wanted)
+
+
+class Foresight:
+    """What each slot does for a job by its due date: whole tasks, from when the slot can be had.
+
+    A slot that can be had in `a` and needs `T` for a task ends `floor((d - a) / T)` tasks within `d`. Slots that a job
+    is counted on are not counted on for those behind it.
+
+    Attributes:
+        open: by class of nodes, the slots that are not counted on yet, as `(when they are free, slot)`, soonest first.
+    """
+
+    def __init__(self, dealing: Dealing) -> None:
+        self.dealing, self.now = dealing, dealing.view.now
+        ends = dealing.ends()
+        self.open = [
+            sorted((max(self.now, ends.get(slot, self.now)), slot) for slot in numbers(dealing.left & slots))
+            for _, slots in dealing.classes
+        ]
+
+    def deal(self, job: JobView, caution: float) -> None:
+        """Deal a bag the slots that end all its tasks by its due date; if none do, one for each of its tasks."""
+        dealing, wanted = self.dealing, 0
+        running = [attempt for attempt in job.attempts.values() if not attempt.ending and not attempt.queued]
+        left = job.left - sum(job.spec.sizes[at.task] / job.mean_size if job.mean_size else 1 for at in running)
+        own = dealing.running.get(job.id, NO_SLOTS)
+        is_emergency = job.priority >= dealing.emergency
+        offers = dealing.offers(job)
+        for position in dealing.ranking(job):
+            run_time = expected_run_time(dealing, job, position, caution)
+            ranked = sorted(self.open[position], key=lambda opening: not own >> opening[1] & 1)
+            for free, slot in ranked[: offers[position]]:
+                if left <= 0:
+                    break
+                begins = self.now if is_emergency and not own >> slot & 1 else free
+                left -= max(0, (job.due - begins) // run_time)
+                wanted += 1
+                self.open[position].remove((free, slot))
+        dealing.deal(job, dealing.size if left > 0 or not job.ready else wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +273,8 @@ class Deadline:
         caution: spreads of the run times observed of a job that are added to their mean before slots are counted, >= 0.
         emergency: priority from which on a job does not wait for running tasks of others to end: they are killed and
             redone (Lin14 4.4), unless they are not to be killed.
+        foresight: whether bags count whole tasks, and each slot from when it can be had. Without it, as in the thesis,
+            a job counts fractions of tasks, and as if it had every slot at once.
         per_instant: one round for all events of an instant, instead of one after each event.
 
     Source: Lin14 algorithm 4; reading: its condition is `th < 1 / d` with d the time left until the due date.
@@ -232,6 +283,7 @@ class Deadline:
     spare: str = "due"
     caution: float = 0.0
     emergency: float = math.inf
+    foresight: bool = True
     per_instant: bool = True
     task_rounds: ClassVar[bool] = False
 
@@ -241,11 +293,15 @@ class Deadline:
             raise InvalidInput("caution", self.caution, "a number, 0 or more")
 
     def __call__(self, view: Snapshot) -> Plan:
-        dealing, jobs = Dealing(view, self.emergency), view.in_order(by_priority)
+        dealing = Dealing(view, self.emergency, soonest=self.foresight)
+        jobs, foresight = view.in_order(by_priority), Foresight(dealing) if self.foresight else None
         for job in dealing.while_slots_are_left(view.in_order(with_due_date_by_priority)):
             if job.due == NEVER:
                 break
-            deal_pace(dealing, job, job.due - view.now, self.caution)
+            if foresight is not None and job.kind is Kind.BAG:
+                foresight.deal(job, self.caution)
+            else:
+                deal_pace(dealing, job, job.due - view.now, self.caution)
         deal_spare(dealing, self.spare)
         short = Reason.NOT_NEEDED_YET if self.spare == "none" else Reason.NO_SHARE
         return finish(view, dealing, jobs, short)

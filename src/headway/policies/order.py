@@ -1,4 +1,4 @@
-"""In which order jobs are looked at. Every key ends in `(release, id)`, so that equal input gives equal output."""
+"""The orders in which jobs are looked at. Every key ends in `(release, id)`, so that equal input gives equal output."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def by_width(job: JobView) -> Any:
 def by_weight(job: JobView) -> Any:
     """Highest penalty rate per slot time first: weighted shortest processing time.
 
-    One after the other on one machine, jobs in order of weight per time have the least weighted sum of completions. Of
-    jobs of several slots the time is the area: tasks by slots by estimate.
+    One after the other on one machine, jobs in order of weight per time have the least weighted sum of completions. For
+    jobs with several slots the time is the area: tasks times slots times estimate.
 
     Source: W. E. Smith, "Various optimizers for single-stage production", Naval Research Logistics Quarterly 3, 1956.
     """
@@ -46,6 +46,11 @@ def with_due_date_by_priority(job: JobView) -> Any:
     return job.due == NEVER, -job.priority, job.order
 
 
+def without_due_date_by_priority(job: JobView) -> Any:
+    """Jobs without a due date by priority, then the others by priority."""
+    return job.due != NEVER, -job.priority, job.order
+
+
 ORDERS: Final[dict[str, Key]] = {
     "release": by_order,
     "shortest": by_estimate,
@@ -54,7 +59,7 @@ ORDERS: Final[dict[str, Key]] = {
     "due": by_due,
     "priority": by_priority,
 }
-"""The orders a person can name."""
+"""The orders that users can name."""
 
 
 def require_order(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Which slots a job gets once it is known how many: shared by all policies that deal out slots."""
+"""Which slots a job gets once their number is known: shared by all policies that share out slots."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
 
+from headway.model.instant import Instant
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan
-from headway.model.slots import NO_SLOTS, Slots, count, lowest
+from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
 from headway.model.snapshot import JobView, Snapshot
 
 
@@ -20,7 +21,7 @@ def ready_tasks(job: JobView, most: int) -> list[int]:
 
 
 def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
-    """Free slots on which this task of a bag or workflow can start; the empty set where there is no room.
+    """Free slots on which this task of a bag or workflow can start; the empty set if there is no room.
 
     A workflow's task takes its cores on the fastest node that has them free, the first of equals.
     """
@@ -35,34 +36,36 @@ def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
 
 
 class Dealing:
-    """Slots being dealt to jobs in one round, the jobs in the policy's order, each up to what it can use.
+    """Slots being shared out in one round: to the jobs in the policy's order, to each at most as many as it can use.
 
-    Dealt are the slots that are up and on which no rigid job and no single task runs. Where nodes differ, those go
-    first on which the job runs fastest. How many of each class a job gets is settled at once, which ones only when all
-    have got theirs: so each keeps what it holds and where it runs, and only what it gives up passes to another. There
-    the running task ends first (claim `AFTER`, Lin14 figure 3.2), unless the job is an emergency.
+    These are all slots that are up and on which no rigid job and no single task runs. If nodes differ, a job first gets
+    those on which it runs fastest. How many of each class it gets is decided at once; which ones, only when all jobs
+    have got theirs. So each job keeps its slots and those on which it runs, and only what it gives up passes to
+    another. There the running task ends first (claim `AFTER`, Lin14 figure 3.2), unless the job is an emergency.
 
     Args:
         emergency: jobs of this priority or a higher one do not wait for the tasks that run on their slots, and may have
             those on which less important bags run their last tasks.
+        soonest: whether of the slots on which others still run those pass first that are expected to be free first.
 
     Attributes:
-        size: how many slots can be dealt.
+        size: how many slots can be shared out.
         dealt: the slots of each job that got some, by job id; complete once the plan is written.
         shares: by job id, how many slots of each class it got that are not chosen yet.
         classes: a node of each class and the slots of all its nodes, fastest first.
-        room: how many slots of each class are not dealt yet.
+        room: how many slots of each class are left.
         left: slots not chosen yet.
-        last: by job id, the slots on which run the last tasks of bags with nothing more to start. They are dealt to
-            these bags or, where it lacks others, to a rigid job: another bag would have to wait for them to end, and
-            then they are dealt anyway.
+        last: by job id, the slots on which run the last tasks of bags with nothing more to start. These bags get them
+            or, if it lacks others, a rigid job: another bag would have to wait for the tasks to end, and then the slots
+            are shared out anyway.
         placed: job, task and slots of the tasks of workflows that start now.
         kept: the tasks of workflows that start now or for which slots are kept.
     """
 
-    def __init__(self, view: Snapshot, emergency: float = math.inf) -> None:
+    def __init__(self, view: Snapshot, emergency: float = math.inf, *, soonest: bool = False) -> None:
         self.view = view
         self.emergency = emergency
+        self.soonest = soonest
         taken = NO_SLOTS
         self.running: dict[int, Slots] = {}
         for _, job, _, attempt in view.running:
@@ -83,7 +86,7 @@ class Dealing:
         self.kept: set[tuple[int, int]] = set()
 
     def usable(self, job: JobView) -> int:
-        """How many slots the job could use: for its ready tasks and for those that run and can go on where they are."""
+        """How many slots the job could use: for its ready tasks, and for running ones that can go on where they are."""
         if job.kind is Kind.RIGID:
             return job.width if job.ready else 0
         if job.kind is Kind.WORKFLOW:
@@ -93,7 +96,7 @@ class Dealing:
         return job.ready + count(self.running.get(job.id, NO_SLOTS))
 
     def has(self, job: JobView) -> int:
-        """How many slots the job was dealt."""
+        """How many slots the job has got."""
         return count(self.dealt.get(job.id, NO_SLOTS)) + sum(self.shares.get(job.id, ()))
 
     def ranking(self, job: JobView) -> Sequence[int]:
@@ -160,7 +163,7 @@ class Dealing:
         return count(slots)
 
     def _deal_tasks(self, job: JobView, wanted: int) -> int:
-        """Place a workflow's ready tasks; where a node has no room now, keep its slots until bags have left them."""
+        """Place a workflow's ready tasks; if a node has no room now, keep its slots until bags have left them."""
         self._choose()
         gained = 0
         for task in ready_tasks(job, job.ready):
@@ -185,7 +188,9 @@ class Dealing:
         self.dealt[job] = self.dealt.get(job, NO_SLOTS) | slots
 
     def _choose(self) -> None:
-        """Turn shares into slots: what a job holds and runs on, holds, runs on; then what is idle; then the rest."""
+        """Turn shares into slots: first what the job has and runs on, then what it has, then what it runs on; then idle
+        slots; then the rest.
+        """
         view, busy = self.view, self.view.busy
         for kind in range(5):
             for job, share in self.shares.items():
@@ -193,28 +198,52 @@ class Dealing:
                 preferred = (held & running, held, running, ~busy, -1)[kind] & self.left
                 for position, lacking in enumerate(share):
                     if lacking and preferred:
-                        slots = lowest(preferred & self.classes[position][1], lacking)
+                        found = preferred & self.classes[position][1]
+                        slots = self._soonest(found, lacking) if self.soonest and kind == 4 else lowest(found, lacking)
                         share[position] -= count(slots)
                         self._give(job, slots)
         self.shares.clear()
 
+    def _soonest(self, slots: Slots, most: int) -> Slots:
+        """Up to `most` of these slots, those first that are expected to be free first."""
+        ends = self.ends()
+        return of_numbers(sorted(numbers(slots), key=lambda slot: (ends.get(slot, 0), slot))[:most])
+
+    def ends(self) -> dict[int, Instant]:
+        """When the task on each busy slot is expected to end."""
+        found: dict[int, Instant] = {}
+        for end, _, _, attempt in self.view.running:
+            for slot in numbers(attempt.slots):
+                found[slot] = end
+        return found
+
     def while_slots_are_left(self, jobs: Iterable[JobView]) -> Iterator[JobView]:
-        """The jobs one after the other, until one with ready tasks finds all slots dealt that it might get."""
+        """The jobs one after the other, until one with ready tasks finds that all slots it might get are given out."""
         for job in jobs:
             needs_room = job.ready and job.priority < self.emergency
             if not any(self.room) and (needs_room or not any(self.last.values())):
                 return
             yield job
 
+    def _may_kill(self, job: JobView, slots: Slots) -> bool:
+        """Whether a job is an emergency for all that run on these slots.
+
+        None of them is as urgent. Otherwise two emergencies could take a slot from each other for ever, at one instant.
+        """
+        return job.priority >= self.emergency and not any(
+            running & slots and other != job.id and self.view.jobs[other].priority >= job.priority
+            for other, running in self.running.items()
+        )
+
     def write(self, plan: Plan) -> Plan:
-        """Put what was dealt into the plan: only the jobs for which it is a change."""
+        """Put the result into the plan: only the jobs for which it is a change."""
         self._choose()
         for holder in set(self.view.owners.values()):
             self.dealt.setdefault(holder.id, NO_SLOTS)
         for dealt, slots in sorted(self.dealt.items()):
             job = self.view.jobs[dealt]
             if job.kind is not Kind.WORKFLOW and slots != job.held:
-                plan.hold(job.id, slots, Claim.KILL if job.priority >= self.emergency else Claim.AFTER)
+                plan.hold(job.id, slots, Claim.KILL if self._may_kill(job, slots) else Claim.AFTER)
         for placed, task, slots in self.placed:
             plan.place(placed, task, slots)
         return plan

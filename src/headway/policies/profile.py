@@ -1,4 +1,4 @@
-"""How many slots will be free when, as far as estimates tell: a step function of time that placements lower."""
+"""How many slots will be free when, by estimates: a step function of time that placements lower."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Profile:
 
     @classmethod
     def build(cls, now: Instant, free: int, ends: Iterable[tuple[Instant, int]]) -> Profile:
-        """From what is free now and `(instant, more or fewer slots)`, in any order; what is past counts as now."""
+        """From what is free now and `(instant, more or fewer slots)`, in any order; past instants count as now."""
         changes: dict[Instant, int] = {}
         for at, slots in ends:
             at = max(at, now)
@@ -35,7 +35,9 @@ class Profile:
         return cls(times, level)
 
     def earliest(self, slots: int, duration: Duration, after: Instant) -> Instant:
-        """The first instant from `after` on at which so many slots are free for so long; `NEVER` if there is none."""
+        """The first instant from `after` on at which this many slots are free for this long; `NEVER` if there
+        is none.
+        """
         times, free = self.times, self.free
         start = max(after, times[0])
         step = bisect_right(times, start) - 1
@@ -57,7 +59,7 @@ class Profile:
         return NEVER
 
     def take(self, start: Instant, duration: Duration, slots: int) -> None:
-        """Lower the number of free slots by so many for so long; a negative number gives them back."""
+        """Lower the number of free slots by this many for this long; a negative number gives them back."""
         if duration <= 0:
             return
         first, last = self._step(start), self._step(start + duration)
@@ -65,7 +67,7 @@ class Profile:
             self.free[step] -= slots
 
     def admit(self, slots: int, duration: Duration) -> bool:
-        """Whether so many slots are free from now on for so long; if they are, they are taken."""
+        """Whether this many slots are free from now on for this long; if they are, they are taken."""
         now = self.times[0]
         if self.earliest(slots, max(1, duration), now) != now:
             return False

@@ -20,12 +20,14 @@ from headway.policies import backfill, heft, lin14, tempo, tiers
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+HINT: Final = "A policy is an object that is called with a view and returns a plan, as `Easy()` does."
+
 GROUP: Final = "headway.policies"
 """Entry point under which a package offers policies: name = a callable that makes one from its parameters."""
 
 
 def conservative(order: str = "release", per_instant: bool = False) -> Policy:
-    """Conservative backfilling: every waiting job is promised a start, while estimates hold never a later one."""
+    """Conservative backfilling: every waiting job is promised a start, never a later one while estimates hold."""
     return backfill.Easy(order, math.inf, per_instant)
 
 
@@ -47,9 +49,23 @@ BUILT_IN: Final[dict[str, PolicyFactory]] = {
 }
 
 
+BY_DUE_DATE: Final = frozenset({"edf", "deadline", "tempo"})
+"""Those that decide by due dates whatever their parameters are."""
+
+
+def needs_due_dates(text: str) -> bool:
+    """Whether a policy decides by due dates, as far as its text says.
+
+    >>> needs_due_dates("edf"), needs_due_dates("easy:order=due"), needs_due_dates("easy")
+    (True, True, False)
+    """
+    name, _, arguments = text.strip().partition(":")
+    return name in BY_DUE_DATE or any(part.strip().endswith("=due") for part in arguments.split(","))
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a policy: its name and the value it has unless one is given; "" for one that has to be given."""
+    """A parameter of a policy: its name and its default; "" for a parameter that must be given."""
 
     name: str
     default: object
@@ -57,7 +73,7 @@ class Parameter:
 
     @property
     def plain(self) -> str | int | float | bool:
-        """The default as JSON can hold it: infinity as the text that is given for it."""
+        """The default in JSON: infinity as the text that stands for it."""
         default = self.default
         is_plain = isinstance(default, str | int) or (isinstance(default, float) and math.isfinite(default))
         return default if is_plain else str(default)  # type: ignore[return-value]  # it is one of them
@@ -73,7 +89,7 @@ class Offer:
 
 
 def factories() -> dict[str, Callable[[], PolicyFactory]]:
-    """Every installed policy by name; an added one is loaded only when it is asked for. Built-in names win."""
+    """Every installed policy by name; an added one is loaded only when it is asked for. Built-in names come first."""
     from importlib.metadata import entry_points  # seldom wanted, and slow to load
 
     found: dict[str, Callable[[], PolicyFactory]] = {}
@@ -99,12 +115,15 @@ def _known(name: str) -> PolicyFactory:
 def _added(name: str) -> PolicyFactory:
     known = factories()  # reads what every installed package offers: only where no built-in policy has the name
     if name not in known:
-        raise InvalidInput("policy", name, ", ".join(sorted(known)), hint=did_you_mean(name, known))
+        hint = did_you_mean(name, known)
+        if name.endswith(".py"):
+            hint = "A policy from a file is for simulations; a server takes one that is installed under a name."
+        raise InvalidInput("policy", name, ", ".join(sorted(known)), hint=hint)
     return known[name]()
 
 
 def parameters_of(factory: PolicyFactory) -> tuple[Parameter, ...]:
-    """The parameters by which a factory can be called, those it fixes left out."""
+    """The parameters with which a factory can be called, without those that it fixes."""
     fixed = len(factory.args) if isinstance(factory, partial) else 0
     found = inspect.signature(factory.func if isinstance(factory, partial) else factory).parameters.values()
     return tuple(
@@ -117,7 +136,7 @@ def parameters_of(factory: PolicyFactory) -> tuple[Parameter, ...]:
 
 
 def installed() -> list[Offer]:
-    """What can be named, in order of name."""
+    """The policies that can be named, in order of name."""
     offers = []
     for name, load in sorted(factories().items()):
         try:
@@ -136,7 +155,7 @@ def installed() -> list[Offer]:
 
 
 def _docstring(made: Any) -> str:
-    """What a class or function says of itself; in compiled modules only its source does, which stands beside them."""
+    """The docstring of a class or function; of a compiled module only the source beside it has it."""
     file = getattr(sys.modules.get(made.__module__), "__file__", None) or ""
     if not file.endswith(tuple(EXTENSION_SUFFIXES)):
         return inspect.getdoc(made) or ""
@@ -150,15 +169,28 @@ def find(text: str) -> Policy:
     """The policy that `NAME[:key=value,...]` stands for.
 
     Raises:
-        InvalidInput: no policy has this name, it has no such parameter, one has to be given, or the value is not of
-            the parameter's type or range; names that are near are offered.
+        InvalidInput: no policy has this name, it has no such parameter, one must be given, or the value is not of the
+            parameter's type or range; similar names are suggested.
         HeadwayError: the package that added the policy cannot be loaded, or what it gives is no policy.
 
     >>> find("easy:order=shortest").order
     'shortest'
     """
     name, _, arguments = text.strip().partition(":")
-    factory = BUILT_IN.get(name) or _added(name)
+    return made(name, BUILT_IN.get(name) or _added(name), arguments)
+
+
+def made(name: str, factory: PolicyFactory, arguments: str) -> Policy:
+    """The policy that a factory makes of `key=value,...`.
+
+    Args:
+        name: what it is called in errors.
+
+    Raises:
+        InvalidInput: it has no such parameter, one has to be given, or the value is not of the parameter's type or
+            range; names that are near are offered.
+        HeadwayError: what the factory gives is no policy.
+    """
     offered = {parameter.name: parameter for parameter in parameters_of(factory)}
     given: dict[str, object] = {}
     for part in filter(None, (part.strip() for part in arguments.split(","))):
@@ -177,14 +209,28 @@ def find(text: str) -> Policy:
             raise InvalidInput(f"parameter of policy {name}", "", f"{key}=VALUE")
     try:
         policy = factory(**given)
+    except InvalidInput as wrong:
+        field = f"{wrong.field} of policy {name}"
+        raise InvalidInput(field, wrong.value, wrong.allowed, hint=wrong.hint) from None
     except HeadwayError:
         raise
     except Exception as raised:
         raise HeadwayError(f"policy {name} cannot be made: {type(raised).__name__}: {raised}") from raised
+    see_policy(policy, f"policy {name}")
+    return policy
+
+
+def see_policy(policy: object, called: str) -> None:
+    """See that something is a policy.
+
+    Raises:
+        HeadwayError: it is none.
+    """
+    if not callable(policy):
+        raise HeadwayError(f"{called} is {type(policy).__name__}, which cannot be called", HINT)
     for field in ("per_instant", "task_rounds"):
         if not isinstance(getattr(policy, field, None), bool):
-            raise HeadwayError(f"policy {name} has no {field}", "A policy says of each of these whether it wants them.")
-    return policy
+            raise HeadwayError(f"{called} has no {field}", "A policy says of each of these whether it wants them.")
 
 
 def _value(policy: str, parameter: Parameter, text: str) -> object:

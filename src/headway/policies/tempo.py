@@ -14,22 +14,27 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice, takewhile
 from typing import ClassVar, Final, NamedTuple
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Instant
 from headway.model.job import Kind
+from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan, Reason
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView, Snapshot
-from headway.policies.order import by_priority
+from headway.policies.order import by_due, by_priority, without_due_date_by_priority
 from headway.policies.place import classes_of, ready_tasks, room_for
 
 LEAST_WEIGHT: Final = 1e-9
 """A job of priority 0 or less weighs this much: its tardiness costs nothing, but it is not to wait for ever."""
+
+
+LOOKED_AT_MOST: Final = 500
+"""Of the jobs that have a due date a round looks at so many of those that are due first, besides the most important."""
 
 
 class Opening(NamedTuple):
@@ -87,14 +92,20 @@ class Tempo:
 
     Args:
         floor: whether no job holds a slot while one of higher priority holds none.
+        strict: whether the floor also counts while there are too few slots for one each. If not, all slots then go
+            where waiting costs most.
         kill: whether running tasks of bags are killed, to be redone, where that costs less than the wait. Without it
             no job gets more slots than it needs to be on time, so that some are idle when an urgent job comes.
+        redo: how much work a job may redo because its tasks were killed, >= 0, as a share of all its work. With 0
+            nothing is killed, and no slot is kept idle.
         lookahead: how early a due date is felt, > 0, as a part of the time the present jobs still need in all.
         per_instant: one round for all events of an instant, instead of one after each event.
     """
 
     floor: bool = True
+    strict: bool = True
     kill: bool = True
+    redo: float = 1.0
     lookahead: float = 0.2
     per_instant: bool = True
     task_rounds: ClassVar[bool] = False
@@ -102,9 +113,33 @@ class Tempo:
     def __post_init__(self) -> None:
         if not 0 < self.lookahead < math.inf:
             raise InvalidInput("lookahead", self.lookahead, "a number greater than 0")
+        if not self.redo >= 0:
+            raise InvalidInput("redo", self.redo, "a number, 0 or more")
 
     def __call__(self, view: Snapshot) -> Plan:
         return Round(self, view).plan()
+
+
+def _is_unknown(job: JobView) -> bool:
+    """Whether nobody has said how long the job's tasks run, and none has ended yet."""
+    return job.spec.estimate is None and not job.ended and not job.times
+
+
+def expected_run_time(job: JobView) -> float:
+    """How long a task is expected to run at speed factor 1, >= 1 microsecond.
+
+    Where nobody knows, at most as long as the job had to its due date when it came: somebody who sets a due date
+    believes that it can be met.
+    """
+    if _is_unknown(job) and job.due < NEVER:
+        return float(max(1, min(job.estimate, job.due - job.release)))
+    return float(max(1, job.estimate))
+
+
+def by_urgency(stake: Stake) -> tuple[bool, float, tuple[Instant, int]]:
+    """Most urgent first; jobs without a due date behind the others, highest priority first."""
+    has_none = stake.job.due == NEVER
+    return has_none, -(stake.job.priority if has_none else stake.urgency), stake.job.order
 
 
 class Round:
@@ -134,7 +169,7 @@ class Round:
         self.size = count(self.open)
         speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
         self.capacity = speeds / self.size if self.size else 1.0
-        found = (self._stake(job, running.get(job.id, ())) for job in view.in_order(by_priority))
+        found = (self._stake(job, running.get(job.id, ())) for job in self._candidates(running))
         self.by_job = {stake.job.id: stake for stake in found if stake.usable}
         self.stakes = list(self.by_job.values())
         self.lanes: list[list[Opening]] = []
@@ -143,16 +178,47 @@ class Round:
             self._weigh()
             self._share()
 
+    def _candidates(self, running: Mapping[int, object]) -> list[JobView]:
+        """The jobs that may get a slot, highest priority first.
+
+        A round need not look at all that wait. The floor is for the first by priority, and jobs without a due date come
+        last and in order of priority: of both it is enough to see one bag more than there are slots. Of the jobs with
+        a due date those are looked at that are due first.
+        """
+        view = self.view
+        found = {job.id: job for job in self._enough(view.in_order(by_priority))}
+        for job in islice(view.in_order(by_due), LOOKED_AT_MOST):
+            if job.due == NEVER:
+                break
+            found[job.id] = job
+        last = takewhile(lambda job: job.due == NEVER, view.in_order(without_due_date_by_priority))
+        found |= {job.id: job for job in self._enough(last)}
+        found |= {number: view.jobs[number] for number in running}
+        return sorted(found.values(), key=by_priority)
+
+    def _enough(self, jobs: Iterable[JobView]) -> Iterator[JobView]:
+        """Jobs up to one bag with ready tasks more than there are slots."""
+        bags = 0
+        for job in jobs:
+            yield job
+            bags += bool(job.ready) and job.kind is Kind.BAG
+            if bags > self.size:
+                return
+
     # What is at stake
 
     def _rate(self, stake: Stake, slot: int) -> float:
         """Work a slot does for the job per microsecond."""
+        return 1.0 if self.view.uniform else stake.task / self._time_on(stake, self.view.slot_nodes[slot].spec)
+
+    def _time_on(self, stake: Stake, node: NodeSpec) -> float:
+        """How long a task of the job is expected to run on a slot of this node."""
         if self.view.uniform:
-            return 1.0
-        return stake.task / max(1, stake.job.time_on(self.view.slot_nodes[slot].spec))
+            return stake.task
+        return stake.task / node.speed if _is_unknown(stake.job) else float(max(1, stake.job.time_on(node)))
 
     def _stake(self, job: JobView, attempts: Sequence[AttemptView]) -> Stake:
-        task = float(max(1, job.estimate))
+        task = expected_run_time(job)
         stake = Stake(job, max(job.priority, LEAST_WEIGHT), job.due, task, [], job.left * task)
         if job.kind is Kind.RIGID:
             stake.least = job.width
@@ -169,7 +235,7 @@ class Round:
         for attempt in attempts:
             slot = attempt.slots.bit_length() - 1
             ends = self._ends_in(attempt)
-            stake.waiting -= job.sized(job.estimate, attempt.task)
+            stake.waiting -= job.sized(round(task), attempt.task)
             if not attempt.ending and self.open >> slot & 1:
                 stake.running.append((ends, slot))
                 stake.work += ends * self._rate(stake, slot)
@@ -186,15 +252,16 @@ class Round:
             longest = stake.task / capacity if stake.job.ready else max(run[0] for run in stake.running)
             stake.wanted = self._wanted(stake)
             stake.need = max(longest, stake.work / min(stake.usable, size) / capacity)
-        scale = self.policy.lookahead * math.fsum(stake.work for stake in self.stakes) / size / capacity
+        work = math.fsum(stake.work for stake in self.stakes if stake.due < NEVER)
+        scale = self.policy.lookahead * work / size / capacity
         for stake in self.stakes:
             slack = max(0.0, stake.due - now - stake.need)
             # Falls like the exponential of the rule at first; made of exact operations, so every machine decides alike.
-            discount = scale / (scale + slack)
+            discount = scale / (scale + slack) if scale else 0.0
             stake.urgency = stake.weight / stake.work * (discount * discount) ** 2
             if slack >= 1 and stake.job.ready and stake.due < NEVER:
                 self.wake = min(self.wake, now + int(slack))
-        self.stakes.sort(key=lambda stake: (-stake.urgency, stake.job.order))
+        self.stakes.sort(key=by_urgency)
         ahead = 0.0
         for stake in self.stakes:
             ahead += stake.work
@@ -204,10 +271,11 @@ class Round:
 
     def _share(self) -> None:
         """Settle how many slots each job shall hold, as `_boundary` says who must and who may."""
-        boundary = self._boundary() if self.policy.floor else -math.inf
+        floor = self.policy.floor and (self.policy.strict or sum(stake.least for stake in self.stakes) <= self.size)
+        boundary = self._boundary() if floor else -math.inf
         left = self.size
         for stake in self.stakes:
-            if self.policy.floor and stake.job.priority > boundary:
+            if floor and stake.job.priority > boundary:
                 stake.share = stake.least
                 left -= stake.least
         for stake in self.stakes:
@@ -307,7 +375,7 @@ class Round:
             while lane and not self.open >> lane[0].slot & 1:
                 del lane[0]
             if lane:
-                ends = lane[0].within + (stake.task if self.view.uniform else stake.job.time_on(spec)), number
+                ends = lane[0].within + self._time_on(stake, spec), number
                 best = ends if best is None else min(best, ends)
         if best is None:
             return None
@@ -384,7 +452,10 @@ class Round:
         return openings
 
     def _may_kill(self, attempt: AttemptView, job: JobView) -> bool:
-        if attempt.job is job or attempt.ending or not attempt.job.spec.preemptible:
+        victim = attempt.job
+        if victim is job or attempt.ending or not victim.spec.preemptible:
+            return False
+        if victim.lost + self.view.now - attempt.saved > self.policy.redo * victim.tasks * self.by_job[victim.id].task:
             return False
         return attempt.start < self.view.now  # what has just begun is left alone, so that every round leads somewhere
 

@@ -1,8 +1,8 @@
 """EASY backfilling with a background tier: KEASY, REASY and MEASY.
 
-Jobs that EASY cannot start yet run behind others meanwhile, on what these leave of their processors. When their turn
-in the foreground comes they are killed and start anew (KEASY), wait for the foreground of their own slots (REASY), or
-migrate with what they have done (MEASY).
+Jobs that EASY cannot start yet run behind others meanwhile, on what these leave of their processors. When their turn in
+the foreground comes, they are killed and start again (KEASY), wait for the foreground of their own slots (REASY), or
+migrate and keep their work (MEASY).
 
 Source: MEASY14, algorithms 1 to 3.
 """
@@ -38,15 +38,15 @@ class TieredEasy:
     After each event: (1) candidates for the foreground, those that wait and those in the background, come there in
     order while they fit; (2) the first that does not is promised its shadow time, and of the rest comes what fits now
     and does not delay it; (3) what still waits goes to the background, shortest first, where it fits: its busiest
-    processes behind the idlest ones. All times are estimates, also of jobs that have run in the background: how far
-    they came there nobody knows.
+    processes behind the idlest ones. All times are estimates, also for jobs that have run in the background: nobody
+    knows how much they did there.
 
     Args:
-        moves: how a job comes from the background to other slots: "kill" (it starts anew, KEASY), "wait" (never: it
-            waits for the foreground of its own slots, REASY) or "migrate" (with what it has done, MEASY; one that
-            saves no checkpoints starts anew).
+        moves: how a job comes from the background to other slots: "kill" (it starts again, KEASY), "wait" (never: it
+            waits for the foreground of its own slots, REASY) or "migrate" (its work is kept, MEASY; a job that saves no
+            checkpoints starts again).
         order: release, shortest, widest, weighted, due or priority.
-        threshold: CPU use above which a process in the foreground has nobody behind it, 0 to 1.
+        threshold: CPU use above which nothing runs behind a process in the foreground, 0 to 1.
         per_instant: one pass for all events of an instant, instead of one after each event.
     """
 
@@ -64,7 +64,7 @@ class TieredEasy:
 
     @property
     def task_rounds(self) -> bool:
-        """No: a slot that goes on with the next task of its job calls for no round."""
+        """No: if a slot goes on with the next task of its job, no round is needed."""
         return False
 
     @property
@@ -88,7 +88,7 @@ class TieredEasy:
             if head is None:
                 return deployment.plan
             if head[1] is not None or head[0] not in newcomers:
-                # Nothing has happened but that jobs came: the head still waits, and so do all that waited beside it.
+                # Only jobs have come since: the head still waits, and so do all that waited beside it.
                 newcomers = sorted(newcomers, key=queue.key) if len(newcomers) > 1 else newcomers
                 if newcomers and (view.free or view.recording):
                     deployment.backfill(head, ((job, None) for job in newcomers), deployment.needed(head))
@@ -190,7 +190,7 @@ class Deployment:
         view, plan, recording = self.view, self.plan, self.plan.recording
         job, attempt = head
         kept = attempt.slots if attempt is not None and how_it_moves(attempt, self.moves) is None else NO_SLOTS
-        if kept:  # only the foreground of its own slots is any use to it
+        if kept:  # it can use only the foreground of its own slots
             shadow, extra = self._end_on(kept), count(self.free & ~kept)
         else:
             shadow, extra = shadow_of(view, self.started, count(self.free), needed)
@@ -216,10 +216,11 @@ class Deployment:
                 estimate = job.estimate if uniform else view.time_of(job, 0, lowest(self.free, width))
                 late, reason = estimate > limit, Reason.WOULD_DELAY
                 if (not late or width <= extra) and self._deploy(job, attempt, width, kept, late=late):
-                    room -= width
+                    taken = room - count(self.free)  # a workflow's task may need more slots of another node
+                    room -= taken
                     if not room and not recording:
                         return
-                    extra = min(extra - width if late else extra, count(self.free & ~kept))
+                    extra = min(extra - taken if late else extra, count(self.free & ~kept))
                     steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
                     continue
             if recording and attempt is None:
@@ -235,10 +236,10 @@ class Deployment:
     def _deploy(
         self, job: JobView, attempt: AttemptView | None, width: int, kept: Slots = NO_SLOTS, *, late: bool = False
     ) -> bool:
-        """Bring a candidate that fits to the foreground; whether that was possible.
+        """Bring a candidate that fits to the foreground; returns whether that was possible.
 
         Args:
-            kept: slots that the head waits for; what is `late` must not stand there.
+            kept: slots for which the head waits; jobs that are `late` must not take them.
         """
         free = self.free & ~kept if late else self.free
         if attempt is not None and not attempt.pinned and not attempt.slots & ~free:
@@ -335,7 +336,7 @@ class Deployment:
         """Step 3: what still waits goes behind others where it fits, shortest first, busy behind idle.
 
         Args:
-            waiting: the jobs that are new; None: all that wait are looked at.
+            waiting: the jobs that are new; None: look at all waiting jobs.
         """
         view = self.view
         left = view.up & ~view.behind
@@ -371,7 +372,7 @@ class Deployment:
             steps[0] = (room, NEVER)
 
     def _behind_whom(self, left: Slots) -> list[tuple[float, Slots]]:
-        """Those of these background places that anybody may have, by the CPU use in their foreground, least first."""
+        """Those of these background places that any job may take, by the CPU use in their foreground, least first."""
         threshold, groups, fronted = self.threshold, [], NO_SLOTS
         front = [(one.job, one.slots, one.seats) for _, _, _, one in self.view.running if one.slots & left]
         front += [(job, wanted.slots, wanted.seats) for job, wanted in self._came]
@@ -386,7 +387,7 @@ class Deployment:
         return groups
 
     def _tasks_behind(self, job: JobView, groups: list[tuple[float, Slots]]) -> list[tuple[float, Slots]]:
-        """Put ready tasks of a bag or workflow behind others; the places that are left."""
+        """Put ready tasks of a bag or workflow behind others; returns the places that are left."""
         room = sum(count(slots) for _, slots in groups)
         for task in ready_tasks(job, room + len(self._placed) if job.kind is BAG else job.ready):
             if (job.id, task) in self._placed:

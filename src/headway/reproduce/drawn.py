@@ -17,6 +17,8 @@ ENVIRONMENTS: Final = {False: "homogeneous", True: "heterogeneous"}
 
 NAMES: Final = {VIOLATION: "average priority violation rate", PENALTY: "deadline miss penalty"}
 
+SPREAD: Final = "standard error of the mean"
+
 
 def figure(name: str, rows: Sequence[Row], policies: Sequence[str], path: Path) -> None:
     """One of figures 6.2 to 6.5, with standard errors."""
@@ -24,7 +26,7 @@ def figure(name: str, rows: Sequence[Row], policies: Sequence[str], path: Path) 
     samples = len({row.seed for row in rows})
     panel = f"figure {name.removeprefix('fig')}, {ENVIRONMENTS[differ]}, {samples} samples"
     means = {policy: _mean(rows, measure, policy, None, differ) for policy in policies}
-    pictures.bars({panel: means}, path, measure=NAMES[measure], log=measure == PENALTY)
+    pictures.bars({panel: means}, path, measure=NAMES[measure], spread=SPREAD, log=measure == PENALTY)
 
 
 def sweep(rows: Sequence[Row], policies: Sequence[str], folder: Path) -> list[str]:
@@ -40,7 +42,7 @@ def sweep(rows: Sequence[Row], policies: Sequence[str], folder: Path) -> list[st
         }
         written.append(f"sweep-{measure.replace('_', '-')}.png")
         log = measure == PENALTY
-        pictures.lines(panels, folder / written[-1], over="offered load", measure=name, log=log)
+        pictures.lines(panels, folder / written[-1], over="offered load", measure=name, spread=SPREAD, log=log)
     for differ in kinds:
         points = {
             f"load {load:g}": {
@@ -50,7 +52,7 @@ def sweep(rows: Sequence[Row], policies: Sequence[str], folder: Path) -> list[st
         }
         written.append(f"sweep-plane-{ENVIRONMENTS[differ]}.png")
         x, y = NAMES.values()
-        pictures.plane(points, folder / written[-1], x=x, y=y, title=ENVIRONMENTS[differ])
+        pictures.plane(points, folder / written[-1], x=x, y=y, spread=SPREAD, title=ENVIRONMENTS[differ])
     return written
 
 
@@ -60,7 +62,9 @@ def failure(found: Mapping[str, Mapping[str, Curve]], path: Path) -> None:
         name: {run: (curves[name].at, curves[name].slots) for run, curves in found.items()}
         for name in ("normal", "failure")
     }
-    pictures.steps(courses, path, measure="slots allocated", shaded=DOWN, title="Lin14, figure 6.1")
+    pictures.steps(
+        courses, path, measure="slots allocated", shaded={"six slots are down": DOWN}, title="Lin14, figure 6.1"
+    )
 
 
 def _mean(rows: Iterable[Row], measure: str, policy: str, load: float | None, differ: bool) -> Mean:

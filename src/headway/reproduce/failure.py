@@ -12,11 +12,11 @@ from headway.model.instant import SECOND, from_seconds
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
-from headway.model.workload import BagTimes, FloatArray, Workload, workload_of
+from headway.model.workload import BagTimes, FloatArray, Workload, workload_us
 from headway.sim.experiment import run
 from headway.sim.faults import Outage
 
-POLICY: Final = "deadline:spare=none"
+POLICY: Final = "deadline:spare=none,foresight=false"
 """The policy of the figure. Spare slots go to nobody: with them one job alone would always hold all eight."""
 
 MACHINES: Final = 4
@@ -61,7 +61,7 @@ class Curve(NamedTuple):
 def bag(scale: float = 1.0) -> Workload:
     """The job, with all its times multiplied."""
     times = [LIGHT[1]] * LIGHT[0] + [HEAVY[1]] * HEAVY[0]
-    return workload_of(
+    return workload_us(
         release=[0],
         runtime=[from_seconds(ESTIMATE * scale)],
         estimate=[from_seconds(ESTIMATE * scale)],
@@ -85,10 +85,9 @@ def failing() -> tuple[str, ...]:
 
 def simulated() -> dict[str, Curve]:
     """The job without and with the failure, simulated: `normal` and `failure`."""
-    down, back = (from_seconds(instant) for instant in DOWN)
-    outages = [Outage(name, down, back) for name in failing()]
+    outages = [Outage(name, *DOWN) for name in failing()]
     return {
-        name: curve(run(bag(), machines(), POLICY, outages=lost, period=from_seconds(PERIOD)))
+        name: curve(run(bag(), machines(), POLICY, outages=lost, period=PERIOD))
         for name, lost in (("normal", []), ("failure", outages))
     }
 

@@ -27,7 +27,7 @@ from headway.errors import HeadwayError
 from headway.live.history import history
 from headway.metrics import summarise
 from headway.metrics.collect import Metrics
-from headway.model.instant import SECOND, Duration
+from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
 from headway.model.workload import Workload
@@ -52,7 +52,7 @@ SECONDS: Final = 50.0
 MIDDLE_LEAST: Final = SECOND // 5
 SEEDS_MOST: Final = 100
 
-REPLAYED: Final = ("priority", "deadline:spare=due", "edf")
+REPLAYED: Final = ("priority", "deadline:spare=due,foresight=false", "edf")
 END_SECONDS: Final = 300.0
 """A live run that takes longer has failed."""
 
@@ -191,7 +191,7 @@ def replayed(log: Log, policies: Sequence[str] = REPLAYED, tell: Tell = lambda s
         if live["jobs_succeeded"] != len(workload):
             raise HeadwayError(f"under {policy} only {live['jobs_succeeded']} of {len(workload)} jobs succeeded")
         late = round((schedule.busy - int(workload.tasks @ workload.runtime)) / int(workload.tasks.sum()))
-        worlds = World(), World(decision_time=max(0, late))
+        worlds = World(), World(decision_time=to_seconds(max(0, late)))
         simulated, delayed = (summarise(run(workload, machines(), policy, world=world)) for world in worlds)
         found.append(Twice(policy, live, simulated, late, delayed))
     return found
@@ -206,7 +206,7 @@ def _replayed(workload: Workload, policy: str) -> Schedule:
     with TemporaryDirectory(prefix="headway-reproduce-") as name:
         folder = Path(name)
         with own_server(folder, machines(), policy), Client(data=folder) as client:
-            client.choose_policy(period=0)  # as in the simulation, rounds are held only when something happens
+            client.choose_policy(period=0)  # as in the simulation, the policy runs only when something happens
             replay = Replay(client, workload)
             replay.submit()
             _see_ended(replay, Event())

@@ -1,4 +1,4 @@
-"""Independent works in as many processes as there are cores."""
+"""Independent pieces of work in as many processes as there are cores."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ Result = TypeVar("Result")
 def done(
     function: Callable[[Work], Result], works: Sequence[Work], processes: int | None = None
 ) -> Iterator[tuple[int, Result]]:
-    """The place of each work and what the function gave for it, as they end; they are begun in their order.
+    """The position of each piece of work and the function's result for it, as they end; they begin in order.
 
-    Who stops asking, by ctrl-c or because a work failed, has the others ended at once; so has who is killed.
+    If the caller stops asking, by ctrl-c or because one piece failed, the others are ended at once; also if it is
+    killed.
 
     Args:
-        function: of a module, for it is named to other processes.
-        processes: how many at once; default one a core. With one, nothing but this process works.
+        function: of a module, because other processes find it by name.
+        processes: how many at once; default one for each core. With one, only this process works.
     """
     if (processes or os.cpu_count() or 1) == 1:
         yield from enumerate(map(function, works))
@@ -42,8 +43,8 @@ def done(
 
 
 def _work_until(end: Connection, held: Connection) -> None:
-    """Have this worker end, whatever it is at, when nobody holds the other end of the pipe any more."""
-    signal(SIGINT, SIG_IGN)  # ctrl-c is for the first process to answer
+    """Let this worker end, whatever it is doing, when no process has the other end of the pipe open any more."""
+    signal(SIGINT, SIG_IGN)  # ctrl-c is handled by the first process
     held.close()
     Thread(target=_end_after, args=(end,), daemon=True).start()
 

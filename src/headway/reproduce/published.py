@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 
 from headway.model.workload import FloatArray
-from headway.reproduce.sweep import Row, column
+from headway.reproduce.sweep import SPARE_DUE, SPARE_PRIORITY, Row, column
 
 VIOLATION: Final = "priority_violation_rate"
 PENALTY: Final = "deadline_miss_penalty"
@@ -22,9 +22,6 @@ FIGURES: Final = {
     "fig6.5": (PENALTY, True),
 }
 """The measure of each figure, and whether the workers differ in speed."""
-
-SPARE_PRIORITY: Final = "deadline:spare=priority"
-SPARE_DUE: Final = "deadline:spare=due"
 
 INTERVAL: Final = (5, 95)
 _RESAMPLED: Final = 2000

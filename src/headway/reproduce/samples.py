@@ -15,13 +15,13 @@ from headway.reproduce.standin import standin
 from headway.traces import read_workload, transforms
 
 LOG: Final = Path("swf") / "SDSC-Par-1996-3.1-cln.swf.gz"
-"""Where the log of the thesis lies in the folder that `HEADWAY_DATA` names."""
+"""Where the log of the thesis is in the folder that `HEADWAY_DATA` names."""
 
 WORKERS: Final = 20
 PER_MACHINE: Final = 2
 """Workers on one machine (Lin14 6.1)."""
 SPEED_STEPS: Final = (0.0, 0.25, 0.5)
-"""Machines come in pairs of speeds 1 + x and 1 - x, x one of these: all together are as fast as without them."""
+"""Machines come in pairs of speeds 1 + x and 1 - x, x one of these: so the total speed does not change."""
 
 Estimates = Literal["known", "learnt"]
 
@@ -33,7 +33,7 @@ class Log:
     Attributes:
         workload: rigid jobs.
         name: what to call it.
-        is_standin: whether it is made up.
+        is_standin: whether it is generated.
     """
 
     workload: Workload
@@ -42,7 +42,7 @@ class Log:
 
 
 def open_log(path: str | Path | None = None) -> Log:
-    """The log at a path, or that of the thesis where `HEADWAY_DATA` holds it, or else the made-up stand-in.
+    """The log at a path; else that of the thesis, if `HEADWAY_DATA` has it; else the generated stand-in.
 
     Raises:
         InvalidInput: the content is wrong.
@@ -61,15 +61,15 @@ def draw(log: Log, seed: int, *, estimates: Estimates = "known") -> Workload:
 
     Args:
         seed: fixes where the sample starts, >= 0.
-        estimates: "known": the policy is told the run time of each job's tasks; "learnt": nobody says it, it starts
-            from the default and is corrected by what is observed.
+        estimates: "known": the policy is told the run time of each job's tasks; "learnt": nobody says it, the estimate
+            starts from the default and is corrected by what is observed.
     """
     drawn = transforms.lin14(log.workload, seed=seed)
     return drawn if estimates == "known" else replace(drawn, estimate=np.full_like(drawn.estimate, -1))
 
 
 def cluster(seed: int | None = None) -> tuple[NodeSpec, ...]:
-    """Twenty workers, two on a machine; alike, or of speeds drawn from a seed.
+    """Twenty workers, two on a machine; all alike, or of speeds drawn from a seed.
 
     reading: the thesis does not give its speeds. Each pair of machines gets the speeds 1 + x and 1 - x with x drawn
     from 0, 0.25 and 0.5, so that the mean is 1 and a load means the same on both clusters.

@@ -1,4 +1,4 @@
-"""A server of one's own: `headway up` in a folder, for as long as it is wanted."""
+"""A server for one experiment: `headway up` in a folder, for as long as it is needed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from headway.model.instant import to_seconds
 from headway.model.node import NodeSpec
 
 LOG_LAST: Final = 4000
-"""Characters of a server's log that are told when it fails."""
+"""Characters of a server's log that are shown when it fails."""
 
 END_SECONDS: Final = 30
-"""After so long a server that was told to end is killed."""
+"""A server that has not ended this long after it was told to is killed."""
 
 
 @contextmanager
 def own_server(folder: Path, nodes: Sequence[NodeSpec], policy: str) -> Iterator[dict[str, Any]]:
-    """A server with these nodes on a free port, its data in `folder`; what it says of itself. It is ended in order.
+    """A server with these nodes on a free port, its data in `folder`; what it reports of itself. Stopped properly.
 
     Raises:
         HeadwayError: it does not start, or ends before it is told to; the hint is the end of its log.

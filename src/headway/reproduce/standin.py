@@ -1,4 +1,4 @@
-"""A made-up log that stands in for SDSC-Par96 where that is absent: same main statistics, no line of it copied."""
+"""A generated log that replaces SDSC-Par96 if it is missing: the same main statistics, no line copied."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from headway.model.instant import SECOND
 from headway.model.job import Kind
-from headway.model.workload import FloatArray, IntArray, Workload, workload_of
+from headway.model.workload import FloatArray, IntArray, Workload, workload_us
 
 JOBS: Final = 32_000
 USERS: Final = 60
@@ -51,7 +51,7 @@ def standin(seed: int = 0) -> Workload:
     gaps = chance.weibull(0.5, JOBS)
     hours = np.cumsum(gaps) * GAP_SECONDS / gaps.mean() / 3600
     release = hours + HOURS * 24 / (2 * np.pi) * np.sin(2 * np.pi * hours / 24)
-    return workload_of(
+    return workload_us(
         release=_microseconds((release - release[0]) * 3600),
         runtime=_microseconds(runtime),
         estimate=_microseconds(runtime),

@@ -9,18 +9,22 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from headway import policy_files
 from headway.metrics import summarise
 from headway.metrics.collect import Metrics
-from headway.model.instant import Duration
+from headway.model.instant import to_seconds
 from headway.model.job import ESTIMATE_DEFAULT
 from headway.model.workload import FloatArray, Workload
-from headway.policies import registry
 from headway.reproduce.processes import done
 from headway.reproduce.samples import WORKERS, Estimates, Log, cluster, draw
 from headway.sim.experiment import run
 from headway.traces.transforms import with_load
 
-POLICIES: Final = ("priority", "proportion", "workload", "deadline:spare=priority", "deadline:spare=due", "edf")
+SPARE_PRIORITY: Final = "deadline:spare=priority,foresight=false"
+SPARE_DUE: Final = "deadline:spare=due,foresight=false"
+"""`deadline` as the thesis has it, with its two rules for spare slots."""
+
+POLICIES: Final = ("priority", "proportion", "workload", SPARE_PRIORITY, SPARE_DUE, "edf")
 """The four policies of the thesis, the third and fourth as it advises with a spare rule, and EDF."""
 
 BEYOND: Final = "tempo"
@@ -76,8 +80,8 @@ class _Work(NamedTuple):
     load: float | None
     seed: int
     heterogeneous: bool
-    estimate_default: Duration
-    period: Duration | None
+    estimate_default: float
+    period: float | None
 
 
 def sweep(
@@ -88,8 +92,8 @@ def sweep(
     *,
     heterogeneous: Sequence[bool] = (False, True),
     estimates: Estimates = "known",
-    estimate_default: Duration = ESTIMATE_DEFAULT,
-    period: Duration | None = None,
+    estimate_default: float = to_seconds(ESTIMATE_DEFAULT),  # a constant
+    period: float | None = None,
     processes: int | None = None,
     progress: Progress | None = None,
 ) -> list[Row]:
@@ -112,7 +116,7 @@ def sweep(
         InvalidInput: a policy is unknown, or a load is not above 0.
     """
     for text in policies:
-        registry.find(text)
+        policy_files.find(text)
     seeds = range(samples) if isinstance(samples, int) else tuple(samples)
     drawn = {seed: draw(log, seed, estimates=estimates) for seed in seeds}
     works = [

@@ -1,4 +1,4 @@
-"""Asks a decider from a simulation, which waits for the answer."""
+"""Asks a decider during a simulation, which waits for the answer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headway.core.record import StateRecord
 from headway.model.plan import PlanRecord
 
 ANSWER_SECONDS: Final = 600.0
-"""A decider that has not answered after so long is given up, and the simulation with it."""
+"""A decider that has not answered after this time is given up, and the simulation with it."""
 
 
 class HTTPDecider:
     """The decider at a URL, asked in a thread of its own; see `decider_at`.
 
     Attributes:
-        url: where it is.
+        url: its address.
     """
 
     def __init__(self, url: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -30,10 +30,10 @@ class HTTPDecider:
         self._loop = loop
 
     def __call__(self, snapshot: StateRecord) -> PlanRecord:
-        """Its plan.
+        """Its plan for this snapshot.
 
         Raises:
-            NoAdvice: it gives none.
+            NoAdvice: it gives no plan.
         """
         waiting = asyncio.wait_for(self._ask(self.url, snapshot), ANSWER_SECONDS)
         try:
@@ -48,13 +48,13 @@ class HTTPDecider:
 
 @contextmanager
 def decider_at(url: str) -> Iterator[HTTPDecider]:
-    """The decider at a URL, as long as a simulation wants it.
+    """The decider at a URL, for the time of a simulation.
 
     Raises:
-        InvalidInput: the URL is none.
+        InvalidInput: it is not a valid URL.
     """
     address_of(url)
-    loop = asyncio.new_event_loop()  # in a thread: whoever simulates may have a loop already, as notebooks do
+    loop = asyncio.new_event_loop()  # in a thread: the caller may have a loop already, as notebooks do
     thread = Thread(target=loop.run_forever, name="headway-decider", daemon=True)
     thread.start()
     try:

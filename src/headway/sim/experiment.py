@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Final, cast
 
-from headway.model.instant import Duration
+from headway import policy_files
+from headway.errors import HeadwayError, InvalidInput
+from headway.model.instant import from_seconds, to_seconds
 from headway.model.job import ESTIMATE_DEFAULT
 from headway.model.node import NodeSpec
 from headway.model.schedule import Schedule
+from headway.model.snapshot import Policy, PolicySource
 from headway.model.workload import Workload
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Decider, Progress, Simulation
 from headway.sim.world import World
+from headway.times import Span, seconds_of
+
+ESTIMATE_SECONDS: Final = to_seconds(ESTIMATE_DEFAULT)
 
 
 def run(
     workload: Workload,
     nodes: Sequence[NodeSpec],
-    policy: str,
+    policy: str | Policy,
     *,
     world: World | None = None,
     outages: Sequence[Outage] = (),
-    estimate_default: Duration = ESTIMATE_DEFAULT,
-    period: Duration | None = None,
+    estimate_default: Span = ESTIMATE_SECONDS,
+    period: Span | None = None,
     decider: str = "",
     record: bool = False,
     progress: Progress | None = None,
@@ -32,33 +39,50 @@ def run(
     """Simulate a workload on a cluster under a policy.
 
     Args:
-        policy: `NAME[:key=value,...]`, any installed policy.
+        policy: `NAME[:key=value,...]` of an installed policy, `FILE.py:NAME[,key=value,...]`, or the policy itself.
         world: the performance model; default: every task runs as long as the workload says.
         outages: when nodes are down.
-        estimate_default: microseconds a task is believed to run where nobody said.
-        period: microseconds between rounds held even if nothing happens; None: none.
+        estimate_default: how long a task is believed to run where nobody said: seconds, a `timedelta`, or `"10m"`.
+        period: time between rounds held even if nothing happens, given likewise; None: none.
         decider: URL of a decider where plans come from instead of from the policy, which it is asked for; empty: none.
         record: whether to keep which attempt ran on which slots.
         progress: told now and then how many jobs have ended, of how many.
 
     Raises:
         InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
+        HeadwayError: what was given as a policy is none.
         NoAdvice: the decider gives no plan.
     """
+    find, text = (policy_files.find, policy) if isinstance(policy, str) else _only(policy)
+    if decider and not isinstance(policy, str):
+        raise InvalidInput("policy", text, "the name of a policy that the decider has")
     with _asked(decider) if decider else nullcontext() as asked:
         simulation = Simulation(
             workload,
             nodes,
-            registry.find,
-            policy,
+            find,
+            text,
             world=world,
             outages=outages,
-            estimate_default=estimate_default,
-            period=period,
+            estimate_default=from_seconds(seconds_of(estimate_default, "estimate_default")),
+            period=None if period is None else from_seconds(seconds_of(period, "period")),
             decider=asked,
             record=record,
         )
         return simulation.run(progress)
+
+
+def _only(policy: object) -> tuple[PolicySource, str]:
+    """Where a policy that has no name is found, and what it is called.
+
+    Raises:
+        HeadwayError: it is none.
+    """
+    if isinstance(policy, type):
+        raise HeadwayError(f"policy is the class {policy.__name__}", f"Make one of it: {policy.__name__}().")
+    registry.see_policy(policy, "policy")
+    given = cast(Policy, policy)
+    return lambda text: given, repr(policy)
 
 
 def _asked(url: str) -> AbstractContextManager[Decider]:

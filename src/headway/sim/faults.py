@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.errors import InvalidInput
-from headway.model.instant import Instant, from_seconds
+from headway.model.instant import from_seconds, to_seconds
 from headway.model.node import NodeSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node is down from one instant to another; `until` None: for good."""
+    """A node is down from one instant to another, in seconds; `until` None: for good."""
 
     node: str
-    at: Instant
-    until: Instant | None = None
+    at: float
+    until: float | None = None
 
 
 def drawn_outages(
@@ -26,15 +26,15 @@ def drawn_outages(
     *,
     mean_up_seconds: float,
     mean_down_seconds: float,
-    begin: Instant,
-    until: Instant,
+    begin: float,
+    until: float,
     seed: int,
 ) -> list[Outage]:
     """Independent outages of every node, times up and times down drawn from exponential distributions.
 
     Args:
         mean_up_seconds, mean_down_seconds: > 0.
-        begin, until: outages begin within this span.
+        begin, until: outages begin within this span, seconds.
 
     Returns:
         In order of their begin, then the node's name.
@@ -50,9 +50,9 @@ def drawn_outages(
     outages = []
     for position, node in enumerate(nodes):
         chance = np.random.default_rng((seed, position))
-        at = begin + from_seconds(chance.exponential(mean_up_seconds))
-        while at < until:
+        at = from_seconds(begin) + from_seconds(chance.exponential(mean_up_seconds))
+        while at < from_seconds(until):
             back = at + max(1, from_seconds(chance.exponential(mean_down_seconds)))
-            outages.append(Outage(node.name, at, back))
+            outages.append(Outage(node.name, to_seconds(at), to_seconds(back)))
             at = back + max(1, from_seconds(chance.exponential(mean_up_seconds)))
     return sorted(outages, key=lambda outage: (outage.at, outage.node))

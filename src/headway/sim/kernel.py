@@ -14,7 +14,7 @@ import numpy as np
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput, did_you_mean
-from headway.model.actions import Action, ChangeTier, Conclude, Consult, Kill, Launch, Settle, Suspend, Wake
+from headway.model.actions import Action, ChangeTier, Conclude, Consult, JobStatus, Kill, Launch, Settle, Suspend, Wake
 from headway.model.events import (
     Advised,
     DeciderChosen,
@@ -28,12 +28,12 @@ from headway.model.events import (
     TaskSaved,
     Woke,
 )
-from headway.model.instant import NEVER, SECOND, Duration, Instant
+from headway.model.instant import NEVER, SECOND, Duration, Instant, from_seconds
 from headway.model.job import JobSpec, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import PlanRecord
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
-from headway.model.slots import Slots, numbers
+from headway.model.slots import NO_SLOTS, Slots, numbers
 from headway.model.snapshot import Policy, PolicySource
 from headway.model.tier import Tier
 from headway.model.workload import Workload
@@ -55,6 +55,11 @@ FOREGROUND: Final = Tier.FOREGROUND
 BACKGROUND: Final = Tier.BACKGROUND
 KILLED: Final = Outcome.KILLED
 SUCCEEDED: Final = Outcome.SUCCEEDED
+
+Holdings = tuple[list[int], list[int], list[int], list[int]]
+"""Columns of `schedule.Holdings` as they grow."""
+
+NONE_HELD: Final = (0, 0)
 
 Due = tuple[Instant, int, int, int, int, Event | None]
 LAST: Final[Due] = (NEVER, WAKE, 0, 0, 0, None)
@@ -119,6 +124,12 @@ class Simulation:
         # In virtual time nobody waits for a driver, and nobody need send signs of life.
         self.nodes = [replace(node, read_ahead=0, lease=None, reports_start=False) for node in nodes]
         self.world = world or World()
+        told = self.world.decision_time
+        self._decision_time = None if told is None else from_seconds(told)
+        self._migration_cost, self._kill_cost = (
+            from_seconds(self.world.migration_cost),
+            from_seconds(self.world.kill_cost),
+        )
         self.outages = outages
         self._timed: list[TimedPolicy] = []
         self.scheduler = Scheduler(
@@ -147,8 +158,8 @@ class Simulation:
         self._runs: list[tuple[int, Slots, int, int, bool, bool]] | None = [] if record else None
         self._rounds: list[Instant] = []
         only_rigid = bool((workload.kind == RIGID).all())
-        self._holdings: tuple[list[int], list[int], list[int]] | None = None if only_rigid else ([], [], [])
-        self._held: dict[int, int] = {}
+        self._holdings: Holdings | None = None if only_rigid else ([], [], [], [])
+        self._held: dict[int, tuple[int, int]] = {}
         self._most: list[int] = [] if only_rigid else [0] * jobs
 
     def _time(self, policy: Policy) -> Policy:
@@ -201,9 +212,11 @@ class Simulation:
         if self._decider is not None:
             self._feed(DeciderChosen(begin, self._decider.url))
         for position, outage in enumerate(self.outages):
-            self._heap.append((outage.at, NODE, position, 0, 0, NodeDown(outage.at, outage.node)))
+            at = from_seconds(outage.at)
+            self._heap.append((at, NODE, position, 0, 0, NodeDown(at, outage.node)))
             if outage.until is not None:
-                self._heap.append((outage.until, NODE, position, 1, 0, NodeUp(outage.until, outage.node)))
+                back = from_seconds(outage.until)
+                self._heap.append((back, NODE, position, 1, 0, NodeUp(back, outage.node)))
         heapify(self._heap)
         if self._holdings is not None:
             state.touched = []
@@ -223,7 +236,10 @@ class Simulation:
         while heap or job is not None:
             first = heap[0] if heap else LAST
             if job is not None and (job.release < first[0] or (job.release == first[0] and first[1] > SUBMIT)):
-                self._feed(JobSubmitted(job.release, job))
+                if job.after and self._comes_in_vain(job):
+                    self._conclude(job.id, job.release, JobStatus.CANCELLED)
+                else:
+                    self._feed(JobSubmitted(job.release, job))
                 job = next(submissions, None)
             else:
                 at, rank, number, task, attempt, event = heappop(heap)
@@ -249,6 +265,16 @@ class Simulation:
                 progress(self._concluded, jobs)
         if progress is not None:
             progress(self._concluded, jobs)
+
+    def _comes_in_vain(self, job: JobSpec) -> bool:
+        """Whether a job that it comes after has ended without success, so that a server would not accept it."""
+        ended = (before for before in job.after if before not in self.scheduler.state.jobs)
+        return any(STATUSES[self.status[before]] is not JobStatus.SUCCEEDED for before in ended)
+
+    def _conclude(self, job: int, now: Instant, status: JobStatus) -> None:
+        self.end[job] = now
+        self.status[job] = STATUSES.index(status)
+        self._concluded += 1
 
     def _feed(self, event: Event, advice_seconds: float = 0.0) -> None:
         scheduler = self.scheduler
@@ -290,7 +316,7 @@ class Simulation:
     def _perform(self, actions: list[Action], thought: float) -> None:
         now, state = self.scheduler.state.now, self.scheduler.state
         plain = self._stopwatch.plain if state.uniform else None
-        delay = self.world.decision_time
+        delay = self._decision_time
         start = now + (round(thought * SECOND) if delay is None else delay)
         changes: list[ChangeTier] = []
         for action in actions:
@@ -314,9 +340,7 @@ class Simulation:
             elif type(action) is Settle:
                 pass
             elif type(action) is Conclude:
-                self.end[action.job] = now
-                self.status[action.job] = STATUSES.index(action.status)
-                self._concluded += 1
+                self._conclude(action.job, now, action.status)
             elif type(action) is Wake:
                 heappush(self._heap, (max(now, action.at), WAKE, 0, 0, 0, Woke(action.at)))
             elif type(action) is Kill or type(action) is Suspend:
@@ -350,10 +374,10 @@ class Simulation:
         if place in self._saved:
             left, total = self._saved[place]
             running.left = -(-left * running.total // total) if total else 0
-            running.since += self.world.migration_cost
+            running.since += self._migration_cost
         elif place in self._killed:
             self._killed.discard(place)
-            running.since += self.world.kill_cost
+            running.since += self._kill_cost
         running.go_on(running.since, FULL)
         self._seat(running, seats)
         if self._places is None and running.tier is BACKGROUND:
@@ -412,7 +436,7 @@ class Simulation:
                 wasted = False
             else:
                 self._kills += 1
-                if self.world.kill_cost and place not in self._saved:
+                if self._kill_cost and place not in self._saved:
                     self._killed.add(place)
         elif not wasted:
             self._saved.pop(place, None)
@@ -447,25 +471,27 @@ class Simulation:
         if self._runs is not None:
             self._runs.append((running.job, running.slots, running.start, end, wasted, behind))
 
-    def _note_holdings(self, holdings: tuple[list[int], list[int], list[int]]) -> None:
-        """Note the new count of every job that holds more or fewer slots than before."""
+    def _note_holdings(self, holdings: Holdings) -> None:
+        """Note the new counts of every job that holds, or runs on, more or fewer slots than before."""
         state = self.scheduler.state
         touched = state.touched
         if not touched:
             return
         state.touched = []
         for job in dict.fromkeys(touched):
-            slots = job.held
+            slots, used = job.held, NO_SLOTS
             for attempt in job.attempts.values():
                 if not attempt.fed:
                     slots |= attempt.slots
-            count = slots.bit_count()
-            if count != self._held.get(job.id, 0):
-                self._held[job.id] = count
-                self._most[job.id] = max(self._most[job.id], count)
-                for column, value in zip(holdings, (state.now, job.id, count), strict=True):
+                if attempt.tier is FOREGROUND:
+                    used |= attempt.slots
+            counts = slots.bit_count(), used.bit_count()
+            if counts != self._held.get(job.id, NONE_HELD):
+                self._held[job.id] = counts
+                self._most[job.id] = max(self._most[job.id], counts[0])
+                for column, value in zip(holdings, (state.now, job.id, *counts), strict=True):
                     column.append(value)
-                if not count:
+                if counts == NONE_HELD:
                     del self._held[job.id]
 
     def _schedule(self, begin: Instant) -> Schedule:
@@ -512,6 +538,6 @@ class Simulation:
         slots = {node.name: node.slots for node in self.nodes}
         offered = sum(slots.values()) * (until - begin)
         for outage in self.outages:
-            end = until if outage.until is None else min(until, outage.until)
-            offered -= slots[outage.node] * max(0, end - max(begin, outage.at))
+            end = until if outage.until is None else min(until, from_seconds(outage.until))
+            offered -= slots[outage.node] * max(0, end - max(begin, from_seconds(outage.at)))
         return offered

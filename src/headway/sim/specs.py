@@ -1,4 +1,4 @@
-"""The jobs of a workload as a scheduler is told of them."""
+"""The jobs of a workload as a scheduler gets them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from headway.model.workload import Workload
 
 
 def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> Iterator[JobSpec]:
-    """The jobs of a workload one after the other, made when they are asked for and in the order of their positions.
+    """The jobs of a workload one after another, made when they are asked for, in the order of their positions.
 
     Args:
-        movable: whether tasks can be moved with what they have done.
+        movable: whether tasks can be moved with the work that they have done.
     """
     kinds, shape, uses, workflows, bags = tuple(Kind), workload.shape, workload.uses, workload.workflows, workload.bags
+    befores = workload.after
     for first in range(0, len(workload), chunk):
         rows = slice(first, first + chunk)
         columns = (
@@ -35,10 +36,11 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> It
             said, due = None if estimate < 0 else estimate, None if due >= NEVER else due
             terms = position, kinds[kind], release, tasks, width, said, due, priority, rate, shape, user
             cpus = uses.get(position, (cpu,) if cpu == cpu else ())
+            after = befores.get(position, ()) if befores else ()
             if position in workflows:
-                yield JobSpec(*terms, plan=workflows[position], cpu=cpus, movable=movable)
+                yield JobSpec(*terms, plan=workflows[position], cpu=cpus, movable=movable, after=after)
             elif position in bags:
                 bag = bags[position]
-                yield JobSpec(*terms, sizes=bag.sizes, profile=bag.profile, cpu=cpus, movable=movable)
+                yield JobSpec(*terms, sizes=bag.sizes, profile=bag.profile, cpu=cpus, movable=movable, after=after)
             else:
-                yield JobSpec(*terms, cpu=cpus, movable=movable)
+                yield JobSpec(*terms, cpu=cpus, movable=movable, after=after)

@@ -1,7 +1,7 @@
 """How fast work goes on two tiers: the performance model of MEASY14, integrated exactly from event to event.
 
-Rates are whole numbers of parts of a million and work is counted in millionths of microseconds, so that nothing is
-rounded between two events: how far an attempt is does not depend on how many events there were.
+Rates are whole numbers of millionths, and work is counted in millionths of microseconds, so nothing is rounded between
+two events: the progress of an attempt does not depend on how many events there were.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from headway.model.value import value
 from headway.model.workload import FloatArray, Workload
 
 FULL: Final = 1_000_000
-"""The rate of work that has its processors to itself."""
+"""The rate of work that has its processors for itself."""
 
 UNKNOWN: Final = -1
-"""The rate of an attempt that has just come."""
+"""The rate of an attempt that has just arrived."""
 
 
 @value
@@ -30,15 +30,15 @@ class TwoTiers:
 
     Attributes:
         loss: the least and the greatest share of its progress that a job in the foreground loses while anything runs
-            behind it; a draw a job.
-        single: the least and the greatest share of the idle processor that a job of one process makes use of in the
-            background; a draw a job.
-        several: mean and standard deviation of that share for a job of more processes, then its least and greatest.
-        cpu: the least and the greatest CPU use of the processes of a job of which nobody says it, where it has several;
-            that of one process is 1.
-        alone: whether a job in the background goes at full rate where nobody is in the foreground of its slots, as job
-            J8 of the paper's figure 1 does; else it makes no more use of an idle processor than of the idle time of a
-            busy one.
+            behind it; drawn once for each job.
+        single: the least and the greatest share of the idle processor that a job of one process can use in the
+            background; drawn once for each job.
+        several: mean and standard deviation of that share for a job of several processes, then its least and greatest
+            value.
+        cpu: the least and the greatest CPU use of the processes of a job if it is not given and the job has several;
+            that of a single process is 1.
+        alone: whether a job in the background runs at full rate if the foreground of its slots is empty, as job J8 of
+            the paper's figure 1 does; else it can use no more of an idle processor than of the idle time of a busy one.
 
     Source: MEASY14 2.1 and 3.2 (reading: mean and deviation of `several` are lost; ours).
     """
@@ -63,11 +63,11 @@ class TwoTiers:
             raise InvalidInput("tiers.several", self.several, "a mean from the least to the greatest, a deviation >= 0")
 
     def losses(self, jobs: int, seed: int) -> list[float]:
-        """For each job the share of its progress that it loses in the foreground of others."""
+        """For each job the share of its progress that it loses in the foreground of another."""
         return _draws(seed, 1).uniform(*self.loss, jobs).tolist()
 
     def gains(self, width: np.ndarray, seed: int) -> list[float]:
-        """For each job of this width the share of the idle processor that it makes use of in the background."""
+        """For each job, by its width, the share of the idle processor that it can use in the background."""
         chance = _draws(seed, 2)
         single = chance.uniform(*self.single, len(width))
         mean, deviation, low, high = self.several
@@ -77,7 +77,7 @@ class TwoTiers:
         return np.where(width == 1, single, several).tolist()
 
     def cpu_use(self, workload: Workload, seed: int) -> FloatArray:
-        """The mean CPU use of the processes of each job: what the workload says, else a draw, shape (jobs,)."""
+        """The mean CPU use of the processes of each job: what the workload says, else a drawn value, shape (jobs,)."""
         drawn = _draws(seed, 3).uniform(*self.cpu, len(workload))
         return np.where(np.isnan(workload.cpu), np.where(workload.width == 1, 1.0, drawn), workload.cpu)
 
@@ -94,14 +94,14 @@ class Running:
     """An attempt that runs in a simulation.
 
     Attributes:
-        job, task, number, slots, tier: which try, where.
+        job, task, number, slots, tier: which attempt, and where.
         start: when it began to run in this tier.
-        spent: slot-microseconds of the foreground that it used before.
+        spent: slot-microseconds of the foreground that it used before that.
         total: microseconds that its work takes on these slots at full rate.
-        left: what is left of it, in millionths of microseconds at full rate.
-        rate: parts of a million at which it goes on, from `since` on; `UNKNOWN` at first where others run.
+        left: the rest of it, in millionths of microseconds at full rate.
+        rate: its rate in millionths, from `since` on; `UNKNOWN` at first if others run there.
         end: when it ends if nothing changes; -1: never.
-        uses: CPU use of its processes by slot, where they differ; None: all as that of its job.
+        uses: CPU use of its processes by slot, if they differ; None: all as its job's.
     """
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Running:
         self.uses: dict[int, float] | None = None
 
     def go_on(self, now: Instant, rate: int) -> None:
-        """From now on it goes at this rate."""
+        """From now on it runs at this rate."""
         if now > self.since:
             self.left = max(0, self.left - self.rate * (now - self.since))
             self.since = now
@@ -137,11 +137,11 @@ class Running:
 
 
 class Places:
-    """Who runs in which place of the slots, and how fast that makes each of them.
+    """Which attempt runs in which place of the slots, and how fast each is because of that.
 
     Args:
         cpu: CPU use of the processes of each job, 0 to 1.
-        losses, gains: as of `TwoTiers`, a value a job.
+        losses, gains: as of `TwoTiers`, one value for each job.
         alone: as of `TwoTiers`.
     """
 
@@ -157,7 +157,7 @@ class Places:
         self._new: list[Running] = []
 
     def enter(self, running: Running) -> None:
-        """An attempt has come to its place."""
+        """An attempt has arrived in its place."""
         if running.tier is Tier.FOREGROUND:
             self._front[running.job, running.task] = running
             self.busy |= running.slots
@@ -180,7 +180,7 @@ class Places:
             self._changed_behind |= running.slots
 
     def changed(self, now: Instant) -> list[Running]:
-        """Let every attempt go on at the rate it has from now on; those of which the end is another one since."""
+        """Set the rate of every attempt from now on; returns those whose end has changed."""
         changed, behind = self._changed, self._changed_behind
         others = list(self._new)
         if changed & self.behind:
@@ -198,7 +198,7 @@ class Places:
         return moved
 
     def rate(self, running: Running) -> int:
-        """Parts of a million at which an attempt goes on: as its slowest process (MEASY14 3.2)."""
+        """The rate of an attempt in millionths: that of its slowest process (MEASY14 3.2)."""
         slots, job = running.slots, running.job
         if running.tier is Tier.FOREGROUND:
             return FULL - int(self._losses[job] * FULL) if slots & self.behind else FULL

@@ -1,4 +1,4 @@
-"""How long a policy thinks."""
+"""Measures how long a policy takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headway.model.snapshot import Policy, Snapshot, uses_tiers
 
 @dataclass(slots=True)
 class TimedPolicy:
-    """A policy with a stopwatch on it; decides exactly as the policy itself."""
+    """A policy with a stopwatch; its plans are those of the policy."""
 
     policy: Policy
     seconds: float = 0.0

@@ -1,20 +1,23 @@
-"""How long work really takes in a simulation: the performance model that stands in for machines."""
+"""How long work really takes in a simulation: the performance model in place of real machines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 
 from headway.errors import InvalidInput
-from headway.model.instant import SECOND, Duration
+from headway.model.instant import Duration
 from headway.model.node import NodeSpec
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import NodeView
 from headway.model.workload import BagTimes, Workload
 from headway.sim.tiers import TWO_TIERS, TwoTiers
+
+COST_MAX: Final = 1e9
+"""No decision, migration or kill takes so many seconds."""
 
 CpuKnown = Literal["given", "drawn", "unknown"]
 
@@ -26,10 +29,10 @@ class World:
     Attributes:
         noise: standard deviation of the natural logarithm of a factor on each attempt's run time; 0: none.
         seed: fixes the noise, >= 0. Each attempt draws its own factor, whatever the order of events.
-        decision_time: microseconds by which each launch comes later than its decision; None: as long as the policy
+        decision_time: seconds by which each launch comes later than its decision; None: as long as the policy
             really took, so that such a run is not repeatable.
         tiers: what foreground and background of a slot cost each other.
-        migration_cost, kill_cost: microseconds that an attempt takes before it goes on with what was done elsewhere, or
+        migration_cost, kill_cost: seconds that an attempt takes before it goes on with what was done elsewhere, or
             starts anew after it was killed.
         cpu: what the scheduler is told of the CPU use of processes: "given", what the workload says; "drawn", also what
             is drawn for jobs of which it says nothing; "unknown", nothing. What they really use is the same.
@@ -37,10 +40,10 @@ class World:
 
     noise: float = 0.0
     seed: int = 0
-    decision_time: Duration | None = 0
+    decision_time: float | None = 0.0
     tiers: TwoTiers = TWO_TIERS
-    migration_cost: Duration = 20 * SECOND
-    kill_cost: Duration = 0
+    migration_cost: float = 20.0
+    kill_cost: float = 0.0
     cpu: CpuKnown = "given"
 
     def __post_init__(self) -> None:
@@ -48,11 +51,13 @@ class World:
             raise InvalidInput("noise", self.noise, "0 to 10")
         if self.seed < 0:
             raise InvalidInput("seed", self.seed, "0 or more")
-        if self.decision_time is not None and self.decision_time < 0:
-            raise InvalidInput("decision_time", self.decision_time, "0 or more, or none")
+        if self.decision_time is not None and not 0 <= self.decision_time < COST_MAX:
+            raise InvalidInput(
+                "decision_time", self.decision_time, f"seconds, 0 or more, less than {COST_MAX:g}, or none"
+            )
         for name in ("migration_cost", "kill_cost"):
-            if getattr(self, name) < 0:
-                raise InvalidInput(name, getattr(self, name), "0 or more")
+            if not 0 <= getattr(self, name) < COST_MAX:
+                raise InvalidInput(name, getattr(self, name), f"seconds, 0 or more, less than {COST_MAX:g}")
         if self.cpu not in get_args(CpuKnown):
             raise InvalidInput("cpu", self.cpu, ", ".join(get_args(CpuKnown)))
 

@@ -7,12 +7,24 @@ from pathlib import Path
 
 from headway.errors import InvalidInput
 from headway.model.workload import Workload
+from headway.traces import swf
 from headway.traces.files import reading
+from headway.traces.formats import HINT, NotReadable, see_format
 from headway.traces.swf import AsKind, read_swf, write_swf
 from headway.traces.table import labels, read_table, write_table
 from headway.traces.transforms import as_bags, as_rigid, cut_at_estimates
 
-__all__ = ["read_workload", "write_workload", "read_swf", "write_swf", "read_table", "write_table", "is_log", "line_of"]
+__all__ = [
+    "is_log",
+    "line_of",
+    "processors_of",
+    "read_swf",
+    "read_table",
+    "read_workload",
+    "write_swf",
+    "write_table",
+    "write_workload",
+]
 
 
 def read_workload(
@@ -33,14 +45,33 @@ def read_workload(
 
     Raises:
         InvalidInput: the content is wrong.
+        NotReadable: it is of another format, which is named.
         HeadwayError: the file cannot be read.
     """
-    if is_log(path):
-        return read_swf(path, machine=machine, cut_at_estimate=cut_at_estimate is not False, as_kind=as_kind or "rigid")
-    workload = cut_at_estimates(read_table(path)) if cut_at_estimate else read_table(path)
+    see_format(Path(path))
+    try:
+        if is_log(path):
+            cut = cut_at_estimate is not False
+            return read_swf(path, machine=machine, cut_at_estimate=cut, as_kind=as_kind or "rigid")
+        workload = cut_at_estimates(read_table(path)) if cut_at_estimate else read_table(path)
+    except InvalidInput as error:
+        if _is_log(path) is None and error.hint.endswith(HINT):
+            raise NotReadable(Path(path), "", str(error.args[0])) from error
+        raise
     if as_kind == "bags":
         return as_bags(workload)
     return as_rigid(workload) if as_kind == "rigid" else workload
+
+
+def processors_of(path: str | Path) -> int | None:
+    """The processors of the machine of a log, as its header says; None where it does not, and for a table.
+
+    Raises:
+        NotReadable: the file is of another format, which is named.
+        HeadwayError: the file cannot be read.
+    """
+    see_format(Path(path))
+    return swf.processors_of(path) if is_log(path) else None
 
 
 def write_workload(workload: Workload, path: str | Path, header: Sequence[tuple[str, object]] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Text files, plain or gzipped, with the world's errors put into words."""
+"""Text files, plain or gzipped; errors of the system are put into words."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 @contextmanager
 def reading(path: Path, encoding: str) -> Iterator[TextIO]:
-    """The text of a file, gunzipped if its first bytes say so, whatever it is called.
+    """The text of a file, decompressed if it begins like a gzip file, whatever its name is.
 
     Raises:
-        HeadwayError: it cannot be read, is not a whole gzip file, or is not in the encoding.
+        HeadwayError: it cannot be read, is not a complete gzip file, or is not in the encoding.
     """
     try:
         with path.open("rb") as raw:
@@ -39,7 +39,7 @@ def reading(path: Path, encoding: str) -> Iterator[TextIO]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
-    """A file to write text to, gzipped if its name ends in .gz; equal text gives equal bytes.
+    """A file to write text to, compressed if its name ends in .gz; equal text gives equal bytes.
 
     Raises:
         HeadwayError: it cannot be written.

@@ -1,4 +1,4 @@
-"""What is odd about a workload and left as it is, so that whoever simulates it knows."""
+"""What is odd about a workload. It is left as it is, but the person who simulates it is told."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headway.model.workload import Workload
 from headway.traces.transforms import runs_longer
 
 ABSURD: Final[Duration] = 365 * 86_400 * SECOND
-"""No job of a public log has run nearly as long as this; some users have asked for 70 years."""
+"""No job of a public log has run nearly as long; some users have asked for 70 years."""
 
 GAP: Final[Duration] = 7 * 86_400 * SECOND
-"""Of eleven public logs none has a gap as long as this between two submissions."""
+"""None of eleven public logs has such a long gap between two submissions."""
 
 
 def oddities(workload: Workload) -> Iterator[str]:
-    """What is odd about the jobs of a workload, a sentence each: estimates below the run time or absurd, long gaps."""
+    """What is odd about a workload's jobs, a sentence each: estimates below the run time or absurd ones, long gaps."""
     longer = runs_longer(workload)
     if longer.any():
         zero = int((workload.estimate[longer] == 0).sum())

@@ -23,6 +23,7 @@ from headway.model.instant import NEVER, SECOND, seconds_text
 from headway.model.job import Kind
 from headway.model.workload import FloatArray, Workload
 from headway.traces.files import reading, writing
+from headway.traces.formats import HINT
 from headway.traces.transforms import cut_at_estimates
 
 AsKind = Literal["rigid", "bags"]
@@ -295,7 +296,7 @@ def _is_ordered(release: NDArray[np.int64], label: NDArray[np.int64]) -> bool:
 
 def _nothing_left(path: Path, gathered: _Gathered) -> InvalidInput:
     if list(gathered.dropped) == [BROKEN]:
-        gathered.flaws[0].hint = "No line of the file is a job of the Standard Workload Format."
+        gathered.flaws[0].hint = f"No line of the file is a job of the Standard Workload Format. {HINT}"
         return gathered.flaws[0]
     reasons = ", ".join(f"{count} {reason}" for reason, count in gathered.dropped.items())
     hint = f"All records are left out: {reasons}." if reasons else "The file holds no record."

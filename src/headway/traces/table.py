@@ -1,4 +1,6 @@
-"""Headway's own workload file: CSV with a heading, a job a line, times in seconds, an empty cell for the default.
+"""Headway's own workload file: CSV with a heading, a job a line, an empty cell for the default.
+
+Times are numbers of seconds, or durations such as `1h30m`.
 
 | column | meaning | default |
 | --- | --- | --- |
@@ -13,6 +15,7 @@
 | rate | penalty a second of tardiness | 1 |
 | user | who submitted it | nobody |
 | cpu | mean CPU use of its processes, 0 to 1 | nobody said |
+| after | labels of jobs that must have succeeded before it starts, `;` between them | none |
 """
 
 from __future__ import annotations
@@ -29,8 +32,10 @@ import numpy as np
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import NEVER, from_seconds, seconds_text
 from headway.model.job import Kind
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
+from headway.times import span_of
 from headway.traces.files import reading, writing
+from headway.traces.formats import HINT
 from headway.traces.swf import LARGEST
 
 TABLE_COLUMNS: Final = (
@@ -45,9 +50,11 @@ TABLE_COLUMNS: Final = (
     "rate",
     "user",
     "cpu",
+    "after",
 )
 UNSAID: Final = "none"
-TIME: Final = "seconds, 0 or more"
+AND: Final = ";"
+TIME: Final = "seconds, 0 or more, or a duration such as 1h30m"
 COUNT: Final = "a whole number from 1 to 2147483647"
 
 
@@ -83,10 +90,10 @@ def _heading(path: Path, cells: Sequence[str]) -> list[str]:
     names = [cell.strip().lower() for cell in cells]
     allowed = ", ".join(TABLE_COLUMNS)
     if not any(names):
-        raise InvalidInput("heading", "", allowed, source=str(path), line=1, hint="The file has no heading.")
+        raise InvalidInput("heading", "", allowed, source=str(path), line=1, hint=f"The file has no heading. {HINT}")
     for position, name in enumerate(names):
         if name not in TABLE_COLUMNS:
-            hint = did_you_mean(name, TABLE_COLUMNS)
+            hint = did_you_mean(name, TABLE_COLUMNS) if set(names) & set(TABLE_COLUMNS) else HINT
             raise InvalidInput("column", name, allowed, source=str(path), line=1, hint=hint)
         if name in names[:position]:
             raise InvalidInput("column", name, "each column once", source=str(path), line=1)
@@ -106,6 +113,7 @@ def _jobs(path: Path, names: Sequence[str], lines: Any) -> Workload:
         "job": [],
         "user": [],
     }
+    named: dict[int, tuple[int, str]] = {}
     labels: set[str] = set()
     early: list[int] = []
     for cells in lines:
@@ -120,6 +128,8 @@ def _jobs(path: Path, names: Sequence[str], lines: Any) -> Workload:
                 raise InvalidInput("job", job["job"], "a name that no other line has")
         except InvalidInput as flaw:
             raise InvalidInput(flaw.field, flaw.value, flaw.allowed, source=str(path), line=line) from None
+        if after := job.pop("after"):
+            named[len(labels)] = line, after
         labels.add(job["job"])
         for name, value in job.items():
             columns[name].append(value)
@@ -130,13 +140,41 @@ def _jobs(path: Path, names: Sequence[str], lines: Any) -> Workload:
     # Labels become numbers only where that changes no letter of any.
     numeric = all(label.isdecimal() and len(label) < 19 and str(int(label)) == label for label in labels)
     label = columns.pop("job")
+    after = _after(path, named, label, columns["release"])
     note = f"jobs due before their release: {len(early)}, first in line {early[0]}" if early else ""
-    return workload_of(
+    return workload_us(
         label=np.array(label, dtype=np.int64 if numeric else object),
         user=np.array(columns.pop("user"), dtype=object),
         notes=(note,) if note else (),
+        after=after,
         **columns,
     )
+
+
+def _after(
+    path: Path, named: Mapping[int, tuple[int, str]], label: Sequence[str], release: Sequence[int]
+) -> dict[int, tuple[int, ...]]:
+    """The positions of the jobs that others come after, from their labels.
+
+    Args:
+        named: by position, the number of the line and the labels, as they are written.
+
+    Raises:
+        InvalidInput: there is no such job, or it is released after the one that is to come after it.
+    """
+    places = {name: position for position, name in enumerate(label)} if named else {}
+    found: dict[int, tuple[int, ...]] = {}
+    for position, (line, text) in named.items():
+        before = []
+        for name in filter(None, map(str.strip, text.split(AND))):
+            place = places.get(name)
+            if place is None or (release[place], place) >= (release[position], position):
+                hint = "" if place is None else f"Give job {name} a release that is not later, and an earlier line."
+                allowed = "labels of jobs that stand before it in order of release, then of line"
+                raise InvalidInput("after", name, allowed, source=str(path), line=line, hint=hint)
+            before.append(place)
+        found[position] = tuple(dict.fromkeys(before))
+    return found
 
 
 def _job(cells: Mapping[str, str], position: int) -> dict[str, Any]:
@@ -152,7 +190,7 @@ def _job(cells: Mapping[str, str], position: int) -> dict[str, Any]:
             return default
         try:
             return read(cell)
-        except ValueError:
+        except (ValueError, InvalidInput):
             raise InvalidInput(name, cell, allowed) from None
 
     tasks = get("tasks", 1, _count, COUNT)
@@ -176,12 +214,13 @@ def _job(cells: Mapping[str, str], position: int) -> dict[str, Any]:
         "rate": get("rate", 1.0, _amount, "a number, 0 or more"),
         "user": cells.get("user", ""),
         "cpu": get("cpu", math.nan, _share, "a number from 0 to 1; empty where unknown"),
+        "after": cells.get("after", ""),
         "kind": int(Kind.RIGID if tasks == 1 and cells.get("width") else Kind.BAG),
     }
 
 
 def _time(cell: str) -> int:
-    seconds = float(cell)
+    seconds = float(cell) if cell[-1:].isdigit() else span_of(cell, "time")
     if not 0 <= seconds <= LARGEST:
         raise ValueError
     return from_seconds(seconds)
@@ -233,9 +272,10 @@ def write_table(workload: Workload, path: str | Path) -> None:
 
 
 def _cells(workload: Workload) -> Iterable[tuple[object, ...]]:
-    columns = (*(name if name != "job" else "label" for name in TABLE_COLUMNS), "kind")
-    for job, release, tasks, width, runtime, estimate, due, priority, rate, user, cpu, kind in zip(
-        *(getattr(workload, name).tolist() for name in columns), strict=True
+    columns = (*("label" if name == "job" else name for name in TABLE_COLUMNS if name != "after"), "kind")
+    rows = zip(*(getattr(workload, name).tolist() for name in columns), strict=True)
+    for position, (job, release, tasks, width, runtime, estimate, due, priority, rate, user, cpu, kind) in enumerate(
+        rows
     ):
         rigid = kind == Kind.RIGID
         yield (
@@ -250,6 +290,7 @@ def _cells(workload: Workload) -> Iterable[tuple[object, ...]]:
             _number_text(rate),
             user,
             "" if math.isnan(cpu) else _number_text(cpu),
+            AND.join(str(workload.label[before]) for before in workload.after.get(position, ())),
         )
 
 

@@ -200,6 +200,16 @@ def due_dates(workload: Workload, *, factor: float = 2.0, shared_by: int | None 
     return replace(workload, due=workload.release + np.rint(wanted).astype(np.int64))
 
 
+def missing_due_dates(workload: Workload, factor: float) -> Workload:
+    """As `due_dates`, for the jobs that have no due date.
+
+    Raises:
+        InvalidInput: `factor` is not a number above 0.
+    """
+    given = due_dates(workload, factor=factor)
+    return replace(workload, due=np.where(workload.due < NEVER, workload.due, given.due))
+
+
 def work(workload: Workload) -> FloatArray:
     """Slot-seconds each job needs on nodes of speed factor 1, shape (jobs,)."""
     amounts = (workload.tasks * workload.width * (workload.runtime / SECOND)).astype(np.float64)

@@ -1,6 +1,6 @@
 """The HTTP interface: every route of `headway.wire`, answered from the driver.
 
-What it is for callers stands in docs/reference/http-api.md.
+docs/reference/http-api.md describes it for callers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from starlette.types import Receive, Scope, Send
 
 from headway import __version__, wire
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.live import output, reports, requests, uploads
+from headway.live import ended, output, reports, requests, retry, uploads
 from headway.live.aside import gives_threads
 from headway.live.checker import Checker
+from headway.live.checker import period as checker_period
+from headway.live.delay import LoopDelay
 from headway.live.driver import Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs, NoSuchJob
 from headway.live.journal import JournalFull, MessageRow, NotNow
@@ -89,16 +91,16 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who owns a token. Today every token has the full right of an operator."""
+    """Names the owner of a token. Today every token has the full rights of an operator."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question: who asks, about which job, node or upload, with which parameters and which body.
+    """One request: who asks, about which job, node or upload, with which parameters and which body.
 
-    The body of a file is the request itself, which tells it part by part.
+    The body of a file is the request itself, which gives it part by part.
     """
 
     caller: Owner
@@ -117,10 +119,11 @@ class Api:
     """The routes and their answers.
 
     Args:
-        driver: answers everything.
-        tokens: who owns which token.
+        driver: answers every request.
+        tokens: the owner of each token.
         shut_down: ends the server in order, soon after it is called.
         checker: the status checker.
+        delay: how late the event loop was.
         body_max: bytes that a submission in MessagePack may bring; no other body is ever larger.
     """
 
@@ -131,12 +134,14 @@ class Api:
         shut_down: Callable[[], None],
         *,
         checker: Checker,
+        delay: LoopDelay,
         body_max: int = BODY_MAX,
     ) -> None:
         self._driver = driver
         self._tokens = {token.encode(): owner for token, owner in tokens.items()}
         self._shut_down = shut_down
         self._checker = checker
+        self._delay = delay
         self._body_max = body_max
         answerers: dict[wire.Route, Answerer] = {
             wire.SUBMIT: self._submit,
@@ -145,6 +150,7 @@ class Api:
             wire.CHANGE: self._change,
             wire.CANCEL: self._cancel,
             wire.CANCEL_TASKS: self._cancel_tasks,
+            wire.RETRY: self._retry,
             wire.EXPLAIN: self._explain,
             wire.OUTPUT: self._output,
             wire.RESULTS: self._results,
@@ -166,6 +172,7 @@ class Api:
             wire.INCIDENTS: self._incidents,
             wire.REQUESTS: self._requests,
             wire.STATISTICS: self._statistics,
+            wire.PROMETHEUS: self._prometheus,
             wire.SHUTDOWN: self._shutdown,
             wire.HEALTH: self._health,
             wire.OPENAPI: self._openapi,
@@ -255,13 +262,17 @@ class Api:
         return await reports.job_list(self._driver, status, asked.query.get("user"), asked.query.get("after", 0), limit)
 
     async def _job(self, asked: Asked) -> wire.JobDetail:
-        return reports.job_detail(self._driver, asked.job)
+        outlook = await reports.outlook_of(self._driver, asked.job)
+        detail = reports.job_detail(self._driver, asked.job, outlook)
+        return await ended.with_tasks(self._driver, detail, reports.row(self._driver, asked.job).spec)
 
     async def _change(self, asked: Asked) -> wire.Done:
         spec = reports.row(self._driver, asked.job).spec
         terms = {name: value for name, value in msgspec.structs.asdict(asked.body).items() if value is not None}
         if not terms:
             raise InvalidInput("change", "empty", "a priority, a due date, or both")
+        if "due" in terms:
+            terms["due"] = wire.microseconds(terms["due"], "due")
         wrong = flaw(replace(spec, **terms))
         if wrong is not None:
             raise HeadwayError(wrong)
@@ -280,6 +291,9 @@ class Api:
                 raise InvalidInput("tasks", task, f"numbers of tasks of job {asked.job}, 0 to {last}")
         return wire.Done(await self._driver.cancel_tasks(asked.job, tasks, by=asked.caller.name))
 
+    async def _retry(self, asked: Asked) -> wire.Retried:
+        return await retry.retry(self._driver, asked.caller.name, reports.row(self._driver, asked.job), asked.body)
+
     async def _explain(self, asked: Asked) -> wire.Explanation:
         return await reports.explanation(self._driver, asked.job)
 
@@ -290,8 +304,9 @@ class Api:
     async def _output(self, asked: Asked) -> Response:
         self._see_known((asked.job,))
         query = asked.query
-        task, stream, rank = query.get("task", 0), query.get("stream", "stdout"), query.get("rank")
-        file = output.output_of(self._driver.journal, asked.job, task, stream, rank)
+        task, stream = query.get("task", 0), query.get("stream", "stdout")
+        wanted = output.Wanted(asked.job, task, stream, query.get("rank"), query.get("attempt"))
+        file = output.output_so_far(self._driver, wanted)
         size = output.part_of(file, query.get("offset", 0), query.get("limit"))
         return StreamingResponse(_parts(file, size), media_type=wire.OCTETS, headers={"Content-Length": str(size)})
 
@@ -329,7 +344,14 @@ class Api:
     async def _wait(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         packed = wire.MSGPACK in request.headers.get("accept", "")
-        reply = Reply(*(_PACKED if packed else _PLAIN), scope, receive, send)
+        retained = self._driver.journal.retained
+        reply = Reply(
+            wire.MSGPACK if packed else wire.JSON,
+            lambda rows, cursor: _messages(rows, cursor, forgotten=retained.forgotten, packed=packed),
+            scope,
+            receive,
+            send,
+        )
         try:
             listener = self._listen(request, reply)
         except HTTPException as error:
@@ -389,19 +411,24 @@ class Api:
         choice: wire.PolicyChoice = asked.body
         if choice == wire.PolicyChoice():
             raise InvalidInput("choice", "empty", "a policy, a decider, a period, or several of them")
-        await self._driver.choose(choice.policy, decider=choice.decider, period=choice.period, by=asked.caller.name)
+        period = wire.optional_microseconds(choice.period, "period")
+        if choice.period and not period:  # less than the core counts, and not what turns it off
+            raise InvalidInput("period", choice.period, "0.1 seconds or more, or 0 for none")
+        await self._driver.choose(choice.policy, decider=choice.decider, period=period, by=asked.caller.name)
         return reports.deciding(self._driver)
 
     async def _metrics(self, asked: Asked) -> wire.Metrics:
         query = asked.query
         limit = _within("limit", query.get("limit", 1000), 1, LIMIT_MAX)
-        return reports.metrics(self._checker, query.get("node"), query.get("metric"), query.get("since"), limit)
+        since = wire.optional_microseconds(query.get("since"), "since")
+        return reports.metrics(self._checker, query.get("node"), query.get("metric"), since, limit)
 
     async def _show_checker(self, asked: Asked) -> wire.CheckerReport:
         return reports.checker_report(self._checker)
 
     async def _set_checker(self, asked: Asked) -> wire.CheckerReport:
-        self._checker.choose(on=asked.body.on, every=asked.body.every)
+        every = asked.body.every
+        self._checker.choose(on=asked.body.on, every=None if every is None else checker_period(every))
         said = f"{'on' if self._checker.on else 'off'}, every {to_seconds(self._checker.every):g} s"
         self._driver.incident("checker_chosen", "the status checker", said, asked.caller.name)
         return reports.checker_report(self._checker)
@@ -417,6 +444,14 @@ class Api:
     async def _statistics(self, asked: Asked) -> wire.Statistics:
         return reports.statistics(self._driver)
 
+    async def _prometheus(self, asked: Asked) -> Response:
+        from headway.web.exposition import (
+            CONTENT_TYPE,
+            exposition,
+        )  # a twentieth of a start, and most servers are never asked
+
+        return Response(await exposition(self._driver, self._delay), media_type=CONTENT_TYPE)
+
     async def _shutdown(self, asked: Asked) -> wire.Done:
         self._driver.incident("shut_down", "the server", "somebody asked for its end", asked.caller.name)
         self._shut_down()
@@ -430,7 +465,7 @@ class Api:
 
 
 async def _parts(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
-    """So many bytes of a file, part by part; no thread is needed to read it. It is closed at the end."""
+    """This many bytes of a file, part by part; no thread is needed to read it. It is closed at the end."""
     with file:
         while size > 0 and (part := file.read(min(size, _PART))):
             size -= len(part)
@@ -492,16 +527,9 @@ def _message(row: MessageRow, *, packed: bool) -> wire.Message:
     return wire.Message(row.number, row.job, row.task, Outcome(row.word), result=result)
 
 
-def _packed_messages(rows: list[MessageRow], cursor: int) -> bytes:
-    return wire.encode(wire.Messages(tuple([_message(row, packed=True) for row in rows]), cursor))
-
-
-def _plain_messages(rows: list[MessageRow], cursor: int) -> bytes:
-    return msgspec.json.encode(wire.Messages(tuple([_message(row, packed=False) for row in rows]), cursor))
-
-
-_PACKED: Final = (wire.MSGPACK, _packed_messages)
-_PLAIN: Final = (wire.JSON, _plain_messages)
+def _messages(rows: list[MessageRow], cursor: int, *, forgotten: int, packed: bool) -> bytes:
+    answer = wire.Messages(tuple([_message(row, packed=packed) for row in rows]), cursor, forgotten)
+    return wire.encode(answer) if packed else msgspec.json.encode(answer)
 
 
 def _broken(route: wire.Route, error: Exception, packed: bool) -> Response:

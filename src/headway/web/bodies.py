@@ -23,7 +23,7 @@ BODY_MAX: Final = 256 << 20
 """Bytes that a submission in MessagePack may bring."""
 
 JSON_MAX: Final = 4 << 20
-"""The same in JSON, which is not taken apart in pieces."""
+"""The same in JSON, which cannot be decoded in pieces."""
 
 OTHERS_MAX: Final = 1 << 20
 """Bytes that any other request may bring."""
@@ -32,10 +32,10 @@ SUBMITTED_MAX: Final = 100_000
 """Jobs of one submission."""
 
 WHOLE_MAX: Final = 64 << 10
-"""A submission of so many bytes is decoded at once: that takes 5 ms at most."""
+"""A submission of this many bytes is decoded at once: that takes 5 ms at most."""
 
 SLICE_SECONDS: Final = 0.005
-"""A larger one for so long at a time; in between the server does what else there is to do."""
+"""A larger one is decoded for this long at a time; in between the server does other work."""
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Unauthorised(HeadwayError):
 
 
 class Malformed(HeadwayError):
-    """A request is not as the interface's description says that it has to be."""
+    """A request that contradicts the description of the interface."""
 
 
 def malformed(field: str, value: object, allowed: str, hint: str = "") -> Malformed:
@@ -116,7 +116,7 @@ def in_form(answer: object, *, packed: bool) -> tuple[bytes, str]:
 
 
 def owner_of_token(request: Request, owners: Mapping[bytes, T], where: str) -> T:
-    """Who owns the token that a request carries; `where` says in which file it is.
+    """The owner of the token that a request carries; `where` says in which file the token is.
 
     Raises:
         Unauthorised: it carries none, or one that nobody owns.
@@ -135,12 +135,12 @@ def owner_of_token(request: Request, owners: Mapping[bytes, T], where: str) -> T
 
 
 def status_of(error: HeadwayError, statuses: Iterable[tuple[type[HeadwayError], HTTPStatus]]) -> HTTPStatus:
-    """The status of an answer that tells of an error: that of the first kind it is of."""
+    """The status of the answer to an error: that of the first class that it belongs to."""
     return next(status for kind, status in statuses if isinstance(error, kind))
 
 
 def methods_at(path: str, routes: Iterable[wire.Route]) -> list[str]:
-    """The methods of the routes at a path; of several that it could be, those at the longest."""
+    """The methods of the routes at a path; if several paths match, those of the longest."""
     found: dict[str, list[str]] = {}
     for route in routes:
         pattern = re.escape(route.path).replace(r"\{node\}", ".+").replace(r"\{", "{").replace(r"\}", "}")
@@ -150,11 +150,11 @@ def methods_at(path: str, routes: Iterable[wire.Route]) -> list[str]:
 
 
 def unknown(request: Request, error: HTTPException) -> wire.ErrorBody:
-    """What is said where there is no such path, or not with this method."""
+    """The error for an unknown path, or for a method that it does not have."""
     what = f"{request.method} {request.url.path}"
     return wire.ErrorBody(f"{what}: {error.detail}", f"GET {wire.OPENAPI.path} describes what there is.")
 
 
 def broken(route: wire.Route, error: Exception, log: str) -> wire.ErrorBody:
-    """What is said where the fault is ours; `log` says whose log has more."""
+    """The error for our own faults; `log` says whose log has more."""
     return wire.ErrorBody(f"{route.name} failed: {type(error).__name__}: {error}", f"See {log}.")

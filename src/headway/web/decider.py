@@ -1,6 +1,6 @@
 """A decider: any installed policy behind HTTP, for Headway and for everybody else. It keeps nothing between questions.
 
-What it is for callers stands in docs/reference/decider.md.
+docs/reference/decider.md describes it for callers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 ROUTES: Final = (PLAN, POLICIES, wire.HEALTH, wire.OPENAPI)
 
 QUESTION_MAX: Final = 64 << 20
-"""Bytes of a question: the snapshot of some 100,000 jobs."""
+"""Bytes of a question: about the snapshot of 100,000 jobs."""
 
 _LARGE: Final = "Leave out fields that have their defaults, and departed nodes."
 
@@ -68,7 +68,7 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
 
 
 def decide(question: language.Question, policies: PolicySource, default: str) -> Plan:
-    """What the policy that is asked for, or else the default one, wants.
+    """The plan of the policy that is asked for, or else of the default one.
 
     Raises:
         InvalidInput: no such policy, or not with these parameters.
@@ -99,10 +99,10 @@ class Decider:
 
     Args:
         policies: finds a policy by its text.
-        offers: what can be asked for.
+        offers: the policies that can be asked for.
         default: the text of the policy for questions that name none.
         token: what every request but `GET /health` must carry; empty: nothing.
-        token_file: where it is, for those who do not carry it.
+        token_file: the file with the token, named in the error if it is missing.
         body_max: bytes that a question may have.
     """
 
@@ -198,10 +198,10 @@ def run(decider: Decider, host: str, port: int, say: Callable[[str], None]) -> N
 
     Args:
         port: 0 takes any that is free.
-        say: is told the URL when it answers.
+        say: called with the URL when the decider answers.
 
     Raises:
-        HeadwayError: the host or the port cannot be had.
+        HeadwayError: the host or the port cannot be used.
     """
     uvloop.run(_serve(decider, host, port, say))
 

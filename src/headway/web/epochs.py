@@ -1,7 +1,7 @@
 """Requests of another epoch are refused: their jobs and numbers are not those of this journal.
 
-A journal that was restored from a backup, or has lost its end, goes on otherwise than the clients of before remember:
-the next job may have the number of one of theirs. So a client says with each request which story it knows, see
+A journal that was restored from a backup, or has lost its end, takes another course than older clients remember: the
+next job may have the number of one of theirs. So a client says with each request which epoch it knows, see
 `headway.wire.epoch`.
 """
 

@@ -1,10 +1,10 @@
-"""One connection of a caller, and the room that all of them share: nobody who has shown no token can hold up the rest.
+"""One connection of a caller, and the room that all connections share: callers without a token cannot block the others.
 
 uvicorn reads requests without bounds: a head of any length at any pace, a body that nobody wants, a pipeline of any
-depth. Here each has one. A head that is too long, too slow or no HTTP is answered and its connection ended; so is a
-body that stops arriving. What comes after an answer that did not need it is read past for a while, for a caller who
-still sends would not see the answer if the connection broke. When all room is taken, connections without a request
-under way make place: those that never showed a token first, of these the one that has been idle the longest.
+depth. Here each has a bound. A head that is too long, too slow or no HTTP is answered and its connection ended; so is a
+body that stops arriving. Data after an answer that did not need it is read and dropped for a while: a caller that still
+sends would not see the answer if the connection broke. When there is no room, connections without a request under way
+are closed: first those that never showed a token, and of these the one that has been idle the longest.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ BODY_LEAST: Final = 20 << 10
 """A body that brings less within `BODY_SECONDS` is too slow: a kilobyte a second."""
 
 ANSWER_SECONDS: Final = 60.0
-"""A caller who has read nothing of an answer for so long is gone."""
+"""A caller that has read nothing of an answer for this long is gone."""
 
 LINGER_SECONDS: Final = 5.0
-"""How long the rest of what was answered already is read past."""
+"""How long the rest of an answered request is read and dropped."""
 
 LINGER_MAX: Final = 512 << 20
 """How many bytes of it."""
@@ -76,16 +76,16 @@ STRANGER_SECONDS: Final = 30.0
 """The same for one that never showed a token."""
 
 BEYOND_MAX: Final = 32
-"""Callers for whom there is no room and who are told so at once; they have files of the server's own meanwhile."""
+"""Callers without room that get an answer saying so; they use files of the server's own meanwhile."""
 
 SLICE: Final = 4 << 10
-"""Bytes that are parsed at once of what an unknown caller sends; no body of such a one before the caller is known."""
+"""How many bytes of an unknown caller are parsed at once; no body is parsed before the caller is known."""
 
 _SAY_AGAIN_SECONDS: Final = 60.0
 
 
 class _Part(Enum):
-    """What of a request is read now."""
+    """The part of a request that is being read."""
 
     NONE = 0
     HEAD = 1
@@ -101,11 +101,11 @@ class _Refused(Exception):  # it never leaves the parser
 
 
 class Room:
-    """How many callers may be connected, and who makes place.
+    """How many callers may be connected, and which are disconnected for others.
 
     Args:
         most: connections at once, > 0.
-        files: how many files this process may have open, for what is said.
+        files: how many files this process may have open, for the error.
     """
 
     def __init__(self, most: int, files: int) -> None:
@@ -119,7 +119,7 @@ class Room:
         self._beyond: dict[Line, None] = {}  # for whom there was no room: they are told so
 
     def enter(self, line: Line) -> bool:
-        """A caller has connected; whether there is room."""
+        """A caller has connected; returns whether there is room."""
         self._connected += 1
         if self._connected - len(self._beyond) > self._most:
             oldest = next(iter(self._strangers or self._idle), None)
@@ -149,7 +149,7 @@ class Room:
         self._connected -= 1
 
     def refusal(self) -> wire.ErrorBody:
-        """What is said to somebody for whom there is no room."""
+        """The answer to a caller for whom there is no room."""
         error = f"{self._most} callers are connected, as many as may be with {self._files} open files"
         if time.monotonic() >= self._said + _SAY_AGAIN_SECONDS:
             self._said = time.monotonic()
@@ -159,7 +159,7 @@ class Room:
         )
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application that has only this to say."""
+        """An ASGI application that always gives this answer."""
         answer = _answer(self.refusal(), HTTPStatus.SERVICE_UNAVAILABLE, Request(scope).headers.get("accept", ""))
         start = {"type": "http.response.start", "status": int(HTTPStatus.SERVICE_UNAVAILABLE), "headers": answer[0]}
         await send(start)
@@ -167,7 +167,7 @@ class Room:
 
 
 class _Flow(FlowControl):
-    """uvicorn's switch of reading, and what is done when it is switched on again."""
+    """uvicorn's switch for reading, and what to do when it is switched on again."""
 
     def __init__(self, transport: asyncio.Transport, resumed: Callable[[], None]) -> None:
         super().__init__(transport)
@@ -191,7 +191,7 @@ class Line(HttpToolsProtocol):
         config, server_state, app_state, _loop: uvicorn's.
 
     Attributes:
-        trusted: whether its caller has shown a token that somebody owns.
+        trusted: whether its caller has shown a valid token.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class Line(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or one that comes after a chunked body; nobody wants those."""
+        """A header, or one after a chunked body, which is ignored."""
         if self._part is _Part.BODY:
             return
         self._head += len(name) + len(value) + 4
@@ -401,7 +401,7 @@ class Line(HttpToolsProtocol):
         self._room.idle(self)
 
     def _follow(self) -> None:
-        """See that what is read so far is not too long, and when the rest has to be here."""
+        """Check that what is read so far is not too long, and set when the rest must arrive."""
         if self._part is _Part.BODY:
             if self._fed - self._body > 2 * HEAD_MAX + FRAME_SHARE * self._body:
                 self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "the body says more of its chunks than it brings"))
@@ -431,7 +431,7 @@ class Line(HttpToolsProtocol):
             self._refuse(_Refused(HTTPStatus.REQUEST_TIMEOUT, late, f"Send at least {BODY_LEAST} in that time."))
 
     def _see_read(self, before: int) -> None:
-        """Give up a caller who has read nothing of an answer since this was looked at last."""
+        """Give up a caller that has read nothing of an answer since the last check."""
         left = self.transport.get_write_buffer_size()
         if left == before:
             log.info("a caller has read nothing of an answer for %g s", ANSWER_SECONDS)
@@ -464,7 +464,7 @@ class Line(HttpToolsProtocol):
         self._part_with()
 
     def _part_with(self) -> None:
-        """Nothing more is said; what the caller still sends is read past until it has seen that."""
+        """Send nothing more; read and drop what the caller still sends until it has seen the answer."""
         self._unset_keepalive_if_required()
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -473,7 +473,7 @@ class Line(HttpToolsProtocol):
         self._watch(LINGER_SECONDS, self._end)
 
     def _read_past(self, size: int) -> None:
-        """Take what a caller still sends, so that it sees its answer; the connection would break under it otherwise."""
+        """Accept what a caller still sends, so that it sees its answer; otherwise the connection would break."""
         self._past += size
         if self._past > (LINGER_MAX if self.trusted else LINGER_STRANGER_MAX):
             self._end()

@@ -47,7 +47,7 @@ def describe(
         media: in which forms bodies are sent and answered.
     """
     routes = tuple(routes)
-    types = [kind for route in routes for kind in (route.answer, route.body) if kind not in (None, Any, bytes)]
+    types = [kind for route in routes for kind in (route.answer, route.body) if kind not in (None, Any, bytes, str)]
     _, components = msgspec.json.schema_components([*types, wire.ErrorBody], ref_template="#/components/schemas/{name}")
     for name, terms in _TERMS.items():
         for term, known in terms.items() if name in components else ():
@@ -92,5 +92,7 @@ def _operation(route: wire.Route, media: tuple[str, ...]) -> dict[str, Any]:
 def _content(kind: Any, media: tuple[str, ...]) -> dict[str, Any]:
     if kind is bytes:
         return {wire.OCTETS: {"schema": {"type": "string", "format": "binary"}}}
+    if kind is str:
+        return {wire.TEXT: {"schema": {"type": "string"}}}
     schema = {} if kind is Any else {"$ref": f"#/components/schemas/{kind.__name__}"}
     return {form: {"schema": schema} for form in media}

@@ -1,8 +1,8 @@
 """An answer that is sent the moment it is known, head and body in one piece.
 
 An ASGI server is given an answer in parts by the task of its request, and writes each part to the socket by itself.
-Where thousands wait whose messages come all at once, the last of them waits for all that. So here the bytes go straight
-to uvicorn's transport; the task of the request, woken by it, only tidies up. What is unusual goes the usual way: a
+When the messages of thousands of callers come at once, the last of them waits for all that. So here the bytes go
+straight to uvicorn's transport; the task of the request, woken by it, only tidies up. Unusual cases go the usual way: a
 caller that does not read, one that wants its connection closed, another server than uvicorn's.
 """
 
@@ -24,7 +24,7 @@ _ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n
 
 
 class Reply:
-    """The way back to somebody who waits for messages; the `Caller` of a listener.
+    """The way back to a caller that waits for messages; the `Caller` of a listener.
 
     Args:
         kind: the type of the body.
@@ -52,7 +52,7 @@ class Reply:
             self._whole = _ANSWER % (self._kind.encode(), len(self._body), self._body)
 
     def send(self) -> None:
-        """Send it, or have it sent if it is not for here."""
+        """Send it, or let the task of the request send it."""
         if self._whole is not None and self._cycle is not None:
             self._cycle.transport.write(self._whole)
         elif self._body is not None:
@@ -68,7 +68,7 @@ class Reply:
         await Response(body, media_type=self._kind)(*self._request)
 
     async def over(self) -> None:
-        """Wait until the answer is sent, or whoever asked has gone away."""
+        """Wait until the answer is sent, or the caller has gone away."""
         _, receive, _ = self._request
         while not self._closed and (await receive())["type"] != "http.disconnect":
             pass

@@ -1,4 +1,4 @@
-"""What a process that answers HTTP needs: a port, a token, an end in order."""
+"""What a process that answers HTTP needs: a port, a token, an orderly stop."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from headway.web.line import Line, Room
 log = logging.getLogger(__name__)
 
 FILES_KEPT: Final = 128
-"""Files that callers leave to the server itself, or a tenth of all where that is more: the journal, nodes, uploads."""
+"""Files that callers leave for the server itself, or a tenth of all if that is more: journal, nodes, uploads."""
 
 
 class Server(uvicorn.Server):
-    """Ends when told so, instead of looking ten times a second whether it shall; leaves signals to us.
+    """Stops when told, instead of checking ten times a second; leaves signals to us.
 
-    It has as many files open as the system lets it; callers beyond that are told so.
+    It opens as many files as the system allows; callers beyond that get an error.
     """
 
     def __init__(self, app: ASGIApp, end: asyncio.Event) -> None:
@@ -52,7 +52,7 @@ class Server(uvicorn.Server):
         self._end = end
 
     async def main_loop(self) -> None:
-        """Serve until told to end."""
+        """Serve until told to stop."""
         await self._end.wait()
 
     @contextlib.contextmanager
@@ -62,7 +62,7 @@ class Server(uvicorn.Server):
 
 
 def allow_files() -> int:
-    """Have as many files open at once as the system lets this process; how many."""
+    """Open as many files at once as the system allows this process; returns how many."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = 1 << 20 if most == resource.RLIM_INFINITY else most
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
@@ -75,11 +75,16 @@ def _lines() -> Callable[..., Line]:
     return partial(Line, Room(max(1, files - max(FILES_KEPT, files // 10)), files))
 
 
+class PortTaken(HeadwayError):
+    """Another program listens on a port."""
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket that is bound, so that a port in use is known before anything is started.
 
     Raises:
-        HeadwayError: the port or the host cannot be had.
+        PortTaken: another program has the port.
+        HeadwayError: the port or the host cannot be used.
     """
     if not 0 <= port <= 65535:
         raise InvalidInput("port", port, "0 (any that is free) to 65535")
@@ -99,7 +104,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
-            raise HeadwayError(
+            raise PortTaken(
                 f"port {port} of {host} is in use", "Choose another with --port, or --port 0 for any that is free."
             ) from error
         raise HeadwayError(f"cannot listen on port {port} of {host}: {error.strerror or error}") from error

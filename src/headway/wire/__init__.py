@@ -1,8 +1,8 @@
 """What goes over HTTP: every body as a type, every route as a value. Client and server are built from this alone.
 
 Bodies are MessagePack (`application/msgpack`), or JSON where a caller sends or asks for `application/json`; bytes are
-base64 in JSON. Instants are integer microseconds since the Unix epoch, durations integer microseconds. Every route but
-`HEALTH` demands `Authorization: Bearer TOKEN`. An answer of status 400 or above is an `ErrorBody`.
+base64 in JSON. Times are numbers of seconds: instants since the Unix epoch, and durations. Every route but `HEALTH`
+demands `Authorization: Bearer TOKEN`. An answer of status 400 or above is an `ErrorBody`.
 """
 
 # ruff: noqa: F401  # what its modules hold is asked for here
@@ -14,6 +14,7 @@ from headway.wire.base import (
     JSON,
     MSGPACK,
     OCTETS,
+    TEXT,
     Answer,
     Done,
     ErrorBody,
@@ -22,16 +23,25 @@ from headway.wire.base import (
     Request,
     Route,
     encode,
+    microseconds,
+    optional_microseconds,
 )
 from headway.wire.jobs import (
     AttemptReport,
+    AwaitedReport,
     Explanation,
     JobChange,
     JobDetail,
     JobList,
     JobReport,
     JobsNamed,
+    OutlookWord,
+    Predecessor,
+    Ran,
+    Retried,
+    Retry,
     RunTimes,
+    TaskReport,
     TasksNamed,
 )
 from headway.wire.operation import (
@@ -86,10 +96,12 @@ from headway.wire.routes import (
     OPENAPI,
     OUTPUT,
     POLICY,
+    PROMETHEUS,
     REMOVE_NODE,
     REQUESTS,
     RESIZE_NODE,
     RESULTS,
+    RETRY,
     ROUTES,
     SET_CHECKER,
     SHUTDOWN,
@@ -103,10 +115,12 @@ from headway.wire.work import (
     Command,
     Commands,
     NewJob,
+    PlannedTask,
     Submission,
     Submitted,
     Work,
     blob_name,
+    check_env,
     check_work,
     urls_of,
 )

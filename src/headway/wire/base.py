@@ -6,8 +6,9 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from headway.model.instant import NEVER
-from headway.model.job import COUNT_MAX, NAME_MAX, SIZE_RANGE
+from headway.errors import InvalidInput
+from headway.model.instant import NEVER, SECOND, from_seconds
+from headway.model.job import BYTES_MAX, COUNT_MAX, NAME_MAX, SIZE_RANGE
 from headway.model.node import COUNT_MAX as NODE_COUNT_MAX
 from headway.model.node import NAME_MAX as NODE_NAME_MAX
 from headway.model.node import SPEED_RANGE
@@ -16,9 +17,10 @@ API: Final = "/v1"
 MSGPACK: Final = "application/msgpack"
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
+TEXT: Final = "text/plain"
 
 LIMIT_MAX: Final = 10_000
-"""Jobs or messages that one answer may hold."""
+"""Jobs or messages that one answer may contain."""
 
 JOBS_MAX: Final = 1000
 """Jobs that one question for messages may name."""
@@ -46,18 +48,25 @@ Limit = Annotated[int, _shown(minimum=1, maximum=LIMIT_MAX)]
 Bytes = Annotated[bytes, _shown(pattern=r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")]
 """Base64 in JSON."""
 
-Time = Annotated[int, _shown(minimum=0, maximum=NEVER - 1)]
-Due = Annotated[int, _shown(minimum=1 - NEVER, maximum=NEVER - 1)]
-Span = Annotated[int, _shown(minimum=1, maximum=NEVER - 1)]
+LONGEST_SECONDS: Final = NEVER // SECOND
+"""No time that goes over HTTP is so many seconds."""
+
+Time = Annotated[float, _shown(minimum=0, exclusiveMaximum=LONGEST_SECONDS)]
+"""Seconds: an instant since the Unix epoch, or a duration; exact to the microsecond."""
+
+Due = Annotated[float, _shown(exclusiveMinimum=-LONGEST_SECONDS, exclusiveMaximum=LONGEST_SECONDS)]
+Span = Annotated[float, _shown(exclusiveMinimum=0, exclusiveMaximum=LONGEST_SECONDS)]
+Bytes1 = Annotated[int, _shown(minimum=1, maximum=BYTES_MAX - 1)]
 Count = Annotated[int, _shown(minimum=0, maximum=COUNT_MAX)]
 Least1 = Annotated[int, _shown(minimum=1, maximum=COUNT_MAX)]
 Cores = Annotated[int, _shown(minimum=1, maximum=NODE_COUNT_MAX)]
+CoresOfOne = Annotated[int, msgspec.Meta(ge=1, le=NODE_COUNT_MAX)]
 Share = Annotated[float, _shown(minimum=0, maximum=1)]
 Amount = Annotated[float, _shown(minimum=0)]
 Size = Annotated[float, _shown(minimum=SIZE_RANGE[0], maximum=SIZE_RANGE[1])]
 Speed = Annotated[float, _shown(minimum=SPEED_RANGE[0], maximum=SPEED_RANGE[1])]
 JobText = Annotated[str, _shown(maxLength=NAME_MAX)]
-NodeText = Annotated[str, _shown(maxLength=NODE_NAME_MAX, pattern=r"^[ -~]*$")]
+NodeText = Annotated[str, msgspec.Meta(max_length=NODE_NAME_MAX, pattern=r"^[ -~]*$")]
 NodeName = Annotated[str, _shown(minLength=1, maxLength=NODE_NAME_MAX, pattern=r"^[!--0-~][ -~]*$")]
 """Terms of jobs and nodes as `headway.model` has them; what it takes beyond ASCII is not described."""
 
@@ -67,7 +76,24 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Anything that comes back: a caller reads past fields that it does not know."""
+    """Anything that comes back: a caller ignores fields that it does not know."""
+
+
+def microseconds(seconds: float, field: str) -> int:
+    """A time that came over HTTP, as the core counts it.
+
+    Raises:
+        InvalidInput: it is no number of seconds that the core can count.
+    """
+    try:
+        return from_seconds(seconds)
+    except ValueError:
+        raise InvalidInput(field, seconds, f"a number of seconds below {LONGEST_SECONDS}") from None
+
+
+def optional_microseconds(seconds: float | None, field: str) -> int | None:
+    """As `microseconds`; None stays None."""
+    return None if seconds is None else microseconds(seconds, field)
 
 
 class Done(Answer, frozen=True):
@@ -85,7 +111,7 @@ class ErrorBody(Answer, frozen=True):
 
 
 class Health(Answer, frozen=True):
-    """The server answers; `accepts` says whether it takes on anything new, which it does not while its disk is full."""
+    """The server answers; `accepts` says whether it accepts anything new, which it does not while its disk is full."""
 
     version: str
     accepts: bool = True
@@ -98,7 +124,8 @@ class Route(msgspec.Struct, frozen=True):
         name: what it is called in `/openapi.json`.
         path: with `{job}` where a job's id stands, `{node}` a node's name, `{upload}` where the name of an upload does.
         query: parameters of the query string: name, type, what it means; those of a list may come many times.
-        body, answer: types of what is sent and of what comes back; `bytes`: a file as it is (`OCTETS`).
+        body, answer: types of what is sent and of what comes back; `bytes`: a file as it is (`OCTETS`);
+            `str`: text as it is (`TEXT`).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The name of a journal's story, which server and client tell each other."""
+"""The name of a journal's history, which server and client exchange."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OTHER: Final = (
     "is not the one that this client knows: it was restored from a backup, or has lost its end; jobs and messages of"
     " before may have other numbers now, or be gone"
 )
-"""What is said of a journal of another epoch, after whose it is."""
+"""The error for a journal of another epoch, after the words that say whose it is."""
 
 BEGIN_ANEW: Final = "Begin anew with another client; `headway jobs` lists what there is."
 """What can be done then."""

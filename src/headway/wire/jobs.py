@@ -1,24 +1,38 @@
-"""Jobs as they are told of and changed."""
+"""Reports about jobs, and changes of jobs."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from headway.model.actions import JobStatus
-from headway.model.instant import Duration, Instant
+from headway.model.events import Outcome
 from headway.model.job import JobId, PenaltyShape
 from headway.wire.base import Answer, Due, Number, Request
+
+OutlookWord = Literal["on time", "at risk", "late", "unknown", "not reckoned"]
+"""Whether a job keeps its due date.
+
+By its estimates it does (`on time`), only just (`at risk`: not if all that is left takes a tenth longer) or not
+(`late`). `unknown`: somebody gave no estimate, or nothing that is known of will let it end. `not reckoned`: too many
+jobs are open, or it is too far ahead.
+"""
 
 
 class JobReport(Answer, frozen=True):
     """A job and how far it is.
 
     Attributes:
-        done: tasks with a final outcome; `failed` of them without success.
+        done: tasks with a final outcome; `failed` of them that failed, those not counted that were cancelled.
         running: attempts that run.
         started, ended: the first launch and the end; None where that has not come.
-        cpu: the share of a processor that its processes use, as far as it was said: one for all, or one each.
-        movable: whether it saves what it has done when it is asked to move.
+        cpu: the share of a processor that its processes use, as far as known: one for all, or one each.
+        movable: whether it saves its work when it is asked to move.
+        outlook: whether it keeps, or has kept, its due date; None where it has none, or ended without success.
+        expected_start: when the next of its tasks is expected to start, while it is open; None where that is not known.
+        expected_end: when it is expected to end, while it is open.
+        late: by how much it is expected to be late, or was; at least so much where its end is not known.
+        assumes: jobs without an estimate on whose run times `expected_end` depends, at most 8: a task of them was
+            assumed to run as long as the server assumes where nobody said (10 min). It is an example then.
     """
 
     id: JobId
@@ -34,34 +48,39 @@ class JobReport(Answer, frozen=True):
     priority: float
     rate: float
     shape: PenaltyShape
-    estimate: Duration | None
-    submitted: Instant
-    release: Instant
-    due: Instant | None
-    started: Instant | None
-    ended: Instant | None
+    estimate: float | None
+    submitted: float
+    release: float
+    due: float | None
+    started: float | None
+    ended: float | None
     cpu: tuple[float, ...] = ()
     movable: bool = False
+    outlook: OutlookWord | None = None
+    expected_start: float | None = None
+    expected_end: float | None = None
+    late: float | None = None
+    assumes: tuple[JobId, ...] = ()
 
 
 class AttemptReport(Answer, frozen=True):
-    """An attempt that runs: on which slots, as `NODE/SLOT` with slots counted from 0 on each node.
+    """A running attempt; its slots are `NODE/SLOT`, with slots counted from 0 on each node.
 
-    `expected_end` is None where nobody gave an estimate and none of the job's tasks has ended yet, and in the
-    background, where nobody knows how far it comes.
+    `expected_end` is None if there is no estimate and none of the job's tasks has ended yet, and in the background,
+    where nobody knows how much it does.
 
     Attributes:
         slots: in the order of its processes.
         tier: in which of the two places of its slots it runs.
-        goal: the slots that it moves to; empty where it stays.
+        goal: the slots that it moves to; empty if it stays.
     """
 
     job: JobId
     task: int
     attempt: int
     slots: tuple[str, ...]
-    started: Instant
-    expected_end: Instant | None
+    started: float
+    expected_end: float | None
     tier: Literal["foreground", "background"] = "foreground"
     goal: tuple[str, ...] = ()
 
@@ -71,33 +90,113 @@ class RunTimes(Answer, frozen=True):
 
     Attributes:
         tasks: how many have ended there.
-        mean, spread: recency-weighted; what the user said of the class, if that was anything, counts as one of them.
+        mean, spread: recency-weighted; the user's estimate for the class, if any, counts as one of them.
     """
 
     node_class: str
     tasks: int
-    mean: Duration
-    spread: Duration
+    mean: float
+    spread: float
+
+
+class Retry(Request, frozen=True):
+    """The failed tasks of an ended job are to be run again, with its terms but for those that are named here.
+
+    Attributes:
+        key, client: as of `Submission`.
+    """
+
+    priority: float | None = None
+    due: Due | None = None
+    key: str = ""
+    client: str = ""
+
+
+class Retried(Answer, frozen=True):
+    """The id of the new job, and which tasks of the old one it runs, in the order of its own.
+
+    Messages about it have numbers greater than `cursor`.
+    """
+
+    job: JobId
+    tasks: tuple[int, ...]
+    cursor: int
+
+
+class Ran(Answer, frozen=True):
+    """What a job runs.
+
+    Attributes:
+        argv, cwd: of a program, with `{i}` where the number of the task stands; of the first where each task has one.
+        each: whether each task has a program of its own.
+        functions: of calls, what the functions are called, as far as that is known.
+    """
+
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
+    each: bool = False
+    functions: tuple[str, ...] = ()
+
+
+class TaskReport(Answer, frozen=True):
+    """A task that has its final outcome: where it ran and how it ended.
+
+    Attributes:
+        slots: as `NODE/SLOT`; empty where no attempt settled it.
+        detail: why it failed, for people: the traceback of a function, or a line such as `exit status 3`.
+        stderr: the last lines that it wrote there, of one that failed.
+        number: what it was called in the job whose failed tasks this one runs again; else `task`.
+    """
+
+    task: int
+    attempt: int
+    outcome: Outcome
+    slots: tuple[str, ...]
+    seconds: float
+    exit_code: int | None = None
+    detail: str = ""
+    stderr: str = ""
+    number: int = 0
+
+
+class Predecessor(Answer, frozen=True):
+    """A job that another one comes after; `status` is None where nothing is known of it any more."""
+
+    job: JobId
+    status: JobStatus | None
 
 
 class JobDetail(Answer, frozen=True):
-    """A job with what runs of it, what it holds, the start it is promised, and how its tasks fared.
+    """A job with its running attempts, its slots, its promised start, and its tasks' run times and losses.
 
     Attributes:
         times: of a bag; by class of nodes.
         lost: slot time of attempts that are redone because they were killed or lost, less what checkpoints keep.
-        kills: how many were killed for other jobs, or to start anew elsewhere.
-        moves: how often it was moved with what it had done, while it is open.
+        kills: how many were killed for other jobs, or to start again elsewhere.
+        moves: how often it moved and kept its work, while it is open.
+        after: the jobs that must have succeeded before it starts.
+        ran: what it runs; None where that is not kept.
+        ended: tasks that have their final outcome and whose results are kept, the first twenty: those that failed
+            first, then others.
+        failed: the numbers of the tasks that failed, the first thousand.
+        retry_of: the job whose failed tasks it runs again.
+        cursor: messages about what happens to it after this report have greater numbers.
     """
 
     job: JobReport
     attempts: tuple[AttemptReport, ...]
     slots: tuple[str, ...]
-    promise: Instant | None
+    promise: float | None
     times: tuple[RunTimes, ...] = ()
-    lost: Duration = 0
+    lost: float = 0
     kills: int = 0
     moves: int = 0
+    cursor: int = 0
+    after: tuple[Predecessor, ...] = ()
+    ran: Ran | None = None
+    ended: tuple[TaskReport, ...] = ()
+    failed: tuple[int, ...] = ()
+    retry_of: JobId | None = None
 
 
 class JobList(Answer, frozen=True):
@@ -126,18 +225,53 @@ class TasksNamed(Request, frozen=True):
     tasks: tuple[Number, ...]
 
 
-class Explanation(Answer, frozen=True):
-    """Why a job waits: the reason's name and its words, and the expected start where the policy promises one.
+class AwaitedReport(Answer, frozen=True):
+    """A task that a job waits for, because it has slots that the job is expected to get, or comes before it.
 
     Attributes:
+        slots: where it runs, as `NODE/SLOT`.
+        start: when it is expected to start; None: it runs.
+        end: when it is expected to leave them; None: nobody knows.
+    """
+
+    job: JobId
+    task: int
+    slots: tuple[str, ...]
+    start: float | None
+    end: float | None
+
+
+class Explanation(Answer, frozen=True):
+    """Why a job waits, what for, and how long by the estimates.
+
+    Attributes:
+        reason, text: its name and its words.
+        start: the start that the policy promises, where it does.
         by: who says so: the text of the policy, or the URL of the decider; empty where it needs neither.
         note: why it is the policy that says so, where a decider should.
+        awaits: what runs until then on the slots where its next task is expected to start, at most 8; the ones that
+            end last.
+        outlook, expected_start, expected_end, late, assumes: as in `JobReport`.
+        start_assumes: the same as `assumes`, of `expected_start`.
+        assumed: how long a task is assumed to run where nobody said.
+        due: its due date.
+        lack: why nothing, or not all, is expected of it; empty where there is nothing to say.
     """
 
     job: JobId
     status: JobStatus
     reason: str
     text: str
-    start: Instant | None
+    start: float | None
     by: str = ""
     note: str = ""
+    awaits: tuple[AwaitedReport, ...] = ()
+    outlook: OutlookWord | None = None
+    expected_start: float | None = None
+    expected_end: float | None = None
+    late: float | None = None
+    assumes: tuple[JobId, ...] = ()
+    start_assumes: tuple[JobId, ...] = ()
+    assumed: float = 0.0
+    due: float | None = None
+    lack: str = ""

@@ -1,4 +1,4 @@
-"""What operators read and change: nodes, what decides, the status checker, how the server fares."""
+"""What operators read and change: nodes, policy and decider, the status checker, figures about the server."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
-from headway.wire.base import Answer, Cores, NodeName, NodeText, Request, Span, Speed
+from headway.wire.base import (
+    LONGEST_SECONDS,
+    Answer,
+    Cores,
+    NodeName,
+    NodeText,
+    Request,
+    Span,
+    Speed,
+    optional_microseconds,
+)
 from headway.wire.jobs import AttemptReport
 
 
 class NewNode(Request, frozen=True):
-    """A node to be taken into service: the terms of `headway.model.node.NodeSpec`."""
+    """A node to be added: the terms of `headway.model.node.NodeSpec`."""
 
     name: NodeName
     slots: Cores = 1
@@ -25,12 +34,14 @@ class NewNode(Request, frozen=True):
     kind: NodeText = ""
 
     def spec(self, read_ahead: int) -> NodeSpec:
-        """The node as the core is told of it."""
-        return NodeSpec(read_ahead=read_ahead, **msgspec.structs.asdict(self))
+        """The node as the core learns of it."""
+        terms = msgspec.structs.asdict(self)
+        terms["lease"] = optional_microseconds(self.lease, "lease")
+        return NodeSpec(read_ahead=read_ahead, **terms)
 
 
 class NodeSize(Request, frozen=True):
-    """How many slots a node shall have. Those beyond go when they are idle, or at once with what runs there."""
+    """The new number of slots of a node. Surplus slots go when they are idle, or at once with what runs there."""
 
     slots: Cores
     at_once: bool = False
@@ -40,7 +51,7 @@ class NodeChange(Answer, frozen=True):
     """What a change of a node meant.
 
     Attributes:
-        changed: False: it was so already.
+        changed: False: nothing had to be changed.
         redone: tasks that ran there and were ended; they start again elsewhere.
         unfit: jobs that wait and need more slots at once, or larger nodes, than there are now.
     """
@@ -55,7 +66,7 @@ class NodeReport(Answer, frozen=True):
     """A node; `slots` has the status of each of its slots: available, occupied, busy or down.
 
     Attributes:
-        closing: slots that it shall not have any more and that are still busy.
+        closing: slots that it is to lose and that are still busy.
     """
 
     name: str
@@ -77,34 +88,38 @@ class NodeList(Answer, frozen=True):
 
 
 class PolicyText(Answer, frozen=True):
-    """What decides.
+    """What makes the plans.
 
     Attributes:
-        policy: as `NAME[:key=value,...]`; it stands in for the decider where there is one.
-        decider: the URL where plans come from; empty: from the policy.
-        decider_failed: whether the policy stands in for it now.
-        period: a round is held at least this often while there are jobs; None: only when something happens.
+        policy: as `NAME[:key=value,...]`; it runs if there is no decider or the decider fails.
+        decider: the URL of the decider; empty: none.
+        decider_failed: whether the policy runs now because the decider has failed.
+        period: the policy runs at least this often while there are jobs; None: only when something happens.
     """
 
     policy: str
     decider: str = ""
     decider_failed: bool = False
-    period: Duration | None = None
+    period: float | None = None
 
 
 Period = Annotated[
-    int,
-    msgspec.Meta(ge=0, lt=NEVER, extra_json_schema={"anyOf": [{"const": 0}, {"type": "integer", "minimum": 100_000}]}),
+    float,
+    msgspec.Meta(
+        ge=0,
+        lt=LONGEST_SECONDS,
+        extra_json_schema={"anyOf": [{"const": 0}, {"type": "number", "minimum": 0.1}]},
+    ),
 ]
 
 
 class PolicyChoice(Request, frozen=True):
-    """What shall decide from now on.
+    """A choice of policy, decider and period from now on.
 
     Attributes:
-        policy: empty: the one that does.
-        decider: None: as it is; empty: none.
-        period: None: as it is; 0: none.
+        policy: empty: no change.
+        decider: None: no change; empty: none.
+        period: None: no change; 0: none.
     """
 
     policy: str = ""
@@ -115,7 +130,7 @@ class PolicyChoice(Request, frozen=True):
 class Metric(Answer, frozen=True):
     """What a collector measured on a node; `metric` is `COLLECTOR.NAME`."""
 
-    at: Instant
+    at: float
     node: str
     metric: str
     value: float
@@ -129,17 +144,17 @@ class Metrics(Answer, frozen=True):
 
 
 class CollectorReport(Answer, frozen=True):
-    """A collector and how it fares.
+    """A collector and its state.
 
     Attributes:
-        status: `works`; `fails`, and is asked again later; `hangs`, and is asked again when it has come back.
+        status: `works`; `fails`, and is called again later; `hangs`, and is called again when it has come back.
         answered: when it last answered; None: not since the server started.
-        detail: what is wrong; empty where nothing is.
+        detail: what is wrong; empty if nothing is.
     """
 
     name: str
     status: Literal["works", "fails", "hangs"]
-    answered: Instant | None
+    answered: float | None
     detail: str = ""
 
 
@@ -147,7 +162,7 @@ class CheckerReport(Answer, frozen=True):
     """Whether the status checker runs, its period, and its collectors by name."""
 
     on: bool
-    every: Duration
+    every: float
     collectors: tuple[CollectorReport, ...]
 
 
@@ -155,11 +170,11 @@ class CheckerChange(Request, frozen=True):
     """New settings of the status checker; None leaves one as it is."""
 
     on: bool | None = None
-    every: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 100_000, "maximum": 86_400_000_000})] | None = None
+    every: Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0.1, "maximum": 86_400})] | None = None
 
 
 class IncidentReport(Answer, frozen=True):
-    """Something an operator should know of; `number` is that of its event in the journal.
+    """Something an operator should know about; `number` is that of its event in the journal.
 
     Attributes:
         kind: a word such as `collector_failed` or `node_lost`.
@@ -168,7 +183,7 @@ class IncidentReport(Answer, frozen=True):
     """
 
     number: int
-    at: Instant
+    at: float
     kind: str
     subject: str
     detail: str
@@ -192,7 +207,7 @@ class RequestReport(Answer, frozen=True):
     """
 
     number: int
-    at: Instant
+    at: float
     by: str
     kind: str
     subject: str
@@ -207,27 +222,27 @@ class Requests(Answer, frozen=True):
 
 
 class Statistics(Answer, frozen=True):
-    """How the server fares.
+    """Figures about the server.
 
     Attributes:
         version, pid, started: of the server process.
-        policy: what decides.
+        policy: the current policy.
         jobs: jobs in the system; `waiting` tasks ready to start and `running` attempts of them in the foreground.
         slots, free, busy: slots that are up; of them allocated to nobody; of them running an attempt.
         rounds: calls of the policy; `refusals` of parts of its plans, by rule; `ignored` late answers.
         commits: transactions since the server started.
         recorded: number of the journal's last event.
-        full: what the disk said when it last refused to take more; empty while it takes all.
+        full: the error of the disk when it last refused; empty while it accepts everything.
         listeners: callers that wait for messages.
         background: attempts that run in the background.
-        short: why nothing new is taken on, or no upload, for want of room; empty while all is.
+        short: why nothing new, or no upload, is accepted for lack of room; empty while everything is.
         free_bytes: of the disk of the data directory; new work may not use the last `reserve_bytes` of them.
         stored_bytes: of output and uploads that are kept; `stored_max` at most.
     """
 
     version: str
     pid: int
-    started: Instant
+    started: float
     policy: str
     jobs: int
     waiting: int

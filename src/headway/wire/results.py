@@ -1,4 +1,4 @@
-"""What comes of tasks: results, messages about them, files."""
+"""The outcome of tasks: results, messages about them, files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
             and the last part then, and say between them what is missing.
         stdout_sha256, stderr_sha256: of the bytes of these files, in hexadecimal; empty where there are none.
         seconds, cpu_seconds: from start to end, and of processor time.
-        outputs: where each output was put: its URL, by its path for a program, by the URL it was asked for otherwise.
+        outputs: where each output was stored: its URL, by its path for a program, by the URL it was asked for
+            otherwise.
     """
 
     outcome: Outcome
@@ -45,12 +46,14 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
 
 
 class TaskResult(Answer, frozen=True, omit_defaults=True):
-    """What came of a task, kept once.
+    """The result of a task, kept once.
 
     Attributes:
         ending: of a rigid job on several slots: SUCCEEDED without a value if all members succeeded, else the ending
             of the first that did not.
         members: of such a job: the ending of each member, by rank.
+        slots: where it ran, as `NODE/SLOT`, in the order of its processes; empty where no attempt settled it, and of
+            results from before this was kept.
     """
 
     job: JobId
@@ -58,6 +61,7 @@ class TaskResult(Answer, frozen=True, omit_defaults=True):
     attempt: int
     ending: TaskEnding
     members: tuple[TaskEnding, ...] = ()
+    slots: tuple[str, ...] = ()
 
     @property
     def endings(self) -> tuple[TaskEnding, ...]:
@@ -87,7 +91,7 @@ class Results(Answer, frozen=True):
 
 
 class Acknowledgement(Request, frozen=True):
-    """A client has the results of these tasks, and they need not be kept for it any longer.
+    """A client has received the results of these tasks; they need not be kept for it any longer.
 
     Attributes:
         client: the text with which their jobs were submitted.
@@ -121,7 +125,13 @@ class Message(Answer, frozen=True, omit_defaults=True):
 
 
 class Messages(Answer, frozen=True):
-    """Messages in order; ask again with `cursor` and nothing is missed and nothing comes twice."""
+    """Messages in order; ask again with `cursor` and nothing is missed and nothing comes twice.
+
+    Attributes:
+        forgotten: messages up to this number are gone that nobody acknowledged for as long as the server keeps them.
+            Whoever asked for what comes after a lower number may have missed the end of a job.
+    """
 
     messages: tuple[Message, ...]
     cursor: int
+    forgotten: int = 0

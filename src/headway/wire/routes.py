@@ -7,8 +7,17 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from headway.model.actions import JobStatus
-from headway.wire.base import ANSWER_MAX, API, JOBS_MAX, WAIT_MAX, Done, Health, Limit, Number, Route
-from headway.wire.jobs import Explanation, JobChange, JobDetail, JobList, JobsNamed, TasksNamed
+from headway.wire.base import ANSWER_MAX, API, JOBS_MAX, LONGEST_SECONDS, WAIT_MAX, Done, Health, Limit, Number, Route
+from headway.wire.jobs import (
+    Explanation,
+    JobChange,
+    JobDetail,
+    JobList,
+    JobsNamed,
+    Retried,
+    Retry,
+    TasksNamed,
+)
 from headway.wire.operation import (
     CheckerChange,
     CheckerReport,
@@ -28,6 +37,9 @@ from headway.wire.work import Submission, Submitted
 
 Status = Annotated[str, Meta(extra_json_schema={"enum": ["open", *(known.value for known in JobStatus)]})]
 """Of jobs, as one may ask for them."""
+
+Moment = Annotated[float, Meta(ge=0, lt=LONGEST_SECONDS)]
+"""An instant that has passed."""
 
 Stream = Annotated[str, Meta(extra_json_schema={"enum": ["stdout", "stderr"]})]
 
@@ -51,6 +63,14 @@ CANCEL: Final = Route("cancel", "POST", f"{API}/cancel", Done, JobsNamed, summar
 CANCEL_TASKS: Final = Route(
     "cancel_tasks", "POST", f"{API}/jobs/{{job}}/cancel", Done, TasksNamed, summary="Cancel tasks of a job."
 )
+RETRY: Final = Route(
+    "retry",
+    "POST",
+    f"{API}/jobs/{{job}}/retry",
+    Retried,
+    Retry,
+    summary="Run the failed tasks of an ended job again, as a new job.",
+)
 EXPLAIN: Final = Route("explain", "GET", f"{API}/jobs/{{job}}/explain", Explanation, summary="Why a job waits.")
 OUTPUT: Final = Route(
     "output",
@@ -61,6 +81,7 @@ OUTPUT: Final = Route(
         ("task", Number, "of this task; default 0"),
         ("stream", Stream, "default stdout"),
         ("rank", Number, "of this member of a rigid job on several slots; default: of the task"),
+        ("attempt", Number, "only of this attempt; default: of the one that settled the task, or runs"),
         ("offset", Number, "from this byte on; default 0"),
         ("limit", Number, "at most so many bytes; default: to the end"),
     ),
@@ -133,7 +154,7 @@ METRICS: Final = Route(
     query=(
         ("node", str, "only of this node"),
         ("metric", str, "only this one, as `COLLECTOR.NAME`"),
-        ("since", Number, "those found at this instant or later; default: each as it was found last"),
+        ("since", Moment, "those found at this instant or later; default: each as it was found last"),
         ("limit", Limit, "about so many: what was found at one instant comes together; default 1000"),
     ),
     summary="What collectors measured on nodes.",
@@ -170,12 +191,13 @@ REQUESTS: Final = Route(
     summary="Who asked for what.",
 )
 STATISTICS: Final = Route("statistics", "GET", f"{API}/statistics", Statistics, summary="How the server fares.")
+PROMETHEUS: Final = Route("prometheus", "GET", "/metrics", str, summary="How the server fares, for Prometheus.")
 SHUTDOWN: Final = Route("shutdown", "POST", f"{API}/shutdown", Done, summary="End the server in order.")
 HEALTH: Final = Route("health", "GET", "/health", Health, summary="Whether the server answers; needs no token.")
 OPENAPI: Final = Route("openapi", "GET", "/openapi.json", Any, summary="This interface, described.")
 ROUTES: Final = (
-    *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, CANCEL_TASKS, EXPLAIN, OUTPUT, RESULTS, CLEAR, MESSAGES),
+    *(SUBMIT, JOBS, JOB, CHANGE, CANCEL, CANCEL_TASKS, RETRY, EXPLAIN, OUTPUT, RESULTS, CLEAR, MESSAGES),
     *(ACKNOWLEDGE, UPLOAD, UPLOADED, DOWNLOAD),
     *(NODES, ADD_NODE, DRAIN_NODE, REMOVE_NODE, RESIZE_NODE, POLICY, CHOOSE),
-    *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, REQUESTS, STATISTICS, SHUTDOWN, HEALTH, OPENAPI),
+    *(METRICS, CHECKER, SET_CHECKER, INCIDENTS, REQUESTS, STATISTICS, PROMETHEUS, SHUTDOWN, HEALTH, OPENAPI),
 )

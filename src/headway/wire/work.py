@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection
-from typing import Annotated, Literal
+from collections.abc import Collection, Mapping
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -16,16 +16,26 @@ from headway.wire.base import (
     Amount,
     Answer,
     Bytes,
+    Bytes1,
+    CoresOfOne,
     Count,
     Due,
     JobText,
     Least1,
+    Number,
     Request,
     Share,
     Size,
     Span,
     Time,
+    microseconds,
+    optional_microseconds,
 )
+
+OURS: Final = frozenset(
+    f"HEADWAY_{name}" for name in ("NODE", "JOB", "TASK", "ATTEMPT", "RANK", "WIDTH", "CHECKPOINT", "SCRATCH", "MARK")
+)
+"""Variables that Headway sets for each task."""
 
 
 class Calls(Request, frozen=True, tag="calls"):
@@ -37,8 +47,13 @@ class Calls(Request, frozen=True, tag="calls"):
         chosen: per call, which of `functions` it is; empty: always the first.
         inputs, outputs: URLs that the arguments name, as `headway.Input` and `headway.Output`, each once.
         warm: name of processes that jobs of one user share, with all that earlier calls have left in them (modules,
-            variables); empty: each process of the job begins clean, and only the job's own calls follow one another.
+            variables); empty: each process of the job begins clean and runs only the job's own calls.
         paths: folders that modules are imported from, ahead of the server's own; those after an empty text come after.
+        cwd: folder they run in; empty: the one the server was started in.
+        anywhere: where a task cannot be in `cwd`, it runs in the server's folder. Otherwise it is refused.
+        env: variables added to those that all tasks get.
+        fresh: each call has a process of its own. Not with `warm`.
+        names: what the functions are called, for people.
     """
 
     functions: Annotated[tuple[str, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
@@ -48,6 +63,11 @@ class Calls(Request, frozen=True, tag="calls"):
     outputs: tuple[str, ...] = ()
     warm: str = ""
     paths: tuple[str, ...] = ()
+    cwd: str = ""
+    anywhere: bool = False
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    fresh: bool = False
+    names: tuple[JobText, ...] = ()
 
 
 class Command(Request, frozen=True):
@@ -57,10 +77,10 @@ class Command(Request, frozen=True):
         argv: program and arguments; no shell is involved.
         cwd: folder it runs in; empty: the one the server was started in, or, where it has inputs or outputs, a folder
             of the attempt's own (which HEADWAY_SCRATCH names in any case).
-        env: variables added to the node's environment.
+        env: variables added to those that all tasks get.
         stdin, stdout, stderr: paths of files; empty: nothing to read, output kept (its last part) with the result.
         inputs: files that are fetched before it starts: the URL of each by its path within the attempt's folder.
-        outputs: files of the attempt's folder that are put somewhere when it has succeeded: URLs by path.
+        outputs: files of the attempt's folder that are stored when it has succeeded: URLs by path.
     """
 
     argv: Annotated[tuple[str, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
@@ -82,12 +102,23 @@ class Commands(Request, frozen=True, tag="commands"):
 Work = Calls | Commands
 
 
+class PlannedTask(Request, frozen=True):
+    """One task of a workflow: the terms of `headway.model.job.TaskSpec`, its estimate in seconds."""
+
+    estimate: Time
+    cores: CoresOfOne = 1
+    after: tuple[Number, ...] = ()
+
+
 class NewJob(Request, frozen=True):
     """A job to be accepted: the terms of `headway.model.job.JobSpec` and the work of its tasks.
 
-    `release` None means at once; `user` empty means the owner of the token; `profile` has run times by class of nodes;
-    `cpu` is the share of a processor that its processes would use, one for all or one each; `leased` means that nobody
-    but the client can fetch its results, so that it is cancelled when the client has not been heard of for a while.
+    Times are seconds, `release` and `due` since the Unix epoch. `release` None means at once; `user` empty means the
+    owner of the token; `profile` has run times by class of nodes; `cpu` is the share of a processor that its processes
+    would use, one for all or one each; `leased` means that nobody but the client can fetch its results, so that it is
+    cancelled when the client has been silent for a while; `after` names jobs that must have succeeded before it starts:
+    if one fails or is cancelled, so is this one. `retry_of` is the job whose failed tasks it runs again, and `numbers`
+    what stands for `{i}` and HEADWAY_TASK in each of its tasks, where that is not the task's own number.
     """
 
     work: Work
@@ -105,25 +136,32 @@ class NewJob(Request, frozen=True):
     workload: Amount | None = None
     retries: Count = 0
     time_limit: Span | None = None
-    memory_limit: Span | None = None
-    plan: tuple[TaskSpec, ...] = ()
+    memory_limit: Bytes1 | None = None
+    plan: tuple[PlannedTask, ...] = ()
     sizes: tuple[Size, ...] = ()
     profile: dict[str, Time] = msgspec.field(default_factory=dict)
     preemptible: bool = True
     cpu: tuple[Share, ...] = ()
     movable: bool = False
     leased: bool = False
+    after: tuple[Number, ...] = ()
+    retry_of: Number | None = None
+    numbers: tuple[Count, ...] = ()
 
     def spec(self, job: JobId, now: Instant, user: str) -> JobSpec:
-        """The job as the core is told of it."""
+        """The job as the core learns of it.
+
+        Raises:
+            InvalidInput: a time is none that the core can count.
+        """
         return JobSpec(
             id=job,
             kind=Kind[self.kind.upper()],
-            release=now if self.release is None else self.release,
+            release=now if self.release is None else microseconds(self.release, "release"),
             tasks=self.tasks,
             width=self.width,
-            estimate=self.estimate,
-            due=self.due,
+            estimate=optional_microseconds(self.estimate, "estimate"),
+            due=optional_microseconds(self.due, "due"),
             priority=self.priority,
             rate=self.rate,
             shape=self.shape,
@@ -131,16 +169,24 @@ class NewJob(Request, frozen=True):
             name=self.name,
             workload=self.workload,
             retries=self.retries,
-            time_limit=self.time_limit,
+            time_limit=optional_microseconds(self.time_limit, "time_limit"),
             memory_limit=self.memory_limit,
-            plan=self.plan,
+            plan=tuple(
+                TaskSpec(microseconds(task.estimate, f"plan[{number}].estimate"), task.cores, task.after)
+                for number, task in enumerate(self.plan)
+            ),
             sizes=self.sizes,
-            profile=tuple(sorted(self.profile.items())),
+            profile=tuple(
+                (known, microseconds(time, f"profile[{known}]")) for known, time in sorted(self.profile.items())
+            ),
             preemptible=self.preemptible,
             fetches=bool(urls_of(self.work)[0]),
             cpu=self.cpu,
             movable=self.movable,
             leased=self.leased,
+            after=tuple(dict.fromkeys(self.after)),
+            retry_of=self.retry_of,
+            numbers=self.numbers,
         )
 
 
@@ -150,8 +196,8 @@ class Submission(Request, frozen=True):
     Attributes:
         key: idempotency key; a submission with a key that this caller used before is not accepted again but answered
             as the first time. Empty: none.
-        client: who wants the messages about these jobs, a text of the caller's choice; see `MESSAGES`.
-        blobs: functions by `blob_name`; those that the server has may be left out (it says so if it has not).
+        client: a text of the caller's choice under which it asks for the messages about these jobs; see `MESSAGES`.
+        blobs: functions by `blob_name`; those that the server has may be left out (it reports missing ones).
     """
 
     jobs: Annotated[tuple[NewJob, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
@@ -181,11 +227,27 @@ def urls_of(work: Work) -> tuple[Collection[str], Collection[str]]:
     return inputs, {url for command in work.commands for url in command.outputs.values()}
 
 
-def check_work(job: NewJob, *, field: str = "work") -> None:
-    """See that there is work for each task of a job, or for each slot of a rigid one.
+def check_env(env: Mapping[str, str], field: str) -> None:
+    """Check that tasks can get these variables.
 
     Raises:
-        InvalidInput: too few or too many calls or commands, an empty command, an unknown function.
+        InvalidInput: a name cannot be one, Headway sets it itself, or a value cannot be one.
+    """
+    for name, text in env.items():
+        if not name or "=" in name or "\0" in name:
+            raise InvalidInput(field, name, "names of variables, without `=`")
+        if name in OURS:
+            raise InvalidInput(field, name, "any variable but those that Headway sets for each task")
+        if "\0" in text:
+            raise InvalidInput(f"{field}[{name!r}]", text, "text without a zero byte")
+
+
+def check_work(job: NewJob, *, field: str = "work") -> None:
+    """Check that there is work for each task of a job, or for each slot of a rigid one.
+
+    Raises:
+        InvalidInput: too few or too many calls or commands, an empty command, an unknown function, or a variable that
+            no task can be given.
     """
     work = job.work
     rigid = job.kind == "rigid"
@@ -196,6 +258,7 @@ def check_work(job: NewJob, *, field: str = "work") -> None:
         for number, command in enumerate(work.commands):
             if not command.argv or not command.argv[0]:
                 raise InvalidInput(f"{field}.commands[{number}].argv", command.argv, "a program and its arguments")
+            check_env(command.env, f"{field}.commands[{number}].env")
             for name, paths in (("inputs", command.inputs), ("outputs", command.outputs)):
                 for path in paths:
                     if not path or path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")):
@@ -206,6 +269,9 @@ def check_work(job: NewJob, *, field: str = "work") -> None:
                 for url in (url for url, times in urls.items() if times > 1):
                     raise InvalidInput(f"{field}.commands[{number}].outputs", url, "one output at each URL")
         return
+    check_env(work.env, f"{field}.env")
+    if work.fresh and work.warm:
+        raise InvalidInput(f"{field}.fresh", work.fresh, "false with warm: a process is shared or it is not")
     if len(work.args) != count and not (rigid and len(work.args) == 1):
         raise InvalidInput(f"{field}.args", len(work.args), f"one a {each} ({count})")
     if not work.functions:

@@ -1,4 +1,4 @@
-"""Workloads from published models: as many jobs as wanted, the same for the same seed."""
+"""Workloads from published models: any number of jobs, the same for the same seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The distributions that workload models are made of, drawn many at a time."""
+"""The distributions that workload models consist of, with many values drawn at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HyperErlang:
     Attributes:
         stages: 1 or more; with 1 it is hyper-exponential.
         first_rate, second_rate: of a stage, 1/s.
-        first_share: with what probability the first rate is taken, 0 to 1.
+        first_share: the probability of the first rate, 0 to 1.
     """
 
     stages: int
@@ -39,20 +39,20 @@ class HyperErlang:
         return replace(self, first_rate=self.first_rate / factor, second_rate=self.second_rate / factor)
 
     def draw(self, rng: np.random.Generator, count: int) -> FloatArray:
-        """So many values, seconds."""
+        """So many values, in seconds."""
         rate = np.where(rng.random(count) < self.first_share, self.first_rate, self.second_rate)
         return rng.standard_gamma(self.stages, count) / rate
 
 
 def fit_hyper_erlang(first: float, second: float, third: float) -> HyperErlang:
-    """The hyper-Erlang distribution of least order that has these three moments.
+    """The hyper-Erlang distribution of lowest order that has these three moments.
 
     Args:
         first, second, third: the means of the values, of their squares and of their cubes, > 0.
 
     Raises:
         InvalidInput: no order up to 100 has them: their coefficient of variation is too small, or the third moment
-            does not go with the other two.
+                does not fit the other two.
 
     >>> fit_hyper_erlang(1.5, 5.0, 27.0)
     HyperErlang(stages=1, first_rate=0.5, second_rate=1.0, first_share=0.5)
@@ -61,7 +61,7 @@ def fit_hyper_erlang(first: float, second: float, third: float) -> HyperErlang:
     """
     if first > 0 and second > 0 and third > 0:
         for stages in range(1, MOST_STAGES + 1):
-            # The moments of the mean length of a stage, of which there are two.
+            # The moments of the mean length of a stage; there are two such lengths.
             a, b, c = first / stages, second / (stages * (stages + 1)), third / (stages * (stages + 1) * (stages + 2))
             if b - a * a <= 0:
                 continue
@@ -74,7 +74,7 @@ def fit_hyper_erlang(first: float, second: float, third: float) -> HyperErlang:
             if short < a < long:
                 found = HyperErlang(stages, 1 / long, 1 / short, (a - short) / (long - short))
                 if math.isclose(found.moment(3), third, rel_tol=1e-6):
-                    return found  # else it can only just have them: its long branch is too seldom to be told
+                    return found  # else it only just has them: its long branch is too rare to be told
     raise InvalidInput(
         "moments",
         (first, second, third),
@@ -103,7 +103,7 @@ def gamma_cdf(shape: float, value: float) -> float:
 
 
 def draw_gamma_up_to(rng: np.random.Generator, shape: float, scale: float, most: float, count: int) -> FloatArray:
-    """So many Gamma variables, each drawn anew until it is at most `most`."""
+    """So many Gamma variables, each drawn again until it is at most `most`."""
     drawn = rng.gamma(shape, scale, count)
     while len(again := np.flatnonzero(drawn > most)):
         drawn[again] = rng.gamma(shape, scale, len(again))
@@ -111,7 +111,7 @@ def draw_gamma_up_to(rng: np.random.Generator, shape: float, scale: float, most:
 
 
 def draw_weighted(rng: np.random.Generator, values: IntArray, weights: FloatArray, count: int) -> IntArray:
-    """So many of these values, each as probable as its weight says; weights need no sum of 1."""
+    """So many of these values, drawn by weight; weights need not sum to 1."""
     bounds = np.cumsum(weights)
     drawn: IntArray = values[np.searchsorted(bounds, rng.random(count) * bounds[-1], side="right")]
     return drawn

@@ -1,8 +1,8 @@
-"""A workload in the style of Feitelson 1996: discrete widths, run times that vary much, jobs that are run repeatedly.
+"""A workload in the style of Feitelson 1996: discrete widths, very different run times, jobs that are run repeatedly.
 
-Published are the shape of the width distribution, harmonic of order 1.5 with small widths and powers of two raised by
-hand, that wide jobs tend to run longer, and that jobs are run again. How far what was raised, and the mean run times,
-are lost: ours give the aggregates that MEASY14 prints, on its 320 processors.
+The paper has the shape of the width distribution: harmonic of order 1.5, with small widths and powers of two raised by
+hand. It also says that wide jobs tend to run longer, and that jobs are run again. How far widths were raised, and the
+mean run times, are lost: ours give the aggregates that MEASY14 prints, on its 320 processors.
 
 Source: Feitelson, "Packing schemes for gang scheduling", JSSPP 1996.
 """
@@ -94,7 +94,7 @@ class Feitelson96:
 PUBLISHED_STYLE: Final = Feitelson96()
 
 MOST_PROCESSORS: Final = 10_000_000
-"""Each width that there can be has a probability of its own."""
+"""Each possible width has a probability of its own."""
 
 
 def feitelson96(
@@ -107,15 +107,16 @@ def feitelson96(
 ) -> Workload:
     """A workload in the style of Feitelson 1996.
 
-    New jobs arrive at random (Poisson). A job's runs have one width and one run time. Without feedback from a schedule,
-    a run is submitted when the one before would have ended had it started at once, and its user has thought.
+    New jobs arrive at random (Poisson). The runs of a job have the same width and run time. There is no feedback from a
+    schedule: a run is submitted when the one before would have ended if it had started at once, plus its user's think
+    time.
 
     Args:
-        jobs: runs, 1 or more: the first so many to be submitted.
+        jobs: number of runs, 1 or more: the first ones to be submitted.
         seed: 0 or more.
         processors: of the machine; no job is wider.
         model: its parameters.
-        extras: see `Extras`; `load` scales all gaps, those between runs of a job as well.
+        extras: see `Extras`; `load` scales all gaps, including those between runs of a job.
 
     Raises:
         InvalidInput: an argument is not allowed.
@@ -129,7 +130,7 @@ def feitelson96(
     runs_mean = float(repeats @ np.arange(1, len(repeats) + 1))
     work_mean = float(width_share @ (wide * (short * model.short + (1 - short) * model.long)))
     gap = runs_mean * work_mean / (processors * model.arrival_load)
-    # As many series as runs are enough, for each has a run at least.
+    # As many series as runs are enough, because each has at least one run.
     starts = np.cumsum(rng.exponential(gap, jobs))
     width = draw_weighted(rng, wide, width_share, jobs)
     mean = np.where(rng.random(jobs) < short[width - 1], model.short, model.long)

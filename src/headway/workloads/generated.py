@@ -11,7 +11,7 @@ import numpy as np
 from headway.errors import InvalidInput
 from headway.model.instant import SECOND
 from headway.model.job import Kind
-from headway.model.workload import FloatArray, Workload, workload_of
+from headway.model.workload import FloatArray, Workload, workload_us
 from headway.traces.swf import LARGEST
 from headway.traces.transforms import offered_load, with_load, work
 from headway.workloads.tsafrir05 import with_estimates
@@ -119,7 +119,7 @@ def generated(
     if release[-1] > LARGEST:
         raise InvalidInput("last release", float(release[-1]), f"at most {LARGEST:g} s", hint="Take fewer jobs.")
     ran = np.rint(runtime).astype(np.int64) * SECOND
-    plain = workload_of(
+    plain = workload_us(
         release=np.floor(release).astype(np.int64) * SECOND,
         runtime=ran,
         width=width,

@@ -23,10 +23,10 @@ from headway.workloads.generated import Extras, chances, check_size, generated
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Jobs of some widths.
+    """Jobs of certain widths.
 
     Attributes:
-        widths: rising, and how many jobs had each, in `jobs`.
+        widths: rising; `jobs` has how many jobs had each of them.
         jobs: how probable each width is.
         gap: seconds between arrivals.
         runtime: seconds.
@@ -38,7 +38,7 @@ class Range:
     runtime: HyperErlang
 
     def up_to(self, processors: int) -> Range | None:
-        """The jobs that fit on so many processors, arriving as often less as they are fewer; None where none fits."""
+        """The jobs that fit on so many processors, arriving more rarely in proportion; None if none fits."""
         fitting = [(width, jobs) for width, jobs in zip(self.widths, self.jobs, strict=True) if width <= processors]
         if not fitting:
             return None
@@ -139,9 +139,9 @@ def jann97(
     ranges: Sequence[Range] = CTC,
     **extras: Unpack[Extras],
 ) -> Workload:
-    """A workload as Jann et al. 1997: each range of widths has arrivals and run times of its own.
+    """A workload as in Jann et al. 1997: each range of widths has its own arrivals and run times.
 
-    reading: a width within a range is drawn as often as the log has it.
+    reading: a width within a range is drawn as often as it is in the log.
 
     Args:
         jobs: 1 or more.
@@ -186,7 +186,7 @@ def jann97(
 
 
 def _arrivals(gap: HyperErlang, rng: np.random.Generator, known: FloatArray, horizon: float) -> FloatArray:
-    """Arrivals until the horizon has passed, those that are known already first."""
+    """Arrivals until the horizon has passed, beginning with those already known."""
     end = known[-1] if len(known) else 0.0
     while end <= horizon:
         more = end + np.cumsum(gap.draw(rng, 1000))

@@ -23,11 +23,11 @@ BUCKET: Final = 1800
 """Seconds."""
 
 DAY_START: Final = 11
-"""The bucket with which the curve of a day begins."""
+"""The bucket in which the curve of a day begins."""
 
 LONGEST_RUN: Final = 12
 LONGEST_GAP: Final = 13
-"""The most that the logarithm of a run time, of a gap may be: what is more is drawn anew."""
+"""The greatest logarithm of a run time, and of a gap: greater ones are drawn again."""
 
 SELDOM: Final = 0.01
 
@@ -39,16 +39,16 @@ class Stream:
     Attributes:
         serial, powers: shares of all jobs that have one processor, and a power of two of them.
         low, middle, high: the logarithm to base 2 of the width of a parallel job is uniform in low..middle or in
-            middle..high. Low is meant so; middle and high are how far below the logarithm of the processors.
-        low_share: with what probability it is in low..middle.
+            middle..high. Low is an absolute value; middle and high are distances below the logarithm of the processors.
+        low_share: the probability that it is in low..middle.
         run_shape1, run_scale1, run_shape2, run_scale2: two Gamma distributions of the logarithm of the run time.
-        run_slope, run_base: the probability of the first is run_slope width + run_base, cut to 0..1.
+        run_slope, run_base: the probability of the first one is run_slope width + run_base, limited to 0..1.
         gap_shape, gap_scale: the Gamma distribution of the logarithm of gaps in the rush hours.
-        gap_all_day: how many times greater the shape is for all the day.
+        gap_all_day: how many times greater the shape is for the whole day.
         day_shape, day_scale: the Gamma curve of arrivals over the day, in half-hours.
 
     Raises:
-        InvalidInput: one is out of its range, or nearly all draws of a distribution would be beyond what is allowed.
+        InvalidInput: one is out of its range, or nearly all draws of a distribution would exceed what is allowed.
     """
 
     serial: float
@@ -117,7 +117,7 @@ class Stream:
         """How often jobs arrive in each half-hour of a day, 1 on average.
 
         Raises:
-            InvalidInput: the curve is so narrow that in some they never do.
+            InvalidInput: the curve is so narrow that none arrive in some half-hours.
         """
         weight = np.empty(BUCKETS)
         for bucket in range(DAY_START, DAY_START + BUCKETS):
@@ -130,7 +130,7 @@ class Stream:
         return relative
 
     def arrivals(self, rng: np.random.Generator, jobs: int) -> FloatArray:
-        """Seconds from midnight of the first day at which so many jobs arrive, whole, in order."""
+        """When so many jobs arrive: whole seconds from midnight of the first day, in order."""
         shape = self.gap_shape * self.gap_all_day
         passed = np.cumsum(np.exp(draw_gamma_up_to(rng, shape, self.gap_scale, LONGEST_GAP, jobs))) / BUCKET
         ends = np.cumsum(self.day())
@@ -139,7 +139,7 @@ class Stream:
         bucket = np.searchsorted(ends, rest)
         into = (rest - np.concatenate([[0.0], ends])[bucket]) / np.diff(ends, prepend=0.0)[bucket]
         exact = (days * BUCKETS + bucket + into) * BUCKET
-        # The program cuts each step to whole seconds.
+        # The program rounds each step down to whole seconds.
         return np.cumsum(np.floor(np.diff(exact, prepend=0.0)))
 
 
@@ -200,7 +200,7 @@ TYPELESS: Final = Stream(
     day_shape=8.1737,
     day_scale=3.9631,
 )
-"""The published constants: two streams that are had together, or all jobs in one."""
+"""The published constants: two streams that belong together, or all jobs in one."""
 
 
 def lublin99(
@@ -211,16 +211,17 @@ def lublin99(
     streams: Sequence[Stream] = (TYPELESS,),
     **extras: Unpack[Extras],
 ) -> Workload:
-    """A workload as Lublin and Feitelson have it; the clock is 0 at midnight.
+    """A workload as in Lublin and Feitelson; the clock is 0 at midnight.
 
-    reading: on another machine than the published one of 128 processors, the limits of widths move with the logarithm
-    of its size.
+    reading: on a machine other than the published one of 128 processors, the limits of widths move with the logarithm
+        of its size.
 
     Args:
         jobs: 1 or more.
         seed: 0 or more.
         processors: of the machine; no job is wider.
-        streams: (INTERACTIVE, BATCH) for jobs of two types, merged by time, the first named first at one instant.
+        streams: (INTERACTIVE, BATCH) for jobs of two types, merged by time; at the same instant the first named comes
+            first.
         extras: see `Extras`.
 
     Raises:

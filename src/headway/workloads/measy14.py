@@ -1,4 +1,4 @@
-"""The two workloads of MEASY14, on 320 processors, from constants that give the aggregates which the paper prints.
+"""The two workloads of MEASY14, on 320 processors, from constants that give the aggregates printed in the paper.
 
 | | jobs | mean width | mean run time | one-process jobs |
 | --- | --- | --- | --- | --- |
@@ -29,11 +29,11 @@ LARGEST_ESTIMATE: Final = 18 * 3600.0
 
 
 def fwload(seed: int = 0, jobs: int = FW_JOBS, **extras: Unpack[Extras]) -> Workload:
-    """FWload: Feitelson 1996 with its defaults, estimates and CPU use as in the paper.
+    """FWload: Feitelson 1996 with its defaults, and estimates and CPU use as in the paper.
 
     Args:
         seed, jobs: as in `feitelson96`.
-        extras: in place of what the paper has.
+        extras: replace what the paper has.
 
     Raises:
         InvalidInput: an argument is not allowed.
@@ -42,11 +42,11 @@ def fwload(seed: int = 0, jobs: int = FW_JOBS, **extras: Unpack[Extras]) -> Work
 
 
 def jwload(seed: int = 0, jobs: int = JW_JOBS, **extras: Unpack[Extras]) -> Workload:
-    """JWload: Jann et al. 1997, fitted to the CTC SP2 and moved to the paper's aggregates, with estimates and CPU use.
+    """JWload: Jann et al. 1997, fitted to the CTC SP2 and adjusted to the paper, with estimates and CPU use.
 
     Args:
         seed, jobs: as in `jann97`.
-        extras: in place of what the paper has.
+        extras: replace what the paper has.
 
     Raises:
         InvalidInput: an argument is not allowed.
@@ -55,7 +55,7 @@ def jwload(seed: int = 0, jobs: int = JW_JOBS, **extras: Unpack[Extras]) -> Work
 
 
 def as_in_paper(extras: Extras) -> Extras:
-    """Estimates of 18 h at most and CPU use as in the paper, where these do not say otherwise."""
+    """Estimates of at most 18 h and CPU use as in the paper, unless these say otherwise."""
     return {"largest_estimate": LARGEST_ESTIMATE, "cpu": "drawn", **extras}
 
 
@@ -65,7 +65,7 @@ JW_RUN_TIME: Final = 1.06684
 
 
 def _moved(one: Range) -> Range:
-    """A range with its share of all jobs and its run times moved so that the whole has the paper's aggregates."""
+    """A range with its share of all jobs and its run times adjusted, so that the whole has the paper's aggregates."""
     width = one.width_mean()
     share = JW_SERIAL if width == 1 else math.exp(-JW_NARROWER * width)
     return replace(one, gap=one.gap.times(1 / share), runtime=one.runtime.times(JW_RUN_TIME))

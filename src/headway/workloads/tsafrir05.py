@@ -1,7 +1,7 @@
-"""How long users say that their jobs will run: few round values, far above the run times.
+"""How long users say that their jobs will run: a few round values, far above the run times.
 
-A histogram of estimates is made from the number of jobs and the largest estimate allowed: twenty "head" values hold
-89 % of the jobs, the rest is tail. Its estimates are then dealt to the jobs at random, none below its job's run time.
+A histogram of estimates is made from the number of jobs and the largest estimate allowed: twenty "head" values have 89
+% of the jobs, the rest is the tail. The estimates are then dealt to the jobs at random, none below its job's run time.
 
 Source: Tsafrir, Etsion and Feitelson, "Modeling user runtime estimates", JSSPP 2005.
 """
@@ -27,10 +27,10 @@ LARGEST_LEAST: Final = 2 * HOUR
 HEAD: Final = 20
 HEAD_SHARE: Final = 89.0
 TRIES: Final = 100
-"""How many histograms are drawn until one can be dealt."""
+"""How many histograms are drawn at most to find one that can be dealt."""
 
 DISTINCT: Final = ((0, 20, 200, 1000, 10_000, 70_000, 250_000), (0, 10, 20, 35, 90, 340, 565))
-"""How many distinct estimates there are among so many jobs; linear in between, constant beyond."""
+"""How many distinct estimates so many jobs have; linear in between, constant beyond."""
 
 COMMON: Final = (
     *(minutes * 60 for minutes in (5, 10, 15, 20, 30)),
@@ -58,16 +58,16 @@ def with_estimates(
     seed: int = 0,
     rng: np.random.Generator | None = None,
 ) -> Workload:
-    """The workload with estimates by this model in place of its own.
+    """The workload with estimates from this model instead of its own.
 
-    reading: where a histogram cannot be dealt, as there are more long jobs than long estimates, another one is drawn;
-    the published program stops.
+    reading: if a histogram cannot be dealt, because there are more long jobs than long estimates, another one is drawn;
+        the published program stops.
 
     Args:
-        largest: seconds that an estimate may be, 7200 or more; longer run times are cut to it, which is noted. None:
+        largest: the greatest estimate in seconds, 7200 or more; longer run times are cut to it, which is noted. None:
             the longest run time rounded up to a full hour.
-        hints: how many jobs have an estimate of so many seconds, where that is known; at most 20 of them.
-        seed: fixes the estimates; `rng` is used in its place where it is given.
+        hints: how many jobs have an estimate of so many seconds, if that is known; at most 20 of them.
+        seed: fixes the estimates; `rng` replaces it if given.
 
     Raises:
         InvalidInput: there are fewer than 200 jobs, or an argument is not allowed.
@@ -125,7 +125,7 @@ def deal(runtime: IntArray, estimates: IntArray, rng: np.random.Generator) -> In
 def histogram(
     jobs: int, largest: int, rng: np.random.Generator, hints: Mapping[int, int] | None = None
 ) -> tuple[IntArray, IntArray]:
-    """Which estimates there are, seconds, rising, and how many jobs have each; together `jobs`.
+    """The estimates that occur, in seconds, rising, and how many jobs have each; together `jobs`.
 
     Raises:
         InvalidInput: a hint is not allowed.
@@ -150,7 +150,7 @@ def distinct_values(jobs: int) -> int:
 
 
 def head_times(largest: int, hints: Mapping[int, object] | None = None) -> list[int]:
-    """The twenty most usual estimates: the largest, then the others rising; hinted ones stand in for the nearest.
+    """The twenty most usual estimates: the largest, then the others rising; hinted ones replace the nearest.
 
     >>> head_times(18 * 3600)[:4], head_times(18 * 3600)[-1]
     ([64800, 300, 600, 900], 61200)
@@ -211,7 +211,7 @@ def _head(largest: int, hints: Mapping[int, float], rng: np.random.Generator) ->
 
 
 def _popularity(times: list[int], reserved: Mapping[int, int], rng: np.random.Generator) -> list[int]:
-    """How popular each head value is, drawn from what it was in four logs."""
+    """How popular each head value is, drawn from its popularity in four logs."""
     taken = set(reserved.values())
     pool: list[int] = []
     ranks = []
@@ -250,7 +250,7 @@ def _tail(largest: int, head: Mapping[int, float], values: int, rng: np.random.G
 
 
 def _repair(counts: dict[int, int], jobs: int, hints: Mapping[int, int]) -> None:
-    """Change the counts that are no hints, the largest first, until they sum to `jobs`."""
+    """Change the counts that are not hints, the largest first, until they sum to `jobs`."""
     free = sorted((time for time in counts if time not in hints), key=lambda time: (-counts[time], time))
     gap = jobs - sum(counts.values())
     sign, left = (1 if gap > 0 else -1), abs(gap)

@@ -1,4 +1,4 @@
-"""A question over HTTP to servers that answer as they should not."""
+"""Questions over HTTP to servers that give wrong answers."""
 
 from __future__ import annotations
 

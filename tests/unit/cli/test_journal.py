@@ -1,4 +1,4 @@
-"""What `headway check` says of folders that are no data directory, and of one whose journal is gone."""
+"""What `headway check` says of folders that are not data directories, and of one whose journal is gone."""
 
 from __future__ import annotations
 

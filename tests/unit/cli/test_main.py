@@ -16,6 +16,7 @@ from headway import HeadwayError, __version__
 from headway.cli import main as module
 from headway.cli.main import COMMANDS, INTERRUPTED
 from headway.core import scheduler
+from headway.live.driver import FIRST_POLICY
 
 
 def test_help_lists_every_command(headway: Any) -> None:
@@ -31,6 +32,13 @@ def test_every_command_has_help(headway: Any, name: str) -> None:
     ran = headway(name, "--help")
     assert (ran.status, ran.err) == (0, "")
     assert f"headway {name}" in ran.out
+
+
+@pytest.mark.parametrize("page", ["cli.md", "../policies/tempo.md", "../decisions/tempo-by-default.md"])
+def test_the_first_policy_of_a_server_is_named_where_it_is_explained(headway: Any, page: str) -> None:
+    assert f"at first {FIRST_POLICY}." in " ".join(headway("up", "--help").out.split())
+    docs = Path(__file__).parents[3] / "docs" / "reference"
+    assert f"`{FIRST_POLICY}`" in (docs / page).read_text(encoding="utf-8")
 
 
 def test_help_loads_nothing_that_takes_long() -> None:

@@ -48,7 +48,8 @@ def test_figures_are_tables_with_what_was_published_beside_ours(headway: Any, tm
     assert "published 1,000; ours " in ran.out
     tables = [line.split()[0] for line in lines if "±" in line and "standard error" not in line]
     assert tables == 2 * [
-        *("priority", "proportion", "workload", "deadline:spare=priority", "deadline:spare=due", "edf")
+        *("priority", "proportion", "workload", "deadline:spare=priority,foresight=false"),
+        *("deadline:spare=due,foresight=false", "edf"),
     ]
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"fig6.2.png", "fig6.4.png", "figures.csv"}
@@ -181,7 +182,7 @@ def test_measy14_without_logs_says_so(headway: Any, monkeypatch: pytest.MonkeyPa
     ("words", "said"),
     [
         (("measy14", "fig5"), "'fig5' is not one of"),
-        (("measy14", "fig6", "--scale", 2), "scale is 2.0; allowed: a share of the jobs from 0.004 to 1"),
+        (("measy14", "fig6", "--scale", 2), "--scale is 2; allowed: a share of the jobs from 0.004 to 1"),
         (("measy14", "fig6", "--seed", -1), "-1 is not in the range x>=0"),
         (("measy14", "logs"), "give --data, to the folder that holds swf/"),
         (("measy14", "--data", "/no/such"), "there is no /no/such/swf/CTC"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headway.cli import output
 from headway.cli import simulate as module
 from headway.model.actions import JobStatus
 from headway.model.instant import SECOND
@@ -17,7 +18,7 @@ from headway.model.job import Kind
 from headway.model.plan import Plan
 from headway.model.schedule import NOT_YET, STATUSES, schedule_of
 from headway.model.snapshot import Snapshot
-from headway.model.workload import workload_of
+from headway.model.workload import workload_us
 from headway.policies import registry
 
 TABLE = """\
@@ -94,10 +95,102 @@ def test_out_gets_metrics_schedules_and_pictures(headway: Any, table: Path, tmp_
     assert [line["policy"] for line in schedule(out / "metrics.csv")] == ["fcfs", "easy"]
 
 
+MANY = "job,release,tasks,width,runtime,estimate,due,priority,rate,user\n" + "".join(
+    f"{job},{10 * job},2,,15,15,{10 * job + 25},,,u\n" for job in range(400)
+)
+
+
+@pytest.mark.long
+def test_pictures_of_many_jobs_are_over_time_and_it_says_so(headway: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    log, out = tmp_path / "many.csv", tmp_path / "out"
+    log.write_text(MANY)
+    ran = headway("simulate", log, "--slots", 4, "--policy", "edf", "--out", out)
+    assert sorted(path.name for path in out.glob("*.png")) == ["timeline-edf.png"]
+    assert (
+        "Pictures show queue, use, wait and lateness over time: a Gantt chart of 400 jobs (more than 300) could not be "
+        "read. --from and --to draw one of a part."
+    ) in ran.out.splitlines()
+    words = ("simulate", log, "--slots", 4, "--policy", "edf", "--out", out)
+    ran = headway(*words, "--from", "10m", "--to", 700)
+    assert ran.status == 0
+    assert "could not be read" not in ran.out
+    names = ["allocation-edf.png", "gantt-edf.png", "timeline-edf.png"]
+    assert sorted(path.name for path in out.glob("*.png")) == names
+    assert ran.out.splitlines()[-1].endswith("timeline-edf.png, gantt-edf.png, allocation-edf.png.")
+
+
+@pytest.mark.long
+def test_a_part_is_drawn_on_the_clock_of_the_log(headway: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = pytest.importorskip("headway.pictures")
+    drawn: dict[str, dict[str, Any]] = {}
+    for name in ("gantt", "allocation", "timeline"):
+        monkeypatch.setattr(pictures, name, lambda *_, name=name, **how: drawn.__setitem__(name, how))
+    log = tmp_path / "many.csv"
+    log.write_text(MANY)
+    words = ("simulate", log, "--slots", 4, "--policy", "edf", "--out", tmp_path / "out", "--json")
+    headway(*words, "--from", "1h", "--to", "66m")
+    title = "edf: many.csv: 400 jobs on 4 slots, offered load 0.75"
+    assert drawn["gantt"] == {"start": 3600, "end": 3960, "slots": 4, "title": title}
+    assert drawn["allocation"] == {"start": 3600, "end": 3960, "title": title}
+    assert drawn["timeline"] == {"slots": 4, "title": title}
+    drawn.clear()
+    headway(*words, "--first", 30)
+    assert sorted(drawn) == ["allocation", "gantt"]
+    drawn.clear()
+    ran = headway(*words[:-1], "--from", "2d")
+    assert "edf: there is no Gantt chart, for the run had ended by 172800 s (--from)." in ran.out.splitlines()
+    assert sorted(drawn) == ["timeline"]
+
+
+@pytest.mark.long
+def test_a_run_in_which_no_task_ran_has_no_gantt_chart_and_it_says_so(
+    headway: Any, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+
+    class Idle:
+        per_instant, task_rounds = True, False
+
+        def __call__(self, view: Snapshot) -> Plan:
+            return view.plan()
+
+    find = registry.find
+    monkeypatch.setattr(registry, "find", lambda text: Idle() if text == "idle" else find(text))
+    ran = headway("simulate", table, "--slots", 3, "--policy", "idle", "--out", tmp_path / "out")
+    assert "idle: there is no Gantt chart, for no task ran." in ran.out.splitlines()
+    assert not list((tmp_path / "out").glob("*.png"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--from", "5s"), "--from and --to say what is drawn, and nothing is\nSay where to with --out FOLDER."),
+        (("--out", "x", "--from", "soon"), "--from is 'soon'; allowed: a time on the log's clock, as 50h or 2d"),
+        (("--out", "x", "--from", "9s", "--to", "9s"), "--to is '9s'; allowed: a time after --from, 9s"),
+        (("--out", "x", "--to", "0s"), "--to is '0s'; allowed: a time after the first release, 0 s on the log's clock"),
+    ],
+)
+def test_a_part_that_is_none_is_refused_before_anything_runs(
+    headway: Any, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("headway.sim.experiment.run", None)
+    ran = headway("simulate", table, "--slots", 3, *words)
+    assert ran.status == 2
+    assert said in ran.err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_log_with_dates_takes_dates() -> None:
+    assert output.log_time_in("2030-01-31T18:00+00:00", "--from") == 1_896_112_800.0
+    assert output.log_time_in("1.5h", "--from") == 5400.0
+
+
 def test_without_matplotlib_it_says_how_to_get_pictures(
     headway: Any, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    monkeypatch.setattr(output, "find_spec", lambda _: None)
     ran = headway("simulate", table, "--slots", 3, "--out", tmp_path / "out")
     assert ran.status == 0
     assert "headway[plot]" in ran.err
@@ -147,7 +240,7 @@ def test_what_the_means_hide_is_said_below_the_table(
 def test_jobs_that_ended_badly_are_said_each_by_what_became_of_them() -> None:
     became = (JobStatus.SUCCEEDED, JobStatus.RUNNING, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.WAITING)
     done = schedule_of(
-        workload_of(release=[0] * 5, runtime=[1] * 5),
+        workload_us(release=[0] * 5, runtime=[1] * 5),
         start=[0, 0, 0, 0, NOT_YET],
         end=[1, NOT_YET, 1, 1, NOT_YET],
         status=[STATUSES.index(status) for status in became],
@@ -363,7 +456,7 @@ def test_progress_of_a_long_run_is_one_line_on_a_terminal(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "give either --slots or --cluster"),
+        ((), "does not say how large its machine is"),
         (("--slots", 3, "--cluster", "x.toml"), "not both"),
         (("--slots", 0), "slots is 0"),
         (("--slots", 3, "--policy", "eazy"), "Did you mean easy"),
@@ -375,8 +468,8 @@ def test_progress_of_a_long_run_is_one_line_on_a_terminal(
         (("--slots", 3, "--load", "-1"), "load is -1"),
         (("--slots", 3, "--as", "bag"), "bags"),
         (("--slots", 3, "--cpu", "guessed"), "'given', 'drawn', 'unknown'"),
-        (("--slots", 3, "--noise", "-1"), "noise is -1.0; allowed: 0 to 10"),
-        (("--slots", 3, "--migration-cost", "soon"), "--migration-cost is 'soon'; allowed: a number with s, m, h or d"),
+        (("--slots", 3, "--noise", "-1"), "--noise is -1; allowed: 0 to 10"),
+        (("--slots", 3, "--migration-cost", "soon"), "--migration-cost is 'soon'; allowed: a duration such as 90s"),
         (("--slots", 3, "--kill-cost", "1" + "0" * 20 + "d"), "--kill-cost is"),
         (("--slots", 3, "--schedule", "/nowhere/out.csv"), "cannot write"),
     ],

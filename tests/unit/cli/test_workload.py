@@ -88,7 +88,7 @@ def test_a_preset_is_of_full_size(headway: Any) -> None:
 def test_a_log_is_given_estimates(headway: Any, tmp_path: Path) -> None:
     log, out = tmp_path / "log.swf", tmp_path / "out.swf"
     headway("workload", "lublin99", "--jobs", 400, "--estimates", "none", "--cpu", 0.25, "-o", log)
-    ran = headway("workload", "tsafrir", log, "-o", out, "--seed", 1, "--hint", "9000=40", "--json")
+    ran = headway("workload", "tsafrir", log, "-o", out, "--seed", 1, "--hint", "2h30m=40", "--json")
     told = json.loads(ran.out)
     before, after = read_swf(log), read_swf(out)
     assert (told["model"], told["processors"], told["hints"]) == ("tsafrir", 128, {"9000": 40})
@@ -103,7 +103,7 @@ def test_a_log_is_given_estimates(headway: Any, tmp_path: Path) -> None:
 def test_a_table_is_given_estimates_on_as_many_processors_as_it_needs(headway: Any, tmp_path: Path) -> None:
     table = tmp_path / "jobs.csv"
     table.write_text("release,width,runtime\n" + "".join(f"{at},{1 + at % 7},{at}\n" for at in range(300)))
-    told = json.loads(headway("workload", "tsafrir", table, "--json", "--largest-estimate", 7200).out)
+    told = json.loads(headway("workload", "tsafrir", table, "--json", "--largest-estimate", "2h").out)
     assert (told["processors"], told["jobs"]) == (7, 300)
 
 
@@ -120,18 +120,18 @@ def test_ranges_are_fitted_to_a_log(headway: Any, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("feitelson96", "--jobs", 0), "jobs is 0; allowed: a whole number, from 1"),
-        (("feitelson96", "--short-share", 2), "short_share is 2.0; allowed: a number from 0 to 1"),
+        (("feitelson96", "--short-share", 2), "--short-share is 2; allowed: a number from 0 to 1"),
         (("feitelson96", "--preset", "measy14", "--think", 3), "--think is 3.0; allowed: nothing beside --preset"),
         (("jann97", "--preset", "measy14", "--processors", 9), "--processors is 9; allowed: nothing beside --preset"),
         (("jann97", "--fit", "absent.swf"), "cannot read absent.swf"),
         (("lublin99", "--types", "--serial", 0.5), "--serial is 0.5; allowed: nothing beside --types"),
         (("lublin99", "--cpu", "lots"), "--cpu is 'lots'; allowed: drawn, none or a number from 0 to 1"),
         (("lublin99", "--cpu", 1.5), "cpu is 1.5; allowed: a number from 0 to 1"),
-        (("lublin99", "--load", -1), "load is -1.0; allowed: a number above 0"),
+        (("lublin99", "--load", -1), "--load is -1; allowed: a number above 0"),
         (("lublin99", "--jobs", 100), "jobs is 100; allowed: 200 or more"),
         (("lublin99", "-o", "jobs.txt"), "file name is 'jobs.txt'; allowed: a name that ends in .swf"),
         (("tsafrir", "absent.swf"), "cannot read absent.swf"),
-        (("tsafrir", "absent.swf", "--hint", "300"), "--hint is '300'; allowed: SECONDS=JOBS"),
+        (("tsafrir", "absent.swf", "--hint", "300"), "--hint is '300'; allowed: ESTIMATE=JOBS"),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -1,4 +1,4 @@
-"""A server that speaks the wire and runs every task at once in its own thread; it can fail where a test wants it to."""
+"""A server that speaks the protocol and runs every task at once in its own thread; tests can make it fail."""
 
 from __future__ import annotations
 

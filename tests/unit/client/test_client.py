@@ -1,4 +1,4 @@
-"""What a client promises, against a server that fails where it is told to."""
+"""What a client promises, against a server that fails on request."""
 
 from __future__ import annotations
 
@@ -340,8 +340,8 @@ def test_results_come_in_pages(client: Client) -> None:
     ("job", "message"),
     [
         (Job("empty"), "no tasks"),
-        (Job("late", [Task(double, 1)], due="tomorrow"), "due is 'tomorrow'"),  # type: ignore[arg-type]
-        (Job("late", [Task(double, 1)], due=1.8e9), "allowed: seconds from submission on"),
+        (Job("late", [Task(double, 1)], due="tomorrow"), "due is 'tomorrow'; allowed: 18:00, tomorrow 6:00"),
+        (Job("late", [Task(double, 1)], due=-1.8e9), "allowed: seconds from now on"),
         (Job("due", [Task(double, 1)], due=float("nan")), "due is nan"),
         (Job("long", [Task(double, 1)], estimate=float("inf")), "estimate is inf"),
         (Job("negative", [Task(double, 1)], retries=-1), "retries is -1"),

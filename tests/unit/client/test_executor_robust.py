@@ -1,4 +1,4 @@
-"""The executor where things go wrong or are cut short: what was submitted runs, or its future says why."""
+"""The executor when things go wrong or are cut short: what was submitted runs, or its future says why not."""
 
 from __future__ import annotations
 

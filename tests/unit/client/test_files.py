@@ -1,4 +1,4 @@
-"""Files that a client sends and gets, and what it acknowledges, against a server that fails where it is told to."""
+"""Files that a client sends and gets, and what it acknowledges, against a server that fails on request."""
 
 from __future__ import annotations
 

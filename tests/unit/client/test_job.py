@@ -1,4 +1,4 @@
-"""What a job says over the wire, and who is named when something cannot be pickled."""
+"""What a job sends to the server, and what the error names when something cannot be pickled."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from headway.client.job import described
 from headway.client.pickling import ends, pickled_arguments, pickled_function
 from headway.errors import InvalidInput
 from headway.model.events import Outcome
-from headway.model.instant import SECOND
-from headway.model.job import PenaltyShape, TaskSpec
+from headway.model.job import PenaltyShape
 
-NOW = 1_000 * SECOND
+NOW = 1_000.0
 LOCK = threading.Lock()
 
 
@@ -46,7 +45,7 @@ def test_a_plain_job_is_a_bag_without_terms() -> None:
 def test_due_dates_as_people_give_them(due: Any) -> None:
     job = Job("j", [Task(len, "a")], release=due)
     job.due = due
-    assert (sent(job).due, sent(job).release) == (1090 * SECOND, 1090 * SECOND)
+    assert (sent(job).due, sent(job).release) == (1090, 1090)
 
 
 def test_every_term_is_sent() -> None:
@@ -73,13 +72,13 @@ def test_every_term_is_sent() -> None:
         priority=2,
         rate=3,
         shape=PenaltyShape.SQUARE_ROOT,
-        estimate=4 * SECOND,
+        estimate=4,
         workload=5,
         retries=6,
-        time_limit=7 * SECOND,
+        time_limit=7,
         memory_limit=8,
         sizes=(3,),
-        profile={"xeon": 3 * SECOND // 2},
+        profile={"xeon": 1.5},
         preemptible=False,
         cpu=(0.5,),
         movable=True,
@@ -148,9 +147,9 @@ def test_a_workflow_knows_what_comes_before_what() -> None:
     job.add_task(Task(len, "c").after(first, second, first))
     assert sent(job).kind == "workflow"
     assert sent(job).plan == (
-        TaskSpec(3 * SECOND),
-        TaskSpec(20 * SECOND, 2),
-        TaskSpec(20 * SECOND, 1, (0, 1)),
+        wire.PlannedTask(3),
+        wire.PlannedTask(20, 2),
+        wire.PlannedTask(20, 1, (0, 1)),
     )
 
 
@@ -268,3 +267,88 @@ def test_the_ranks_of_a_gang() -> None:
     assert first == third
     assert isinstance(first[1], TaskFailed)
     assert "exit status 2" in str(first[1])
+
+
+class TestWhereTasksRun:
+    """The folder, the variables and the processes of tasks."""
+
+    def calls(self, **terms: Any) -> wire.Calls:
+        work = sent(Job("j", [Task(len, "a")], **terms)).work
+        assert isinstance(work, wire.Calls)
+        return work
+
+    def commands(self, *tasks: Task, **terms: Any) -> tuple[wire.Command, ...]:
+        work = sent(Job("j", tasks, **terms)).work
+        assert isinstance(work, wire.Commands)
+        return work.commands
+
+    def test_functions_run_where_they_are_submitted_or_in_the_folder_that_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        here = str(tmp_path)
+        assert (self.calls().cwd, self.calls().anywhere) == (here, True)
+        assert (self.calls(cwd="sub").cwd, self.calls(cwd="sub").anywhere) == (f"{here}/sub", False)
+        assert self.calls(cwd=Path("/data")).cwd == "/data"
+
+    def test_programs_have_folders_of_their_own(self) -> None:
+        with pytest.raises(InvalidInput, match=r"allowed: none in a job of programs: say Task\.command"):
+            self.commands(Task.command("true"), cwd="/data")
+
+    def test_variables_by_value_or_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HERE", "this")
+        assert self.calls().env == {}
+        assert self.calls(env={"A": "1"}).env == {"A": "1"}
+        assert self.calls(env=["HERE"]).env == {"HERE": "this"}
+        assert self.commands(Task.command("true", env=["HERE"]))[0].env == {"HERE": "this"}
+
+    def test_a_programs_own_variables_come_on_top_of_its_jobs(self) -> None:
+        first, second = Task.command("true", env={"A": "own"}), Task.command("true")
+        found = self.commands(first, second, env={"A": "job", "B": "job"})
+        assert [one.env for one in found] == [{"A": "own", "B": "job"}, {"A": "job", "B": "job"}]
+
+    @pytest.mark.parametrize(
+        ("env", "said"),
+        [
+            (["HEADWAY_NOWHERE"], "env is 'HEADWAY_NOWHERE'; allowed: the name of a variable that is set here"),
+            ("HOME", "env is 'HOME'; allowed: values by name, or a list of names"),
+            ({"A": 1}, r"env\['A'\] is 1; allowed: text"),
+            ({"A=B": "1"}, "env is 'A=B'; allowed: names of variables, without `=`"),
+            ({"HEADWAY_RANK": "1"}, "env is 'HEADWAY_RANK'; allowed: any variable but those that Headway sets"),
+            ({"A": "\0"}, r"env\['A'\] is '\\x00'; allowed: text without a zero byte"),
+            ({"A": "\udcff"}, "allowed: text that can be written in UTF-8"),
+        ],
+    )
+    def test_what_no_variable_can_be_is_refused(self, env: Any, said: str) -> None:
+        for tasks in ([Task(len, "a")], [Task.command("true")]):
+            with pytest.raises(InvalidInput, match=said):
+                described(Job("j", tasks, env=env), NOW)
+
+    def test_a_fresh_process_is_not_shared(self) -> None:
+        assert self.calls(fresh=True).fresh
+        with pytest.raises(InvalidInput, match="fresh is True; allowed: false with warm"):
+            self.calls(fresh=True, warm=True)
+
+    def test_a_word_of_a_command_is_text(self) -> None:
+        with pytest.raises(InvalidInput, match=r"argv is .*; allowed: text that can be written in UTF-8"):
+            Task.command("echo", "\udcff")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "terms", "said"),
+    [
+        ([Task.command("true", stdout="/o.txt")] * 3, {}, "stdout is '/o.txt'; allowed: a file for each task"),
+        ([Task.command("true", stderr="/o.txt")], {"width": 2}, "stderr is '/o.txt'; allowed: a file for each task"),
+        ([Task.command("a", stdout="/{i}"), Task.command("b", stdout="/0")], {}, "stdout is '/0'"),
+        ([Task.command("a", outputs={"x": "/o"}), Task.command("b", outputs={"y": "/o"})], {}, "output is '/o'"),
+    ],
+)
+def test_tasks_that_would_write_the_same_file_are_refused(tasks: list[Task], terms: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        described(Job("j", tasks, **terms), NOW)
+
+
+def test_tasks_may_share_a_device_and_what_the_server_keeps_has_names_of_its_own() -> None:
+    task = Task.command("true", stdout="/dev/null", outputs={"x": "headway:x"})
+    assert sent(Job("j", [task] * 3)).tasks == 3
+    assert sent(Job("j", [Task.command("true", stdout="/{i}")] * 3)).tasks == 3

@@ -7,11 +7,11 @@ import numpy as np
 from headway.client.replay import job_of
 from headway.model.instant import SECOND
 from headway.model.job import Kind
-from headway.model.workload import workload_of
+from headway.model.workload import workload_us
 
 
 def test_the_use_of_processors_goes_along_as_far_as_it_is_known() -> None:
-    workload = workload_of(
+    workload = workload_us(
         release=[0, 0, 0],
         runtime=[SECOND] * 3,
         width=[1, 2, 1],

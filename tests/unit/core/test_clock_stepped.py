@@ -1,4 +1,4 @@
-"""A step of the clock: what runs has run no longer for it, nobody was silent for it, and nothing is learnt of it."""
+"""A step of the clock: no task has run longer because of it, no node was silent because of it, nothing is learnt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of deciders, beyond what `tests/transcripts/decider.txt` shows."""
+"""The rules of deciders, beyond what `tests/transcripts/decider.txt` shows."""
 
 from __future__ import annotations
 

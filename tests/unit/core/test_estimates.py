@@ -223,7 +223,7 @@ def test_what_is_left_is_never_less_than_nothing() -> None:
         ({"width": 2, "sizes": (1.0,)}, "sizes is 1; allowed: one a task of a bag, or none"),
         ({"tasks": 2, "sizes": (1.0, 0.0)}, "sizes[1] is 0.0; allowed: 1e-18 to"),
         ({"tasks": 2, "sizes": (1.0, 1.7e308)}, "sizes[1] is 1.7e+308; allowed: 1e-18 to 1e+18"),
-        ({"profile": (("xeon", -1),)}, "profile[xeon] is -1; allowed: 0 or more, less than"),
+        ({"profile": (("xeon", -1),)}, "profile[xeon] is -1e-06; allowed: 0 or more, less than"),
     ],
 )
 def test_wrong_terms(terms: dict[str, Any], wrong: str) -> None:

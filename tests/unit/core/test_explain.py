@@ -1,4 +1,4 @@
-"""What `explain` answers is true: the policy's own reasons, and what the core refused."""
+"""The answers of `explain` are true: the policy's own reasons, and what the core refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,24 @@ class Blunder:
         return plan
 
 
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """Lists for every job, in each round, all slots that it is to have."""
+
+    per_instant: ClassVar[bool] = False
+    task_rounds: ClassVar[bool] = False
+
+    def __call__(self, view: Snapshot) -> Plan:
+        """The plan."""
+        plan = view.plan()
+        for each in view.jobs.values():
+            plan.hold(each.id, 0b11)
+        return plan
+
+
 def source(text: str) -> Policy:
+    if text == "steady":
+        return Steady()
     return Blunder(text == "blunder") if text in ("blunder", "silent") else find(text)
 
 
@@ -77,3 +94,10 @@ def test_in_the_background_or_behind_a_busy_process(policy: str) -> None:
     assert half.explain(3).reason is Reason.NO_ROOM_NOW
     assert (full.explain(2).reason, full.explain(2).start) == (Reason.NO_ROOM_NOW, 9 * SECOND)
     assert full.explain(3).reason is Reason.NO_ROOM_NOW
+
+
+def test_a_running_job_whose_slots_are_only_listed_again_is_not_said_to_start() -> None:
+    scheduler = cluster("steady")
+    scheduler.handle(JobSubmitted(0, job(1, tasks=10)))
+    assert [attempt.task for attempt in scheduler.state.attempts()] == [0, 1]
+    assert scheduler.explain(1).reason is Reason.RUNS

@@ -356,7 +356,7 @@ def test_new_terms_of_a_job_bring_a_round() -> None:
 class TestWaking:
     def test_rounds_are_held_periodically_while_jobs_are_in_the_system(self) -> None:
         """Lin14 4.4: the deadline comes nearer while nothing happens."""
-        scheduler = core("deadline:spare=none", slots=8, period=10 * SECOND)
+        scheduler = core("deadline:spare=none,foresight=false", slots=8, period=10 * SECOND)
         scheduler.handle(Woke(0))
         rounds = scheduler.rounds
         submit(scheduler, job(1, tasks=8, estimate=10, due=80))

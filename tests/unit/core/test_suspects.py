@@ -1,4 +1,4 @@
-"""Tasks that may be what kills nodes, by hand: what is held against them, what is told, what a record keeps."""
+"""Tasks that may be what kills nodes, case by case: what counts against them, what is reported, what is recorded."""
 
 from __future__ import annotations
 
@@ -220,6 +220,22 @@ def test_a_node_that_shrinks_or_drains_before_it_is_empty_is_not_waited_for() ->
     assert core.scheduler.state.nodes["n1"].apart
     core.feed(NodeDrained(core.now, "n1"))
     assert not core.scheduler.state.nodes["n1"].apart
+
+
+def test_of_several_nodes_that_are_set_apart_all_must_stay_usable() -> None:
+    core = Core(2, 2, 2)
+    core.submit(job(1, width=4))
+    core.crash()
+    core.end(1, outcome=Outcome.KILLED)
+    core.submit(job(2, tasks=9))  # takes the place of job 1 as soon as that is lost
+    core.now += SECOND
+    core.feed(NodeDown(core.now, "n0"))
+    core.end(1, outcome=Outcome.KILLED)
+    core.wake(core.now + PATIENCE)
+    nodes = core.scheduler.state.nodes
+    assert [nodes[name].apart for name in ("n1", "n2")] == [True, True]
+    core.feed(NodeDrained(core.now, "n1"))
+    assert [nodes[name].apart for name in ("n1", "n2")] == [False, False]
 
 
 def test_waiting_is_not_counted_while_there_is_no_node_nor_when_the_clock_steps() -> None:

@@ -474,7 +474,7 @@ class TestMoves:
             core.want(hold(2, 0b10, MIGRATE, tier))
             assert core.feed(JobCancelled(0, 2)) == [Kill(2, 0, 1)]
             assert core.end(2, outcome=Outcome.KILLED) == [
-                Settle(2, 0, 1, Outcome.KILLED),
+                Settle(2, 0, 1, Outcome.CANCELLED),
                 Conclude(2, JobStatus.CANCELLED),
             ]
             assert (core.state.free, core.state.behind, core.state.allocated) == (0b10, 0, 0)

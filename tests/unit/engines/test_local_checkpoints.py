@@ -1,4 +1,4 @@
-"""The folders of programs' checkpoints: taken over whole, out of reach of earlier attempts, gone where empty."""
+"""The folders of programs' checkpoints: taken over whole, out of reach of earlier attempts, removed if empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of attempts: fetched, put whole or not at all, and by the latest attempt only."""
+"""The files of attempts: fetched, put whole or not at all, and only by the latest attempt."""
 
 from __future__ import annotations
 

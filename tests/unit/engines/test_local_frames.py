@@ -1,4 +1,4 @@
-"""Frames arrive whole however the stream is cut; both ends of a connection hold the same functions."""
+"""Frames arrive whole however the stream is cut; both ends of a connection have the same functions."""
 
 from __future__ import annotations
 

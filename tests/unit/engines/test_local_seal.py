@@ -1,4 +1,4 @@
-"""What a slot's process says: only what is sealed and true of its run is passed on, whatever else arrives."""
+"""Messages of a slot's process: only those that are sealed and true of its run are passed on."""
 
 from __future__ import annotations
 

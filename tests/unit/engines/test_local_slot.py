@@ -1,4 +1,4 @@
-"""The process of a slot: what a program's end is, whenever it comes."""
+"""The process of a slot: how the end of a program is reported, whenever it comes."""
 
 from __future__ import annotations
 

@@ -127,3 +127,39 @@ def test_a_stream_that_nobody_can_write_to_is_closed(tmp_path: Path) -> None:
     assert not pipe.stream.pump()
     assert pipe.stream.closed
     pipe.stream.close()
+
+
+def test_who_reads_along_finds_a_file_that_goes_with_the_end(tmp_path: Path) -> None:
+    pipe, file = Pipe(tmp_path), tmp_path / "7" / "3.1.out"
+    pipe.stream.show()  # of nobody: nothing runs
+    pipe.stream.begin(LAUNCH)
+    pipe.write(b"a")
+    pipe.stream.drop()
+    assert not file.exists()
+    pipe.stream.show()
+    assert file.read_bytes() == b"a"
+    pipe.write(b"bc")
+    pipe.stream.drop()
+    assert file.read_bytes() == b"abc"
+    pipe.stream.show()  # once more, and nothing is written twice
+    assert pipe.stream.end() == Output("", 3, b"abc")
+    assert not file.exists()
+    pipe.stream.begin(LAUNCH)
+    pipe.stream.show()
+    assert pipe.stream.end() is None
+    pipe.stream.begin(LAUNCH)
+    pipe.write(b"d")
+    assert pipe.stream.end() == Output("", 1, b"d")  # nobody reads along any more
+    assert not file.exists()
+
+
+def test_much_output_that_was_read_along_is_kept_as_ever(tmp_path: Path) -> None:
+    pipe, written = Pipe(tmp_path), bytes(range(256)) * 100
+    pipe.stream.begin(LAUNCH)
+    pipe.stream.show()
+    pipe.write(written)
+    found = pipe.stream.end()
+    assert found is not None
+    assert (found.size, found.tail, found.cut) == (len(written), written[-TAIL_MAX:], 0)
+    assert Path(found.path).read_bytes() == written
+    assert found.sha256 == sha256(written).hexdigest()

@@ -1,4 +1,4 @@
-"""Steps beside the event loop: what they return and raise, and what becomes of them where there is no thread."""
+"""Steps beside the event loop: what they return and raise, and what happens if there is no thread for them."""
 
 from __future__ import annotations
 

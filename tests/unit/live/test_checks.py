@@ -1,4 +1,4 @@
-"""The tables of the status checker: pages of metrics, what is let go of, files that an earlier Headway made."""
+"""The tables of the status checker: pages of metrics, what is deleted, files made by an earlier Headway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the garbage collector is kept from holding the event loop."""
+"""The garbage collector is kept from blocking the event loop."""
 
 import gc
 from collections.abc import Iterator

@@ -13,6 +13,7 @@ import pytest
 
 from headway import wire
 from headway.errors import HeadwayError
+from headway.live.conversion import _free
 from headway.live.driver import Driver
 from headway.live.history import history
 from headway.live.journal import FILE, FORMAT, Journal
@@ -116,6 +117,23 @@ def test_without_room_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.Mon
     with closing(sqlite3.connect(tmp_path / FILE)) as db:
         assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (1,)
     Journal(tmp_path).close()
+
+
+def test_slots_of_nodes_of_the_first_format_have_numbers(tmp_path: Path) -> None:
+    with closing(Journal(unpacked(tmp_path, 1))) as journal:
+        bodies = journal._db.execute("SELECT body FROM snapshots").fetchall()
+    nodes = [node for (body,) in bodies for node in msgspec.json.decode(body)["nodes"]]
+    assert nodes
+    for node in nodes:
+        assert "first" not in node
+        assert len(node["places"]) == node["spec"]["slots"]
+
+
+def test_each_old_file_that_is_kept_has_a_name_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "journal-format-1.sqlite"
+    for name in ("journal-format-1", "journal-format-1-2", "journal-format-1-3"):
+        assert _free(path).stem == name
+        (tmp_path / f"{name}.sqlite").touch()
 
 
 @pytest.mark.parametrize("old", OLD)

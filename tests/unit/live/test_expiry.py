@@ -52,7 +52,7 @@ def add_jobs(journal: Journal, ended: dict[int, int | None], *, client: int = 1,
     for number, at in ended.items():
         batch.jobs.append((number, client, "", "me", 0, encode(job(number)), "f", work))
         if at is not None:
-            batch.ended.append(("succeeded", 0, at, 0, 0, number))
+            batch.ended.append(("succeeded", 0, at, 0, 0, False, None, number))
             batch.statistics.append((number, "x", at, 1, 1, 1))  # type: ignore[arg-type]  # as the table has it
         if number in told:
             batch.messages.append((number, client, number, None, at or 0, "succeeded", 0, None))
@@ -164,6 +164,7 @@ def test_clients_go_when_no_job_of_them_is_left(journal: Journal) -> None:
         if walk.is_over:
             break
     assert gone == ["gone"]
+    assert journal._db.execute("SELECT name FROM clients ORDER BY id").fetchall() == [("jobs",), ("asks",)]
     journal.clients.forget(gone)
     assert journal.clients.known("gone") == 0
     assert journal.clients.known("asks") == numbers["asks"]

@@ -20,19 +20,19 @@ from headway.model.instant import SECOND
 from headway.model.job import Kind
 from headway.model.node import NodeSpec
 from headway.model.schedule import STATUSES, Schedule
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
 
 CLUSTER = (NodeSpec("slow", 4), NodeSpec("fast", 3, speed=2.0))
-OUTAGES = [Outage("fast", 20 * SECOND, 45 * SECOND), Outage("slow", 60 * SECOND, 61 * SECOND)]
+OUTAGES = [Outage("fast", 20, 45), Outage("slow", 60, 61)]
 
 
 def mixed(seed: int, jobs: int = 50) -> Workload:
     chance = np.random.default_rng(seed)
     rigid = chance.random(jobs) < 0.3
-    return workload_of(
+    return workload_us(
         release=np.sort(chance.integers(0, 90, jobs)) * SECOND,
         runtime=(run := chance.integers(1, 15, jobs)) * SECOND,
         estimate=run * SECOND,

@@ -181,7 +181,7 @@ def test_jobs_are_found_by_what_is_asked(journal: Journal) -> None:
     batch = Batch()
     for number in range(1, 6):
         add_job(batch, number, user="you" if number == 4 else "me")
-    batch.ended.append(("failed", 5, 9, 1, 1, 2))
+    batch.ended.append(("failed", 5, 9, 1, 1, False, None, 2))
     journal.write(batch)
     assert [row.id for row in journal.jobs()] == [1, 2, 3, 4, 5]
     assert [row.id for row in journal.jobs(after=1, limit=2)] == [2, 3]
@@ -234,7 +234,7 @@ def test_cleared_message_numbers_are_not_used_again(tmp_path: Path) -> None:
         batch = Batch()
         add_job(batch, 1)
         add_job(batch, 2)
-        batch.ended.append(("succeeded", 0, 0, 1, 0, 1))
+        batch.ended.append(("succeeded", 0, 0, 1, 0, False, None, 1))
         for number, (which, task) in enumerate([(2, 0), (1, 0), (1, None)], 1):
             add_result(batch, number, which, task)
         journal.write(batch)

@@ -1,4 +1,4 @@
-"""Who is told what and when, without a driver: rows go in, answers come out."""
+"""Which listener is told what and when, without a driver: rows go in, answers come out."""
 
 from __future__ import annotations
 

@@ -25,6 +25,12 @@ def test_the_last_mark_is_read(tmp_path: Path) -> None:
             assert read(path) == reached(number)
 
 
+@pytest.mark.parametrize("number", range(6))
+def test_it_may_begin_with_any_number(tmp_path: Path, number: int) -> None:
+    make(tmp_path / "accepted", reached(number))
+    assert read(tmp_path / "accepted") == reached(number)
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_slot_that_was_cut_off_leaves_the_one_before(tmp_path: Path, place: int) -> None:
     path = tmp_path / "accepted"

@@ -1,4 +1,4 @@
-"""What tasks wrote is given out from the engine's files alone, whatever a result says of where it is."""
+"""The output of tasks is read only from the engine's files, whatever place a result names."""
 
 from __future__ import annotations
 

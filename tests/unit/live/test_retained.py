@@ -47,7 +47,7 @@ class Rows:
     def end(self, job: int, at: int) -> None:
         self.number += 1
         self.batch.messages.append((self.number, 1, job, None, at, "succeeded", 0, None))
-        self.batch.ended.append(("succeeded", 0, at, 0, 0, job))
+        self.batch.ended.append(("succeeded", 0, at, 0, 0, False, None, job))
 
     def acknowledge(
         self, job: int, first: int = 0, last: int = LAST, *, at: int = 0, number: int | None = None
@@ -220,6 +220,11 @@ def test_a_large_job_is_cleared_in_parts_and_its_end_goes_last(journal: Journal,
     assert sum(cleared for cleared, _ in steps) == 2
     assert max(before - after for (_, before), (_, after) in pairwise([(0, 16), *steps])) == 4
     assert told(journal) == [(2, 0), (2, 1), (2, 2)]  # it goes on
+
+
+def test_jobs_of_which_nothing_is_left_count_as_one_row_each(journal: Journal) -> None:
+    assert journal.retained.clear(range(1, 11), 10) == (0, [], [])
+    assert journal.retained.clear(range(1, 13), 10) == (0, [11, 12], [])
 
 
 def test_large_results_go_few_at_a_time(journal: Journal, rows: Rows) -> None:

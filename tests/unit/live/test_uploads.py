@@ -1,4 +1,4 @@
-"""The folder of uploads: what it promises about the disk."""
+"""The folder of uploads: when its files are on the disk."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headway.live.layout import OUTPUT
 from headway.live.uploads import Uploads, remove_outputs
 
 CONTENT = b"some bytes"
@@ -38,13 +39,16 @@ def test_when_an_upload_is_taken_its_bytes_and_its_name_are_on_the_disk(
     assert (before, folder, after) == (False, "up", True)
 
 
-def test_output_of_another_data_directory_is_left_alone(tmp_path: Path) -> None:
+def test_output_is_removed_where_it_is_now_and_nowhere_else(tmp_path: Path) -> None:
     """In a copy of a data directory results name the files of the original."""
-    kept, other = tmp_path / "copy" / "output", tmp_path / "original" / "output"
-    files = [folder / "7" / "0.1.out" for folder in (kept, other)]
+    copy, original = tmp_path / "copy", tmp_path / "original"
+    files = [data / OUTPUT / "7" / "0.1.out" for data in (copy, original)]
     for file in files:
         file.parent.mkdir(parents=True)
         file.touch()
-    remove_outputs(kept, map(str, files))
-    assert not kept.joinpath("7").exists()
+    token = copy / "token"
+    token.touch()
+    remove_outputs(copy, [str(files[1]), str(copy / OUTPUT / ".." / "token"), str(token), "token", "", "/"])
+    assert not files[0].parent.exists()
     assert files[1].exists()
+    assert token.exists()

@@ -10,7 +10,7 @@ from headway.metrics.batches import BATCHES, Interval, batch_means, interval, me
 from headway.metrics.measures import wait
 from headway.model.instant import SECOND
 from headway.model.node import NodeSpec
-from headway.model.workload import FloatArray, workload_of
+from headway.model.workload import FloatArray, workload_us
 from headway.sim.experiment import run
 
 
@@ -108,7 +108,7 @@ def test_the_wait_in_a_queue_with_one_server_is_the_closed_form() -> None:
 @pytest.mark.long
 def test_a_simulated_queue_is_within_its_interval() -> None:
     draw = np.random.default_rng(5)
-    workload = workload_of(
+    workload = workload_us(
         release=np.cumsum(draw.exponential(2 * SECOND, 20_000)).astype(np.int64),
         runtime=draw.exponential(SECOND, 20_000).astype(np.int64),
     )

@@ -18,7 +18,7 @@ from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
-from headway.model.workload import workload_of
+from headway.model.workload import workload_us
 
 S = SECOND
 
@@ -36,7 +36,7 @@ def finished(
     times = [np.array(column) * S for column in (release, start, end)]
     missing = [np.array(column) == NOT_YET for column in (start, end)]
     starts, ends = (np.where(gone, NOT_YET, column) for gone, column in zip(missing, times[1:], strict=True))
-    workload = workload_of(**({"release": times[0], "runtime": np.maximum(ends - starts, 0)} | terms))
+    workload = workload_us(**({"release": times[0], "runtime": np.maximum(ends - starts, 0)} | terms))
     return schedule_of(workload, start=starts, end=ends, capacity=capacity, **(run or {}))
 
 
@@ -145,7 +145,7 @@ def test_the_capacity_that_was_offered_may_change() -> None:
 
 
 def test_a_schedule_is_written_in_seconds(tmp_path: Path) -> None:
-    workload = workload_of(label=["a,b", "c", "d"], release=[0, 1, S], runtime=[1, 1, 1], width=[2, 1, 1])
+    workload = workload_us(label=["a,b", "c", "d"], release=[0, 1, S], runtime=[1, 1, 1], width=[2, 1, 1])
     written = schedule_of(
         workload, start=[0, 1_500_000, NOT_YET], end=[2 * S, 3 * S, NOT_YET], slots=[2, 1, 0], capacity=4
     )
@@ -166,7 +166,7 @@ def test_a_schedule_is_written_in_seconds(tmp_path: Path) -> None:
 def test_a_long_schedule_is_written_whole(tmp_path: Path) -> None:
     jobs = 25_000
     at = np.arange(jobs) * S
-    written = schedule_of(workload_of(release=at, runtime=at), start=at, end=at + S, capacity=1)
+    written = schedule_of(workload_us(release=at, runtime=at), start=at, end=at + S, capacity=1)
     write_schedule(written, tmp_path / "long.csv")
     with (tmp_path / "long.csv").open(newline="") as text:
         rows = list(csv.reader(text))[1:]
@@ -217,7 +217,7 @@ def test_without_pandas_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_schedule_fills_in_what_a_plain_run_leaves_out() -> None:
-    workload = workload_of(release=[3, 5], runtime=[10, 10], tasks=[6, 1], width=[1, 4])
+    workload = workload_us(release=[3, 5], runtime=[10, 10], tasks=[6, 1], width=[1, 4])
     plain = schedule_of(workload, start=[3, NOT_YET], end=[13, NOT_YET], capacity=8)
     assert plain.slots.tolist() == [6, 4]
     assert plain.status.tolist() == [STATUSES.index(JobStatus.SUCCEEDED), STATUSES.index(JobStatus.WAITING)]

@@ -1,4 +1,4 @@
-"""Measures against cases worked by hand."""
+"""Measures, compared with cases worked out by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues against a twin that sorts and looks at every job."""
+"""Queues, compared with a twin that sorts and looks at every job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of slots as bit sets, against Python's own sets."""
+"""Sets of slots as bit sets, compared with Python's own sets."""
 
 from __future__ import annotations
 

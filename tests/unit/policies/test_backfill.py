@@ -1,4 +1,4 @@
-"""`easy` and its kin: which tasks of bags start beside a promise, and what is said of jobs that never fit."""
+"""`easy` and similar policies: which tasks of bags start beside a promise, and what is said of jobs that never fit."""
 
 from __future__ import annotations
 

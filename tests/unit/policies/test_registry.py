@@ -62,7 +62,7 @@ def test_found_by_text(text: str, policy: Policy | None) -> None:
     [
         ("esay", "policy is 'esay'; allowed: conservative, deadline, ", "Did you mean easy or reasy or measy?"),
         ("EASY", "policy is 'EASY'", "Did you mean easy or reasy or measy?"),
-        ("measy:threshold=1.5", "threshold is 1.5; allowed: 0 to 1", ""),
+        ("measy:threshold=1.5", "threshold of policy measy is 1.5; allowed: 0 to 1", ""),
         ("keasy:moves=wait", "parameter of policy keasy is 'moves'; allowed: order, threshold, per_instant", ""),
         ("", "policy is ''", ""),
         ("zzz", "policy is 'zzz'", ""),
@@ -76,11 +76,19 @@ def test_found_by_text(text: str, policy: Policy | None) -> None:
         ("easy:order=due,order=due", "parameter of policy easy is 'order=due'; allowed: order once", ""),
         (
             "easy:order=duee",
-            "order is 'duee'; allowed: release, shortest, widest, weighted, due, priority",
+            "order of policy easy is 'duee'; allowed: release, shortest, widest, weighted, due, priority",
             "Did you mean due?",
         ),
-        ("easy:depth=-1", "depth is -1.0; allowed: 0, 1, 2, ... or inf", "1 is EASY, inf is conservative."),
-        ("easy:depth=1.5", "depth is 1.5; allowed: 0, 1, 2, ... or inf", "1 is EASY, inf is conservative."),
+        (
+            "easy:depth=-1",
+            "depth of policy easy is -1.0; allowed: 0, 1, 2, ... or inf",
+            "1 is EASY, inf is conservative.",
+        ),
+        (
+            "easy:depth=1.5",
+            "depth of policy easy is 1.5; allowed: 0, 1, 2, ... or inf",
+            "1 is EASY, inf is conservative.",
+        ),
         ("easy:depth=deep", "depth of policy easy is 'deep'; allowed: a number", ""),
         ("easy:per_instant=1", "per_instant of policy easy is '1'; allowed: true or false", ""),
         ("workload:period=soon", "period of policy workload is 'soon'; allowed: a number", ""),
@@ -100,7 +108,10 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
     assert [name for name in offers if name in NAMES] == NAMES == sorted(registry.BUILT_IN)
     assert {name: [(known.name, known.default) for known in offers[name].parameters] for name in NAMES} == {
         "conservative": [("order", "release"), ("per_instant", False)],
-        "deadline": [("spare", "due"), ("caution", 0.0), ("emergency", math.inf), ("per_instant", True)],
+        "deadline": [
+            *(("spare", "due"), ("caution", 0.0), ("emergency", math.inf), ("foresight", True)),
+            ("per_instant", True),
+        ],
         "easy": [("order", "release"), ("depth", 1.0), ("per_instant", False)],
         "edf": [("per_instant", True)],
         "fcfs": [("order", "release"), ("per_instant", False)],
@@ -111,7 +122,10 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
         "proportion": [("spare", "none"), ("per_instant", True)],
         "reasy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],
         "sjf": [("per_instant", False)],
-        "tempo": [("floor", True), ("kill", True), ("lookahead", 0.2), ("per_instant", True)],
+        "tempo": [
+            *(("floor", True), ("strict", True), ("kill", True), ("redo", 1.0), ("lookahead", 0.2)),
+            ("per_instant", True),
+        ],
         "workload": [("period", 60.0), ("spare", "priority"), ("emergency", math.inf), ("per_instant", True)],
     }
     assert all(offers[name].summary.endswith(".") for name in NAMES)

@@ -15,14 +15,14 @@ from headway.errors import InvalidInput
 from headway.metrics import summarise
 from headway.model.actions import Action, Kill, Launch, Wake
 from headway.model.events import JobSubmitted, NodeJoined, Outcome, TaskEnded, Woke
-from headway.model.instant import SECOND
+from headway.model.instant import NEVER, SECOND
 from headway.model.job import JobSpec, Kind, TaskSpec
 from headway.model.node import NodeSpec
 from headway.model.plan import Reason
 from headway.model.schedule import Schedule
 from headway.model.slots import numbers
-from headway.model.workload import Workload, workload_of
-from headway.policies import registry
+from headway.model.workload import Workload, workload_us
+from headway.policies import registry, tempo
 from headway.sim.experiment import run
 from headway.sim.kernel import Simulation
 from headway.testing import job, node
@@ -73,7 +73,7 @@ class Cluster:
         }
 
 
-def bag(number: int, tasks: int = 1, estimate: float = 10, **terms: Any) -> JobSpec:
+def bag(number: int, tasks: int = 1, estimate: float | None = 10, **terms: Any) -> JobSpec:
     return job(number, tasks=tasks, estimate=estimate, **terms)
 
 
@@ -111,6 +111,32 @@ class TestWhoHolds:
 
     def test_jobs_without_a_due_date_get_what_is_left(self) -> None:
         assert Cluster(4, bag(1, 9), bag(2, 3, due=5), policy="tempo:floor=false").counts == {1: 1, 2: 3}
+
+    @pytest.mark.parametrize("policy", ["tempo", "tempo:strict=false"])
+    def test_priority_decides_among_jobs_without_a_due_date(self, policy: str) -> None:
+        """The least important one is the shortest, and came first."""
+        jobs = bag(1, 2, 1, priority=1), bag(2, 9, 10, priority=5), bag(3, 4, 10, priority=9)
+        assert Cluster(2, *jobs, policy=policy).counts == {1: 0, 2: 0, 3: 2}
+        assert Cluster(6, *jobs, policy=policy).counts == {1: 0, 2: 2, 3: 4}
+        assert Cluster(16, *jobs, policy=policy).counts == {1: 2, 2: 9, 3: 4}
+
+    def test_a_floor_that_is_not_strict_ends_where_slots_are_too_few_for_one_each(self) -> None:
+        """Job 3 is the one in a hurry, and has the lowest priority."""
+        jobs = bag(1, 4, 10, priority=9, due=900), bag(2, 4, 10, priority=8, due=900), bag(3, 4, 10, priority=1, due=11)
+        assert Cluster(3, *jobs, policy="tempo:strict=false").counts == {1: 1, 2: 1, 3: 1}
+        assert Cluster(2, *jobs, policy="tempo:strict=false").counts == {1: 0, 2: 0, 3: 2}
+        assert Cluster(2, *jobs).counts == {1: 2, 2: 0, 3: 0}
+
+    def test_a_rigid_job_counts_with_all_its_slots_where_slots_are_few(self) -> None:
+        """Three slots are enough for two jobs, but not where one of them needs three."""
+        hurried = bag(3, 3, 10, priority=1, due=11)
+        wide = job(1, width=3, estimate=9, priority=9, due=900)
+        assert Cluster(3, wide, hurried, policy="tempo:strict=false").counts == {1: 0, 3: 3}
+
+    def test_an_unknown_run_time_is_at_most_the_time_to_the_due_date(self) -> None:
+        """By the core's default of 600 s job 1 would have 40 times the work of job 2, and so be the last in a crowd."""
+        hurried, other = bag(1, 2, None, priority=3, due=12), bag(2, 2, 15, priority=1, due=12)
+        assert Cluster(2, hurried, other, policy="tempo:floor=false").counts == {1: 2, 2: 0}
 
     def test_priorities_of_zero_and_less_are_served_too(self) -> None:
         assert Cluster(2, bag(1, priority=-3, due=5), bag(2, priority=0, due=5)).counts == {1: 1, 2: 1}
@@ -187,6 +213,25 @@ class TestKills:
         done = cluster.submit(*(bag(number, 1, 10, priority=1, due=at) for number, at in enumerate(due, 2)), at=20)
         assert next(action.at for action in done if isinstance(action, Wake)) == 40 * SECOND
 
+    def test_a_job_redoes_at_most_so_much_work(self) -> None:
+        """A task of 100 s that has run 30 s: a kill loses 0.3 of its job's work."""
+        for redo, kills in ((0, False), (0.25, False), (0.35, True)):
+            cluster = Cluster(1, bag(1, 1, 100, due=900), policy=f"tempo:floor=false,redo={redo}")
+            done = cluster.submit(bag(2, 1, 1, due=32), at=30)
+            assert (Kill(1, 0, 1) in done) == kills, redo
+
+    def test_what_was_redone_before_counts(self) -> None:
+        """Two kills of 30 s each would be 0.6 of the work of job 1."""
+        cluster = Cluster(1, bag(1, 1, 100, due=900), policy="tempo:floor=false,redo=0.5")
+        assert Kill(1, 0, 1) in cluster.submit(bag(2, 1, 1, due=32), at=30)
+        cluster.scheduler.handle(TaskEnded(31 * SECOND, 2, 0, 1))
+        cluster.wake(31)
+        assert cluster.runs == {1: [0]}
+        assert not any(isinstance(action, Kill) for action in cluster.submit(bag(3, 1, 1, due=63), at=61))
+
+    def test_without_redone_work_all_slots_are_used(self) -> None:
+        assert Cluster(8, bag(1, 10, due=50), policy="tempo:redo=0").counts == {1: 8}
+
 
 class TestEveryKindOfJob:
     def test_a_rigid_job_gathers_its_slots(self) -> None:
@@ -216,6 +261,12 @@ class TestEveryKindOfJob:
         assert reasons == [Reason.NO_SHARE, Reason.NEVER_FITS]
 
 
+@pytest.mark.parametrize("redo", [-0.1, float("-inf")])
+def test_redone_work_is_a_number_from_zero(redo: float) -> None:
+    with pytest.raises(InvalidInput, match="redo"):
+        registry.find(f"tempo:redo={redo}")
+
+
 @pytest.mark.parametrize("lookahead", [0, -1.0, float("inf"), float("nan")])
 def test_a_lookahead_is_a_number_above_zero(lookahead: float) -> None:
     with pytest.raises(InvalidInput, match="lookahead"):
@@ -233,7 +284,7 @@ def bags(seed: int, jobs: int = 40) -> Workload:
     release = sorted(chance.randint(0, 300) * SECOND for _ in range(jobs))
     due = [at + 2 * lasts * max(1, size // 4) for at, lasts, size in zip(release, runtime, tasks, strict=True)]
     priority = [float(chance.randint(0, 4)) for _ in range(jobs)]
-    return workload_of(
+    return workload_us(
         release=release, runtime=runtime, estimate=runtime, tasks=tasks, due=due, priority=priority, kind=Kind.BAG
     )
 
@@ -256,6 +307,44 @@ def test_no_priority_is_ever_violated(policy: str, speeds: tuple[float, ...]) ->
         assert summarise(audited("edf", bags(seed), speeds))["priority_violation_rate"] > 0, f"seed {seed}"
 
 
+@pytest.mark.parametrize("policy", ["tempo", "tempo:strict=false"])
+def test_where_many_jobs_wait_those_that_are_due_first_are_looked_at(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With three instead of hundreds: no priority is violated, no job is forgotten, and the penalty hardly grows."""
+    seeds, speeds = range(3), (1.0, 1.0)
+    whole = [summarise(audited(policy, bags(seed), speeds)) for seed in seeds]
+    monkeypatch.setattr(tempo, "LOOKED_AT_MOST", 3)
+    few = [summarise(audited(policy, bags(seed), speeds)) for seed in seeds]
+    assert {found["jobs_succeeded"] for found in few} == {40}
+    assert policy != "tempo" or not any(found["priority_violation_rate"] for found in few)
+    penalties = [sum(found["deadline_miss_penalty"] for found in runs) for runs in (whole, few)]
+    assert penalties[0] < penalties[1] < 2 * penalties[0]
+
+
+def test_jobs_without_a_due_date_wait_behind_hundreds_that_have_one() -> None:
+    """The most important of them is looked at, and so are more than there are slots."""
+    jobs = [bag(number, 1, 10, priority=0, due=90) for number in range(1, 40)]
+    jobs += [bag(number, 1, 10, priority=number) for number in range(40, 60)]
+    assert {number for number, slots in Cluster(3, *jobs).counts.items() if slots} == {57, 58, 59}
+    counts = Cluster(50, *jobs, policy="tempo:floor=false").counts
+    assert [number for number, slots in counts.items() if not slots] == list(range(40, 49))
+
+
+def test_no_job_redoes_more_work_than_it_has() -> None:
+    """A long task that nothing hurries, and every 20 s a short one that cannot wait: without a bound it comes last."""
+    short = 60
+    release = [20 * SECOND * number for number in range(short + 1)]
+    runtime = [100 * SECOND, *([2 * SECOND] * short)]
+    due = [NEVER, *(at + 3 * SECOND for at in release[1:])]
+    jobs = workload_us(release=release, runtime=runtime, estimate=runtime, due=due, kind=Kind.BAG)
+    for redo, ends in (("0.25", 122), ("1", 202), ("inf", 1302)):
+        schedule = run(jobs, [NodeSpec("n")], f"tempo:strict=false,redo={redo}")
+        assert schedule.lost <= float(redo) * 100 * SECOND
+        assert schedule.kills > 0
+        assert schedule.end[0] == ends * SECOND, redo
+
+
 @pytest.mark.long
 def test_it_comes_near_the_best_order_there_is() -> None:
     """Six jobs, one slot, all there at once: total weighted tardiness beside the best of all 720 orders."""
@@ -273,7 +362,7 @@ def test_it_comes_near_the_best_order_there_is() -> None:
             for order in permutations(range(6))
         )
         seconds = [time * SECOND for time in lasts]
-        workload = workload_of(
+        workload = workload_us(
             release=[0] * 6,
             runtime=seconds,
             estimate=seconds,

@@ -95,6 +95,17 @@ def test_where_the_head_waits_for_its_own_slots_what_is_late_goes_elsewhere() ->
     assert front(scheduler) == {3: [0], 4: [0]}
 
 
+def test_late_tasks_take_all_slots_that_the_head_does_not_wait_for() -> None:
+    """Task 1 of job 3 is the head and waits behind job 1 for slot 0: the three free slots are of no use to it."""
+    bags = (job(number, tasks=2, estimate=lasts) for number, lasts in ((1, 4), (2, 10), (3, 20)))
+    scheduler = core("reasy", 5, *bags)
+    assert [(one.job.id, one.task, one.slots) for one in scheduler.state.background] == [(3, 1, 0b00001)]
+    for number, task in ((1, 1), (2, 0), (2, 1)):
+        scheduler.handle(TaskEnded(3 * SECOND, number, task, 1))
+    submit(scheduler, 3, job(4, width=4, estimate=4), job(5, tasks=3, estimate=5))
+    assert front(scheduler) == {1: [0], 3: [0], 5: [0, 1, 2]}
+
+
 def test_what_is_late_and_wider_than_the_slots_elsewhere_waits() -> None:
     scheduler = pinned()
     submit(scheduler, 4, job(4, width=2, estimate=99))
@@ -119,3 +130,14 @@ def test_no_task_of_a_workflow_goes_behind_before_an_earlier_one_that_finds_no_r
         1: Tier.FOREGROUND,
         2: Tier.BACKGROUND,
     }
+
+
+@pytest.mark.parametrize("policy", EVERY)
+def test_the_busiest_processes_stand_where_nobody_is_behind_them(policy: str) -> None:
+    """Job 3 is behind nobody on slots 2 and 3; of job 2, which comes before it, the idlest process goes there."""
+    jobs = job(1, width=2, estimate=1), job(2, width=3, estimate=99, cpu=(0.9, 0.5, 0.9))
+    scheduler = core(policy, 4, *jobs, job(3, width=2, estimate=9, cpu=(0.2, 0.2)))
+    assert {one.job.id: one.slots for one in scheduler.state.background} == {3: 0b1100}
+    scheduler.handle(TaskEnded(SECOND, 1, 0, 1))
+    submit(scheduler, 1)
+    assert scheduler.state.jobs[2].attempts[0].seats == (0, 2, 1)

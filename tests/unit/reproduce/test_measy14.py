@@ -11,7 +11,7 @@ import pytest
 
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.schedule import NOT_YET, Schedule, schedule_of
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.reproduce.measy14 import published, runs
 from headway.reproduce.measy14.drawn import draw
 from headway.reproduce.measy14.figures import COSTS, FIGURES, STAR, Figure, Runs, mean_text, share_text, tables
@@ -221,7 +221,7 @@ def test_only_statements_of_figures_that_were_run_are_told() -> None:
 
 def small(seed: int, jobs: int) -> Workload:
     draw = np.random.default_rng(seed)
-    return workload_of(
+    return workload_us(
         release=np.cumsum(draw.integers(1, 10**9, jobs)),
         runtime=draw.integers(1, 10**9, jobs),
         width=draw.integers(1, 200, jobs),
@@ -274,12 +274,11 @@ def test_the_use_of_processors_and_the_cost_reach_the_simulation(monkeypatch: py
         Setting("JWload", 0.8, "measy", cost=900.0),
     ]
     perform(settings, share=0.004, processes=1, seed=2)
-    second = 1_000_000
     assert sorted(seen) == [
-        ("given", 20 * second, 2, 0.5, 320),
-        ("given", 20 * second, 2, 1.0, 320),
-        ("given", 900 * second, 2, 0.5, 320),
-        ("unknown", 20 * second, 2, 0.5, 320),
+        ("given", 20, 2, 0.5, 320),
+        ("given", 20, 2, 1.0, 320),
+        ("given", 900, 2, 0.5, 320),
+        ("unknown", 20, 2, 0.5, 320),
     ]
 
 

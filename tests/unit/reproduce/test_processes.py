@@ -1,4 +1,4 @@
-"""Works in processes: what comes of them, and that none outlives who asked for it."""
+"""Work in several processes: its results, and that no process outlives the one that asked for the work."""
 
 from __future__ import annotations
 

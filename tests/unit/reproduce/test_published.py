@@ -1,4 +1,4 @@
-"""How our numbers are held to published ones."""
+"""How our numbers are compared with published ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server of one's own gets the nodes that it was to have."""
+"""A server for an experiment gets the nodes that were asked for."""
 
 from __future__ import annotations
 

@@ -8,14 +8,14 @@ from headway.config import uniform_cluster
 from headway.metrics import summarise
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, Kind, PenaltyShape, TaskSpec
-from headway.model.workload import workload_of
+from headway.model.workload import workload_us
 from headway.sim.experiment import run
 from headway.sim.specs import specs
 
 
 def test_every_term_of_a_workload_reaches_the_core() -> None:
     plan = (TaskSpec(3), TaskSpec(4, 2, (0,)))
-    workload = workload_of(
+    workload = workload_us(
         release=[5, 0, 9],
         runtime=[7, 8, 0],
         tasks=[3, 1, 2],
@@ -38,7 +38,7 @@ def test_every_term_of_a_workload_reaches_the_core() -> None:
 
 
 def test_the_penalty_grows_as_the_workload_says_and_policies_see_it() -> None:
-    jobs = workload_of(release=[0, 0], runtime=[9 * SECOND, 16 * SECOND], due=[0, 0], rate=[1.0, 2.0])
+    jobs = workload_us(release=[0, 0], runtime=[9 * SECOND, 16 * SECOND], due=[0, 0], rate=[1.0, 2.0])
     for shape, penalty in ((PenaltyShape.LINEAR, 41), (PenaltyShape.SQUARE_ROOT, 11), (PenaltyShape.SQUARE, 593)):
         shaped = replace(jobs, shape=shape)
         assert {spec.shape for spec in specs(shaped)} == {shape}

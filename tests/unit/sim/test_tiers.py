@@ -20,7 +20,7 @@ from headway.model.plan import Allocation, Claim, Plan
 from headway.model.schedule import Schedule
 from headway.model.snapshot import Snapshot
 from headway.model.tier import Tier
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
 from headway.sim.tiers import FULL, Places, Running, TwoTiers
@@ -51,7 +51,7 @@ class Timetable:
 def rigid(runtime: Sequence[float], **columns: Any) -> Workload:
     """Rigid jobs that are all released at 0; run times in seconds."""
     times = [round(value * SECOND) for value in runtime]
-    return workload_of(kind=[int(Kind.RIGID)] * len(times), release=[0] * len(times), runtime=times, **columns)
+    return workload_us(kind=[int(Kind.RIGID)] * len(times), release=[0] * len(times), runtime=times, **columns)
 
 
 def run(
@@ -98,6 +98,14 @@ def test_the_foreground_loses_only_while_something_runs_behind_it() -> None:
     assert ends == [100_500_000, 25_000_000]  # 25 s at 0.98 are 24.5 s of work
     ends, _ = run(rigid([100, 9], cpu=[0.6, 1.0]), {0: [front(0, 1)], 50: [back(1, 1)]})
     assert ends == [100_500_000, 75_000_000]
+
+
+def test_what_a_job_takes_alone_is_its_run_time_and_of_a_bag_its_span() -> None:
+    kinds = [int(Kind.RIGID), int(Kind.BAG)]
+    work = workload_us(kind=kinds, release=[0, 0], runtime=[100 * SECOND, 60 * SECOND], tasks=[1, 1], cpu=[0.6, 1.0])
+    ends, schedule = run(work, {0: [front(1, 1), back(0, 1)]})
+    assert schedule.alone is not None
+    assert schedule.alone.tolist() == [100 * SECOND, ends[1]]
 
 
 def test_who_wants_less_than_is_idle_gets_all_it_wants() -> None:
@@ -167,7 +175,7 @@ def test_a_migration_keeps_what_was_done_and_stands_still_for_its_cost() -> None
     assert ends == [101_000_000, 50_000_000 + 20_000_000 + 15_000_000]  # after 50 s at 0.98 nobody is behind job 0
     assert (schedule.migrations, schedule.kills) == (1, 0)
     assert run(jobs, script, 2, migration_cost=0)[0][1] == 65_000_000
-    assert run(jobs, script, 2, migration_cost=7)[0][1] == 65_000_007
+    assert run(jobs, script, 2, migration_cost=7e-6)[0][1] == 65_000_007
 
 
 def test_while_a_migration_stands_still_it_has_its_place() -> None:
@@ -183,7 +191,7 @@ def test_a_move_by_kill_starts_anew_and_pays_for_it() -> None:
     ends, schedule = run(jobs, script, 2)
     assert ends == [101_000_000, 110_000_000]
     assert (schedule.migrations, schedule.kills) == (0, 1)
-    assert run(jobs, script, 2, kill_cost=3)[0][1] == 110_000_003
+    assert run(jobs, script, 2, kill_cost=3e-6)[0][1] == 110_000_003
 
 
 def test_a_move_while_standing_still_loses_nothing_and_pays_again() -> None:
@@ -197,14 +205,14 @@ def test_what_was_saved_for_a_move_outlasts_a_node() -> None:
     script = {0: [front(0, 1)], 50: [front(0, 2, Claim.MIGRATE)], 90: [front(0, 1)]}
     policy = Timetable(script)
     nodes = [NodeSpec("a"), NodeSpec("b")]
-    outage = Outage("b", 90 * SECOND, None)
+    outage = Outage("b", 90, None)
     schedule = Simulation(rigid([100]), nodes, lambda text: policy, "t", world=World(), outages=[outage]).run()
     assert schedule.end.tolist() == [160_000_000]  # 50 s were saved; it stands still for 20 s, and 50 are left
 
 
 def test_a_launch_that_comes_later_than_its_decision_goes_on_later() -> None:
     jobs = rigid([100, 9], cpu=[0.6, 1.0])
-    ends, _ = run(jobs, {0: [front(0, 1), back(1, 1)]}, decision_time=1_000_000)
+    ends, _ = run(jobs, {0: [front(0, 1), back(1, 1)]}, decision_time=1.0)
     assert ends == [101_500_000, 26_000_000]
 
 
@@ -376,8 +384,8 @@ def test_shares_outside_0_to_1_are_refused(terms: dict[str, Any], said: str) -> 
 @pytest.mark.parametrize(
     ("terms", "said"),
     [
-        ({"migration_cost": -1}, "migration_cost is -1; allowed: 0 or more"),
-        ({"kill_cost": -20}, "kill_cost is -20; allowed: 0 or more"),
+        ({"migration_cost": -1}, "migration_cost is -1; allowed: seconds, 0 or more"),
+        ({"kill_cost": -20}, "kill_cost is -20; allowed: seconds, 0 or more"),
         ({"cpu": "guessed"}, "cpu is 'guessed'; allowed: given, drawn, unknown"),
     ],
 )

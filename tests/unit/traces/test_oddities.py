@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headway.model.instant import SECOND
 from headway.model.job import TaskSpec
-from headway.model.workload import workload_of
+from headway.model.workload import workload_us
 from headway.traces import read_swf
 from headway.traces.oddities import oddities
 from headway.traces.transforms import first
@@ -17,7 +17,7 @@ DAY = 86_400 * SECOND
 
 def test_nothing_is_said_of_what_is_not_odd() -> None:
     plan = {1: (TaskSpec(estimate=5 * SECOND),)}
-    plain = workload_of(
+    plain = workload_us(
         release=[0, 7 * DAY, 7 * DAY],
         runtime=[DAY, 5 * SECOND, 1],
         estimate=[365 * DAY, 0, -1],
@@ -29,7 +29,7 @@ def test_nothing_is_said_of_what_is_not_odd() -> None:
 
 
 def test_estimates_below_the_run_time_absurd_ones_and_gaps_are_said() -> None:
-    odd = workload_of(
+    odd = workload_us(
         release=[0, 1, 8 * DAY, 48 * DAY],
         runtime=[5, 5, 5, 5],
         estimate=[0, 4, 366 * DAY, 2**60],

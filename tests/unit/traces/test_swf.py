@@ -12,7 +12,7 @@ import pytest
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.traces import read_swf, read_workload, write_swf, write_workload
 from headway.traces.swf import processors_of
 
@@ -123,13 +123,13 @@ def test_cpu_use_counts_the_run_time_that_was_and_stays_with_its_job(log: Callab
 
 def test_cpu_use_is_written_and_read_again(tmp_path: Path) -> None:
     cpu = [0.123456789, 1.0, 0.0, np.nan]
-    jobs = workload_of(release=[0, 1, 2, 3], runtime=[1000 * SECOND] * 4, width=[2, 1, 3, 2], cpu=cpu)
+    jobs = workload_us(release=[0, 1, 2, 3], runtime=[1000 * SECOND] * 4, width=[2, 1, 3, 2], cpu=cpu)
     write_swf(jobs, tmp_path / "jobs.swf")
     np.testing.assert_allclose(read_swf(tmp_path / "jobs.swf").cpu, cpu, atol=1e-9)
 
 
 def test_a_header_is_written_and_what_it_says_is_read(tmp_path: Path) -> None:
-    jobs = workload_of(release=[0, 1], runtime=[SECOND, SECOND], width=[2, 9])
+    jobs = workload_us(release=[0, 1], runtime=[SECOND, SECOND], width=[2, 9])
     write_swf(jobs, tmp_path / "jobs.swf", [("MaxProcs", 8), ("Note", "seed 3")])
     assert "; MaxProcs: 8\n; Note: seed 3\n" in (tmp_path / "jobs.swf").read_text()
     assert processors_of(tmp_path / "jobs.swf") == 8
@@ -274,7 +274,7 @@ def same(one: Workload, other: Workload) -> bool:
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    jobs = workload_of(
+    jobs = workload_us(
         label=[7, 3],
         release=[0, 1_500_000],
         runtime=[SECOND, 0],
@@ -289,21 +289,21 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 
 
 def test_equal_workloads_give_equal_bytes(tmp_path: Path) -> None:
-    jobs = workload_of(release=[0], runtime=[SECOND])
+    jobs = workload_us(release=[0], runtime=[SECOND])
     write_swf(jobs, tmp_path / "one.swf.gz")
     write_swf(jobs, tmp_path / "two.swf.gz")
     assert (tmp_path / "one.swf.gz").read_bytes() == (tmp_path / "two.swf.gz").read_bytes()
 
 
 def test_names_are_numbered_where_the_format_wants_numbers(tmp_path: Path) -> None:
-    jobs = workload_of(release=[0, 0, 0], runtime=[1, 1, 1], label=["a", "b", "c"], user=["eve", "", "eve"])
+    jobs = workload_us(release=[0, 0, 0], runtime=[1, 1, 1], label=["a", "b", "c"], user=["eve", "", "eve"])
     write_swf(jobs, tmp_path / "named.swf")
     again = read_swf(tmp_path / "named.swf")
     assert (again.label.tolist(), again.user.tolist()) == ([1, 2, 3], ["1", "", "1"])
 
 
 def test_a_workflow_has_no_place_in_a_log(tmp_path: Path) -> None:
-    jobs = workload_of(release=[0], runtime=[1], kind=Kind.WORKFLOW)
+    jobs = workload_us(release=[0], runtime=[1], kind=Kind.WORKFLOW)
     with pytest.raises(InvalidInput, match="kind is 'workflow'"):
         write_swf(jobs, tmp_path / "flow.swf")
 

@@ -11,7 +11,7 @@ import pytest
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind
-from headway.model.workload import workload_of
+from headway.model.workload import workload_us
 from headway.traces import line_of, read_table, read_workload, write_table, write_workload
 
 HEADING = "job,release,tasks,width,runtime,estimate,due,priority,rate,user"
@@ -39,9 +39,40 @@ def test_every_column_is_read(table: Callable[..., Path]) -> None:
 
 
 def test_cpu_use_is_read_and_unknown_where_it_is_not_said(table: Callable[..., Path]) -> None:
+    spans = read_table(table("release,runtime,estimate,due", "1m,1h30m,2 h 00 min,1d"))
+    assert [spans.seconds(name)[0] for name in ("release", "runtime", "estimate", "due")] == [60, 5400, 7200, 86_400]
     known = read_table(table("width,runtime,cpu", "2,5,0.4", "1,5,1", "3,5,", "3,5,0"))
     assert [None if np.isnan(use) else use for use in known.cpu.tolist()] == [0.4, 1.0, None, 0.0]
     assert np.isnan(read_table(table("runtime", "5")).cpu).all()
+
+
+def test_jobs_come_after_others_by_their_labels(table: Callable[..., Path], tmp_path: Path) -> None:
+    jobs = read_table(
+        table("job,release,runtime,after", "late,5,1,early", "early,2,1,", "last,9,1,late; early", "alone,9,1,")
+    )
+    assert jobs.label.tolist() == ["early", "late", "last", "alone"]
+    assert jobs.after == {1: (0,), 2: (0, 1)}
+    assert jobs.take(slice(1, 3)).after == {0: (), 1: (0,)}
+    write_table(jobs, tmp_path / "again.csv")
+    assert read_table(tmp_path / "again.csv").after == jobs.after
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (("a,0,1,b",), ":2: after is 'b'; allowed: labels of jobs that stand before it"),
+        (("a,0,1,", "b,0,1,a;a ;c"), ":3: after is 'c'"),
+        (("a,0,1,b", "b,0,1,"), ":2: after is 'b'"),
+        (("a,1,1,", "b,0,1,a"), ":3: after is 'a'"),
+        (("a,1,1,a",), ":2: after is 'a'"),
+    ],
+)
+def test_what_a_job_cannot_come_after_is_said_with_its_line(
+    table: Callable[..., Path], lines: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_table(table("job,release,runtime,after", *lines))
+    assert said in str(refused.value)
 
 
 def test_an_empty_cell_is_the_default(table: Callable[..., Path]) -> None:
@@ -89,13 +120,14 @@ WRONG_CELLS = [
     ("release", "-1", "seconds, 0 or more"),
     ("release", "noon", "seconds, 0 or more"),
     ("release", "1e30", "seconds, 0 or more"),
+    ("release", "18:00", "seconds, 0 or more, or a duration such as 1h30m"),
     ("tasks", "0", "a whole number from 1"),
     ("tasks", "1.5", "a whole number from 1"),
     ("width", "-2", "a whole number from 1"),
     ("runtime", "-0.5", "seconds, 0 or more"),
     ("runtime", "nan", "seconds, 0 or more"),
-    ("estimate", "-1", "seconds, 0 or more, or none"),
-    ("due", "-3", "seconds, 0 or more; empty for none"),
+    ("estimate", "-1", "seconds, 0 or more, or a duration such as 1h30m, or none"),
+    ("due", "-3", "seconds, 0 or more, or a duration such as 1h30m; empty for none"),
     ("priority", "high", "a number"),
     ("priority", "inf", "a number"),
     ("rate", "-1", "a number, 0 or more"),
@@ -120,7 +152,10 @@ def test_a_wrong_value_is_named_with_its_place(
     ("lines", "says"),
     [
         ((HEADING, ",,2,2,1,,,,,"), "jobs.csv:2: width is 2; allowed: 1 where a job has several tasks"),
-        ((HEADING, ",,,,,,,,,"), "jobs.csv:2: runtime is ''; allowed: seconds, 0 or more; it may be empty only"),
+        (
+            (HEADING, ",,,,,,,,,"),
+            "jobs.csv:2: runtime is ''; allowed: seconds, 0 or more, or a duration such as 1h30m; it may be empty only",
+        ),
         (("runtime,estimate", ",none"), "jobs.csv:2: runtime is ''"),
         (("job,runtime", "a,1", "a,2"), "jobs.csv:3: job is 'a'; allowed: a name that no other line has"),
         (("job,runtime", "a"), "jobs.csv:2: number of cells is 1; allowed: 2, as in the heading"),
@@ -155,7 +190,7 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path: Path) -> N
 
 
 def test_a_table_is_as_it_was_after_writing(tmp_path: Path) -> None:
-    jobs = workload_of(
+    jobs = workload_us(
         label=["a,b", 'c"d'],
         release=[0, 1],
         runtime=[1, SECOND],
@@ -176,7 +211,7 @@ def test_a_table_is_as_it_was_after_writing(tmp_path: Path) -> None:
 
 def test_a_workflow_has_no_place_in_a_table(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="kind is 'workflow'"):
-        write_table(workload_of(release=[0], runtime=[1], kind=Kind.WORKFLOW), tmp_path / "flow.csv")
+        write_table(workload_us(release=[0], runtime=[1], kind=Kind.WORKFLOW), tmp_path / "flow.csv")
 
 
 def test_tables_can_be_taken_as_bags_or_as_rigid_jobs(table: Callable[..., Path]) -> None:
@@ -196,13 +231,13 @@ def test_under_another_name_a_file_is_what_it_looks_like(table: Callable[..., Pa
 
 def test_nothing_is_written_under_a_name_that_tells_no_form(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"file name is 'jobs.txt'; allowed: a name that ends in .swf"):
-        write_workload(workload_of(release=[0], runtime=[1]), tmp_path / "jobs.txt")
+        write_workload(workload_us(release=[0], runtime=[1]), tmp_path / "jobs.txt")
     assert not (tmp_path / "jobs.txt").exists()
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(HeadwayError, match=r"cannot write .*: No such file"):
-        write_table(workload_of(release=[0], runtime=[1]), tmp_path / "absent" / "jobs.csv")
+        write_table(workload_us(release=[0], runtime=[1]), tmp_path / "absent" / "jobs.csv")
 
 
 def test_large_numbers_keep_every_microsecond(table: Callable[..., Path]) -> None:

@@ -12,14 +12,14 @@ import pytest
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind, TaskSpec
-from headway.model.workload import COLUMNS, Workload, workload_of
+from headway.model.workload import COLUMNS, Workload, workload_us
 from headway.traces import read_swf, transforms
 
 
 def jobs(release: list[float], runtime: float | list[float] = 1, **columns: Any) -> Workload:
     """Jobs released at these seconds, with run times in seconds."""
     runtimes = runtime if isinstance(runtime, list) else [runtime] * len(release)
-    return workload_of(
+    return workload_us(
         release=[round(at * SECOND) for at in release],
         runtime=[round(time * SECOND) for time in runtimes],
         **columns,
@@ -236,7 +236,7 @@ def test_lin14_samples_of_the_log_it_used(shared_data: Callable[[str], Path]) ->
 
 
 def test_all_times_are_scaled_and_due_dates_keep_their_share() -> None:
-    workload = workload_of(
+    workload = workload_us(
         release=[10 * SECOND, 30 * SECOND],
         runtime=[4 * SECOND, 2 * SECOND],
         estimate=[8 * SECOND, -1],

@@ -1,4 +1,4 @@
-"""Submissions of any size: what is made of them, and that nobody else waits for a large one."""
+"""Submissions of any size: what becomes of them, and that no other request waits for a large one."""
 
 from __future__ import annotations
 

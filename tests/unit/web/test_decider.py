@@ -1,4 +1,4 @@
-"""The decider's interface, asked as a server asks it."""
+"""The decider's interface, used as a server uses it."""
 
 from __future__ import annotations
 

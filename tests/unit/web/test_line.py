@@ -1,4 +1,4 @@
-"""What one connection may do to the others, on both event loops, with raw bytes; deadlines are shortened."""
+"""What one connection may do to others, on both event loops, with raw bytes; deadlines are shortened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The style of Feitelson 1996: widths, run times, runs, all against the probabilities that the parameters give."""
+"""The style of Feitelson 1996: widths, run times and repeated runs have the probabilities that the parameters give."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 
 from headway.errors import InvalidInput
 from headway.model.instant import SECOND
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.traces.files import reading
 from headway.workloads import jann97
 from headway.workloads.distributions import HyperErlang
@@ -106,7 +106,7 @@ def test_a_fit_finds_the_model_again(jobs: Workload) -> None:
 
 
 def test_a_fit_needs_moments() -> None:
-    alike = workload_of(release=range(0, 1000, 10), runtime=[SECOND] * 100, width=4)
+    alike = workload_us(release=range(0, 1000, 10), runtime=[SECOND] * 100, width=4)
     with pytest.raises(InvalidInput, match="moments of the gaps of 100 jobs of 3 to 4 processors"):
         fit(alike)
 
@@ -116,7 +116,7 @@ def test_the_constants_are_the_fit_to_the_first_part_of_the_log(shared_data: Cal
     with reading(shared_data("swf/CTC-SP2-1996-3.1-cln.swf.gz"), "latin-1") as text:
         rows = np.loadtxt([line for line in text if not line.startswith(";")], usecols=(1, 3, 4))[:17_826].T
     submit, runtime, size = rows.astype(np.int64)
-    found = fit(workload_of(release=submit * SECOND, runtime=runtime * SECOND, width=size))
+    found = fit(workload_us(release=submit * SECOND, runtime=runtime * SECOND, width=size))
     for one, other in zip(found, CTC, strict=True):
         assert (one.widths, one.jobs) == (other.widths, other.jobs)
         for which in ("gap", "runtime"):

@@ -1,4 +1,4 @@
-"""Lublin and Feitelson 1999: held to what the published program gives, and to its arithmetic step by step."""
+"""Lublin and Feitelson 1999: compared with results of the published program, and with its arithmetic step by step."""
 
 from __future__ import annotations
 

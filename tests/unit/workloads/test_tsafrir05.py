@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import SECOND
-from headway.model.workload import Workload, workload_of
+from headway.model.workload import Workload, workload_us
 from headway.workloads import with_estimates
 from headway.workloads.tsafrir05 import RANKS, deal, distinct_values, head_shares, head_times, histogram
 
@@ -19,7 +19,7 @@ HOUR = 3600
 
 
 def jobs_of(runtimes: list[float] | np.ndarray) -> Workload:
-    return workload_of(release=range(len(runtimes)), runtime=[round(time * SECOND) for time in runtimes], width=2)
+    return workload_us(release=range(len(runtimes)), runtime=[round(time * SECOND) for time in runtimes], width=2)
 
 
 def some(jobs: int = 5000, mean: float = 1500.0) -> Workload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from headway import pictures
 from headway.metrics.batches import Interval
@@ -11,6 +12,8 @@ from headway.reproduce.measy14.figures import MEASURES, Figure, Runs, load_text,
 from headway.reproduce.measy14.runs import Measure, Setting
 
 Lines = dict[str, dict[float, Mean]]
+
+SPREAD: Final = "95 % confidence interval, from batch means"
 
 
 def draw(figure: Figure, runs: Runs, path: Path) -> None:
@@ -26,10 +29,10 @@ def draw(figure: Figure, runs: Runs, path: Path) -> None:
     elif len(figure.costs) > 1:
         fields = {words: _by_cost(figure, runs, measure) for measure, words in MEASURES.items()}
         over, measure = "cost of a migration (s)", "less than KEASY by (%)"
-        pictures.lines(fields, path, over=over, measure=measure, level=0, title=title)
+        pictures.lines(fields, path, over=over, measure=measure, spread=SPREAD, level=0, title=title)
     else:
         fields = {words: _by_load(figure, runs, measure) for measure, words in MEASURES.items()}
-        pictures.lines(fields, path, over="offered load", measure="", log=True, title=title)
+        pictures.lines(fields, path, over="offered load", measure="", spread=SPREAD, log=True, title=title)
 
 
 def _by_load(figure: Figure, runs: Runs, measure: Measure) -> Lines:
@@ -71,7 +74,7 @@ def _logs(figure: Figure, runs: Runs, path: Path, title: str) -> None:
         for load in figure.loads
         for source in figure.sources
     }
-    pictures.bars(panels, path, measure=f"{MEASURES['slowdown']}, EASY = 1", title=title)
+    pictures.bars(panels, path, measure=f"{MEASURES['slowdown']}, EASY = 1", spread=SPREAD, title=title)
 
 
 def _mean(found: Interval) -> Mean:

@@ -1,4 +1,4 @@
-"""What each figure of MEASY14 shows: the settings it is made of, and its numbers as tables."""
+"""What each figure of MEASY14 shows: the settings that it needs, and its numbers as tables."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ LOG_LOADS: Final = (None, 0.9)
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of the paper, or the logs, which it has not.
+    """A figure of the paper, or the logs, which the paper does not have.
 
     Attributes:
         name: as commands name it.
         title: what it shows.
-        sources, loads, policies, use: what is run, each with each.
+        sources, loads, policies, use: what is run, in all combinations.
         costs: of a migration, for MEASY.
     """
 
@@ -50,7 +50,7 @@ class Figure:
         return f"Figure {self.name.removeprefix('fig')}" if self.name.startswith("fig") else "Real logs"
 
     def settings(self) -> Iterator[Setting]:
-        """The runs it is made of."""
+        """The runs that it needs."""
         for source, load, policy in product(self.sources, self.loads, self.policies):
             for cost in self.costs if policy == "measy" else (COST,):
                 yield Setting(source, load, policy, self.use, cost)
@@ -87,7 +87,7 @@ STAR: Final = "* Neighbouring batches are alike: the interval is likely to be to
 
 
 class Table(NamedTuple):
-    """Numbers as texts, a row a list with as many cells as there are columns."""
+    """Numbers as texts; a row is a list with one cell for each column."""
 
     title: str
     columns: Sequence[str]
@@ -148,7 +148,7 @@ def _migrations(figure: Figure, runs: Runs) -> Table:
 
 
 def per_job(run: Run) -> float:
-    """Migrations a job."""
+    """Migrations per job."""
     return run.migrations / run.jobs
 
 
@@ -167,10 +167,10 @@ def number_text(value: float) -> str:
 
 
 def mean_text(found: Interval) -> str:
-    """A mean ± half of its interval, with a star where that is likely to be too narrow."""
+    """A mean ± half of its interval, with a star if that is probably too narrow."""
     return f"{number_text(found.mean)} ± {number_text(found.half_width)}{'*' * found.is_correlated}"
 
 
 def share_text(found: Interval) -> str:
-    """A gain in percent ± half of its interval, with a star where that is likely to be too narrow."""
+    """A gain in percent ± half of its interval, with a star if that is probably too narrow."""
     return f"{found.mean:+.1%} ± {found.half_width:.1%}{'*' * found.is_correlated}"

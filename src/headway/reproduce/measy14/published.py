@@ -1,4 +1,4 @@
-"""What MEASY14 says of its figures, statement by statement, and how our numbers are held to it."""
+"""What MEASY14 says of its figures, statement by statement, and how our numbers compare with it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headway.reproduce.measy14.runs import COST, Measure, Setting
 Verdict = Literal["holds", "holds in part", "does not hold"]
 
 NEAR: Final = 0.1
-"""Ten percentage points: as near as an improvement must be to the published one to be the same."""
+"""Ten percentage points: an improvement this near to the published one counts as the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What our runs say of a statement, and whether they bear it out."""
+    """What our runs say of a statement, and whether they confirm it."""
 
     ours: str
     verdict: Verdict
@@ -34,7 +34,7 @@ class Statement:
     Attributes:
         figures: names of those that show it; all must have been run for an answer.
         words: what it says.
-        published: its number, as printed; empty where it gives none.
+        published: its number, as printed; empty if it gives none.
         judge: gives our answer from the runs.
     """
 
@@ -74,13 +74,13 @@ def gains(
 
 
 def most(found: Collection[Gain], published: float) -> Answer:
-    """The greatest gain, held to a published one."""
+    """The greatest gain, compared with a published one."""
     best = max(found, key=lambda gain: gain.by.mean)
     return Answer(f"{best.by.mean:.1%} ({best.where})", near(best.by.mean, published))
 
 
 def on_average(found: Collection[Gain], published: float) -> Answer:
-    """The mean gain, held to a published one."""
+    """The mean gain, compared with a published one."""
     mean = sum(gain.by.mean for gain in found) / len(found)
     return Answer(f"{mean:.1%}", near(mean, published))
 
@@ -97,8 +97,8 @@ def near(ours: float, published: float) -> Verdict:
 def always(found: Collection[Gain]) -> Answer:
     """Whether there is a gain at every point.
 
-    It holds if there is one at half of the points or more and on average, and at no point is the contrary beyond its
-    confidence interval; in part, if that is so but for the contrary.
+    It holds if at least half of the points show a gain, the average shows one, and no point shows the contrary beyond
+    its confidence interval; in part, if only the last condition fails.
     """
     better = sum(gain.by.mean > 0 for gain in found)
     worse = sum(gain.by.high < 0 for gain in found)

@@ -16,7 +16,6 @@ from headway.errors import HeadwayError, InvalidInput
 from headway.metrics.batches import Interval, interval, means_of_batches
 from headway.metrics.collect import stays
 from headway.model.actions import JobStatus
-from headway.model.instant import SECOND
 from headway.model.node import NodeSpec
 from headway.model.workload import Workload
 from headway.reproduce.processes import done
@@ -194,7 +193,7 @@ def _run(work: _Work) -> Run:
         jobs = replace(jobs, cpu=np.ones(len(jobs)), uses={})
     world = World(
         seed=work.seed,
-        migration_cost=round(setting.cost * SECOND),
+        migration_cost=setting.cost,
         cpu="unknown" if setting.use == "untold" else "given",
     )
     begin = time.perf_counter()

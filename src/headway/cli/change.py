@@ -1,0 +1,59 @@
+"""Commands that give jobs new terms, and run again what failed of them."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from headway.cli.reach import Reach, asks_server
+from headway.cli.show import as_json, counted, instant_in, print_json
+from headway.errors import HeadwayError
+
+
+@click.command()
+@click.argument("numbers", metavar="ID...", type=int, nargs=-1, required=True)
+@click.option("--due", help="New wanted completion: 18:00, tomorrow 6:00, or 1h30m from now.")
+@click.option("--priority", type=float, help="New priority; higher is more important.")
+@as_json
+@asks_server
+def change(reach: Reach, numbers: tuple[int, ...], due: str | None, priority: float | None, as_json: bool) -> int:
+    """Change the due date or the priority of jobs that have not ended. Running tasks are not stopped.
+
+    Exit status: 0 all were changed; 1 one of them has ended and stays as it was.
+    """
+    if due is None and priority is None:
+        raise HeadwayError("nothing was named that is to change", "Give --due, --priority, or both.")
+    at = None if due is None else instant_in(due, "--due")
+    if at is not None and at < time.time():
+        click.echo(f"Warning: {due} has passed.", err=True)
+    with reach() as client:
+        for number in numbers:
+            client.job(number)  # one that is not known is said before anything is changed
+        changed = [number for number in dict.fromkeys(numbers) if client.change(number, priority=priority, due=at)]
+    ended = [number for number in dict.fromkeys(numbers) if number not in changed]
+    if as_json:
+        print_json({"changed": changed, "ended": ended})
+    else:
+        click.echo(f"Changed {counted(len(changed), 'job')}." if ended else "Changed.")
+        for number in ended:
+            click.echo(f"Job {number} has ended; it stays as it was.", err=True)
+    return 1 if ended else 0
+
+
+@click.command()
+@click.argument("number", metavar="ID", type=int)
+@click.option("--due", help="Wanted completion, instead of that of the job: 18:00, tomorrow 6:00, or 1h30m from now.")
+@click.option("--priority", type=float, help="Priority, instead of that of the job; higher is more important.")
+@as_json
+@asks_server
+def retry(reach: Reach, number: int, due: str | None, priority: float | None, as_json: bool) -> None:
+    """Run the failed tasks of an ended job again, as a new job, and print its id. Nothing else is redone.
+
+    The new job has the terms of the old one and names it. Of a workflow the tasks run, too, that could not because of a
+    failure. In the words of a program {i} stands for the number that the task had before.
+    """
+    at = None if due is None else instant_in(due, "--due")
+    with reach() as client:
+        waiter = client.retry(number, priority=priority, due=at)
+    print_json({"job": waiter.job, "retry_of": number}) if as_json else click.echo(waiter.job)

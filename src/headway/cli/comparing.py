@@ -1,0 +1,74 @@
+"""What a comparison of policies cannot tell, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from headway.model.instant import NEVER
+from headway.model.schedule import NOT_YET, Schedule
+from headway.model.workload import Workload
+
+LITTLE: Final = 0.01
+"""If jobs spend no larger share of their time waiting, policies differ by little."""
+
+
+BUSY: Final = 0.9
+"""An offered load at which jobs wait."""
+
+
+def without_due_dates(workload: Workload, policies: Sequence[str]) -> str:
+    """Which of the policies decide by due dates where no job has one, and what to do; empty where none does."""
+    from headway.policies.registry import needs_due_dates
+
+    concerned = [text for text in policies if needs_due_dates(text)]
+    if not concerned or (workload.due < NEVER).any():
+        return ""
+    decide = "decides" if len(concerned) == 1 else "decide"
+    return (
+        f"No job has a due date, and {_listed(concerned)} {decide} by due dates. What is missed or late cannot be "
+        "measured. --due-factor 2 gives each job a due date, its release plus twice its run time; so does a column "
+        "`due` in a table (.csv), or --recipe lin14."
+    )
+
+
+def undecided(workload: Workload, schedules: Mapping[str, Schedule], slots: int) -> Iterator[str]:
+    """That policies cannot be told apart by these runs, if so: they did the same, or hardly a job had to wait."""
+    from headway.traces.transforms import offered_load
+
+    if len(schedules) < 2:
+        return
+    waiting = max(_share_of_waiting(done) for done in schedules.values())
+    same = all(
+        np.array_equal(one.start, other.start) and np.array_equal(one.end, other.end)
+        for one, other in pairwise(schedules.values())
+    )
+    if not same and waiting > LITTLE:
+        return
+    has_length = workload.release[-1] > workload.release[0]
+    load = offered_load(workload, slots) if has_length else 0.0
+    at = f" The offered load is {load:.2f}." if has_length else ""
+    if waiting > LITTLE:
+        yield f"All {len(schedules)} policies start and end every job at the same times: they decide alike here.{at}"
+        return
+    said = f"Jobs spend only {waiting:.1%} of their time waiting" if waiting >= 0.0005 else "Hardly a job waits"
+    yield (
+        f"{said if waiting else 'No job waits'} under any policy, so this comparison says little about the policies."
+        f"{at} To make jobs wait, {f'raise it to --load {BUSY} or ' if 0 < load < BUSY else ''}give fewer --slots."
+    )
+
+
+def _share_of_waiting(done: Schedule) -> float:
+    """Of the time that jobs are there, the share in which they wait; 1 if one never starts or ends."""
+    if (done.start == NOT_YET).any() or (done.end == NOT_YET).any():
+        return 1.0
+    there = int((done.end - done.release).sum())
+    return int((done.start - done.release).sum()) / there if there else 0.0
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

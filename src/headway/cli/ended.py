@@ -1,0 +1,72 @@
+"""What a job runs, and what became of its tasks, as `headway job` shows it."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from headway.cli.show import print_table, span
+from headway.model.events import Outcome
+from headway.wire import JobDetail, Ran, TaskReport
+
+STDERR_SHOWN: Final = 3
+"""Failed tasks of which the last lines are printed."""
+
+
+def ran(work: Ran | None) -> str:
+    """What a job runs, in a line."""
+    if work is None:
+        return ""
+    if work.argv:
+        return shlex.join(work.argv) + ("  (the first task; each has a command of its own)" if work.each else "")
+    return ", ".join(work.functions) or "Python functions"
+
+
+def print_ended(detail: JobDetail) -> None:
+    """Print where tasks ran that have ended, how they ended, and what failed ones wrote last."""
+    if not detail.ended:
+        return
+    rows = [
+        (
+            str(one.task) + (f" (was {one.number})" if one.number != one.task else ""),
+            str(one.attempt),
+            ", ".join(one.slots),
+            span(one.seconds),
+            one.outcome.value,
+            "" if one.outcome is Outcome.SUCCEEDED else why(one),
+        )
+        for one in detail.ended
+    ]
+    more = detail.job.done - len(rows)
+    title = "Ended tasks" + (f" ({more} more are not shown)" if more > 0 else "")
+    columns = ("task", "attempt", "ran on", "for", "ended as", "why")
+    print_table(columns, rows, title=title, right=("attempt", "for"), fold=("ran on", "why"))
+    for one in [one for one in detail.ended if one.stderr][:STDERR_SHOWN]:
+        click.echo(f"stderr of task {one.task}, last lines:")
+        click.echo(textwrap.indent(one.stderr, "  "))
+
+
+def why(task: TaskReport) -> str:
+    """Why a task failed, in a line: of an exception the last line of its traceback."""
+    lines = task.detail.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def ranges(found: Sequence[int]) -> str:
+    """Numbers in rising order, in short.
+
+    >>> ranges([0, 1, 2, 5, 7, 8])
+    '0-2, 5, 7, 8'
+    """
+    groups: list[list[int]] = []
+    for number in found:
+        if groups and groups[-1][-1] == number - 1:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    parts = (f"{group[0]}-{group[-1]}" if len(group) > 2 else ", ".join(map(str, group)) for group in groups)
+    return ", ".join(parts)

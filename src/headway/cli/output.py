@@ -1,0 +1,230 @@
+"""What a simulation writes to a folder: schedules, metrics, and the pictures that suit a run of its size."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from headway.cli.show import seconds_in
+from headway.errors import HeadwayError, InvalidInput
+from headway.metrics import to_json, write_schedule
+from headway.model.schedule import Schedule
+from headway.model.snapshot import uses_tiers
+from headway.model.workload import Workload
+from headway.policies.registry import find
+from headway.times import span_text
+
+GANTT_JOBS_MAX: Final = 300
+"""Of runs of more jobs no Gantt chart is drawn unless a part is asked for: nobody could tell the jobs apart."""
+
+ATTEMPTS_MAX: Final = 200_000
+"""Nor of runs of more tasks: to record what ran where takes memory."""
+
+PART_ATTEMPTS_MAX: Final = 2_000_000
+"""Nor a part of runs of more tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A folder, and which pictures of schedules go there.
+
+    Attributes:
+        folder: is made when something is written.
+        subject: title of the pictures: which jobs, how many slots, what load.
+        slots: of the cluster.
+        jobs, tasks: of the workload.
+        start, end: what part of the runs is drawn, in seconds on the clock of the log; None: from the first release,
+            up to the end.
+    """
+
+    folder: Path
+    subject: str
+    slots: int
+    jobs: int
+    tasks: int
+    start: float | None = None
+    end: float | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether a part of the runs was asked for."""
+        return self.start is not None or self.end is not None
+
+    @property
+    def has_gantt(self) -> bool:
+        """Whether Gantt charts are drawn."""
+        return self.is_part or (self.jobs <= GANTT_JOBS_MAX and self.tasks <= ATTEMPTS_MAX)
+
+    def records(self, policy: str) -> bool:
+        """Whether runs under a policy have to record what ran where: for a Gantt chart, or for the tier it ran in."""
+        return self.has_gantt or (uses_tiers(find(policy)) and self.tasks <= PART_ATTEMPTS_MAX)
+
+    def write(self, schedules: Mapping[str, Schedule], metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Write schedules, metrics as JSON and CSV, and, where matplotlib is there, pictures.
+
+        Returns:
+            Sentences: what pictures show, where that depends on the run, and the names of all files.
+
+        Raises:
+            HeadwayError: something cannot be written.
+        """
+        make_folder(self.folder)
+        written = [*_write_metrics(self.folder, metrics)]
+        for text, done in schedules.items():
+            written.append(file_for(self.folder / "schedule.csv", text))
+            write_schedule(done, written[-1])
+        said = []
+        if find_spec("matplotlib") is None:
+            click.echo("No pictures: install matplotlib with `pip install 'headway[plot]'`.", err=True)
+        else:
+            for text, done in schedules.items():
+                written += self._draw(text, done)
+            if len(metrics) > 1:
+                from headway import pictures
+
+                written.append(self.folder / "comparison.png")
+                pictures.comparison(metrics, written[-1], title=self.subject)
+            said = self._remarks(schedules)
+        return [*said, f"Written to {self.folder}: {', '.join(path.name for path in written)}."]
+
+    def _draw(self, text: str, done: Schedule) -> list[Path]:
+        """Draw one schedule; the files."""
+        from headway import pictures
+
+        title = f"{text}: {self.subject}"
+        gantt, allocation, timeline = (
+            file_for(self.folder / f"{kind}.png", text) for kind in ("gantt", "allocation", "timeline")
+        )
+        written = []
+        if not self.has_gantt or (self.is_part and self.jobs > GANTT_JOBS_MAX):
+            pictures.timeline(done, timeline, slots=self.slots, title=title)
+            written.append(timeline)
+        if self._is_drawn(done):
+            span = {"start": self.start, "end": self.end}
+            pictures.gantt(done, gantt, slots=self.slots, title=title, **span)
+            pictures.allocation(done, allocation, title=title, **span)
+            written += [gantt, allocation]
+        return written
+
+    def _is_drawn(self, done: Schedule) -> bool:
+        """Whether there is anything of a schedule in a Gantt chart."""
+        ran = done.attempts is not None and len(done.attempts) > 0
+        return self.has_gantt and ran and not self._is_past(done)
+
+    def _is_past(self, done: Schedule) -> bool:
+        """Whether it had ended before the part that was asked for."""
+        return self.start is not None and self.start * 1e6 >= done.until
+
+    def _remarks(self, schedules: Mapping[str, Schedule]) -> list[str]:
+        if not self.has_gantt:
+            many = f"{self.jobs:,} jobs" if self.jobs > GANTT_JOBS_MAX else f"{self.tasks:,} tasks"
+            most = GANTT_JOBS_MAX if self.jobs > GANTT_JOBS_MAX else ATTEMPTS_MAX
+            over_time = "Pictures show queue, use, wait and lateness over time"
+            why = f"a Gantt chart of {many} (more than {most:,}) could not be read"
+            return [f"{over_time}: {why}. --from and --to draw one of a part."]
+        said = []
+        for text, done in schedules.items():
+            if self._is_past(done):
+                said.append(f"{text}: there is no Gantt chart, for the run had ended by {self.start:g} s (--from).")
+            elif not self._is_drawn(done):
+                said.append(f"{text}: there is no Gantt chart, for no task ran.")
+        return said
+
+
+def output_to(
+    folder: str, subject: str, slots: int, workload: Workload, start: str | None = None, end: str | None = None
+) -> Output:
+    """The output of runs of a workload, checked before they begin.
+
+    Raises:
+        InvalidInput: the part to be drawn is no span of time, or begins after all jobs could be drawn.
+        HeadwayError: the folder cannot be made, or there is too much to draw a part.
+    """
+    times = [None if text is None else log_time_in(text, f"--{name}") for name, text in (("from", start), ("to", end))]
+    found = Output(Path(folder), subject, slots, len(workload), int(workload.tasks.sum()), *times)
+    first = int(workload.release[0]) / 1e6
+    if found.end is not None and found.end <= max(first, found.start or 0.0):
+        if found.start is not None and found.start >= first:
+            raise InvalidInput("--to", end, f"a time after --from, {start}")
+        raise InvalidInput("--to", end, f"a time after the first release, {span_text(first)} on the log's clock")
+    if found.is_part and found.tasks > PART_ATTEMPTS_MAX:
+        raise HeadwayError(
+            f"--from and --to need what ran where, and {found.tasks:,} tasks are too many to record it",
+            f"At most {PART_ATTEMPTS_MAX:,} can be: leave jobs out with --first.",
+        )
+    make_folder(found.folder)
+    return found
+
+
+def log_time_in(text: str, field: str) -> float:
+    """Seconds on the clock of a log: a span such as `50h` or `2d` from its zero, or an ISO time where it has dates.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    try:
+        return datetime.fromisoformat(text).timestamp() if "-" in text else seconds_in(text, field)
+    except (ValueError, InvalidInput):
+        allowed = "a time on the log's clock, as 50h or 2d, or, if the log has dates, 2030-01-31T18:00"
+        raise InvalidInput(field, text, allowed) from None
+
+
+def subject(name: str, workload: Workload, slots: int) -> str:
+    """What pictures of runs are about, in a line: the name of the log, jobs, slots, load.
+
+    >>> from headway import workload_of
+    >>> subject("log.swf", workload_of(release=[0, 0], runtime=[5, 5]), 64)
+    'log.swf: 2 jobs on 64 slots'
+    """
+    from headway.traces.transforms import offered_load
+
+    jobs = "1 job" if len(workload) == 1 else f"{len(workload):,} jobs"
+    told = f"{name}: {jobs} on {slots:,} {'slot' if slots == 1 else 'slots'}"
+    if workload.release[-1] == workload.release[0]:
+        return told
+    return f"{told}, offered load {offered_load(workload, slots):.2f}"
+
+
+def make_folder(folder: Path) -> None:
+    """See that there is a folder to write to.
+
+    Raises:
+        HeadwayError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HeadwayError(f"cannot write to {folder}: {error.strerror or error}") from error
+
+
+def file_for(path: Path, policy: str) -> Path:
+    """A file's name with the policy's before its end: `out.csv` and `easy:order=due` give `out-easy-order-due.csv`."""
+    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9.]+', '-', policy).strip('-')}{path.suffix}")
+
+
+def _write_metrics(folder: Path, metrics: Mapping[str, Mapping[str, Any]]) -> tuple[Path, Path]:
+    as_json, as_csv = folder / "metrics.json", folder / "metrics.csv"
+    try:
+        as_json.write_text(to_json(metrics), "utf-8")
+        with as_csv.open("w", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            names = list(next(iter(metrics.values())))
+            lines.writerow(["policy", *names])
+            for text, told in metrics.items():
+                lines.writerow([text, *("" if _is_nothing(told[name]) else told[name] for name in names)])
+    except OSError as error:
+        raise HeadwayError(f"cannot write to {folder}: {error.strerror or error}") from error
+    return as_json, as_csv
+
+
+def _is_nothing(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)

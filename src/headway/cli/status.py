@@ -1,0 +1,100 @@
+"""Commands that say how jobs stand and wait for their end: their exit status is for scripts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from headway.cli.main import GOES_ON, INTERRUPTED
+from headway.cli.progress import progress
+from headway.cli.reach import Reach, asks_server
+from headway.cli.show import as_json, counted, done, print_json, seconds_in
+from headway.client.client import PATIENCE_SECONDS, Client
+from headway.model.actions import JobStatus
+from headway.model.job import JobId
+from headway.wire import JobReport
+from headway.wire.base import JOBS_MAX, WAIT_MAX
+
+
+@click.command()
+@click.argument("numbers", metavar="ID...", type=int, nargs=-1, required=True)
+@as_json
+@asks_server
+def status(reach: Reach, numbers: tuple[int, ...], as_json: bool) -> int:
+    """Print the state of jobs, one line each: ID STATUS DONE/TASKS.
+
+    Exit status: 0 all have succeeded; 1 one has failed or was cancelled; 3 none of these, but one has not ended;
+    2 one is not known, or no server answers.
+    """
+    with reach() as client:
+        found = [client.job(number).job for number in numbers]
+    print_json(found) if as_json else click.echo("\n".join(map(line_of, found)))
+    return exit_status_of(found)
+
+
+@click.command()
+@click.argument("numbers", metavar="ID...", type=int, nargs=-1, required=True)
+@click.option("--timeout", metavar="SPAN", help="Wait no longer than this: 90s, 1h30m, ... The jobs go on.")
+@as_json
+@asks_server
+def wait(reach: Reach, numbers: tuple[int, ...], timeout: str | None, as_json: bool) -> int:
+    """Wait until these jobs have ended, in whatever way, and print one line for each.
+
+    Exit status: 0 all have succeeded; 1 one has failed or was cancelled; 3 none of these, but one has not ended within
+    --timeout; 2 one is not known, or no server answers; 130 after ctrl-c. The jobs go on, whatever happens to this
+    command. It goes on when the server starts again within a minute.
+    """
+    seconds = None if timeout is None else seconds_in(timeout, "--timeout")
+    until = None if seconds is None else time.monotonic() + seconds
+    patience = PATIENCE_SECONDS if seconds is None else min(seconds, PATIENCE_SECONDS)
+    with reach(patience=patience) as client:
+        try:
+            await_jobs(client, numbers, until)
+        except KeyboardInterrupt:
+            click.echo("\nInterrupted. The jobs go on.", err=True)
+            return INTERRUPTED
+        found = [client.job(number).job for number in numbers]
+    late = [job for job in found if not job.status.is_final]
+    if late:
+        click.echo(f"{counted(len(late), 'job')} of {len(found)} did not end within {timeout}.", err=True)
+    print_json(found) if as_json else click.echo("\n".join(map(line_of, found)))
+    return exit_status_of(found)
+
+
+def line_of(job: JobReport) -> str:
+    """How a job stands, in a line that a script can take apart."""
+    return f"{job.id} {job.status.value} {done(job)}"
+
+
+def exit_status_of(jobs: Sequence[JobReport]) -> int:
+    """0: all have succeeded; 1: one has not; 3: one goes on."""
+    if any(job.status in (JobStatus.FAILED, JobStatus.CANCELLED) for job in jobs):
+        return 1
+    return 0 if all(job.status.is_final for job in jobs) else GOES_ON
+
+
+def await_jobs(client: Client, jobs: Sequence[JobId], until: float | None) -> None:
+    """Wait until these jobs have ended, or until an instant of the monotonic clock."""
+    named = list(dict.fromkeys(jobs))
+    for first in range(0, len(named), JOBS_MAX):  # one after the other: the wait is as long as that of the last to end
+        await_some(client, named[first : first + JOBS_MAX], until)
+
+
+def await_some(client: Client, jobs: Sequence[JobId], until: float | None) -> None:
+    """Wait for as many jobs as one question may name."""
+    details = [client.job(number) for number in jobs]
+    counts = {detail.job.id: detail.job.done for detail in details}
+    totals = {f"job {detail.job.id}": detail.job.tasks for detail in details}
+    cursor = min(detail.cursor for detail in details)
+    waits = {detail.job.id for detail in details if not detail.job.status.is_final}
+    with progress(totals, lambda: list(counts.values())):
+        while waits and (until is None or time.monotonic() < until):
+            left = WAIT_MAX if until is None else max(0.0, min(WAIT_MAX, until - time.monotonic()))
+            told = client.messages(*waits, after=cursor, wait=left)
+            cursor = told.cursor
+            for message in told.messages:
+                counts[message.job] += message.task is not None
+                if message.status is not None:
+                    waits.discard(message.job)

@@ -1,0 +1,43 @@
+"""Counts of jobs and slots by status. They come from the indexes: not every job or slot is looked at."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from headway.core.state import State
+from headway.model.actions import JobStatus
+from headway.model.node import SlotStatus
+from headway.model.slots import NO_SLOTS, count
+
+
+def job_counts(state: State) -> dict[JobStatus, int]:
+    """How many open jobs have each status."""
+    attempts = chain((entry[-1] for entry in state.running), state.background, *state.ahead.values())
+    running = {attempt.job.id: attempt.job for attempt in attempts}
+    suspected = {order[1] for _, _, order, _ in state.suspects} - running.keys()
+    apart = sum(not state.jobs[job].ready for job in suspected)
+    waiting = len(state.waiting) - sum(job.ready > 0 for job in running.values()) + apart
+    return {
+        JobStatus.HELD: len(state.jobs) - len(running) - waiting,
+        JobStatus.WAITING: waiting,
+        JobStatus.RUNNING: len(running),
+    }
+
+
+def slot_counts(state: State) -> dict[SlotStatus, int]:
+    """How many slots of the nodes in service have each status, from the sizes of the slot sets."""
+    starting = in_service = NO_SLOTS
+    for _, _, _, attempt in state.running:
+        if not attempt.running:
+            starting |= attempt.slots
+    for node in state.nodes.values():
+        in_service |= node.slots
+    busy = in_service & state.busy & ~starting
+    occupied = in_service & (state.allocated | starting) & ~busy
+    available = in_service & state.up & ~busy & ~occupied
+    return {
+        SlotStatus.AVAILABLE: count(available),
+        SlotStatus.OCCUPIED: count(occupied),
+        SlotStatus.BUSY: count(busy),
+        SlotStatus.DOWN: count(in_service & ~busy & ~occupied & ~available),
+    }

@@ -1,0 +1,281 @@
+"""What is expected of the open jobs: forecasts, made beside the event loop and kept while they are valid.
+
+A forecast is made when somebody asks and something has happened since the last one. The event loop only makes the
+record of the state, so forecasts are limited to `JOBS_MAX` jobs; a separate process does the rest
+(`headway.forecaster`). Nobody waits for ever: after a limited time, the answer is the previous forecast, or that
+nothing is known yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
+from headway.errors import HeadwayError
+from headway.live.aside import aside, gives_threads
+from headway.model.forecast import Expected, Forecast
+from headway.model.instant import NEVER
+from headway.model.job import JobId
+
+log = logging.getLogger(__name__)
+
+JOBS_MAX: Final = 1000
+"""With more open jobs there is no forecast: the record of their state would block the event loop too long."""
+
+ATTEMPTS_MAX: Final = 2000
+"""The same for attempts, and for what is recorded of single tasks."""
+
+PATIENCE: Final = 10.0
+"""Seconds that a request for an exact forecast waits while it is made."""
+
+PATIENCE_NEWS: Final = 2.0
+"""The same for a request about a job with a due date of which nothing is known yet."""
+
+PATIENCE_LIST: Final = 0.3
+"""The same for all other requests, which get the previous forecast."""
+
+FRESH: Final = 10
+"""A forecast counts as young for so many times the time that it took to make."""
+
+STILL_MADE: Final = "it is still being reckoned; ask again in a moment"
+
+LIMIT: Final = 60.0
+"""A process that has not answered after so many seconds hangs."""
+
+CANNOT: Final = "no forecast can be made"
+
+Ask = Callable[[StateRecord], Forecast]
+"""Makes a forecast; called in a thread, one call at a time."""
+
+
+class NoForecast(HeadwayError):
+    """The process that makes forecasts did not give one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is expected of open jobs, and why that is not known for all.
+
+    Attributes:
+        forecast: the source; None: there is no forecast.
+        jobs: what is expected of each.
+        lack: why there is no forecast, or why it does not reach the end of all jobs; empty: nothing is lacking.
+    """
+
+    forecast: Forecast | None = None
+    jobs: Mapping[JobId, Expected] = field(default_factory=dict)
+    lack: str = ""
+
+
+UNKNOWN: Final = Outlook()
+"""Nothing is expected of any job."""
+
+
+class Forecasts:
+    """Keeps the last forecast.
+
+    Args:
+        core: the scheduler as it is now.
+        recorded: the number of the last event.
+        ask: makes a forecast; None: there are none.
+    """
+
+    def __init__(self, core: Callable[[], Scheduler], recorded: Callable[[], int], ask: Ask | None) -> None:
+        self._core = core
+        self._recorded = recorded
+        self._ask = ask
+        self._last = Outlook()
+        self._event = -1
+        self._made = self._took = 0.0
+        self._making: asyncio.Task[None] | None = None
+
+    async def outlook(self, job: JobId | None = None, *, exact: bool = False) -> Outlook:
+        """What is expected now, or was expected a moment ago.
+
+        Args:
+            job: the job in question; None: all, including the newest.
+            exact: include everything that has happened until now; the caller can wait.
+        """
+        lack = self._lack()
+        if lack:
+            return Outlook(lack=lack)
+        jobs, asked = self._core().state.jobs, self._recorded()
+        job = next(reversed(jobs), None) if job is None else job
+        is_news = job is not None and job not in self._last.jobs and jobs[job].due < NEVER
+        patience = PATIENCE if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
+        end = time.monotonic() + patience
+        while not (self._event >= asked or (not exact and self._is_fresh(job))):
+            if self._making is None:
+                self._making = asyncio.create_task(self._make())
+                self._making.add_done_callback(self._done)
+            left = end - time.monotonic()
+            if left <= 0 or not (await asyncio.wait((self._making,), timeout=left))[0]:
+                return self._last if self._last.forecast and not exact else Outlook(lack=STILL_MADE)
+        return self._last
+
+    def stop(self) -> None:
+        """Make no more forecasts."""
+        if self._making is not None:
+            self._making.cancel()
+
+    def _lack(self) -> str:
+        """Why nothing can be forecast now."""
+        state = self._core().state
+        if self._ask is None:
+            return "this server makes no forecasts"
+        if len(state.jobs) > JOBS_MAX:
+            return f"{len(state.jobs)} jobs are open, and forecasts are made for up to {JOBS_MAX}"
+        parts = sum(len(job.attempts) + len(job.missing) + len(job.again) for job in state.jobs.values())
+        if parts > ATTEMPTS_MAX:
+            return f"the open jobs have {parts} tasks to look at one by one, and forecasts take up to {ATTEMPTS_MAX}"
+        return ""
+
+    def _is_fresh(self, job: JobId | None) -> bool:
+        """Whether the last forecast is young, and has the job."""
+        return time.monotonic() - self._made <= FRESH * self._took and (job is None or job in self._last.jobs)
+
+    async def _make(self) -> None:
+        ask = self._ask
+        assert ask is not None
+        event, began, record = self._recorded(), time.monotonic(), self._core().dump()
+        try:
+            if not gives_threads():
+                raise NoForecast("the system gives no thread for it")
+            made = await aside(partial(ask, record))
+        except (HeadwayError, OSError) as error:
+            log.warning("no forecast was made: %s", error)
+            made = Forecast(record.now, record.now, record.estimate_default, (), f"{CANNOT}: {error}")
+        lack = made.failure or ("" if made.until is None else "that is further ahead than is reckoned")
+        self._last = Outlook(made, {expected.job: expected for expected in made.jobs}, lack)
+        self._event, self._made = event, time.monotonic()
+        self._took = self._made - began
+
+    def _done(self, making: asyncio.Task[None]) -> None:
+        self._making = None
+        if not making.cancelled() and (error := making.exception()) is not None:
+            log.error("a forecast failed", exc_info=error)
+
+
+class ForecastProcess:
+    """Lets a process make forecasts; it is started at the first request, and again when it has ended.
+
+    Args:
+        command: starts it.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def __call__(self, record: StateRecord) -> Forecast:
+        """The forecast from a state.
+
+        Raises:
+            NoForecast: the process cannot be started, or does not answer.
+        """
+        body = msgspec.json.encode(record)
+        with self._lock:
+            return _forecast.decode(self._answer(body))
+
+    def _answer(self, body: bytes) -> bytes:
+        process = self._process
+        if process is not None:
+            answer = self._exchange(process, body)
+            if answer is not None:
+                return answer
+            self._end(process)  # it had ended because it was not asked for long; ask a new one
+        process = self._started()
+        answer = self._exchange(process, body)
+        if answer is None:
+            raise NoForecast(f"{' '.join(self._command)} ended with status {self._end(process)}, see the log")
+        return answer
+
+    def stop(self) -> None:
+        """End the process; callers that wait for its answer get none."""
+        self._is_over = True
+        process = self._process
+        if process is not None:
+            process.kill()
+        with self._lock:  # callers that wait for its answer see at once that there is none
+            if self._process is not None:
+                self._end(self._process)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._is_over:
+            raise NoForecast("the server is about to end")
+        try:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, close_fds=True
+            )
+        except OSError as error:
+            raise NoForecast(f"{' '.join(self._command)} cannot be started: {error}") from error
+        return self._process
+
+    def _exchange(self, process: subprocess.Popen[bytes], body: bytes) -> bytes | None:
+        """Ask the process; None: it has ended.
+
+        Raises:
+            NoForecast: it was ended because it hangs.
+        """
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            write_frame(process.stdin.fileno(), body)
+        except BrokenPipeError:
+            return None
+        answers = select.poll()  # `select` cannot handle more than 1,024 files
+        answers.register(process.stdout, select.POLLIN)
+        if not answers.poll(1000 * LIMIT):
+            self._end(process)
+            raise NoForecast(f"it took more than {LIMIT:g} s")
+        return read_frame(process.stdout.fileno())
+
+    def _end(self, process: subprocess.Popen[bytes]) -> int:
+        self._process = None
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
+        return process.wait()
+
+
+_forecast: Final = msgspec.msgpack.Decoder(Forecast)
+_LENGTH: Final = 8
+
+
+def write_frame(file: int, body: bytes) -> None:
+    """Write a body, preceded by its length."""
+    left = memoryview(len(body).to_bytes(_LENGTH, "big") + body)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def read_frame(file: int) -> bytes | None:
+    """Read a body; None if there is none left, or it breaks off."""
+    length = _read(file, _LENGTH)
+    return None if length is None else _read(file, int.from_bytes(length, "big"))
+
+
+def _read(file: int, count: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < count:
+        part = os.read(file, count - len(parts))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,97 @@
+"""What callers are told about when a job starts and ends, and whether that is in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from headway import wire
+from headway.live.forecasts import Outlook
+from headway.model.actions import JobStatus
+from headway.model.forecast import AWAITED_MAX, Expected, is_at_risk
+from headway.model.instant import NEVER, Duration, Instant, to_seconds
+from headway.model.job import JobId
+from headway.model.slots import numbers
+from headway.model.snapshot import AttemptView, JobView, Snapshot
+
+SlotNames = Callable[[Iterable[int]], tuple[str, ...]]
+
+
+class Prospect(NamedTuple):
+    """What is expected of a job, with the fields of `wire.JobReport`, but in microseconds."""
+
+    outlook: wire.OutlookWord | None = None
+    expected_start: Instant | None = None
+    expected_end: Instant | None = None
+    late: Duration | None = None
+    assumes: tuple[JobId, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        """The fields of a report, in seconds."""
+        times = {name: seconds(getattr(self, name)) for name in ("expected_start", "expected_end", "late")}
+        return {**times, "outlook": self.outlook, "assumes": self.assumes}
+
+
+def seconds(microseconds: int | None) -> float | None:
+    """A time as callers get it."""
+    return None if microseconds is None else to_seconds(microseconds)
+
+
+def of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
+    """What is expected of a job that has not ended."""
+    forecast, expected = outlook.forecast, outlook.jobs.get(job.id)
+    if job.cancelled:
+        return Prospect()
+    if forecast is None or expected is None:
+        word, late = _word(job.due, None, now, "not reckoned")
+        return Prospect(word, late=late)
+    start, end, assumes = expected.start, expected.end, expected.end_assumes
+    if end is None:
+        lack: wire.OutlookWord = "unknown" if assumes or forecast.until is None else "not reckoned"
+        sure = now if assumes or forecast.until is None else max(now, forecast.until)  # it has not ended by then
+        word, late = _word(job.due, None, sure, lack)
+        return Prospect(word, start, None, late, assumes)
+    if assumes:
+        word, late = _word(job.due, None, now, "unknown")
+    else:
+        word, late = _word(job.due, end, now, "at risk" if is_at_risk(forecast.made, end, job.due) else "on time")
+    return Prospect(word, start, end, late, assumes)
+
+
+def of_ended(status: JobStatus, due: Instant | None, ended: Instant | None) -> Prospect:
+    """What became of a job: if it succeeded, whether it kept its due date; otherwise neither is said."""
+    if status is not JobStatus.SUCCEEDED or due is None or ended is None:
+        return Prospect()
+    return Prospect("late", late=ended - due) if ended > due else Prospect("on time")
+
+
+def _word(
+    due: Instant, end: Instant | None, now: Instant, otherwise: wire.OutlookWord
+) -> tuple[wire.OutlookWord | None, Duration | None]:
+    """Whether a job is late that is sure to end then, or nobody knows when, and by how much at least."""
+    if due >= NEVER:
+        return None, None
+    late = (now if end is None else max(end, now)) - due
+    return ("late", late) if late > 0 else (otherwise, None)
+
+
+def told(expected: Expected, names: SlotNames) -> tuple[wire.AwaitedReport, ...]:
+    """What a job waits for by a forecast; with the end only if that has an estimate."""
+    return tuple(
+        wire.AwaitedReport(
+            *(one.job, one.task, names(one.slots), seconds(one.start)),
+            None if one.job in expected.start_assumes else seconds(one.end),
+        )
+        for one in expected.awaits
+    )
+
+
+def on_held_slots(
+    state: Snapshot, job: JobView, names: SlotNames, end: Callable[[AttemptView], Instant | None]
+) -> tuple[wire.AwaitedReport, ...]:
+    """What still runs on slots that a job holds, the soonest end first; for where there is no forecast."""
+    runs = [entry[-1] for entry in state.running if entry[-1].slots & job.held]
+    return tuple(
+        wire.AwaitedReport(one.job.id, one.task, names(numbers(one.slots & job.held)), None, seconds(end(one)))
+        for one in runs[-AWAITED_MAX:]
+    )

@@ -1,0 +1,127 @@
+"""Runs the failed tasks of an ended job again: as a new job with just these tasks, which names the old one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from headway import wire
+from headway.errors import HeadwayError
+from headway.live.driver import Driver
+from headway.live.intake import Conflict, MissingBlobs
+from headway.live.journal import JobRow, Journal
+from headway.model.events import Outcome
+from headway.model.instant import Instant, to_seconds
+from headway.model.job import JobSpec, Kind
+
+LOOKED_AT_ONCE: Final = 5_000
+"""After this many tasks, other requests are served."""
+
+
+async def retry(driver: Driver, caller: str, row: JobRow, wanted: wire.Retry) -> wire.Retried:
+    """Submit the failed tasks of a job as a new job; when this returns the new job is durable.
+
+    Raises:
+        Conflict: the job has not ended, or none of its tasks failed.
+        HeadwayError: what is needed is no longer kept, or the server accepts nothing.
+    """
+    if row.status is None:
+        hint = f"`headway wait {row.id}` waits for its end. `headway submit --retries N` has failed tasks tried again."
+        raise Conflict(f"job {row.id} has not ended, so nothing of it can be run again yet", hint)
+    if not row.failed:
+        raise Conflict(f"job {row.id} has no failed tasks: it has ended, {row.status.value}")
+    tasks = await failed_tasks(driver.journal, row)
+    work = driver.journal.kept_work(row.id)
+    if not tasks or work is None:
+        why = "its results have been cleared" if not tasks else "it ended before such work was kept"
+        hint = "What is needed to run tasks again goes with the results that say which failed. Submit it anew."
+        raise HeadwayError(f"job {row.id} cannot be run again: {why}", hint)
+    job = again(row.spec, work, tasks, wanted)
+    try:
+        answer = await driver.submit(caller, wire.Submission((job,), wanted.key, wanted.client))
+    except MissingBlobs as missing:
+        raise HeadwayError(
+            f"job {row.id} cannot be run again: its functions are not kept any more", "Submit it anew."
+        ) from missing
+    return wire.Retried(answer.jobs[0], tuple(tasks), answer.cursor)
+
+
+async def failed_tasks(journal: Journal, row: JobRow) -> list[int]:
+    """The tasks of an ended job that failed; of a workflow also those that did not run because of that. In order."""
+    if row.spec.kind is Kind.WORKFLOW:
+        return _with_followers(row.spec, dict(journal.outcomes(row.id, 0, row.spec.tasks)))
+    found: list[int] = []
+    for first in range(0, row.spec.tasks, LOOKED_AT_ONCE):
+        rows = journal.outcomes(row.id, first, first + LOOKED_AT_ONCE, unsuccessful=True)
+        found += [task for task, word in rows if word != Outcome.CANCELLED.value]
+        await asyncio.sleep(0)
+    return found
+
+
+def _with_followers(spec: JobSpec, words: dict[int, str]) -> list[int]:
+    """Failed tasks of a workflow, and those after them that never ran, except those that wait for a cancelled task."""
+    over = {Outcome.SUCCEEDED.value, Outcome.CANCELLED.value}
+    found: list[int] = []
+    for task, planned in enumerate(spec.plan):
+        if task in words:
+            if words[task] not in over:
+                found.append(task)
+        elif planned.after and all(
+            before in found or words.get(before) == Outcome.SUCCEEDED.value for before in planned.after
+        ):
+            found.append(task)
+    return found
+
+
+def again(spec: JobSpec, work: wire.Work, tasks: list[int], wanted: wire.Retry) -> wire.NewJob:
+    """A job with these tasks of another job, and its terms."""
+    rigid = spec.kind is Kind.RIGID
+    place = {task: number for number, task in enumerate(tasks)}
+
+    def some(values: tuple[object, ...]) -> tuple[object, ...]:
+        return tuple(values[task] for task in tasks) if len(values) == spec.tasks else values
+
+    if not rigid:
+        if isinstance(work, wire.Calls):
+            args, chosen = some(work.args), some(work.chosen)
+            work = msgspec.structs.replace(work, args=args, chosen=chosen)
+        elif len(work.commands) > 1:
+            work = msgspec.structs.replace(work, commands=some(work.commands))
+    return wire.NewJob(
+        work,
+        kind=spec.kind.name.lower(),  # type: ignore[arg-type]  # the three names are the three kinds
+        tasks=len(tasks),
+        width=spec.width,
+        estimate=_seconds(spec.estimate),
+        due=_seconds(spec.due) if wanted.due is None else wanted.due,
+        priority=spec.priority if wanted.priority is None else wanted.priority,
+        rate=spec.rate,
+        shape=spec.shape,
+        user=spec.user,
+        name=spec.name,
+        workload=None if spec.workload is None else spec.workload * len(tasks) / spec.tasks,
+        retries=spec.retries,
+        time_limit=_seconds(spec.time_limit),
+        memory_limit=spec.memory_limit,
+        plan=tuple(
+            wire.PlannedTask(
+                to_seconds(spec.plan[task].estimate),
+                spec.plan[task].cores,
+                tuple(place[before] for before in spec.plan[task].after if before in place),
+            )
+            for task in (tasks if spec.plan else ())
+        ),
+        sizes=tuple(spec.sizes[task] for task in tasks) if spec.sizes else (),
+        profile={known: to_seconds(time) for known, time in spec.profile},
+        preemptible=spec.preemptible,
+        cpu=spec.cpu,
+        movable=spec.movable,
+        retry_of=spec.id,
+        numbers=() if rigid else tuple(spec.numbers[task] if spec.numbers else task for task in tasks),
+    )
+
+
+def _seconds(time: Instant | None) -> float | None:
+    return None if time is None else to_seconds(time)

@@ -1,0 +1,112 @@
+"""Which formats can be read, and what a file is that has none of them."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from headway.errors import HeadwayError
+from headway.traces.files import GZIP_MAGIC
+
+READABLE: Final = (
+    "a log in the Standard Workload Format (.swf, .swf.gz), or a table with a heading (.csv, .csv.gz), "
+    "such as job,release,width,runtime,due"
+)
+"""The formats that can be read, in words."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+_SIGNS: Final = (
+    (b"\x80\x04\x95", "a pickle of Python"),
+    (b"\x80\x05\x95", "a pickle of Python"),
+    (b"PK\x03\x04", "a ZIP archive or a spreadsheet"),
+    (b"PAR1", "a Parquet file"),
+    (b"SQLite format 3\0", "an SQLite database"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"BZh", "compressed with bzip2"),
+    (b"\xfd7zXZ", "compressed with xz"),
+    (b"(\xb5/\xfd", "compressed with Zstandard"),
+    (b"%PDF", "a PDF file"),
+    (b"\x7fELF", "a program"),
+    (b"{", "JSON"),
+    (b"[", "JSON"),
+    (b"<", "XML or HTML"),
+    (b"---", "YAML"),
+)
+"""What files begin with that are of another format."""
+
+_INSIDE: Final = (
+    (b"<adag", "XML, a workflow of Pegasus (DAX)"),
+    (b'"schemaVersion"', "JSON, a workflow of WfCommons"),
+)
+"""What files of such formats have near their beginning that hold workflows."""
+
+_ENOUGH: Final = 4096
+"""Bytes of a file that tell."""
+
+_CONTROLS: Final = frozenset(range(32)) - frozenset(b"\t\n\r\f")
+_CONTROLS_MAX: Final = 0.05
+"""No text has a larger share of control characters. Headers of public logs have a few."""
+
+HINT: Final = f"What can be read: {READABLE}."
+
+
+class NotReadable(HeadwayError):
+    """A file is of none of the formats that can be read."""
+
+    def __init__(self, path: Path, kind: str, why: str = "") -> None:
+        said = f"{kind}, which cannot be read" if kind else "in no format that can be read"
+        super().__init__(f"{path} is {said}", f"{HINT} {why}".rstrip())
+
+
+def see_format(path: Path) -> None:
+    """See that a file is of no format that is known not to be readable, and is named as what it is.
+
+    Raises:
+        NotReadable: it is; the format is named.
+        HeadwayError: it is a log with the name of a table, or a table with that of a log.
+    """
+    first = b""
+    with suppress(OSError, EOFError, zlib.error):  # the reader has words for that
+        with path.open("rb") as file:
+            first = file.read(_ENOUGH)
+        if first.startswith(GZIP_MAGIC):
+            with gzip.open(path) as unzipped:
+                first = unzipped.read(_ENOUGH)
+    if kind := _foreign(first):
+        raise NotReadable(path, kind)
+    _see_name(path, first.removeprefix(_BOM).lstrip().partition(b"\n")[0].decode("latin-1"))
+
+
+def _foreign(first: bytes) -> str:
+    """What format a file has by its first bytes; empty where they may be those of a log or a table."""
+    bare = first.removeprefix(_BOM).lstrip()
+    for sign, kind in _SIGNS:
+        if first.startswith(sign) or bare.startswith(sign):
+            inside = (named for mark, named in _INSIDE if named.startswith(kind.split()[0]) and mark in first)
+            return next(inside, kind)
+    if first[257:262] == b"ustar":
+        return "a tar archive"
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "text in UTF-16, not UTF-8"
+    if sum(byte in _CONTROLS for byte in first) > _CONTROLS_MAX * len(first):
+        return "a binary file"
+    return ""
+
+
+def _see_name(path: Path, line: str) -> None:
+    """See that the name of a file fits its first line."""
+    bare = path.name.lower().removesuffix(".gz")
+    columns = {cell.strip().lower() for cell in line.split(",")}
+    if bare.endswith(".csv") and line.startswith(";"):
+        raise HeadwayError(f"{path} has the name of a table, but is a log", "Give it a name that ends in .swf.")
+    if bare.endswith(".swf") and columns & {"runtime", "estimate"}:
+        raise HeadwayError(f"{path} has the name of a log, but is a table", "Give it a name that ends in .csv.")
+    if bare.endswith(".swf") or line.startswith(";") or "," in line or not any(map(str.isalpha, line)):
+        return
+    for sign, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if sign in line:
+            raise NotReadable(path, f"a table with {name} between its columns", "Write commas between the columns.")

@@ -1,0 +1,170 @@
+"""How the server fares, as Prometheus reads it: docs/reference/prometheus.md has every name.
+
+Labels have few values, all known beforehand: no job, node, user or policy is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import Final
+
+from prometheus_client import ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from headway import __version__
+from headway.core.counts import job_counts, slot_counts
+from headway.core.state import State
+from headway.live.delay import BOUNDS, LoopDelay
+from headway.live.driver import Driver
+from headway.live.tally import INCIDENTS
+from headway.model.actions import JobStatus
+from headway.model.events import Outcome
+from headway.model.instant import to_seconds
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+
+AT_ONCE: Final = 10_000
+"""Waiting jobs that are counted in one go, in about a millisecond; then others take their turns."""
+
+RULES_MAX: Final = 50
+"""So many rules have a label value of their own; the core has fewer."""
+
+_RAISED: Final = "policy_raised"
+
+
+async def exposition(driver: Driver, delay: LoopDelay) -> bytes:
+    """Everything, in the text format of Prometheus."""
+    ready = await _ready_tasks(driver)
+    return generate_latest(_Read(tuple(_families(driver, delay, ready))))
+
+
+@dataclass(frozen=True)
+class _Read(Collector):
+    """What was read for one answer; the process is read when it is written."""
+
+    families: tuple[Metric, ...]
+
+    def collect(self) -> Iterable[Metric]:
+        return chain(self.families, _process.collect())
+
+
+_process: Final = ProcessCollector(registry=None)
+
+
+async def _ready_tasks(driver: Driver) -> int:
+    """Tasks that wait for slots; jobs that come and go meanwhile may be missed."""
+    total = first = 0
+    while True:
+        waiting = driver.core.state.waiting
+        if first >= len(waiting):
+            return total
+        total += sum([job.ready for job in waiting[first : first + AT_ONCE]])
+        first += AT_ONCE
+        await asyncio.sleep(0)
+
+
+def _families(driver: Driver, delay: LoopDelay, ready: int) -> Iterator[Metric]:
+    core, state, tally, room, journal = driver.core, driver.core.state, driver.tally, driver.room, driver.journal
+    room.look()
+    yield InfoMetricFamily("headway_build", "The version of the server.", value={"version": __version__})
+    yield _gauge("headway_start_time_seconds", "When the server started, since 1970.", to_seconds(driver.started))
+    yield _gauge("headway_accepts", "Whether new work is accepted: 1, or 0.", driver.accepts)
+
+    jobs = {status.value: number for status, number in job_counts(state).items()}
+    yield _by("headway_jobs", "Open jobs, by status.", "status", jobs)
+    yield _gauge("headway_tasks_waiting", "Tasks that could start and wait for slots.", ready)
+    tiers = {"foreground": len(state.running), "background": len(state.background)}
+    yield _by("headway_tasks_running", "Attempts at tasks that run, by tier.", "tier", tiers)
+    slots = {status.value: number for status, number in slot_counts(state).items()}
+    yield _by("headway_slots", "Slots of the nodes in service, by status.", "status", slots)
+    yield _by("headway_nodes", "Nodes in service, by status.", "status", _nodes(state))
+
+    yield _count("headway_jobs_submitted", "Jobs accepted.", tally.submitted)
+    final = [status.value for status in JobStatus if status.is_final]
+    yield _counts("headway_jobs_ended", "Jobs that ended, by status.", "status", final, tally.jobs)
+    outcomes = [outcome.value for outcome in Outcome]
+    yield _counts("headway_tasks_ended", "Tasks that ended, by outcome.", "outcome", outcomes, tally.tasks)
+    about = "Jobs with a due date that ended, in time or not; failed jobs count as missed, cancelled ones not at all."
+    results = {"met": tally.in_time, "missed": tally.late}
+    yield _counts("headway_due_dates", about, "result", tuple(results), results)
+    about = "Time by which jobs ended after their due dates."
+    yield _count("headway_tardiness_seconds", about, tally.tardiness_seconds)
+    yield _count("headway_penalty", "Penalty of jobs that ended late: rate times shape of tardiness.", tally.penalty)
+    about = "Priority times seconds of tardiness of jobs that ended late."
+    yield _count("headway_deadline_miss_penalty", about, tally.miss_penalty)
+
+    yield _count("headway_rounds", "Rounds: how often the policy decided.", core.rounds)
+    refused = _rules(core.refusals)
+    yield _counts(
+        "headway_plan_refusals", "Parts of plans that were refused, by rule.", "rule", tuple(refused), refused
+    )
+    yield _count("headway_events", "Events recorded, since the journal began.", driver.recorded)
+    yield _count("headway_commits", "Transactions of the journal.", driver.commits)
+    yield _histogram(delay)
+
+    sizes = {"database": journal.size(), "log": journal.log_size()}
+    yield _by("headway_journal_size_bytes", "Size of the journal's files.", "file", sizes)
+    yield _gauge("headway_disk_free_bytes", "Free on the disk of the data directory.", room.free)
+    yield _gauge("headway_disk_reserve_bytes", "Of these, kept for jobs already accepted.", room.reserve)
+    yield _gauge("headway_stored_bytes", "Output and uploads that are kept.", room.stored)
+    yield _gauge("headway_stored_bytes_max", "As much of them as may be kept.", room.outputs_max)
+    yield _gauge("headway_callers_waiting", "Callers that wait for messages.", driver.listeners)
+    yield _counts("headway_incidents", "Incidents, by kind.", "kind", INCIDENTS, tally.incidents)
+
+
+def _nodes(state: State) -> dict[str, int]:
+    found = {"up": 0, "draining": 0, "down": 0}
+    for node in state.nodes.values():
+        found["down" if not node.up else "draining" if node.draining else "up"] += 1
+    return found
+
+
+def _rules(refusals: Mapping[str, int]) -> dict[str, int]:
+    """Refusals by rule. What a policy raises has any name; the rules are few, unless something is wrong."""
+    found: dict[str, int] = {}
+    for rule, times in sorted(refusals.items()):
+        known = _RAISED if rule.startswith(_RAISED) else rule
+        known = known if known in found or len(found) < RULES_MAX else "other"
+        found[known] = found.get(known, 0) + times
+    return found
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, about, value=float(value))
+
+
+def _count(name: str, about: str, value: float) -> Metric:
+    return CounterMetricFamily(name, about, value=float(value))
+
+
+def _by(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
+    found = GaugeMetricFamily(name, about, labels=[label])
+    for word, value in values.items():
+        found.add_metric([word], float(value))
+    return found
+
+
+def _counts(name: str, about: str, label: str, words: Collection[str], values: Mapping[str, int]) -> Metric:
+    """A counter with each of these words from the beginning, so that a first increase is seen as one."""
+    found = CounterMetricFamily(name, about, labels=[label])
+    for word in words:
+        found.add_metric([word], float(values.get(word, 0)))
+    return found
+
+
+def _histogram(delay: LoopDelay) -> Metric:
+    about = "How late the event loop came to what was due, looked at four times a second."
+    sums = accumulate(delay.counts)
+    buckets = [(bound, float(number)) for bound, number in zip((*map(str, BOUNDS), "+Inf"), sums, strict=True)]
+    return HistogramMetricFamily("headway_loop_delay_seconds", about, buckets=buckets, sum_value=delay.seconds)

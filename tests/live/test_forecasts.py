@@ -1,0 +1,279 @@
+"""Forecasts beside the event loop: when they are made, what callers are told, and the process that makes them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headway import wire
+from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
+from headway.live import forecasts, reports
+from headway.live.driver import Driver
+from headway.live.forecasts import JOBS_MAX, Ask, ForecastProcess, NoForecast, read_frame, write_frame
+from headway.live.journal import Journal
+from headway.model.actions import JobStatus
+from headway.model.events import JobSubmitted, NodeJoined
+from headway.model.forecast import Forecast
+from headway.policies.registry import find
+from headway.sim.forecast import forecast
+from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
+
+COMMAND = (sys.executable, "-m", "headway.forecaster")
+HANGS = (sys.executable, "-c", "import time; time.sleep(1000)")
+ENDS = (sys.executable, "-c", "raise SystemExit(3)")
+
+
+class Counted:
+    """Makes forecasts, and counts them; while `gate` is closed none is finished."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, state: StateRecord) -> Forecast:
+        self.gate.wait()
+        self.made += 1
+        return forecast(state, find)
+
+
+@asynccontextmanager
+async def driver(folder: Path, ask: Ask | None, policy: str = "deadline") -> AsyncIterator[Driver]:
+    """A driver of two slots, at second 5, whose engine runs nothing."""
+    with closing(Journal(folder)) as journal:
+        started = Driver(journal, FakeEngine(), ManualClock(5), find, policy=policy, forecast=ask)
+        await started.start((node("a", slots=2),))
+        try:
+            yield started
+        finally:
+            await started.stop()
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())
+
+
+async def settled() -> None:
+    """Let everything happen that wants to happen now."""
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+async def listed(live: Driver) -> list[wire.JobReport]:
+    return list((await reports.job_list(live, None, None, 0, 1000)).jobs)
+
+
+def test_a_job_that_cannot_be_on_time_is_said_to_be_late_everywhere(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with driver(tmp_path, Counted()) as live:
+            await live.submit("me", submission(new_job(tasks=10, estimate=60.0, due=15.0)))
+            (report,) = await listed(live)
+            assert (report.outlook, report.late, report.expected_end) == ("late", 290, 305)
+            detail = reports.job_detail(live, 1, await reports.outlook_of(live, 1))
+            assert detail.job == report
+            told = await reports.explanation(live, 1)
+            assert (told.outlook, told.late, told.due) == ("late", 290, 15)
+            assert told.awaits == (wire.AwaitedReport(1, 0, ("a/0",), None, 65),)
+
+    run(scenario)
+
+
+def test_a_job_that_holds_slots_says_which_tasks_it_waits_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with driver(tmp_path, Counted()) as live:
+            await live.submit("me", submission(new_job(tasks=9, estimate=30.0)))
+            await live.submit("me", submission(new_job(estimate=2.0, due=12.0)))
+            await settled()
+            assert live.core.state.jobs[2].held
+            told = await reports.explanation(live, 2)
+            assert told.status is JobStatus.WAITING
+            assert told.awaits == (wire.AwaitedReport(1, 1, ("a/1",), None, 35),)
+            assert (told.expected_start, told.expected_end) == (35, 37)
+            assert "other tasks still run" in told.text
+
+    run(scenario)
+
+
+def test_a_forecast_is_made_again_only_when_something_has_happened(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ask = Counted()
+        async with driver(tmp_path, ask) as live:
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            for _ in range(3):
+                assert (await listed(live))[0].outlook == "on time"
+                assert (await reports.explanation(live, 1)).outlook == "on time"
+            assert ask.made == 1
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0), new_job(estimate=9.0, due=16.0)))
+            assert [report.outlook for report in await listed(live)] == ["on time", "on time", "late"]
+            assert ask.made == 2
+
+    run(scenario)
+
+
+def test_those_who_ask_at_once_share_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ask = Counted()
+        async with driver(tmp_path, ask) as live:
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            ask.gate.clear()
+            asked = [asyncio.create_task(reports.explanation(live, 1)) for _ in range(5)]
+            await asyncio.sleep(0)
+            ask.gate.set()
+            assert {(await one).outlook for one in asked} == {"on time"}
+            assert ask.made == 1
+
+    run(scenario)
+
+
+def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecasts, "PATIENCE", 0.05)
+
+    async def scenario() -> None:
+        ask = Counted()
+        async with driver(tmp_path, ask) as live:
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            ask.gate.clear()
+            told = await reports.explanation(live, 1)
+            assert (told.outlook, told.expected_end) == ("not reckoned", None)
+            assert "ask again" in told.lack
+            ask.gate.set()
+            while (await reports.explanation(live, 1)).outlook != "on time":
+                await asyncio.sleep(0.01)
+
+    run(scenario)
+
+
+def test_with_more_open_jobs_than_that_nothing_is_reckoned_and_it_is_said(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ask = Counted()
+        async with driver(tmp_path, ask) as live:
+            await live.submit("me", submission(*[new_job(estimate=9.0, due=99.0)] * (JOBS_MAX + 1)))
+            assert {report.outlook for report in await listed(live)} == {"not reckoned"}
+            assert str(JOBS_MAX) in (await reports.explanation(live, 1)).lack
+            assert ask.made == 0
+            await live.cancel([JOBS_MAX])
+            assert (await reports.explanation(live, 2)).lack == ""
+
+    run(scenario)
+
+
+def test_without_forecasts_it_is_told_what_runs_on_held_slots(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with driver(tmp_path, None) as live:
+            await live.submit("me", submission(new_job(tasks=9, estimate=30.0)))
+            await live.submit("me", submission(new_job(estimate=2.0, due=12.0)))
+            await settled()
+            told = await reports.explanation(live, 2)
+            assert told.awaits == (wire.AwaitedReport(1, 1, ("a/1",), None, 35),)
+            assert (told.expected_start, told.outlook) == (None, "not reckoned")
+
+    run(scenario)
+
+
+def test_a_forecast_that_fails_is_told_of_and_harms_nothing(tmp_path: Path) -> None:
+    def fails(state: StateRecord) -> Forecast:
+        raise NoForecast("the process is gone")
+
+    async def scenario() -> None:
+        async with driver(tmp_path, fails) as live:
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            assert "the process is gone" in (await reports.explanation(live, 1)).lack
+            assert [report.outlook for report in await listed(live)] == ["not reckoned"]
+
+    run(scenario)
+
+
+def test_cancelled_jobs_have_neither_failed_nor_kept_their_due_date(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with driver(tmp_path, Counted()) as live:
+            await live.submit("me", submission(new_job(tasks=5, estimate=9.0, due=99.0)))
+            await live.cancel([1])
+            engine = live._engine
+            assert isinstance(engine, FakeEngine)
+            for key in list(engine.killed):
+                engine.end(*key)
+            await asyncio.sleep(0.05)
+            (report,) = await listed(live)
+            assert (report.status, report.failed, report.outlook) == (JobStatus.CANCELLED, 0, None)
+
+    run(scenario)
+
+
+class TestProcess:
+    def record(self) -> StateRecord:
+        core = Scheduler(find, "edf")
+        core.handle(NodeJoined(0, node("a")))
+        core.handle(JobSubmitted(0, job(5, tasks=3, estimate=2, due=4)))
+        return core.dump()
+
+    def test_it_gives_the_same_forecast_and_lives_on(self) -> None:
+        process, record = ForecastProcess(COMMAND), self.record()
+        try:
+            assert process(record) == forecast(record, find)
+            first = process._process
+            assert process(record) == forecast(record, find)
+            assert process._process is first
+        finally:
+            process.stop()
+
+    def test_one_that_has_ended_is_started_anew(self) -> None:
+        process, record = ForecastProcess(COMMAND), self.record()
+        try:
+            process(record)
+            assert process._process is not None
+            os.kill(process._process.pid, signal.SIGKILL)
+            process._process.wait()
+            assert process(record) == forecast(record, find)
+        finally:
+            process.stop()
+
+    def test_it_ends_with_the_server_however_that_ends(self) -> None:
+        """Its input ends, for nobody is left who has it; ctrl-c at the terminal does not reach its work."""
+        with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            write_frame(process.stdin.fileno(), msgspec.json.encode(self.record()))
+            assert read_frame(process.stdout.fileno())
+            process.send_signal(signal.SIGINT)
+            write_frame(process.stdin.fileno(), msgspec.json.encode(self.record()))
+            assert read_frame(process.stdout.fileno())
+            process.stdin.close()
+            assert process.wait(60) == 0
+
+    def test_one_that_hangs_is_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(forecasts, "LIMIT", 0.1)
+        process = ForecastProcess(HANGS)
+        with pytest.raises(NoForecast, match="more than"):
+            process(self.record())
+        assert process._process is None
+
+    def test_one_that_ends_at_once_is_told_of(self) -> None:
+        with pytest.raises(NoForecast, match="status 3"):
+            ForecastProcess(ENDS)(self.record())
+        with pytest.raises(NoForecast, match="cannot be started"):
+            ForecastProcess(("/nowhere/python",))(self.record())
+
+    def test_after_its_end_none_is_started(self) -> None:
+        process = ForecastProcess(COMMAND)
+        process.stop()
+        with pytest.raises(NoForecast, match="about to end"):
+            process(self.record())
+
+    def test_a_policy_that_is_not_installed_any_more_is_told_of(self) -> None:
+        process = ForecastProcess(COMMAND)
+        try:
+            core = Scheduler(lambda text: find("edf"), "gone")
+            assert "gone" in process(core.dump()).failure
+        finally:
+            process.stop()

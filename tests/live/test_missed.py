@@ -1,0 +1,93 @@
+"""A client that is away for longer than the server keeps results is told so; it does not wait for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from headway import Client, HeadwayExecutor, Job, Task
+from headway.errors import HeadwayError
+
+from .conftest import Up
+
+PATIENCE = 60
+SHORT = [word for option in ("unacknowledged", "jobs") for word in (f"--keep-{option}", "1s")]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    server = Up(tmp_path)
+    server.start("--retention", "1s", *SHORT)
+    yield server
+    server.stop()
+
+
+def gone(client: Client, job: int) -> bool:
+    try:
+        client.job(job)
+    except HeadwayError:
+        return True
+    return False
+
+
+def until_gone(up: Up, *jobs: int) -> None:
+    """Another client sees the server let go of these jobs."""
+    with Client(data=up.data) as other:
+        end = time.monotonic() + PATIENCE
+        while not all(gone(other, job) for job in jobs):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_who_waits_for_a_job_whose_results_are_gone_is_told(up: Up) -> None:
+    resumed = Event()
+    with Client(data=up.data) as client:
+        long = client.submit(Job("goes on", [Task(time.sleep, 3600)]))
+        first = client.submit(Job("first", [Task(abs, -1)]))
+        first.add_done_callback(lambda _: resumed.wait(PATIENCE))  # the client is busy, or stopped, or away
+        first.result(PATIENCE)
+        missed = [client.submit(Job("missed", [Task(abs, -number)])) for number in range(1, 4)]
+        until_gone(up, *(waiter.job for waiter in missed))
+        after = client.submit(Job("after", [Task(abs, -5)]))
+        resumed.set()
+        assert after.result(PATIENCE) == [5]
+        for waiter in missed:
+            with pytest.raises(HeadwayError, match=rf"^job {waiter.job} has ended, but nobody fetched its results"):
+                waiter.result(PATIENCE)
+        assert not long.done()
+        assert long.cancel()
+        assert client.submit(Job("and now", [Task(abs, -6)])).result(PATIENCE) == [6]
+
+
+def test_so_are_the_calls_of_an_executor(up: Up, tmp_path: Path) -> None:
+    resumed = Event()
+    with Client(data=up.data) as client, HeadwayExecutor(client=client) as executor:
+        first = executor.submit(abs, -1)
+        first.add_done_callback(lambda _: resumed.wait(PATIENCE))
+        assert first.result(PATIENCE) == 1
+        missed = executor.submit(Path.touch, tmp_path / "ran")
+        end = time.monotonic() + PATIENCE
+        while not (tmp_path / "ran").exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        until_gone(up, 2)
+        resumed.set()
+        with pytest.raises(HeadwayError, match="nobody fetched its results"):
+            missed.result(PATIENCE)
+        assert executor.submit(abs, -3).result(PATIENCE) == 3
+
+
+def test_a_waiter_of_another_clients_job_is_told_too(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Client(data=up.data) as client, Client(data=up.data) as other:
+        job = client.submit(Job("short", [Task(time.sleep, 0.5)])).job
+        take: Any = other._inbox._take
+        monkeypatch.setattr(other._inbox, "_take", lambda *words: until_gone(up, job) or take(*words))
+        client.close()
+        waiter = other.attach(job)
+        with pytest.raises(HeadwayError, match=f"job {job}"):
+            waiter.result(PATIENCE)

@@ -1,0 +1,159 @@
+"""What `headway explain`, `jobs` and `submit` say of when a job starts and ends."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from headway.cli.live import ends, outlook, prospect_lines
+from headway.cli.submit import promise, told
+from headway.model.actions import JobStatus
+from headway.wire import AwaitedReport, Explanation
+
+NOW = 1_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    monkeypatch.setattr(time, "time_ns", lambda: int(NOW * 1e9))
+
+
+def explained(status: JobStatus = JobStatus.WAITING, **terms: Any) -> Explanation:
+    return Explanation(2, status, "NO_ROOM_NOW", "not enough slots are free now", None, **terms)
+
+
+def lines(**terms: Any) -> list[str]:
+    return list(prospect_lines(explained(**terms)))
+
+
+def after(seconds: float) -> str:
+    from headway.cli.show import clock
+
+    return f"at {clock(NOW + seconds)}, in {seconds:g} s"
+
+
+def test_what_is_waited_for_is_named_with_its_slots() -> None:
+    awaits = (
+        AwaitedReport(1, 3, ("n/0", "n/2"), None, NOW + 60),
+        AwaitedReport(2, 0, ("n/1",), None, NOW - 20),
+        AwaitedReport(5, 0, ("n/1",), NOW + 60, NOW + 90),
+        AwaitedReport(6, 1, ("n/3",), None, None),
+        AwaitedReport(7, 1, ("n/3",), NOW + 5, None),
+    )
+    assert lines(awaits=awaits, expected_start=NOW + 90, expected_end=NOW + 100) == [
+        "It waits for job 1, task 3 on n/0, n/2, which is expected to end in 60 s.",
+        "It waits for its own task 0 on n/1, which should have ended 20 s ago.",
+        "It waits for job 5, task 0 on n/1, which is to start in 60 s and to end in 90 s.",
+        "It waits for job 6, task 1 on n/3, for which there is no estimate.",
+        "It waits for job 7, task 1 on n/3, which comes before it and for which there is no estimate.",
+        f"It is expected to start {after(90)}.",
+        f"It is expected to end {after(100)}.",
+    ]
+
+
+def test_what_should_have_happened_may_happen_any_moment() -> None:
+    assert lines(expected_start=NOW - 1, expected_end=NOW + 10) == [
+        "It is expected to start any moment now.",
+        f"It is expected to end {after(10)}.",
+    ]
+
+
+def test_of_a_job_that_runs_it_is_the_next_task_that_starts() -> None:
+    (first, _) = lines(status=JobStatus.RUNNING, expected_start=NOW + 10, expected_end=NOW + 20)
+    assert first == f"Its next task is expected to start {after(10)}."
+
+
+def test_without_estimates_it_is_said_whose_are_missing_and_what_to_do() -> None:
+    times = {"expected_start": NOW + 10, "expected_end": NOW + 20, "assumed": 600.0}
+    advice = "Submit jobs with `--estimate SPAN`, the expected run time of a task, to have it reckoned."
+    assert lines(**times, assumes=(2,)) == [
+        f"It is expected to start {after(10)}.",
+        "When it will end is not known, for there is no estimate for it.",
+        f"If each such task takes 10 min 00 s, it will end {after(20)}.",
+        advice,
+    ]
+    assert lines(**times, assumes=(2, 1, 7), start_assumes=(1, 7)) == [
+        "When it will start and end is not known, for there is no estimate for it and for jobs 1, 7.",
+        f"If each such task takes 10 min 00 s, it will start {after(10)} and end {after(20)}.",
+        advice,
+    ]
+    assert lines(**times, assumes=(1,), start_assumes=(1,))[0].endswith("no estimate for job 1.")
+
+
+def test_what_was_not_reckoned_says_why_and_what_never_ends_that_it_will_not() -> None:
+    assert lines(lack="900 jobs are open") == ["When it ends is not reckoned: 900 jobs are open."]
+    never = "It is not expected to end: nothing that is known of will give it the slots it needs."
+    assert lines() == [never]
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"outlook": "on time", "expected_end": NOW}, "on time"),
+        ({"outlook": "at risk", "expected_end": NOW}, "at risk"),
+        ({"outlook": "late", "late": 90.0, "expected_end": NOW}, "late by about 90 s"),
+        ({"outlook": "late", "late": 90.0}, "late by more than 90 s"),
+        ({"outlook": "unknown", "assumes": (1,)}, "not known, no estimate"),
+        ({"outlook": "unknown"}, "not known"),
+        ({"outlook": "not reckoned"}, "not reckoned"),
+        ({}, ""),
+        ({"status": JobStatus.SUCCEEDED, "outlook": "on time"}, "in time"),
+        ({"status": JobStatus.SUCCEEDED, "outlook": "late", "late": 4.0}, "4 s late"),
+        ({"status": JobStatus.SUCCEEDED}, ""),
+        ({"status": JobStatus.CANCELLED}, ""),
+        ({"status": JobStatus.FAILED}, ""),
+    ],
+)
+def test_the_outlook_in_a_list(terms: dict[str, Any], said: str) -> None:
+    assert outlook(explained(**terms)) == said
+
+
+def test_without_a_due_date_a_list_shows_the_end() -> None:
+    assert ends(explained(expected_end=NOW + 40)) == "ends in 40 s"  # type: ignore[arg-type]  # it has these fields too
+    assert ends(explained(expected_end=NOW + 40, assumes=(3,))) == ends(explained()) == ""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        (
+            {"outlook": "late", "late": 290.0, "expected_end": NOW + 300},
+            "Job 2 is expected to end in 5 min 00 s, about 4 min 50 s after its due date: it will be late.",
+        ),
+        ({"outlook": "on time", "expected_end": NOW + 9}, "Job 2 is expected to end in 9 s, before its due date."),
+        (
+            {"outlook": "at risk", "expected_end": NOW + 9},
+            "Job 2 is expected to end in 9 s, only just before its due date.",
+        ),
+        ({"outlook": "late", "late": 5.0}, "Job 2 will be late, by more than 5 s."),
+        (
+            {"outlook": "unknown", "expected_end": NOW, "assumes": (2,)},
+            (
+                "Whether job 2 will be on time is not known: there is no estimate for its tasks. "
+                "Submit with --estimate SPAN, the expected run time of a task, to be told."
+            ),
+        ),
+        (
+            {"outlook": "unknown", "expected_end": NOW, "assumes": (1,)},
+            (
+                "Whether job 2 will be on time is not known: there is no estimate for job 1, which comes before it. "
+                "Submit with --estimate SPAN, the expected run time of a task, to be told."
+            ),
+        ),
+        (
+            {"outlook": "not reckoned", "lack": "900 jobs are open"},
+            "Whether job 2 will be on time is not known: 900 jobs are open.",
+        ),
+    ],
+)
+def test_what_is_said_at_submission(terms: dict[str, Any], said: str) -> None:
+    assert promise(explained(**terms)) == said
+
+
+def test_what_programs_are_told_at_submission() -> None:
+    assert told(2, None) == {"job": 2}
+    late = explained(outlook="late", late=290.0, expected_end=NOW + 300)
+    assert told(2, late) == {"job": 2, "outlook": "late", "expected_end": NOW + 300, "late": 290.0, "assumes": ()}

@@ -1,0 +1,82 @@
+"""A backup: each of its files is on the disk before it appears, and files deleted meanwhile are named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headway.live import backup
+from headway.live.backup import BACKUP, Manifest, back_up, restore
+from headway.live.journal import Journal
+from headway.live.layout import TOKEN, UPLOADS
+from headway.live.schema import FILE
+
+CONTENTS = (b"one", b"another")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A data directory with two uploads and a token, in use."""
+    folder = tmp_path / "data"
+    with closing(Journal(folder)) as journal:
+        (folder / UPLOADS).mkdir()
+        (folder / TOKEN).write_text("secret")
+        for content in CONTENTS:
+            name = sha256(content).hexdigest()
+            (folder / UPLOADS / name).write_bytes(content)
+            journal.retained.keep_upload(name, 0, len(content))
+        yield folder
+
+
+def manifest_of(folder: Path) -> Manifest:
+    return msgspec.json.decode((folder / BACKUP).read_bytes(), type=Manifest)
+
+
+def test_a_file_that_has_gone_meanwhile_is_said_and_the_rest_is_whole(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = data / UPLOADS / sha256(CONTENTS[0]).hexdigest()
+    copied = backup._copy_file
+
+    def copy(source: Path, goal: Path) -> None:
+        first.unlink(missing_ok=True)
+        copied(source, goal)
+
+    monkeypatch.setattr(backup, "_copy_file", copy)
+    back_up(data, tmp_path / "backup")
+    made = manifest_of(tmp_path / "backup")
+    assert made.gone == [f"{UPLOADS}/{first.name}"]
+    assert set(made.files) == {TOKEN, f"{UPLOADS}/{sha256(CONTENTS[1]).hexdigest()}"}
+
+
+@pytest.mark.parametrize("step", ["backup", "restore"])
+def test_every_byte_is_on_the_disk_before_it_counts(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    goal, elsewhere = tmp_path / "backup", tmp_path / "elsewhere"
+    if step == "restore":
+        back_up(data, goal)
+    synced: dict[int, int] = {}
+    fsync = os.fsync
+
+    def see(file: int) -> None:
+        found = os.fstat(file)
+        synced[found.st_ino] = found.st_size
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", see)
+    if step == "backup":
+        back_up(data, goal)
+        files = [goal / name for name in (FILE, *manifest_of(goal).files)]
+    else:
+        restore(goal, elsewhere)
+        files = [elsewhere / name for name in manifest_of(goal).files]
+    assert len(files) >= len(CONTENTS) + 1
+    for path in files:
+        assert synced.get(path.stat().st_ino) == path.stat().st_size, path

@@ -1,0 +1,87 @@
+"""On time, at risk, late: what callers are told of a job, by what is expected of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway import wire
+from headway.core.views import view_of
+from headway.live.forecasts import Outlook
+from headway.live.prospects import Prospect, of_ended, of_open, told
+from headway.model.actions import JobStatus
+from headway.model.forecast import Awaited, Expected, Forecast
+from headway.model.instant import SECOND
+from headway.model.snapshot import JobView
+from headway.testing import job
+
+
+def view(**terms: object) -> JobView:
+    return view_of(job(1, **terms), SECOND)
+
+
+def outlook(*expected: Expected, made: int = 0, until: int | None = None) -> Outlook:
+    forecast = Forecast(made, until, SECOND, expected)
+    return Outlook(forecast, {one.job: one for one in expected})
+
+
+@pytest.mark.parametrize(
+    ("end", "now", "word", "late"),
+    [
+        (80, 0, "on time", None),
+        (90, 0, "on time", None),
+        (91, 0, "at risk", None),
+        (100, 0, "at risk", None),
+        (101, 0, "late", 1),
+        (101, 105, "late", 5),  # it should have ended
+    ],
+)
+def test_by_its_expected_end(end: int, now: int, word: str, late: int | None) -> None:
+    found = of_open(view(due=100), outlook(Expected(1, 0, end * SECOND)), now * SECOND)
+    assert found == Prospect(word, 0, end * SECOND, None if late is None else late * SECOND)  # type: ignore[arg-type]
+
+
+def test_without_a_due_date_there_is_nothing_to_keep() -> None:
+    assert of_open(view(), outlook(Expected(1, 2, 3)), 0) == Prospect(None, 2, 3)
+
+
+def test_what_rests_on_assumptions_is_not_known_but_for_what_is_late_already() -> None:
+    assumed = outlook(Expected(1, 2, 3, (), (7,), (7, 1)))
+    assert of_open(view(due=99), assumed, 0) == Prospect("unknown", 2, 3, None, (7, 1))
+    assert of_open(view(due=99), assumed, 100 * SECOND) == Prospect("late", 2, 3, SECOND, (7, 1))
+
+
+def test_what_is_never_to_end_is_not_known_and_what_was_not_looked_at_not_reckoned() -> None:
+    assert of_open(view(due=99), outlook(Expected(1)), 0) == Prospect("unknown")
+    assert of_open(view(due=99), outlook(Expected(1, 5), until=9), 0) == Prospect("not reckoned", 5)
+    assert of_open(view(due=99), outlook(Expected(1, 5), until=104 * SECOND), 0) == Prospect(
+        "late", 5, None, 5 * SECOND
+    )
+    assumed = outlook(Expected(1, 5, end_assumes=(7,)), until=104 * SECOND)
+    assert of_open(view(due=99), assumed, 0) == Prospect("unknown", 5, assumes=(7,))
+    for nothing in (Outlook(lack="too many"), outlook(Expected(2, 0, 1))):
+        assert of_open(view(due=99), nothing, 0) == Prospect("not reckoned")
+        assert of_open(view(), nothing, 0) == Prospect()
+        assert of_open(view(due=99), nothing, 100 * SECOND) == Prospect("late", late=SECOND)
+
+
+def test_a_task_without_an_estimate_is_waited_for_nobody_knows_how_long() -> None:
+    awaits = (Awaited(7, 0, (3,), None, 8 * SECOND), Awaited(8, 1, (3,), 8 * SECOND, 9 * SECOND))
+    names = lambda slots: tuple(map(str, slots))  # noqa: E731
+    known = (wire.AwaitedReport(7, 0, ("3",), None, 8.0), wire.AwaitedReport(8, 1, ("3",), 8.0, 9.0))
+    assert told(Expected(1, 0, 0, awaits), names) == known
+    unknown = wire.AwaitedReport(7, 0, ("3",), None, None)
+    assert told(Expected(1, 0, 0, awaits, (7,)), names) == (unknown, known[1])
+
+
+def test_a_cancelled_job_is_neither() -> None:
+    ending = view(due=99)
+    ending.cancelled = True
+    assert of_open(ending, outlook(Expected(1, None, 5)), 0) == Prospect()
+
+
+def test_an_ended_job_kept_its_due_date_or_not_only_if_it_succeeded() -> None:
+    assert of_ended(JobStatus.SUCCEEDED, 5, 5) == Prospect("on time")
+    assert of_ended(JobStatus.SUCCEEDED, 5, 8) == Prospect("late", late=3)
+    assert of_ended(JobStatus.SUCCEEDED, None, 8) == Prospect()
+    for status in (JobStatus.CANCELLED, JobStatus.FAILED):
+        assert of_ended(status, 5, 5) == of_ended(status, 5, 8) == Prospect()

@@ -1,0 +1,206 @@
+"""What a forecast says beside starts and ends: what is waited for, what was assumed, how far it looked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.model.events import (
+    DeciderChosen,
+    Event,
+    JobCancelled,
+    JobSubmitted,
+    NodeDown,
+    NodeJoined,
+    TaskEnded,
+    TaskSaved,
+    Woke,
+)
+from headway.model.forecast import Awaited, Expected, Forecast, is_at_risk
+from headway.model.instant import SECOND
+from headway.model.job import TaskSpec
+from headway.model.plan import Plan
+from headway.model.snapshot import Policy, Snapshot
+from headway.policies import registry
+from headway.sim.forecast import forecast
+from headway.testing import job, node
+
+ONE_SLOT = NodeJoined(0, node("a"))
+
+
+def core_of(policy: str, *events: Event, estimate_default: int = 600) -> Scheduler:
+    core = Scheduler(registry.find, policy, estimate_default=estimate_default * SECOND)
+    for event in events:
+        core.handle(event)
+    core.handle(Woke(core.state.now))
+    return core
+
+
+def made(core: Scheduler, **terms: int) -> Forecast:
+    return forecast(core.dump(), registry.find, **terms)
+
+
+def of(core: Scheduler, number: int) -> Expected:
+    (found,) = (expected for expected in made(core).jobs if expected.job == number)
+    return found
+
+
+def submitted(number: int, at: int = 0, **terms: object) -> JobSubmitted:
+    return JobSubmitted(at * SECOND, job(number, **terms))
+
+
+TIERED = ("keasy", "reasy", "measy")
+PLAIN = [name for name in registry.BUILT_IN if name not in ("workload", *TIERED)]
+
+
+@pytest.mark.parametrize("policy", [*PLAIN, "workload:period=5"])
+def test_under_every_policy_job_task_and_slot_are_named(policy: str) -> None:
+    core = core_of(policy, ONE_SLOT, submitted(7, estimate=10, width=1), submitted(9, estimate=4, width=1))
+    (last,) = (job for job in core.state.jobs.values() if not job.attempts)
+    first = 16 - last.id
+    ends = core.state.running[0][0]
+    assert of(core, last.id) == Expected(last.id, ends, 14 * SECOND, (Awaited(first, 0, (0,), None, ends),)), (
+        "the other one runs first, whichever that is"
+    )
+
+
+@pytest.mark.parametrize("policy", TIERED)
+def test_behind_others_as_well(policy: str) -> None:
+    """Of three jobs one runs in the background; the third waits for the slot in the foreground or behind."""
+    jobs = [submitted(number, estimate=10, width=1, cpu=(0.9,), movable=True) for number in (1, 2, 3)]
+    found = of(core_of(policy, ONE_SLOT, *jobs), 3)
+    assert [(one.job, one.slots, one.start, one.end) for one in found.awaits] == [(1, (0,), None, found.start)]
+    assert found.start is not None
+    assert found.end is not None
+    assert 10 * SECOND <= found.start < found.end
+
+
+def test_a_job_whose_slots_are_busy_waits_for_the_task_that_runs_there() -> None:
+    core = core_of("deadline", NodeJoined(0, node("a", slots=2)), submitted(1, tasks=9, estimate=30))
+    core.handle(submitted(2, 5, estimate=2, due=12))
+    core.handle(Woke(5 * SECOND))
+    assert core.state.jobs[2].held, "slots are given to it while tasks of the other job run there"
+    found = of(core, 2)
+    assert (found.start, found.end) == (30 * SECOND, 32 * SECOND)
+    assert [(one.job, one.start, one.end) for one in found.awaits] == [(1, None, 30 * SECOND)]
+
+
+def test_who_comes_before_is_named_with_what_runs() -> None:
+    core = core_of("fcfs", ONE_SLOT, submitted(1, estimate=5), submitted(2, estimate=3), submitted(3, estimate=1))
+    assert of(core, 3).awaits == (
+        Awaited(1, 0, (0,), None, 5 * SECOND),
+        Awaited(2, 0, (0,), 5 * SECOND, 8 * SECOND),
+    )
+
+
+def test_of_a_wide_job_those_are_named_that_end_last() -> None:
+    before = [submitted(number, estimate=number) for number in range(1, 13)]
+    core = core_of("fcfs", NodeJoined(0, node("a", slots=12)), *before, submitted(20, width=12, estimate=1))
+    assert [one.job for one in of(core, 20).awaits] == list(range(5, 13))
+    assert of(core, 20).start == 12 * SECOND
+
+
+def test_the_next_task_of_a_workflow_waits_for_those_before_it_wherever_they_run() -> None:
+    plan = (TaskSpec(2 * SECOND), TaskSpec(9 * SECOND), TaskSpec(SECOND, after=(0, 1)))
+    found = of(core_of("heft", NodeJoined(0, node("a", slots=2)), submitted(1, plan=plan)), 1)
+    assert (found.start, found.end) == (9 * SECOND, 10 * SECOND)
+    assert [(one.job, one.task, one.end) for one in found.awaits] == [(1, 0, 2 * SECOND), (1, 1, 9 * SECOND)]
+    assert {one.slots for one in found.awaits} == {(0,), (1,)}
+
+
+class TestWithoutEstimates:
+    def test_what_rests_on_an_assumption_says_whose(self) -> None:
+        core = core_of("fcfs", ONE_SLOT, submitted(1), submitted(2, estimate=3), estimate_default=60)
+        assert of(core, 1) == Expected(1, None, 60 * SECOND, end_assumes=(1,))
+        found = of(core, 2)
+        assert (found.start, found.end) == (60 * SECOND, 63 * SECOND)
+        assert found.start_assumes == found.end_assumes == (1,)
+
+    def test_what_comes_before_rests_on_nothing(self) -> None:
+        core = core_of("fcfs", ONE_SLOT, submitted(1, estimate=5), submitted(2))
+        assert not of(core, 1).end_assumes
+        found = of(core, 2)
+        assert (found.start, found.start_assumes, found.end_assumes) == (5 * SECOND, (), (2,))
+
+    def test_what_was_learnt_of_other_tasks_is_an_estimate(self) -> None:
+        core = core_of("fcfs", ONE_SLOT, submitted(1, tasks=3), submitted(2, estimate=1))
+        core.handle(TaskEnded(8 * SECOND, 1, 0, 1))
+        assert of(core, 1) == Expected(1, 16 * SECOND, 24 * SECOND, (Awaited(1, 1, (0,), None, 16 * SECOND),))
+        assert of(core, 2).end == 25 * SECOND
+
+    def test_a_plan_and_a_profile_are_estimates(self) -> None:
+        plan = (TaskSpec(2 * SECOND), TaskSpec(3 * SECOND, after=(0,)))
+        core = core_of("heft", ONE_SLOT, submitted(1, plan=plan))
+        assert (of(core, 1).end, of(core, 1).end_assumes) == (5 * SECOND, ())
+        core = core_of("fcfs", NodeJoined(0, node("a", kind="old")), submitted(1, profile=(("old", 9 * SECOND),)))
+        assert (of(core, 1).end, of(core, 1).end_assumes) == (9 * SECOND, ())
+
+
+class TestFromTheMiddle:
+    def test_what_should_have_ended_ends_now(self) -> None:
+        core = core_of("fcfs", ONE_SLOT, submitted(1, estimate=5), submitted(2, estimate=5))
+        core.handle(Woke(9 * SECOND))
+        assert (of(core, 1).end, of(core, 2).start) == (9 * SECOND, 9 * SECOND)
+
+    def test_what_was_saved_need_not_be_done_again(self) -> None:
+        core = core_of("fcfs", ONE_SLOT, submitted(1, estimate=10), submitted(2, estimate=1))
+        core.handle(TaskSaved(6 * SECOND, 1, 0, 1))
+        core.handle(NodeDown(6 * SECOND, "a"))
+        core.handle(NodeJoined(7 * SECOND, node("a")))
+        assert of(core, 1).end == 11 * SECOND
+
+    def test_what_is_being_killed_ends_now(self) -> None:
+        core = core_of("fcfs", ONE_SLOT, submitted(1, estimate=50), submitted(2, estimate=5))
+        core.handle(JobCancelled(3 * SECOND, 1))
+        assert (of(core, 2).start, of(core, 2).end) == (3 * SECOND, 8 * SECOND)
+
+    def test_what_was_launched_ahead_of_its_turn_still_runs(self) -> None:
+        core = core_of("edf", NodeJoined(0, node("a", read_ahead=4)), submitted(1, tasks=20))
+        for task in range(6):
+            core.handle(TaskEnded((task + 1) * SECOND // 100, 1, task, 1))
+        assert any(attempt.queued for attempt in core.state.attempts())
+        assert of(core, 1).end == 20 * SECOND // 100
+
+    def test_where_its_node_is_down_it_is_not_expected_to_end(self) -> None:
+        core = core_of("fcfs", ONE_SLOT, submitted(1, estimate=5), NodeDown(0, "a"))
+        assert of(core, 1) == Expected(1)
+        assert made(core).until is None
+
+    def test_a_decider_is_stood_in_for_by_the_policy(self) -> None:
+        core = core_of("fcfs", DeciderChosen(0, "http://there"), ONE_SLOT, submitted(1, estimate=5))
+        assert core.question is not None
+        assert (of(core, 1).start, of(core, 1).end) == (0, 5 * SECOND)
+
+
+class TestBounds:
+    def test_it_looks_no_further_than_so_much_work(self) -> None:
+        core = core_of("fcfs", ONE_SLOT, submitted(1, tasks=10, estimate=1), submitted(2, estimate=1))
+        near = made(core, work_max=5)
+        assert near.until == 5 * SECOND
+        assert near.jobs == (Expected(1, SECOND, None, (Awaited(1, 0, (0,), None, SECOND),)), Expected(2))
+        assert made(core).until is None
+
+    def test_a_policy_that_fails_is_told_of(self) -> None:
+        @dataclass(frozen=True)
+        class Failing:
+            per_instant: bool = False
+            task_rounds: bool = False
+
+            def __call__(self, view: Snapshot) -> Plan:
+                raise RuntimeError("no idea")
+
+        def find(text: str) -> Policy:
+            return Failing()
+
+        core = core_of("fcfs", ONE_SLOT, submitted(1, tasks=1, estimate=1), submitted(2, estimate=1))
+        found = forecast(replace(core.dump(), policy="mine"), find)
+        assert "mine raised" in found.failure
+        assert "no idea" in found.failure
+        assert found.jobs == (Expected(1), Expected(2))
+
+
+def test_at_risk_is_what_a_tenth_more_would_make_late() -> None:
+    assert not is_at_risk(10, 110, 120)
+    assert is_at_risk(10, 110, 119)
