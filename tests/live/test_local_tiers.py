@@ -334,6 +334,59 @@ async def test_a_limit_that_may_be_raised_is_enough(root: Path) -> None:
     assert found["after"] == [os.SCHED_OTHER, os.SCHED_IDLE]
 
 
+STARTED_IDLE = """
+import os, sys
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+import asyncio, json
+from pathlib import Path
+from headway.engines.base import Noticed
+from headway.engines.local import LocalEngine
+from headway.engines.trial import Trial
+from headway.model.tier import Tier
+
+def add(a, b):
+    return a + b
+
+def wait_for(door):
+    import os, time
+    open(f"{door}.waits", "w").close()
+    while not os.path.exists(door):
+        time.sleep(0.005)
+
+async def main(root):
+    door = root.parent / "door"
+    async with Trial(LocalEngine(root)) as trial:
+        await trial.start()
+        moves = trial.call(wait_for, str(door), tier=Tier.BACKGROUND)
+        noticed = await trial.told(Noticed)
+        while not (door.parent / "door.waits").exists():
+            await asyncio.sleep(0.005)
+        for tier in (Tier.FOREGROUND, Tier.BACKGROUND, Tier.FOREGROUND):
+            trial.engine.change(*moves, tier)
+        door.touch()
+        await trial.ended(moves)
+        values = [await trial.value(trial.call(add, 1, tier, tier=tier)) for tier in Tier]
+    print(json.dumps([noticed.kind, noticed.subject, noticed.detail, values]))
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_a_server_that_was_started_in_the_background_serves_and_tells_that_its_tiers_are_alike(root: Path) -> None:
+    root.parent.mkdir(exist_ok=True)
+    script = root.parent / "driver.py"
+    script.write_text(STARTED_IDLE)
+    done = subprocess.run(
+        [sys.executable, str(script), str(root)], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    kind, subject, detail, values = json.loads(done.stdout)
+    assert (kind, subject, values) == ("tier_refused", "n", [1, 2])
+    assert "its two tiers get the processor alike" in detail
+    assert "Start it with normal priority" in detail
+
+
 def test_nice_does_where_there_is_no_idle_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(thread: int, policy: int, parameters: os.sched_param) -> None:
         raise PermissionError(1, "Operation not permitted")

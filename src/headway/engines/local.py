@@ -376,8 +376,7 @@ class LocalEngine:
 
     def on_limited(self, node: LocalNode, message: Limited) -> None:
         """Reported before the first refusal."""
-        said = f"what starts in the background cannot be moved to the foreground: {message.detail}"
-        self._tell(Noticed("tier_refused", node.spec.name, said))
+        self._tell(Noticed("tier_refused", node.spec.name, message.detail))
 
     def on_ready(self, node: LocalNode, message: Ready) -> None:
         """A member of a gang has its slots; with the last one, all start."""

@@ -424,7 +424,8 @@ class _Agent:
             return False
         if run.tier is Tier.BACKGROUND and not self.limits_told:
             self.limits_told = True
-            if limits := refused or tiers.one_way():
+            limits = f"what shall run in the background cannot enter it: {refused}" if refused else tiers.limits()
+            if limits:
                 self.outbox.append(frame(Limited(limits)))
         return True
 

@@ -275,7 +275,7 @@ class MembersRefused(Frame, frozen=True, tag=19):
 
 
 class Limited(Frame, frozen=True, tag=20):
-    """Agent to driver, once: the operating system lets processes of this node into the background, but not out."""
+    """Agent to driver, once: the two tiers of this node are not what they should be, for the reason in `detail`."""
 
     detail: str
 

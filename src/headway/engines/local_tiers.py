@@ -32,6 +32,11 @@ _SESSION: Final = os.getsid(0)
 _ALL_SEEN: Final = 2
 """How many searches in a row must find everything in its tier: one may miss a process whose parent ends just then."""
 
+ALIKE: Final = (
+    "its two tiers get the processor alike, because the server itself was started in the background "
+    f"(policy {os.sched_getscheduler(0)}, nice {_NICE}). Start it with normal priority."
+)
+
 HINT: Final = "Give the server the capability CAP_SYS_NICE, or a limit RLIMIT_NICE of 20 (systemd: LimitNICE=+0)"
 
 
@@ -49,7 +54,9 @@ def in_background(thread: int) -> bool:
 
 
 def put(thread: int, tier: Tier) -> bool:
-    """Put a thread into a tier; returns whether it was not there.
+    """Put a thread into a tier; returns whether this has changed anything.
+
+    Where this process itself was started in the background, as with `chrt --idle 0`, there is no other tier to go to.
 
     Raises:
         ProcessLookupError: it has ended.
@@ -62,14 +69,14 @@ def put(thread: int, tier: Tier) -> bool:
             os.sched_setscheduler(thread, _POLICY, os.sched_param(0))
         if os.getpriority(os.PRIO_PROCESS, thread) >= NICEST > _NICE:
             os.setpriority(os.PRIO_PROCESS, thread, _NICE)
-        return True
+        return not in_background(thread)
     try:
         os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
     except ProcessLookupError:
         raise
     except OSError:  # this system has no such policy, or a filter of system calls forbids it
         os.setpriority(os.PRIO_PROCESS, thread, NICEST)
-    return True
+    return in_background(thread)
 
 
 def move(roots: Iterable[int], tier: Tier) -> str:
@@ -142,8 +149,8 @@ def raise_limit() -> None:
 
 
 @functools.cache
-def one_way() -> str:
-    """Why processes in the background here cannot leave it; empty if they can.
+def limits() -> str:
+    """What keeps the two tiers of this machine from being what they should be; empty if nothing does.
 
     Tried with a child made for this, which is killed and not awaited: in the background it may take long to die.
     """
@@ -153,9 +160,11 @@ def one_way() -> str:
         os._exit(0)
     try:
         put(child, Tier.BACKGROUND)
+        apart = in_background(child)
         put(child, Tier.FOREGROUND)
+        apart = apart and not in_background(child)
     except OSError as error:
-        return f"{error.strerror}. {HINT}."
+        return f"what starts in the background cannot be moved to the foreground: {error.strerror}. {HINT}."
     finally:
         os.kill(child, signal.SIGKILL)
-    return ""
+    return "" if apart else ALIKE
