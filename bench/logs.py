@@ -109,7 +109,7 @@ def _piece(wanted: tuple[Log, int], folder: Path) -> Path:
 
 
 def repeated(whole: Workload, jobs: int) -> Workload:
-    """A workload of at least so many jobs: one that has fewer begins anew when it has ended."""
+    """A workload of at least this many jobs. If it has fewer, it is repeated."""
     times = -(-jobs // len(whole))
     if times == 1:
         return whole

@@ -97,7 +97,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def section(title: str, text: str, *tables: str) -> None:
-    """Print a section of the report: what was done, the tables, and the command that takes the figures anew."""
+    """Print a section of the report: what was done, the tables, and the command that measures the figures again."""
     script = os.path.basename(sys.argv[0])
     for part in (f"## {title}", textwrap.fill(" ".join(text.split()), 120), *tables, f"    python bench/{script}"):
         print(part, end="\n\n")

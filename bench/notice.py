@@ -45,7 +45,7 @@ def main() -> None:
     for lease in LEASES:
         words = ("--lease", lease, "--check-every", 0)
         for number, word in ((signal.SIGKILL, "dead"), (signal.SIGSTOP, "hung")):
-            # A server each: one whose node keeps dying starts it anew after longer and longer pauses.
+            # One server for each: a server whose node keeps dying starts it again after longer and longer pauses.
             with tempfile.TemporaryDirectory() as folder, live.server(Path(folder), words=words) as (client, server):
                 took = [notice_seconds(client, server, number) for _ in range(rounds)]
             figures = (min(took), statistics.median(took), max(took))

@@ -1,7 +1,7 @@
 """Makes forecasts in a process of its own, so that the server's event loop goes on: `python -m headway.forecaster`.
 
 It reads states from standard input, one after the other, and answers each with a forecast. It ends with its input, or
-when nobody has asked for a while.
+when no question has come for a while.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NICE = 5
 """Whoever waits for the server goes first."""
 
 IDLE_SECONDS = 60.0
-"""It ends when nobody has asked for so long: the memory is worth more than the tenth of a second of a start."""
+"""It ends after this time without a question: its memory is worth more than the tenth of a second of a start."""
 
 
 def answer(body: bytes) -> Forecast:

@@ -35,7 +35,7 @@ def token_of(path: Path) -> str:
     """The token in a file that only this account may read and change; made the first time.
 
     Raises:
-        HeadwayError: the file belongs to somebody else, others may read it, it is no plain file, or is empty; or it
+        HeadwayError: the file belongs to another user, others may read it, it is not a plain file, or is empty; or it
             cannot be read or made.
     """
     try:
@@ -71,7 +71,7 @@ def _read(path: Path) -> bytes:
         if mode & _OTHERS:
             raise HeadwayError(
                 f"{path} has the mode {mode:04o}: its token may be known to others",
-                f"Remove it, and a new token is made; or `chmod 600 {path}`, if nobody else has read it.",
+                f"Remove it, and a new token is made; or `chmod 600 {path}`, if no one else has read it.",
             )
         text = file.read(TOKEN_MAX + 1)
     if len(text) > TOKEN_MAX:
@@ -80,7 +80,7 @@ def _read(path: Path) -> bytes:
 
 
 def _not_plain(path: Path) -> HeadwayError:
-    return HeadwayError(f"{path} is no plain file, and must be one to hold a token", "Remove it; a new one is made.")
+    return HeadwayError(f"{path} is not a plain file, so it cannot hold a token", "Remove it; a new one is made.")
 
 
 def write_private(path: Path, text: str) -> None:
@@ -102,13 +102,13 @@ def write_private(path: Path, text: str) -> None:
 
 
 def tighten(folder: Path) -> None:
-    """See that nobody else can read a data directory, or what lies in it; where somebody could, the log says so.
+    """Make sure that no other user can read a data directory or its entries. If one could, the log says so.
 
-    Below its entries nothing is looked at: whoever cannot enter the folder does not come there. What lies beside them
-    is somebody else's affair.
+    Folders below its entries are not checked, because other users cannot enter them any more. Files besides Headway's
+    own are left alone.
 
     Raises:
-        HeadwayError: it is somebody else's, so that it cannot be changed.
+        HeadwayError: it belongs to another user, so it cannot be changed.
     """
     try:
         if not folder.is_dir():

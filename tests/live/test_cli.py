@@ -333,7 +333,7 @@ class TestWillItBeOnTime:
         assert "there is no estimate for its tasks. Submit with --estimate SPAN" in ran.err
         number = int(ran.out)
         explained = headway("explain", number).out
-        assert "When it will end is not known, for there is no estimate for it." in explained
+        assert "When it will end is not known, because there is no estimate for it." in explained
         assert "If each such task takes 10 min 00 s, it will end at" in explained
         assert "--estimate SPAN" in explained
         assert "not known, no estimate" in headway("jobs", "--status", "open").out

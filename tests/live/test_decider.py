@@ -229,7 +229,7 @@ def test_a_simulation_by_command_asks_the_decider(
         main(["simulate", str(table), "--slots", "4", "--decider", "http://127.0.0.1:1"])
     assert ended.value.code == 2
     error = capfd.readouterr().err
-    assert "the decider at http://127.0.0.1:1 gave no plan: nobody answers there" in error
+    assert "the decider at http://127.0.0.1:1 gave no plan: it does not answer" in error
 
 
 def test_a_token_is_demanded_and_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

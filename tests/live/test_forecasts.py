@@ -145,7 +145,7 @@ def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
             ask.gate.clear()
             told = await reports.explanation(live, 1)
-            assert (told.outlook, told.expected_end) == ("not reckoned", None)
+            assert (told.outlook, told.expected_end) == ("not computed", None)
             assert "ask again" in told.lack
             ask.gate.set()
             while (await reports.explanation(live, 1)).outlook != "on time":
@@ -154,12 +154,12 @@ def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     run(scenario)
 
 
-def test_with_more_open_jobs_than_that_nothing_is_reckoned_and_it_is_said(tmp_path: Path) -> None:
+def test_with_more_open_jobs_than_that_nothing_is_computed_and_the_answer_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         ask = Counted()
         async with driver(tmp_path, ask) as live:
             await live.submit("me", submission(*[new_job(estimate=9.0, due=99.0)] * (JOBS_MAX + 1)))
-            assert {report.outlook for report in await listed(live)} == {"not reckoned"}
+            assert {report.outlook for report in await listed(live)} == {"not computed"}
             assert str(JOBS_MAX) in (await reports.explanation(live, 1)).lack
             assert ask.made == 0
             await live.cancel([JOBS_MAX])
@@ -176,7 +176,7 @@ def test_without_forecasts_it_is_told_what_runs_on_held_slots(tmp_path: Path) ->
             await settled()
             told = await reports.explanation(live, 2)
             assert told.awaits == (wire.AwaitedReport(1, 1, ("a/1",), None, 35),)
-            assert (told.expected_start, told.outlook) == (None, "not reckoned")
+            assert (told.expected_start, told.outlook) == (None, "not computed")
 
     run(scenario)
 
@@ -189,7 +189,7 @@ def test_a_forecast_that_fails_is_told_of_and_harms_nothing(tmp_path: Path) -> N
         async with driver(tmp_path, fails) as live:
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
             assert "the process is gone" in (await reports.explanation(live, 1)).lack
-            assert [report.outlook for report in await listed(live)] == ["not reckoned"]
+            assert [report.outlook for report in await listed(live)] == ["not computed"]
 
     run(scenario)
 

@@ -358,7 +358,7 @@ def test_what_is_brought_in_is_a_file_with_the_bytes_of_its_name(tmp_path: Path)
         bring_in(str(source), str(uploads), name)
     source.unlink()
     os.mkfifo(source)
-    with pytest.raises(FileTrouble, match="no plain file"):
+    with pytest.raises(FileTrouble, match="not a plain file"):
         bring_in(str(source), str(uploads), name)
     source.unlink()
     source.symlink_to(tmp_path / "elsewhere")

@@ -145,7 +145,7 @@ def nothing(view: Any) -> None:
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        (Easy, "policy is the class Easy\nMake one of it: Easy()"),
+        (Easy, "policy is the class Easy\nGive an object of this class: Easy()"),
         (nothing, "policy has no per_instant"),
         (7, "policy is int, which cannot be called"),
     ],

@@ -56,7 +56,7 @@ def test_only_a_plain_file_holds_a_token(tmp_path: Path) -> None:
     os.mkfifo(pipe, 0o600)
     folder.mkdir(0o700)
     for path in (link, dangling, pipe):
-        with pytest.raises(HeadwayError, match=f"{path.name} is no plain file"):
+        with pytest.raises(HeadwayError, match=f"{path.name} is not a plain file"):
             token_of(path)
     with pytest.raises(HeadwayError, match="folder"):
         token_of(folder)

@@ -1,4 +1,4 @@
-"""A question to a decider over HTTP: one request, one answer of limited size; the caller limits the time."""
+"""A question to a decider over HTTP: one request, and one answer of limited size. The caller limits the time."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from headway.model.plan import PlanRecord
 from headway.wire import JSON, ErrorBody
 
 ANSWER_MAX: Final = 16 << 20
-"""Bytes that an answer may have."""
+"""The largest answer in bytes."""
 
 TOKEN: Final = "HEADWAY_DECIDER_TOKEN"
 """The environment variable with the token of the operator's decider, if it demands one."""
 
 _READ: Final = 1 << 16
 
-_pool = ThreadPoolExecutor(2, thread_name_prefix="headway-asking")  # an event loop needs a thread to end its own pool
+# Not the event loop's own pool: to end that, asyncio needs a further thread.
+_pool = ThreadPoolExecutor(2, thread_name_prefix="headway-asking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Address:
     """The parts of a decider's URL.
 
     Attributes:
-        target: path of the question on its host.
+        target: path on its host to which questions are posted.
         policy: the policy to ask for; empty: the one that the snapshot names.
     """
 
@@ -60,7 +61,7 @@ def address_of(url: str) -> Address:
     >>> address_of("http://there:8100/?policy=easy:order=due").policy
     'easy:order=due'
     """
-    allowed = "http://HOST:PORT or https://HOST:PORT, with ?policy=NAME[:KEY=VALUE,...] if it shall use another policy"
+    allowed = "http://HOST:PORT or https://HOST:PORT, with ?policy=NAME[:KEY=VALUE,...] for another policy"
     try:
         parts = urlsplit(url)
         port, query = parts.port, parse_qs(parts.query, strict_parsing=bool(parts.query))
@@ -76,11 +77,11 @@ def address_of(url: str) -> Address:
 
 
 class Asking:
-    """Asks deciders, one of which may get a token.
+    """Asks deciders, and sends a token to one of them.
 
     Args:
-        own: the URL that the operator named; empty: none. Only this one gets the token in the environment variable
-            `TOKEN`, whatever URLs others choose.
+        own: the URL that the operator named; empty: none. Only this decider gets the token from the environment
+            variable `TOKEN`. Deciders that others choose do not get it.
     """
 
     def __init__(self, own: str = "") -> None:
@@ -93,7 +94,7 @@ class Asking:
 
 
 def _place(address: Address) -> tuple[bool, str, int, str]:
-    """Where it is, whatever policy is asked for."""
+    """The address without the policy."""
     return address.secure, address.host, address.port, address.target
 
 
@@ -101,22 +102,22 @@ async def ask(url: str, snapshot: StateRecord, *, explain: bool = False, token: 
     """The plan of the decider at a URL. A redirection is not accepted as an answer.
 
     Args:
-        token: what the decider demands; empty: nothing.
+        token: the token that the decider demands; empty: none.
 
     Raises:
         InvalidInput: it is not a valid URL.
-        NoAdvice: there is no answer, or none that is a plan for this snapshot.
+        NoAdvice: there is no answer, or the answer is not a plan for this snapshot.
     """
     address = address_of(url)
     question = write_question(snapshot, policy=address.policy or snapshot.policy, explain=explain)
     try:
         return read_plan(await _exchange(address, question, token), snapshot)
     except (OSError, ssl.SSLError, UnicodeError) as error:
-        raise NoAdvice(f"nobody answers there: {str(error) or type(error).__name__}") from error
+        raise NoAdvice(f"it does not answer: {str(error) or type(error).__name__}") from error
 
 
 async def _exchange(address: Address, body: bytes, token: str) -> bytes:
-    """Post a question; returns the content of the answer, if its status is 200.
+    """Post a question and return the content of the answer if its status is 200.
 
     Raises:
         NoAdvice: the answer has another status, is not HTTP, is too large, or breaks off.
@@ -152,10 +153,10 @@ async def _exchange(address: Address, body: bytes, token: str) -> bytes:
 async def _resolved(address: Address) -> str:
     """The numeric address of a host.
 
-    The event loop could look it up as well; but if the system gives no thread for that, uvloop ends the process.
+    The event loop could look it up too, but uvloop ends the process if it gets no thread for that.
 
     Raises:
-        NoAdvice: there is no thread.
+        NoAdvice: the system gives no thread.
         OSError: there is no such host.
     """
     with contextlib.suppress(ValueError):
@@ -192,7 +193,7 @@ class _Reply:
         self.begun = self.sized = self.whole = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note whether the answer says where it ends."""
+        """Record whether the answer says how long it is."""
         self.sized = self.sized or name.lower() in (b"content-length", b"transfer-encoding")
 
     def on_headers_complete(self) -> None:

@@ -1,7 +1,7 @@
-"""What a decider is asked and what it answers, as JSON; docs/reference/decider.md has it field by field.
+"""Questions to a decider and its answers as JSON. docs/reference/decider.md describes every field.
 
-Slots are lists of numbers, claims and kinds words, instants and durations integer microseconds. Fields that are left
-out have their defaults. A question is refused for a field it should not have, an answer is read past it.
+Slots are lists of numbers, claims and kinds are words, instants and durations are integer microseconds. Fields that are
+left out have their defaults. A question with an unknown field is refused; in an answer, unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headway.wire import Answer, Number, Request, Route
 from headway.wire.reading import with_whole_numbers
 
 When = Annotated[int, msgspec.Meta(ge=-NEVER, le=NEVER)]
-"""An instant as somebody else writes it."""
+"""An instant in JSON from outside."""
 
 ReasonName = Literal[
     "NOT_RELEASED",
@@ -46,16 +46,16 @@ ReasonName = Literal[
 
 
 class NoAdvice(HeadwayError):
-    """A decider gave no answer that could be used."""
+    """A decider gave no usable answer."""
 
 
 class Question(Request, frozen=True):
-    """What would you do?
+    """A question: which plan for this snapshot?
 
     Attributes:
-        snapshot: what is the case.
-        policy: which policy is wanted, as `NAME[:key=value,...]`; empty: the decider's own choice.
-        explain: whether the answer shall say of every job that waits why it does.
+        snapshot: the state.
+        policy: the policy to use, as `NAME[:key=value,...]`; empty: the decider's own choice.
+        explain: whether the answer should give a reason for every waiting job.
     """
 
     snapshot: StateRecord
@@ -64,7 +64,7 @@ class Question(Request, frozen=True):
 
 
 class AllocationText(Answer, frozen=True, omit_defaults=True):
-    """From now on the job, or this one task of it, holds exactly these slots; see `headway.model.plan.Allocation`."""
+    """Allocate exactly these slots to the job, or to this task of it; see `headway.model.plan.Allocation`."""
 
     job: Number
     slots: tuple[Number, ...]
@@ -75,7 +75,7 @@ class AllocationText(Answer, frozen=True, omit_defaults=True):
 
 
 class PromiseText(Answer, frozen=True, omit_defaults=True):
-    """A start in the future, on so many slots, that is held for a job or task that waits."""
+    """A future start on this many slots, reserved for a waiting job or task."""
 
     job: Number
     start: When
@@ -84,7 +84,7 @@ class PromiseText(Answer, frozen=True, omit_defaults=True):
 
 
 class WaitingText(Answer, frozen=True, omit_defaults=True):
-    """Why a job waits, and its expected start where there is one."""
+    """Why a job waits, and its expected start if there is one."""
 
     job: Number
     reason: ReasonName
@@ -92,11 +92,11 @@ class WaitingText(Answer, frozen=True, omit_defaults=True):
 
 
 class PlanText(Answer, frozen=True, omit_defaults=True):
-    """A plan: a change of who holds which slots; what it does not name keeps what it holds.
+    """A plan: a change of allocations. Jobs that it does not name keep what they have.
 
     Attributes:
         wake: when the decider wants to be asked again even if nothing happens.
-        now: the instant of the snapshot that it is about; where it is told, one about another is not taken.
+        now: the instant of the snapshot that the plan is for; optional. A plan for another instant is rejected.
     """
 
     allocations: tuple[AllocationText, ...] = ()
@@ -107,7 +107,7 @@ class PlanText(Answer, frozen=True, omit_defaults=True):
 
 
 class PolicyOffer(Answer, frozen=True):
-    """A policy that can be named: what it does, and its parameters with their defaults ("": has to be given)."""
+    """An available policy: what it does, and its parameters with their defaults ("": required)."""
 
     policy: str
     summary: str
@@ -115,14 +115,14 @@ class PolicyOffer(Answer, frozen=True):
 
 
 class Policies(Answer, frozen=True):
-    """What a decider can be asked for; `default` decides where a question names none."""
+    """The policies of a decider; `default` is used if a question names none."""
 
     default: str
     policies: tuple[PolicyOffer, ...]
 
 
-PLAN: Final = Route("plan", "POST", "/v1/plan", PlanText, Question, summary="What to do about what is the case.")
-POLICIES: Final = Route("policies", "GET", "/v1/policies", Policies, summary="The policies there are.")
+PLAN: Final = Route("plan", "POST", "/v1/plan", PlanText, Question, summary="The plan for a snapshot.")
+POLICIES: Final = Route("policies", "GET", "/v1/policies", Policies, summary="The policies that can be asked for.")
 
 
 # Questions
@@ -137,7 +137,7 @@ def write_question(snapshot: StateRecord, *, policy: str = "", explain: bool = F
 
 
 def written(value: Any) -> Any:
-    """A record as plain values, its defaults left out and kinds as words."""
+    """A record as plain values, with defaults left out and kinds as words."""
     form = _FORMS.get(type(value))
     if form is not None:
         names, defaults, parts = form
@@ -152,10 +152,10 @@ def written(value: Any) -> Any:
 
 
 def read_question(body: bytes) -> Question:
-    """A question from JSON, its types checked; whether its snapshot makes sense is `check_snapshot`'s to say.
+    """A question from JSON, with its types checked. `check_snapshot` checks whether its snapshot makes sense.
 
     Raises:
-        HeadwayError: it is not JSON, or a field is unknown or of another type; the message names it.
+        HeadwayError: it is not JSON, or a field is unknown or of the wrong type; the message names it.
     """
     try:
         plain = msgspec.json.decode(body)
@@ -168,11 +168,11 @@ def read_question(body: bytes) -> Question:
                 raise
         return msgspec.convert(with_whole_numbers(plain), Question)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise HeadwayError(f"the question is not as it should be: {error}", "GET /openapi.json describes it.") from None
+        raise HeadwayError(f"the question is not valid: {error}", "GET /openapi.json describes it.") from None
 
 
 def _tidy(plain: Mapping[str, Any], kind: type, path: str) -> None:
-    """See that a record has no field that is none of its own, and turn the words of kinds into `Kind`."""
+    """Check that a record has no unknown fields, and replace the words of kinds by `Kind`."""
     fields = {name: nested for name, nested, _ in _FIELDS[kind]}
     for name, value in plain.items():
         if name not in fields:
@@ -220,13 +220,13 @@ def _records() -> dict[type, tuple[tuple[str, Any, Any], ...]]:
 _FIELDS: Final = _records()
 
 RECORDS: Final = frozenset(_FIELDS)
-"""What a snapshot is made of: fields that these do not have are refused."""
+"""The records in a snapshot; other fields than theirs are refused."""
 
 _FORMS: Final = {
     kind: (names := tuple(name for name, _, _ in known), tuple(default for _, _, default in known), attrgetter(*names))
     for kind, known in _FIELDS.items()
 }
-"""Of every record the names of its fields, their defaults, and what gets all of them at once."""
+"""For every record the names of its fields, their defaults, and a function that gets all of them at once."""
 
 _PLAIN: Final = frozenset((int, float, str, bool))
 
@@ -235,7 +235,7 @@ _PLAIN: Final = frozenset((int, float, str, bool))
 
 
 def plan_text(plan: Plan, now: Instant | None = None) -> PlanText:
-    """A plan as it is sent, in answer to a snapshot of this instant."""
+    """A plan as JSON, in answer to a snapshot of this instant."""
     kept = PlanRecord.of(plan)
     return PlanText(
         tuple(
@@ -253,7 +253,7 @@ def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
     """A plan from JSON, in answer to a snapshot.
 
     Raises:
-        NoAdvice: it is not JSON, a field is missing or of another type or range, a slot does not exist, or it is about
+        NoAdvice: it is not JSON, a field is missing or has the wrong type or range, a slot does not exist, or it is for
             another instant.
     """
     try:
@@ -278,7 +278,7 @@ def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
 
 
 def _allowed(error: str) -> str:
-    """What a word could have been that is none of those a field may hold."""
+    """The allowed words, if the error is about a word that is not allowed."""
     words = _WORDS.get(error.rpartition(".")[2].rstrip("`"), ()) if error.startswith("Invalid enum value") else ()
     return f"; allowed: {', '.join(words)}" if words else ""
 

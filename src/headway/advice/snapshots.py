@@ -1,4 +1,4 @@
-"""Whether a snapshot that somebody wrote makes sense, so that policies can rely on it as on the core's own."""
+"""Checks snapshots from outside, so that policies can rely on them as on the core's own."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from headway.model.job import Kind, flaw
 from headway.model.node import node_flaw
 
 SLOTS_MAX: Final = 100_000
-"""Slots that a snapshot may have."""
+"""The most slots in a snapshot."""
 
 _TIME: Final = "an instant, less than 2**62 from zero"
 _AMOUNT: Final = "0 or more, less than 2**62"
 
 
 class Contradiction(HeadwayError):
-    """A snapshot that no core could be in; the message names the field."""
+    """A snapshot of a state in which no core can be; the message names the field."""
 
 
 def check_snapshot(snapshot: StateRecord) -> None:
-    """See that a snapshot can be, and that it is of a size that can be dealt with.
+    """Check that a core could be in this state, and that the snapshot is not too large.
 
     Raises:
-        Contradiction: it says how.
+        Contradiction: it is not so; the message says why.
     """
     _see(-NEVER < snapshot.now < NEVER, "", "now", snapshot.now, _TIME)
     _see(0 <= snapshot.estimate_default < NEVER, "", "estimate_default", snapshot.estimate_default, _AMOUNT)
@@ -64,14 +64,14 @@ def check_snapshot(snapshot: StateRecord) -> None:
         for number in job.after:
             _see(number in ids and number < job.spec.id, path, "after", number, "smaller ids, of jobs of the snapshot")
         waits = not job.after or not (job.attempts or job.held or job.cancelled)
-        _see(waits, path, "after", job.after, "none, of a job that holds slots, runs or is cancelled")
+        _see(waits, path, "after", job.after, "none, of a job that has slots, runs or is cancelled")
     _check_suspects(snapshot)
     for number in snapshot.arrived or ():
         _see(number in ids, "", "arrived", number, "ids of jobs of the snapshot")
 
 
 def _check_suspects(snapshot: StateRecord) -> None:
-    """Suspicions and nodes set apart name tasks that exist."""
+    """Check that suspicions and nodes set apart name tasks that exist."""
     jobs = {job.spec.id: job for job in snapshot.jobs}
     known = {(kept.job, kept.task) for kept in snapshot.suspicions}
     _see(len(known) == len(snapshot.suspicions), "", "suspicions", len(known), "one a task")
@@ -98,7 +98,7 @@ def _see(right: bool, path: str, field: str, value: object, allowed: str) -> Non
 
 
 def _check_nodes(snapshot: StateRecord) -> tuple[set[int], set[int]]:
-    """The slots that nodes have, and those of them that can be allocated."""
+    """Check the nodes. Returns their slots, and those of them that can be allocated."""
     taken, exist, usable = set[int](), set[int](), set[int]()
     names: set[str] = set()
     gone = len(snapshot.departed)
@@ -131,7 +131,7 @@ def _check_node(node: NodeRecord, path: str, beyond: Collection[int]) -> None:
 
 
 def _check_progress(job: JobRecord, path: str) -> None:
-    """Terms that were changed, counts and amounts, each within its range."""
+    """Check that changed terms, counts and amounts are within their ranges."""
     for name in ("estimate", "fresh", "unfinished"):
         value = getattr(job, name)
         _see(value is None or 0 <= value < NEVER, path, name, value, _AMOUNT)
@@ -158,7 +158,7 @@ def _check_progress(job: JobRecord, path: str) -> None:
 
 
 def _check_left(job: JobRecord, path: str) -> None:
-    """Which tasks are ready, run, or wait for others: each at most one of these, and not none."""
+    """Check which tasks are ready, run, or wait for others. Each is at most one of these, and some task is."""
     spec, again = job.spec, job.again or ()
     workflow = spec.kind is Kind.WORKFLOW
     missing = [len(set(task.after)) for task in spec.plan] if job.missing is None else job.missing
@@ -200,7 +200,7 @@ def _check_left(job: JobRecord, path: str) -> None:
 
 
 def _check_attempt(job: JobRecord, attempt: AttemptRecord, path: str, exist: set[int], busy: set[int]) -> None:
-    """What runs of the job is on slots that there are, no slot twice."""
+    """Check that the job's attempts run on existing slots, no slot twice."""
     _see(attempt.number >= 1, path, "number", attempt.number, "1 or more")
     _see(-NEVER < attempt.start < NEVER, path, "start", attempt.start, _TIME)
     _see(-NEVER < attempt.expected_end < NEVER, path, "expected_end", attempt.expected_end, _TIME)
@@ -215,7 +215,7 @@ def _check_attempt(job: JobRecord, attempt: AttemptRecord, path: str, exist: set
 
 
 def _check_tier(job: JobRecord, attempt: AttemptRecord, path: str) -> None:
-    """The place that an attempt has, and the one it goes to."""
+    """Check the tier of an attempt, and where it goes."""
     slots, goal = set(attempt.slots), attempt.goal
     _see(attempt.since is None or -NEVER < attempt.since < NEVER, path, "since", attempt.since, _TIME)
     alone = attempt.tier == "foreground" or not (attempt.fed or attempt.queued)
@@ -229,11 +229,11 @@ def _check_tier(job: JobRecord, attempt: AttemptRecord, path: str) -> None:
     size = len(set(goal.slots)) == len(goal.slots) == max(job.spec.width, len(goal.slots))
     _see(bool(goal.slots) and size, path, "goal", goal.slots, "as many slots as it needs, each once")
     held = goal.tier == "background" or set(job.held).issuperset(goal.slots)
-    _see(held, path, "goal", goal.slots, "slots that the job holds")
+    _see(held, path, "goal", goal.slots, "slots that are allocated to the job")
 
 
 def _check_held(job: JobRecord, path: str, usable: set[int], owned: set[int]) -> None:
-    """What is allocated to the job as a whole: slots that are up, no slot twice."""
+    """Check the slots that are allocated to the job as a whole: they are up, no slot twice."""
     kind, held = job.spec.kind, job.held
     goals = {slot for attempt in job.attempts if attempt.goal is not None for slot in attempt.goal.slots}
     only = kind is not Kind.WORKFLOW or goals.issuperset(held)
@@ -241,7 +241,7 @@ def _check_held(job: JobRecord, path: str, usable: set[int], owned: set[int]) ->
     _see(
         kind is not Kind.RIGID or len(held) in (0, job.spec.width), path, "held", held, "none, or as many as its width"
     )
-    _see(not job.seats or sorted(job.seats) == sorted(held), path, "seats", job.seats, "the slots it holds, or none")
+    _see(not job.seats or sorted(job.seats) == sorted(held), path, "seats", job.seats, "its allocated slots, or none")
     for slot in goals:
         _see(slot in usable, path, "goal", slot, "slots of nodes that are up")
     for slot in held:

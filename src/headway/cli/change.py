@@ -50,8 +50,8 @@ def change(reach: Reach, numbers: tuple[int, ...], due: str | None, priority: fl
 def retry(reach: Reach, number: int, due: str | None, priority: float | None, as_json: bool) -> None:
     """Run the failed tasks of an ended job again, as a new job, and print its id. Nothing else is redone.
 
-    The new job has the terms of the old one and names it. Of a workflow the tasks run, too, that could not because of a
-    failure. In the words of a program {i} stands for the number that the task had before.
+    The new job has the terms of the old one and names it. In a workflow, tasks that could not run because of a failure
+    run too. In the arguments of a program, {i} is the number that the task had in the old job.
     """
     at = None if due is None else instant_in(due, "--due")
     with reach() as client:

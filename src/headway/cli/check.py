@@ -14,7 +14,9 @@ from headway.errors import HeadwayError, did_you_mean
 @click.command()
 @click.argument("node", required=False)
 @click.option("--metric", help="Only this one, as COLLECTOR.NAME.")
-@click.option("--since", metavar="TIME", help="All found since then: 18:00, or 10m ago; default what was found last.")
+@click.option(
+    "--since", metavar="TIME", help="All measurements since then: 18:00, or 10m ago; default: the latest ones."
+)
 @as_json
 @asks_server
 def metrics(reach: Reach, node: str | None, metric: str | None, since: str | None, as_json: bool) -> None:
@@ -49,7 +51,7 @@ def metrics(reach: Reach, node: str | None, metric: str | None, since: str | Non
 @as_json
 @asks_server
 def checker(reach: Reach, switch: str | None, every: str | None, as_json: bool) -> None:
-    """Show the status checker and its collectors, switch it on or off, or change its period. Jobs go on meanwhile."""
+    """Show the status checker and its collectors, switch it on or off, or change its period. Jobs are not affected."""
     period = None if every is None else seconds_in(every, "--every")
     with reach() as client:
         if switch is None and period is None:
@@ -65,7 +67,7 @@ def checker(reach: Reach, switch: str | None, every: str | None, as_json: bool) 
 
 
 @click.command()
-@click.option("--last", default=50, show_default=True, type=click.IntRange(1, 10_000), help="So many, the latest.")
+@click.option("--last", default=50, show_default=True, type=click.IntRange(1, 10_000), help="How many: the latest.")
 @as_json
 @asks_server
 def incidents(reach: Reach, last: int, as_json: bool) -> None:
@@ -77,11 +79,11 @@ def incidents(reach: Reach, last: int, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--last", default=50, show_default=True, type=click.IntRange(1, 10_000), help="So many, the latest.")
+@click.option("--last", default=50, show_default=True, type=click.IntRange(1, 10_000), help="How many: the latest.")
 @as_json
 @asks_server
 def requests(reach: Reach, last: int, as_json: bool) -> None:
-    """List who asked for what: jobs submitted, cancelled and changed, nodes, what decides; the latest last."""
+    """List who asked for what: jobs submitted, cancelled or changed; changes of nodes, policy and decider."""
     with reach() as client:
         found = client.requests(last=last)
     rows = [(clock(one.at), one.by, one.kind, one.subject, " ".join(one.detail.split())) for one in found]

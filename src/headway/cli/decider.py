@@ -12,7 +12,7 @@ from headway.cli.up import log_to_stderr
 
 
 @click.command()
-@click.option("--policy", help="Used when a question names no policy; default: the one of a new server.")
+@click.option("--policy", help="The policy for questions that name none; default: that of a new server.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, help="Port to listen on; default: any free port.")
 @click.option(
@@ -20,7 +20,7 @@ from headway.cli.up import log_to_stderr
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON that says where the decider is.")
 def decider(policy: str | None, host: str, port: int, token_file: str | None, as_json: bool) -> None:
-    """Make plans for other systems until you stop it (ctrl-c): a snapshot in, a plan out, nothing kept.
+    """Make plans for other systems until you stop it (ctrl-c). Each snapshot is answered with a plan; nothing is kept.
 
     Any system can ask, see docs/reference/decider.md. `headway up --decider URL` does, and so does `headway simulate
     --decider URL`.

@@ -46,7 +46,13 @@ RIGID_POLICIES: Final = ("fcfs", "easy", "conservative", "measy")
 
 
 @click.command()
-@click.option("--out", default="headway-demo", show_default=True, type=click.Path(file_okay=False), help="Folder.")
+@click.option(
+    "--out",
+    default="headway-demo",
+    show_default=True,
+    type=click.Path(file_okay=False),
+    help="Folder for pictures and tables.",
+)
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Seed of the simulated log.")
 def demo(out: str, seed: int) -> None:
     """Show what Headway does, in a minute or two: real work with due dates, then policies compared on a log.

@@ -64,14 +64,14 @@ def backup(goal: str, data: str | None) -> None:
 def restore(source: str, data: str) -> None:
     """Put BACKUP in place as the data directory DATA. Its server must not be running.
 
-    What happened since the backup is lost. A journal that is there is moved into a folder of its own. Clients from
-    before are refused from then on: the jobs that they wait for may be gone, or have other numbers.
+    What happened since the backup is lost. A journal that is already there is moved into a folder of its own. Clients
+    that used it before are refused: the jobs that they wait for may be gone, or have other numbers.
     """
     from headway.live.backup import restore as put
 
     transaction, aside = put(Path(source), Path(data))
     click.echo(
-        f"{data} goes on from transaction {transaction}, with a new epoch. Clients from before must be started anew."
+        f"{data} goes on from transaction {transaction}, with a new epoch. Restart the clients that used it before."
     )
     if aside is not None:
         click.echo(f"The journal that was there is in {aside}.")

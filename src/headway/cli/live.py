@@ -28,7 +28,7 @@ MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
 @click.command()
 @click.option("--status", type=click.Choice(STATUSES), help="Only these; open: those that have not ended.")
 @click.option("--user", help="Only those of this user.")
-@click.option("--last", default=50, show_default=True, type=click.IntRange(min=1), help="So many, the latest.")
+@click.option("--last", default=50, show_default=True, type=click.IntRange(min=1), help="How many: the latest.")
 @as_json
 @asks_server
 def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json: bool) -> None:
@@ -62,7 +62,7 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
 @as_json
 @asks_server
 def job(reach: Reach, number: int, as_json: bool) -> None:
-    """Show a job: its terms, how far it is, and what runs of it."""
+    """Show a job: its terms, its progress, and its running tasks."""
     with reach() as client:
         detail = client.job(number)
     if as_json:
@@ -210,7 +210,7 @@ def prospect_lines(found: Explanation) -> Iterator[str]:
     for awaited in found.awaits:
         yield f"It waits for {awaited_text(awaited, found.job)}."
     if found.lack:
-        yield f"When it ends is not reckoned: {found.lack}."
+        yield f"When it ends is not computed: {found.lack}."
     start, end = found.expected_start, found.expected_end
     begins = "Its next task is expected" if found.status is JobStatus.RUNNING else "It is expected"
     if start is not None and not found.start_assumes:
@@ -220,7 +220,7 @@ def prospect_lines(found: Explanation) -> Iterator[str]:
     if found.assumes:
         yield from assumption_lines(found, begins)
     elif end is None and not found.lack:
-        yield "It is not expected to end: nothing that is known of will give it the slots it needs."
+        yield "It is not expected to end: no known event will give it the slots it needs."
     if found.due is not None and found.outlook is not None:
         yield f"It is due {at(found.due)}: {outlook(found)}."
 
@@ -233,7 +233,7 @@ def assumption_lines(found: Explanation, begins: str) -> Iterator[str]:
         whose = f"it and for {whose}"
     is_start_known = found.expected_start is None or not found.start_assumes
     what = "end" if is_start_known else "start and end"
-    yield f"When it will {what} is not known, for there is no estimate for {whose}."
+    yield f"When it will {what} is not known, because there is no estimate for {whose}."
     times = [
         f"{word} {soon(instant)}"
         for word, instant in (
@@ -244,7 +244,7 @@ def assumption_lines(found: Explanation, begins: str) -> Iterator[str]:
     ]
     if times:
         yield f"If each such task takes {span(found.assumed)}, it will {' and '.join(times)}."
-    yield "Submit jobs with `--estimate SPAN`, the expected run time of a task, to have it reckoned."
+    yield "Submit jobs with `--estimate SPAN`, the expected run time of a task, to get a forecast."
 
 
 def awaited_text(awaited: AwaitedReport, job: int) -> str:
@@ -297,7 +297,7 @@ def cancel(reach: Reach, numbers: tuple[int, ...], tasks: tuple[int, ...], as_js
 
 @click.command()
 @click.argument("text", metavar="[NAME[:KEY=VALUE,...]]", required=False)
-@click.option("--decider", help="URL of a decider that makes the plans, or none. If it fails, the policy does.")
+@click.option("--decider", help="URL of a decider that makes the plans, or none. If it fails, the policy makes them.")
 @click.option("--period", help="Run the policy at least this often: 30s, 5m, or none.")
 @as_json
 @asks_server

@@ -26,14 +26,14 @@ STREAMS: Final = ("stdout", "stderr")
 
 @click.command()
 @click.argument("number", metavar="ID", type=int)
-@click.option("-f", "--follow", is_flag=True, help="Go on as more is written, until the job has ended.")
-@click.option("--task", metavar="N", type=click.IntRange(min=0), help="Only what this task writes, as it writes it.")
-@click.option("--stream", type=click.Choice(STREAMS), help="Only this one; default both, each to its own.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing what is written, until the job has ended.")
+@click.option("--task", metavar="N", type=click.IntRange(min=0), help="Only the output of this task, without numbers.")
+@click.option("--stream", type=click.Choice(STREAMS), help="Only this stream; default: both, each to its own.")
 @asks_server
 def logs(reach: Reach, number: int, follow: bool, task: int | None, stream: str | None) -> int:
     """Print what the tasks of a job have written until now, stdout to stdout and stderr to stderr.
 
-    Of a job with several tasks each line begins with the number of its task, unless --task names one. Ctrl-c ends this
+    If a job has several tasks, each line begins with the number of its task, unless --task names one. Ctrl-c ends this
     command only.
     """
     with reach(patience=PATIENCE_SECONDS if follow else 0.0) as client:
@@ -79,7 +79,7 @@ class Reading:
         task: only this one; None: all.
         streams: only these.
         over: tasks that have been read to their end.
-        anew: attempts that were said to begin anew: once, however many streams they have.
+        restarted: attempts whose new beginning was announced, once for all their streams.
     """
 
     client: Client
@@ -88,7 +88,7 @@ class Reading:
     streams: tuple[str, ...]
     sources: dict[tuple[int, int | None, str], Source] = field(default_factory=dict)
     over: set[int] = field(default_factory=set)
-    anew: set[tuple[int, int]] = field(default_factory=set)
+    restarted: set[tuple[int, int]] = field(default_factory=set)
 
     @property
     def is_plain(self) -> bool:
@@ -159,9 +159,9 @@ class Reading:
     def _read(self, source: Source, attempt: int | None) -> bool:
         """Print what has been written since the last time; False where it is no longer this attempt that counts."""
         if attempt is not None and source.attempt not in (0, attempt):
-            if (source.task, attempt) not in self.anew:
-                self.anew.add((source.task, attempt))
-                click.echo(f"Task {source.task} begins anew: attempt {attempt}.", err=True)
+            if (source.task, attempt) not in self.restarted:
+                self.restarted.add((source.task, attempt))
+                click.echo(f"Task {source.task} begins again: attempt {attempt}.", err=True)
             source.offset, source.rest = 0, b""
         source.attempt = attempt or source.attempt
         with TemporaryFile() as file:

@@ -93,7 +93,7 @@ class Commands(click.Group):
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(f"{__version__}{', compiled' if is_compiled() else ''}", prog_name="headway")
 def headway() -> None:
-    """Decide which job gets which machines, now and next, so that due dates are met.
+    """Schedule jobs on machines so that they meet their due dates.
 
     `headway COMMAND --help` says more about a command.
     """

@@ -27,7 +27,7 @@ def node() -> None:
 @click.argument("name")
 @click.option("--slots", default=1, show_default=True, type=one_or_more, help="How many tasks run there at once.")
 @click.option("--speed", default=1.0, show_default=True, help="Work per second relative to a reference node.")
-@click.option("--cores", type=one_or_more, help="Cores of the node; default one a slot.")
+@click.option("--cores", type=one_or_more, help="Cores of the node; default: one for each slot.")
 @click.option(
     "--kind", default="", help="Class of machines on which a task takes the same time; default: all nodes of its speed."
 )
@@ -49,7 +49,7 @@ def add(
 @as_json
 @asks_server
 def drain(reach: Reach, name: str, as_json: bool) -> None:
-    """Let a node start nothing more. It leaves when its last running task has ended."""
+    """Start nothing more on a node. It leaves when its last running task has ended."""
     with reach() as client:
         change = client.drain_node(name)
     tell(change, as_json, "drains", "drains already")
@@ -74,11 +74,11 @@ def remove(reach: Reach, name: str, at_once: bool, as_json: bool) -> None:
 @node.command(short_help="Give a node more or fewer slots.")
 @click.argument("name")
 @click.option("--slots", required=True, type=one_or_more, help="The new number of slots.")
-@click.option("--at-once", is_flag=True, help="End tasks on the slots that go; they are redone elsewhere.")
+@click.option("--at-once", is_flag=True, help="End tasks on removed slots at once; they are redone elsewhere.")
 @as_json
 @asks_server
 def resize(reach: Reach, name: str, slots: int, at_once: bool, as_json: bool) -> None:
-    """Give a node more or fewer slots. Slots that go finish what they run."""
+    """Give a node more or fewer slots. Slots that are removed finish what they run first."""
     with reach() as client:
         change = client.resize_node(name, slots, at_once=at_once)
     size = counted(slots, "slot")

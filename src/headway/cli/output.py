@@ -24,10 +24,10 @@ from headway.policies.registry import find
 from headway.times import span_text
 
 GANTT_JOBS_MAX: Final = 300
-"""Of runs of more jobs no Gantt chart is drawn unless a part is asked for: nobody could tell the jobs apart."""
+"""Of runs of more jobs no Gantt chart is drawn unless a part is asked for: single jobs could not be distinguished."""
 
 ATTEMPTS_MAX: Final = 200_000
-"""Nor of runs of more tasks: to record what ran where takes memory."""
+"""Runs with more tasks have none either, because recording what ran where takes memory."""
 
 PART_ATTEMPTS_MAX: Final = 2_000_000
 """Nor a part of runs of more tasks."""

@@ -12,7 +12,7 @@ from headway.cli.show import as_json, print_table
 @click.command()
 @as_json
 def policies(as_json: bool) -> None:
-    """List the policies there are, with their parameters and defaults; a policy is named NAME[:KEY=VALUE,...]."""
+    """List the available policies, with their parameters and defaults; a policy is named NAME[:KEY=VALUE,...]."""
     from headway.policies.registry import installed
 
     offers = installed()

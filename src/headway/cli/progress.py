@@ -1,4 +1,4 @@
-"""How far something is that takes long: bars on the terminal, if somebody looks."""
+"""Progress of long work: bars on the terminal, if the output is one."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ MEASURES: Final = (
 @click.command()
 @names_trace
 @click.option("--scale", default=1.0, show_default=True, help="Multiply all times; 0.1 is ten times as fast.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object; times in seconds.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object; times in seconds.")
 @asks_server
 def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
     """Submit the jobs of a log or a table to a server, each at its time. Their tasks sleep for the job's run time.
 
-    When all have ended, what became of them is shown beside what the simulator says of the same jobs under the policy
-    of the server, on a cluster like its own.
+    When all have ended, the command compares them with a simulation of the same jobs, under the policy of the server
+    and on a cluster like its own.
     """
     from headway.client.replay import Replay
     from headway.sim.experiment import run

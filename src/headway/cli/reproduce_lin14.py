@@ -60,7 +60,7 @@ LIVE_MEASURES: Final = (
     "--processes", type=click.IntRange(min=1), help="How many processes work at once; default: one for each processor."
 )
 @click.option("--out", type=click.Path(file_okay=False), help="Write pictures and every run to this folder.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object.")
 def lin14(
     what: tuple[str, ...],
     samples: int | None,
@@ -75,7 +75,7 @@ def lin14(
 
     fig6.1, a job that loses six of its eight workers and catches up, simulated and live; fig6.2
     to fig6.5, its policies on samples of SDSC-Par96; sweep, the same over loads up to overload; live, one sample on a
-    live cluster and in the simulator. Without any: all that is simulated, the sweep with few samples. Live runs take
+    live cluster and in the simulator. By default: all that is simulated, the sweep with few samples. Live runs take
     one minute (fig6.1) and three (live).
     """
     from headway.reproduce.samples import open_log

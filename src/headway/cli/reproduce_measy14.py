@@ -41,7 +41,7 @@ COLUMNS: Final = (
     "--processes", type=click.IntRange(min=1), help="How many processes work at once; default: one for each processor."
 )
 @click.option("--out", type=click.Path(file_okay=False), help="Write pictures, tables and every run to this folder.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object.")
 def measy14(
     what: tuple[str, ...],
     scale: float,
@@ -55,7 +55,7 @@ def measy14(
 
     EASY, KEASY, REASY and MEASY on two workload models, against load (fig6, fig7), migrations (fig8), without knowledge
     of CPU use (fig9, fig10), at 100 % CPU use (fig11, fig12), against the cost of a migration (fig13, fig14); then on
-    logs of real machines (logs). Without any: all, the logs only where they are at hand. Shared runs are run once.
+    logs of real machines (logs). By default: all, the logs only if they are there. Shared runs are run once.
     """
     from headway.reproduce.measy14 import figures, published, runs
 

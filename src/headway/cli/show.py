@@ -86,7 +86,7 @@ _CONTROLS: Final = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(
 
 
 def shown(text: str) -> str:
-    """A text as a terminal may get it: somebody may have put control characters into a name.
+    """A text that is safe for a terminal: names may contain control characters.
 
     >>> print(shown("a\\x1b[31mb"))
     a\\x1b[31mb

@@ -56,7 +56,9 @@ QUIET_SECONDS: Final = 0.5
     help="NAME[:KEY=VALUE,...], or FILE.py:NAME[,KEY=VALUE,...]; may be given many times; default easy.",
 )
 @click.option("--decider", help="URL of a decider that is asked for the plans of these policies.")
-@click.option("--slots", type=int, help="One node with so many slots of speed 1; default: as the header of a log says.")
+@click.option(
+    "--slots", type=int, help="One node with this number of slots of speed 1; default: as the header of a log says."
+)
 @click.option("--cluster", type=click.Path(dir_okay=False), help="TOML file that declares nodes.")
 @names_trace
 @click.option(
@@ -64,21 +66,34 @@ QUIET_SECONDS: Final = 0.5
     type=click.Choice(get_args(CpuKnown)),
     default="drawn",
     show_default=True,
-    help="What policies are told of the CPU use of processes: what the file says (given), also what is drawn for jobs "
-    "of which it says nothing, or nothing (unknown).",
+    help="What policies know of the CPU use of processes. given: what the file says; drawn: also random values "
+    "for the other jobs; unknown: nothing.",
 )
-@click.option("--migration-cost", default="20s", show_default=True, help="What a job loses that goes on elsewhere.")
-@click.option("--kill-cost", default="0s", show_default=True, help="What a job that was killed loses besides its work.")
-@click.option("--noise", default=0.0, show_default=True, help="Deviation of the logarithm of a factor on run times.")
-@click.option("--batches", type=int, help=f"Means with 95 % intervals from so many batches of jobs; default {BATCHES}.")
 @click.option(
-    "--warm-up", type=float, help=f"Share of the jobs left out of such means at the start; default {WARM_UP}."
+    "--migration-cost", default="20s", show_default=True, help="Time that a job loses when it moves with its work."
 )
-@click.option("--schedule", type=click.Path(dir_okay=False), help="Write job,release,start,end,slots here.")
+@click.option(
+    "--kill-cost", default="0s", show_default=True, help="Time that a job loses when it is killed, besides its work."
+)
+@click.option(
+    "--noise",
+    default=0.0,
+    show_default=True,
+    help="Standard deviation of the logarithm of a random factor on run times; 0: none.",
+)
+@click.option(
+    "--batches", type=int, help=f"Show means with 95 % intervals from this many batches of jobs; default {BATCHES}."
+)
+@click.option(
+    "--warm-up", type=float, help=f"Share of the jobs, from the start, that such means leave out; default {WARM_UP}."
+)
+@click.option("--schedule", type=click.Path(dir_okay=False), help="Write a CSV file: job,release,start,end,slots.")
 @click.option("--out", type=click.Path(file_okay=False), help="Write schedules, metrics and pictures to this folder.")
 @click.option("--from", "start", metavar="TIME", help="Draw schedules from this time on the log's clock, as 50h or 2d.")
 @click.option("--to", "end", metavar="TIME", help="Draw schedules up to this time on the log's clock.")
-@click.option("--json", "as_json", is_flag=True, help="Print one list, an object a policy; times in seconds.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: a list with an object for each policy; times in seconds."
+)
 def simulate(
     trace: Trace,
     texts: tuple[str, ...],
@@ -99,12 +114,12 @@ def simulate(
 ) -> None:
     """Run a log (.swf, .swf.gz) or a table of jobs (.csv) under one or more policies.
 
-    Several policies see the same jobs on the same cluster. With several, --schedule writes a file for each, with the
-    policy's name before its end. CPU use and the costs of migrations and kills matter to policies that put jobs in the
-    background (keasy, reasy, measy). With --batches or --warm-up, means of wait, response and slowdown are shown with
-    the half width of their confidence interval, without the jobs of the warm-up.
+    Several policies get the same jobs on the same cluster. With several, --schedule writes a file for each, with the
+    policy's name before its ending. CPU use and the costs of migrations and kills matter only to policies that put jobs
+    in the background (keasy, reasy, measy). With --batches or --warm-up, means of wait, response and slowdown are shown
+    with the half width of their confidence interval, without the jobs of the warm-up.
 
-    The pictures in --out are Gantt charts of runs of few jobs. Of many jobs they show queue, use, wait and lateness
+    The pictures in --out are Gantt charts if there are few jobs. For many jobs they show queue, use, wait and lateness
     over time; --from and --to draw Gantt charts of a part.
     """
     from headway.sim.experiment import run
@@ -180,7 +195,7 @@ def simulate(
 
 
 def of_cpu_use(workload: Workload, world: World) -> str:
-    """Whence the CPU use comes that says how fast processes go on two tiers, and whether policies are told."""
+    """Where the CPU use comes from that sets the speed of processes on two tiers, and whether policies know it."""
     unsaid = int(np.isnan(workload.cpu).sum())
     low, high = world.tiers.cpu
     whence = (
@@ -190,14 +205,14 @@ def of_cpu_use(workload: Workload, world: World) -> str:
         else "All jobs say their CPU use."
     )
     told = {"given": "what the file says", "drawn": "all of it", "unknown": "nothing of it"}[world.cpu]
-    return f"{whence} Policies are told {told} (--cpu {world.cpu})."
+    return f"{whence} Policies know {told} (--cpu {world.cpu})."
 
 
 def _nodes(file: str, slots: int | None, cluster: str | None) -> tuple[NodeSpec, ...]:
-    """The cluster: as was said, else of the size that the header of a log says.
+    """The cluster: the one given, or else one of the size that the header of a log says.
 
     Raises:
-        HeadwayError: both were said, or neither and the file does not say either.
+        HeadwayError: both options are given, or neither and the file does not say the size.
     """
     from headway.config import read_cluster, uniform_cluster
 

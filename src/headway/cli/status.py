@@ -36,15 +36,15 @@ def status(reach: Reach, numbers: tuple[int, ...], as_json: bool) -> int:
 
 @click.command()
 @click.argument("numbers", metavar="ID...", type=int, nargs=-1, required=True)
-@click.option("--timeout", metavar="SPAN", help="Wait no longer than this: 90s, 1h30m, ... The jobs go on.")
+@click.option("--timeout", metavar="SPAN", help="Wait no longer than this: 90s, 1h30m, ... The jobs continue.")
 @as_json
 @asks_server
 def wait(reach: Reach, numbers: tuple[int, ...], timeout: str | None, as_json: bool) -> int:
     """Wait until these jobs have ended, in whatever way, and print one line for each.
 
     Exit status: 0 all have succeeded; 1 one has failed or was cancelled; 3 none of these, but one has not ended within
-    --timeout; 2 one is not known, or no server answers; 130 after ctrl-c. The jobs go on, whatever happens to this
-    command. It goes on when the server starts again within a minute.
+    --timeout; 2 one is not known, or no server answers; 130 after ctrl-c. The jobs continue, whatever happens to this
+    command. If the server starts again within a minute, the command continues.
     """
     seconds = None if timeout is None else seconds_in(timeout, "--timeout")
     until = None if seconds is None else time.monotonic() + seconds

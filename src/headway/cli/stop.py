@@ -25,7 +25,7 @@ LOOK_SECONDS: Final = 0.02
 
 @click.command()
 @click.option("--data", type=click.Path(file_okay=False), help="Data directory of the server.")
-@click.option("--timeout", metavar="SPAN", help="Wait no longer than this: 90s, 5m. The server still goes on stopping.")
+@click.option("--timeout", metavar="SPAN", help="Wait no longer than this: 90s, 5m. The server still stops later.")
 @as_json
 def stop(data: str | None, timeout: str | None, as_json: bool) -> int:
     """Stop the server of this data directory in order, and wait until its process is gone.
@@ -85,6 +85,6 @@ def gone(pid: int) -> Iterator[Callable[[], bool]]:
 
 
 def pause() -> bool:
-    """Wait a moment for what nobody can be told the end of."""
+    """Wait a moment, if the end cannot be observed."""
     time.sleep(LOOK_SECONDS)
     return True

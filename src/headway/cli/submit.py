@@ -31,7 +31,7 @@ from headway.model.events import Outcome
 from headway.wire import Explanation, TaskEnding, TaskResult
 
 TASKS_MAX: Final = 10_000_000
-"""Tasks of a job from the command line: more than anybody waits for, and as many as memory has room for."""
+"""Tasks of a job from the command line: few enough to fit in memory."""
 
 
 @click.command(cls=WithFiles, context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
@@ -39,7 +39,7 @@ TASKS_MAX: Final = 10_000_000
 @click.option("--due", help="Wanted completion: 18:00, tomorrow 6:00, or 1h30m from now.")
 @click.option("--priority", default=0.0, help="Higher is more important; default 0.")
 @click.option(
-    "--tasks", type=click.IntRange(1, TASKS_MAX), help="How often the program runs, each a task; default once."
+    "--tasks", type=click.IntRange(1, TASKS_MAX), help="How often the program runs, one task each; default once."
 )
 @click.option(
     "--each",
@@ -50,7 +50,9 @@ TASKS_MAX: Final = 10_000_000
 )
 @click.option("--together", is_flag=True, help="All tasks start at once, each on a slot, or none does.")
 @click.option(
-    "--width", type=click.IntRange(min=1), help="One task on so many slots at once; {i} is the number of the process."
+    "--width",
+    type=click.IntRange(min=1),
+    help="One task with processes on this many slots at once; {i} is the number of the process.",
 )
 @click.option("--estimate", help="Expected run time of a task: 90s, 1h30m, ...")
 @click.option("--time-limit", help="A task that runs longer is ended: 90s, 1h30m, ...")
@@ -61,15 +63,22 @@ TASKS_MAX: Final = 10_000_000
     help="Whether running tasks may be killed to make room for another job; default: they may.",
 )
 @click.option(
-    "--cpu", metavar="X[,X...]", help="Share of a processor that a process uses, 0 to 1: for all, or one each."
+    "--cpu",
+    metavar="X[,X...]",
+    help="Share of a processor that a process uses, 0 to 1: one value for all, or one for each process.",
 )
-@click.option("--movable", is_flag=True, help="It saves and ends on SIGTERM, so that it can continue on other slots.")
+@click.option(
+    "--movable",
+    is_flag=True,
+    help="The program saves its work and ends on SIGTERM, so that it can continue on other slots.",
+)
 @click.option(
     "--after",
     metavar="ID",
     type=int,
     multiple=True,
-    help="It starts when this job has succeeded; if that fails or is cancelled, so is this. May be given many times.",
+    help="Start only when this job has succeeded. If it fails or is cancelled, the new job is cancelled too. "
+    "May be given many times.",
 )
 @click.option("--retries", default=0, type=click.IntRange(min=0), help="How often a failed task is tried again.")
 @click.option("--cwd", default="", metavar="DIR", help="Folder that it runs in; default: the current one.")
@@ -77,13 +86,13 @@ TASKS_MAX: Final = 10_000_000
     "--env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="A variable for the tasks; without a value it has the one it has here. May be given many times. "
-    "Tasks have PATH, HOME and the like from the server.",
+    help="A variable for the tasks; without VALUE it has the value that it has here. May be given many times. "
+    "Tasks get PATH, HOME and the like from the server.",
 )
-@click.option("--fresh", is_flag=True, help="Each task has a process of its own. Programs always have one.")
+@click.option("--fresh", is_flag=True, help="Start a new process for each task. For programs this is always so.")
 @click.option("--stdin", default="", help="File that a task reads; {i} is its number.")
-@click.option("--stdout", default="", help="File that a task writes its output to; default it is kept as its result.")
-@click.option("--stderr", default="", help="The same for its errors.")
+@click.option("--stdout", default="", help="File for the output of a task; default: it is kept as the task's result.")
+@click.option("--stderr", default="", help="The same for stderr.")
 @click.option(
     "--input",
     "inputs",
@@ -92,9 +101,17 @@ TASKS_MAX: Final = 10_000_000
     help="File fetched into each task's own folder, where it runs.",
 )
 @click.option(
-    "--output", "outputs", metavar="PATH=URL", multiple=True, help="File of that folder, put to a URL at the end."
+    "--output",
+    "outputs",
+    metavar="PATH=URL",
+    multiple=True,
+    help="File of that folder, stored at a URL when the task has succeeded.",
 )
-@click.option("--wait", is_flag=True, help="Wait for the end, print what the tasks wrote; end with the worst status.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait for the end and print what the tasks wrote. The exit status is that of the worst task.",
+)
 @click.argument("command", metavar="-- COMMAND ARGUMENT...", nargs=-1, required=True, type=click.UNPROCESSED)
 @as_json
 @asks_server
@@ -116,9 +133,10 @@ def submit(
     as_json: bool,
     **terms: Any,
 ) -> int:
-    """Submit a program as a job, in the current folder. In its words {i} stands for the number of the task, from 0.
+    """Submit a program as a job that runs in the current folder.
 
-    Its id is printed at once. The job goes on, whatever happens to this command.
+    In the program's arguments, {i} is the number of the task, from 0. The job's id is printed at once. The job
+    continues, whatever happens to this command.
     """
     places = {name: terms.pop(name) for name in ("cwd", "stdin", "stdout", "stderr")}
     program = Program(command, places, pairs(inputs, "--input"), pairs(outputs, "--output"), variables_in(env, "--env"))
@@ -154,13 +172,13 @@ def submit(
             return 0
         status = await_end(client, waiter, as_json, "" if as_json else f"Job {waiter.job} is submitted.")
         if status != INTERRUPTED:
-            with contextlib.suppress(HeadwayError):  # the results have been seen; that they are kept harms nobody
+            with contextlib.suppress(HeadwayError):  # the results have been seen; keeping them does no harm
                 client.acknowledge(waiter.job)
         return status
 
 
 def reckoned(client: Client, job: int) -> Explanation | None:
-    """What is expected of a job that has just been submitted; None if it has ended, or nobody can say."""
+    """The outlook of a job that has just been submitted; None if it has ended, or the server does not answer."""
     with contextlib.suppress(HeadwayError):  # the job is submitted, whatever can be said of it
         found = client.explain(job)
         return None if found.status.is_final else found
@@ -175,7 +193,7 @@ def told(job: int, found: Explanation | None) -> dict[str, Any]:
 
 
 def promise(job: Explanation) -> str:
-    """Whether a job will be on time, as far as anybody can say."""
+    """Whether a job will be on time, as far as that is known."""
     if job.expected_end is None or job.assumes:
         if job.outlook == "late":
             return f"Job {job.job} will be late, by more than {span(job.late or 0)}."
@@ -188,9 +206,9 @@ def promise(job: Explanation) -> str:
             return (
                 f"Whether job {job.job} will be on time is not known: "
                 f"there is no estimate for {before if others else 'its tasks'}. "
-                "Submit with --estimate SPAN, the expected run time of a task, to be told."
+                "Submit with --estimate SPAN, the expected run time of a task, to get a forecast."
             )
-        why = job.lack or "nothing that is known of will give it the slots it needs"
+        why = job.lack or "no known event will give it the slots it needs"
         return f"Whether job {job.job} will be on time is not known: {why}."
     end = f"Job {job.job} is expected to end {when(job.expected_end)}"
     if job.outlook == "late":
@@ -236,8 +254,8 @@ def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
 def result(reach: Reach, number: int, wait: bool, unpickle: bool, as_json: bool) -> int:
     """Print the results of a job's tasks, in their order. The exit status is that of the worst task.
 
-    The result of a program is what it wrote to stdout and stderr; that of a function, with --unpickle, the text of what
-    it returned.
+    The result of a program is what it wrote to stdout and stderr. For functions, --unpickle prints the values that they
+    returned.
     """
     with reach() as client:
         if wait:
@@ -250,7 +268,7 @@ def result(reach: Reach, number: int, wait: bool, unpickle: bool, as_json: bool)
 
 
 def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "", *, unpickle: bool = False) -> int:
-    """Wait for the end of a job, with progress where somebody looks, and print what it gave; its exit status.
+    """Wait for the end of a job, with progress on a terminal, and print its results. Returns the exit status.
 
     `opening` is said first: from then on ctrl-c is answered with how the job goes on.
     """
@@ -279,7 +297,7 @@ def print_results(
     """Print the results there are; the exit status of the worst.
 
     Args:
-        unpickle: show values, which runs code of whoever submitted the job.
+        unpickle: show values, which runs code of the person who submitted the job.
 
     Raises:
         HeadwayError: there are fewer than the tasks that are done, so they have been cleared.

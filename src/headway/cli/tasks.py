@@ -93,7 +93,7 @@ class Program:
         for name in ("stdout", "stderr"):
             path = self.places[name]
             if count > 1 and path and "{i}" not in path + self.places["cwd"] and not path.startswith("/dev/"):
-                typed = f"a path with {{i}} in it, for each of {count} tasks would begin the file anew"
+                typed = f"a path with {{i}} in it, for each of {count} tasks would overwrite the file"
                 stem, dot, suffix = path.rpartition(".")
                 near = f"{stem}{{i}}.{suffix}" if dot and "/" not in suffix else f"{path}.{{i}}"
                 raise InvalidInput(
@@ -126,8 +126,8 @@ def _as_it_is(text: str) -> str:
 def spread(command: click.Command, words: list[str]) -> list[str]:
     """The same words with `--each` before every file.
 
-    Files end where the next option begins, or `--`. Without a `--` each `--each` has one file, for nobody could tell
-    where the files end and the program begins.
+    Files end where the next option begins, or `--`. Without a `--` each `--each` has one file, because it
+    would be unclear where the files end and the program begins.
     """
     if "--" not in words:
         return words

@@ -35,7 +35,10 @@ def renamed(old: str, new: str) -> Callable[[Any], Any]:
 @click.option("--policy", help="NAME[:KEY=VALUE,...]; default: the last run's; at first tempo:strict=false.")
 @click.option("--decider", help="URL of a decider that makes the plans, or none; default: as in the last run.")
 @click.option(
-    "--answer-time", default="2s", show_default=True, help="A decider that takes longer to answer has failed."
+    "--answer-time",
+    default="2s",
+    show_default=True,
+    help="How long a decider may take to answer before it counts as failed.",
 )
 @click.option(
     "--period", help="Run the policy at least this often: 30s, 5m, or none; default: as in the last run, at first 10s."
@@ -48,8 +51,12 @@ def renamed(old: str, new: str) -> Callable[[Any], Any]:
 @click.option(
     "--lease", default="10s", show_default=True, help="How long a node may be silent before it counts as lost."
 )
-@click.option("--grace", default="20s", show_default=True, help="How long a task may take to save before it moves.")
-@click.option("--pin", is_flag=True, help="Each slot has a processor of its own, which its two places share.")
+@click.option(
+    "--grace", default="20s", show_default=True, help="How long a task may take to save its work before it moves."
+)
+@click.option(
+    "--pin", is_flag=True, help="Give each slot a processor of its own, which its foreground and background share."
+)
 @click.option("--check-every", help="The status checker's period, 0: off; default: as in the last run, at first 5s.")
 @click.option(
     "--retention",
@@ -61,28 +68,32 @@ def renamed(old: str, new: str) -> Callable[[Any], Any]:
     "--keep-unacknowledged",
     default="30d",
     show_default=True,
-    help="How long results are kept that nobody acknowledges, after their job's end; none: for ever.",
+    help="How long results that are not acknowledged are kept after their job's end; none: for ever.",
 )
 @click.option(
     "--keep-jobs",
     default="30d",
     show_default=True,
-    help="How long ended jobs are known whose results are gone; none: for ever.",
+    help="How long ended jobs stay listed after their results are gone; none: for ever.",
 )
 @click.option(
     "--keep-events",
     default="1d",
     show_default=True,
-    help="How far back the journal is a trace; none: to its beginning.",
+    help="How long past events stay in the journal, so that it is a trace; none: for ever.",
 )
 @click.option(
-    "--keep-keys", default="1d", show_default=True, help="How long keys of submissions are kept, at least 2m."
+    "--keep-keys",
+    default="1d",
+    show_default=True,
+    help="How long a repeated submission is recognised by its key, at least 2m.",
 )
 @click.option("--keep-incidents", default="90d", show_default=True, help="How long incidents are kept; none: for ever.")
 @click.option(
     "--reserve",
     type=click.IntRange(min=0),
-    help="MiB of the disk that nothing new may use; default 256, or a twentieth of the disk if that is less.",
+    help="MiB of the disk that are kept for jobs already accepted; "
+    "default 256, or a twentieth of the disk if that is less.",
 )
 @click.option(
     "--storage-max",
@@ -96,19 +107,22 @@ def renamed(old: str, new: str) -> Callable[[Any], Any]:
     help="Cancel an executor's calls when their client has been silent for this long; none: never.",
 )
 @click.option("--accept-loss", is_flag=True, help="If the journal is damaged, start with its undamaged part.")
-@click.option("--upload-max", default=16384, show_default=True, type=click.IntRange(min=0), help="MiB of an upload.")
+@click.option(
+    "--upload-max", default=16384, show_default=True, type=click.IntRange(min=0), help="The largest upload in MiB."
+)
 @click.option(
     "--task-output-max",
     default=64,
     show_default=True,
     type=click.IntRange(1, 1 << 20),
-    help="MiB kept of a task's stdout, and of its stderr; of a longer output the middle is left out.",
+    help="MiB kept of a task's stdout, and of its stderr; the middle of a longer output is left out.",
 )
 @click.option(
     "--pass-env",
     multiple=True,
     metavar="NAME",
-    help="A variable of this environment that tasks get, * in it for any text; many times. Default: PATH, HOME, ...",
+    help="A variable of this environment that tasks get; * stands for any text; may be given many times. "
+    "Default: PATH, HOME, ...",
 )
 @click.option("--run-as", default="", metavar="USER", help="Run tasks as this user; only root can start such a server.")
 @click.option("--ground", type=click.Path(file_okay=False), help="With --run-as: folder for the files of tasks.")

@@ -69,7 +69,9 @@ def workload() -> None:
 
 def writes(command: Command) -> Command:
     """Give a command the options that say what becomes of its workload."""
-    out = click.option("-o", "--out", type=click.Path(dir_okay=False), help="Write it: a .swf, .swf.gz or .csv file.")
+    out = click.option(
+        "-o", "--out", type=click.Path(dir_okay=False), help="Write the workload to this .swf, .swf.gz or .csv file."
+    )
     as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; times in seconds.")
     return out(as_json(command))
 
@@ -91,17 +93,21 @@ def makes(model: Command, *own: Command) -> Callable[[Command], Command]:
     jobs, processors = _size(model)
     of_preset = f"{jobs}, or the preset's" if preset in own else jobs
     common = [
-        click.option("--jobs", type=int, help=f"How many.  [default: {of_preset}]"),
+        click.option("--jobs", type=int, help=f"How many jobs.  [default: {of_preset}]"),
         click.option("--seed", default=0, show_default=True, help="Seed of all random choices."),
-        click.option("--processors", type=int, help=f"Of the machine; no job is wider.  [default: {processors}]"),
+        click.option(
+            "--processors", type=int, help=f"Processors of the machine; no job is wider.  [default: {processors}]"
+        ),
         *own,
         click.option("--load", type=float, help="Scale the gaps so that the load is this."),
         click.option(
             "--estimates",
             type=click.Choice(["tsafrir", "exact", "none"]),
-            help="By the model of Tsafrir et al., the run times themselves, or none.  [default: tsafrir]",
+            help="Estimates by the model of Tsafrir et al., exact ones (the run times), or none.  [default: tsafrir]",
         ),
-        click.option("--largest-estimate", type=SpanType(), help="As 18h; longer run times are cut to it."),
+        click.option(
+            "--largest-estimate", type=SpanType(), help="The largest estimate, as 18h; longer run times are cut to it."
+        ),
         click.option("--cpu", help="CPU use of processes: drawn (as in MEASY14), a number from 0 to 1, or none."),
         click.option(
             "--cpu-spread", type=float, help="How far the CPU use of a process may be from its job's mean, 0 to 1."
@@ -174,7 +180,7 @@ def feitelson96(
 def jann97(
     jobs: int | None, seed: int, processors: int | None, preset: str | None, log: str | None, **options: Any
 ) -> tuple[Workload, int, dict[str, Any]]:
-    """A workload as Jann et al. 1997; --preset measy14 is the JWload of MEASY14, of 100,000 jobs."""
+    """A workload as in Jann et al. 1997; --preset measy14 is the JWload of MEASY14, of 100,000 jobs."""
     extras = _extras(options)
     if preset:
         _nothing_beside("--preset", processors=processors, fit=log)
@@ -195,7 +201,7 @@ def jann97(
 def lublin99(
     jobs: int | None, seed: int, processors: int | None, types: bool, **options: Any
 ) -> tuple[Workload, int, dict[str, Any]]:
-    """A workload as Lublin and Feitelson 1999; the constants of a single stream can be changed here."""
+    """A workload as in Lublin and Feitelson 1999; the constants of a single stream can be changed here."""
     parameters, extras = _given(options, LUBLIN99), _extras(options)
     if types:
         _nothing_beside("--types", **parameters)
@@ -210,7 +216,9 @@ def lublin99(
 @click.argument("log", type=click.Path(dir_okay=False))
 @click.option("--seed", default=0, show_default=True, help="Seed of all random choices.")
 @click.option("--processors", type=int, help="Of the machine.  [default: as the log's header says]")
-@click.option("--largest-estimate", type=SpanType(), help="As 18h; longer run times are cut to it.")
+@click.option(
+    "--largest-estimate", type=SpanType(), help="The largest estimate, as 18h; longer run times are cut to it."
+)
 @click.option(
     "--hint", "hints", multiple=True, metavar="ESTIMATE=JOBS", help="How many jobs have an estimate, if known."
 )

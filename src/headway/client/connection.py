@@ -24,7 +24,7 @@ from urllib3.response import HTTPResponse
 from headway.client.address import Address, Unreachable
 from headway.errors import HeadwayError, InvalidInput
 from headway.wire import MSGPACK, OCTETS, ErrorBody, Route, encode
-from headway.wire.epoch import BEGIN_ANEW, EPOCH, OTHER
+from headway.wire.epoch import EPOCH, OTHER, START_AGAIN
 
 ANSWER_SECONDS: Final = 30.0
 """A server that is silent for this long counts as gone."""
@@ -202,7 +202,7 @@ class Line:
             story.epoch = said
             return
         self.hang_up()
-        raise OtherEpoch(f"the journal of {self._url} {OTHER}", BEGIN_ANEW, status=HTTPStatus.CONFLICT)
+        raise OtherEpoch(f"the journal of {self._url} {OTHER}", START_AGAIN, status=HTTPStatus.CONFLICT)
 
     def _open(self) -> HTTPConnection:
         address = self._find()

@@ -20,7 +20,7 @@ class Rates:
         """How fast counters have grown since the last look; nothing at the first.
 
         Args:
-            of: whose counters they are; another one starts anew.
+            of: the name of the process or device that has the counters; a new one starts from nothing.
             counters: by name. One that fell (its process ended) counts as unchanged.
             now: seconds on any clock that does not go back; None: the machine's.
         """
@@ -90,7 +90,7 @@ class NodeProcesses:
 
     def __call__(self, nodes: Sequence[Node]) -> Measures:
         """Measure every node of this machine."""
-        here = {f"{node.name} {node.pid}": node for node in nodes if node.pid}  # a new process counts anew
+        here = {f"{node.name} {node.pid}": node for node in nodes if node.pid}  # a new process is a new name
         self._rates.forget_all_but(list(here))
         return {node.name: self._measure(of, node.processes()) for of, node in here.items()}
 
@@ -105,7 +105,7 @@ class NodeProcesses:
                     found["memory_bytes"] += process.memory_info().rss
                 io = process.io_counters()
             except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue  # it has ended meanwhile, or belongs to somebody else
+                continue  # it has ended meanwhile, or belongs to another user
             found["processes"] += 1
             counters["read"] += io.read_bytes
             counters["write"] += io.write_bytes

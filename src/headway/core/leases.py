@@ -35,7 +35,7 @@ def bring_up(state: State, node: NodeView) -> None:
     take_down(state, node)
     if not node.draining:
         if state.suspects:
-            suspects.wait_anew(state)
+            suspects.wait_again(state)
         node.up = True
         if not node.apart:
             state.open_slots(node.slots & ~node.closing)

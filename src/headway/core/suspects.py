@@ -153,7 +153,7 @@ def next_look(state: State) -> Instant:
     return at
 
 
-def wait_anew(state: State) -> None:
+def wait_again(state: State) -> None:
     """A node comes back: if there was none to wait for, waiting begins only now."""
     if not _usable(state):
         for suspicion in state.suspicions.values():

@@ -39,7 +39,7 @@ def bring_in(source: str, uploads: str, name: str) -> None:
     given = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(given).st_mode):
-            raise FileTrouble("output cannot be kept: it is no plain file")
+            raise FileTrouble("output cannot be kept: it is not a plain file")
         digest = hashlib.sha256()
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as copy:
             while chunk := os.read(given, _CHUNK):

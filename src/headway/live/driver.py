@@ -260,7 +260,7 @@ class Driver:
         self._from_engine.where |= {key: places for key, places in running.items() if key in found.running}
         came, feed = Came(list(found.ended), steps=self._steps, wakes=False), self._ledger.feed
         turn = self._arrivals.take(came, self.now)
-        state = self.core.state  # it may have been loaded anew
+        state = self.core.state  # it may have been loaded again
         if state.rules < RULES:
             feed(turn, RulesChosen(turn.now, RULES))
         # What an orderly stop killed or a crash lost is redone; nobody knows the cause of a crash of

@@ -50,7 +50,7 @@ PATIENCE_LIST: Final = 0.3
 FRESH: Final = 10
 """A forecast counts as young for so many times the time that it took to make."""
 
-STILL_MADE: Final = "it is still being reckoned; ask again in a moment"
+STILL_MADE: Final = "it is still being computed; ask again in a moment"
 
 LIMIT: Final = 60.0
 """A process that has not answered after so many seconds hangs."""
@@ -158,7 +158,7 @@ class Forecasts:
         except (HeadwayError, OSError) as error:
             log.warning("no forecast was made: %s", error)
             made = Forecast(record.now, record.now, record.estimate_default, (), f"{CANNOT}: {error}")
-        lack = made.failure or ("" if made.until is None else "that is further ahead than is reckoned")
+        lack = made.failure or ("" if made.until is None else "that is further ahead than the forecast goes")
         self._last = Outlook(made, {expected.job: expected for expected in made.jobs}, lack)
         self._event, self._made = event, time.monotonic()
         self._took = self._made - began

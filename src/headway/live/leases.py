@@ -57,7 +57,7 @@ class Leases:
 
     Args:
         recorder: records what is cancelled.
-        leased: leased jobs that are open, by the number of their client; read anew at each look.
+        leased: leased jobs that are open, by the number of their client; read again at each look.
         waits: whether somebody waits for messages under a key of `Listeners`.
         name: the text of a client's number.
         clock: the source of time.

@@ -43,11 +43,11 @@ def of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
     if job.cancelled:
         return Prospect()
     if forecast is None or expected is None:
-        word, late = _word(job.due, None, now, "not reckoned")
+        word, late = _word(job.due, None, now, "not computed")
         return Prospect(word, late=late)
     start, end, assumes = expected.start, expected.end, expected.end_assumes
     if end is None:
-        lack: wire.OutlookWord = "unknown" if assumes or forecast.until is None else "not reckoned"
+        lack: wire.OutlookWord = "unknown" if assumes or forecast.until is None else "not computed"
         sure = now if assumes or forecast.until is None else max(now, forecast.until)  # it has not ended by then
         word, late = _word(job.due, None, sure, lack)
         return Prospect(word, start, None, late, assumes)

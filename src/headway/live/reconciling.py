@@ -79,5 +79,5 @@ def reconcile(
             end(row, "nobody knows any more what has been done of it")
         else:
             feed(JobSubmitted(now, row.spec))
-            feed(Incident(now, "loss_accepted", f"job {job}", "it begins anew: what happened of it is lost"))
+            feed(Incident(now, "loss_accepted", f"job {job}", "it begins again: what happened of it is lost"))
     return made

@@ -36,14 +36,14 @@ async def retry(driver: Driver, caller: str, row: JobRow, wanted: wire.Retry) ->
     work = driver.journal.kept_work(row.id)
     if not tasks or work is None:
         why = "its results have been cleared" if not tasks else "it ended before such work was kept"
-        hint = "What is needed to run tasks again goes with the results that say which failed. Submit it anew."
+        hint = "What is needed to run tasks again goes with the results that say which failed. Submit it again."
         raise HeadwayError(f"job {row.id} cannot be run again: {why}", hint)
     job = again(row.spec, work, tasks, wanted)
     try:
         answer = await driver.submit(caller, wire.Submission((job,), wanted.key, wanted.client))
     except MissingBlobs as missing:
         raise HeadwayError(
-            f"job {row.id} cannot be run again: its functions are not kept any more", "Submit it anew."
+            f"job {row.id} cannot be run again: its functions are not kept any more", "Submit it again."
         ) from missing
     return wire.Retried(answer.jobs[0], tuple(tasks), answer.cursor)
 

@@ -27,7 +27,7 @@ class Outcome(Enum):
     EXITED = "exited"
     """The command ended with an exit status other than 0."""
     SIGNALLED = "signalled"
-    """The process died by a signal that nobody here sent."""
+    """The process died by a signal that Headway did not send."""
     OUT_OF_TIME = "out of time"
     OUT_OF_MEMORY = "out of memory"
     TOO_LARGE = "too large"
@@ -37,7 +37,7 @@ class Outcome(Enum):
     KILLED = "killed"
     """Ended because the core asked for it."""
     LOST = "lost"
-    """Its node or process vanished; nobody knows how much it did."""
+    """Its node or process vanished; how much it did is unknown."""
     CANCELLED = "cancelled"
     """Of a task, never of an attempt: a user with the right to do so asked that it should not start, or end."""
 
@@ -63,7 +63,7 @@ class JobSubmitted:
 class JobCancelled:
     """A user with the right to do so asked to end the job: waiting tasks are dropped, running ones killed.
 
-    `reason` says why if nobody asked for it; empty: somebody did.
+    `reason` says why if it was not asked for; empty: it was.
     """
 
     at: Instant
@@ -206,7 +206,7 @@ class NodeDrained:
 
 @value
 class NodeLeft:
-    """A node is gone for good, because somebody asked for it; what ran there is redone."""
+    """A node was removed for good on request; what ran there is redone."""
 
     at: Instant
     name: str
@@ -348,7 +348,7 @@ Asked = (
     | DeciderChosen
     | Incident
 )
-"""Events that somebody may have asked for: these say who."""
+"""Events that may be requests of a person or program: `by` says whose."""
 
 Event = (
     JobSubmitted

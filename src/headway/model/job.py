@@ -109,7 +109,7 @@ class JobSpec:
             one value for all of them, or one for each process of a rigid job; empty: unknown.
         movable: whether its tasks save their work when they are asked to move to other slots. Those that have
             saved a checkpoint can be moved in any case.
-        leased: whether it is cancelled when its client has been silent for a while, because nobody else could fetch its
+        leased: whether it is cancelled when its client has been silent for a while, because no one else can fetch its
             results. The driver does that, not the core.
         after: ids of earlier jobs, smaller than its own, that must have succeeded before it may start: it is released
             with the last of them, or at `release` if that is later. If one ends otherwise, it ends as cancelled. Jobs

@@ -120,10 +120,10 @@ class Waiting:
 
 @dataclass(slots=True, init=False)
 class Plan:
-    """What a policy wants and, if somebody asked, why.
+    """What a policy wants and, if asked for, why.
 
     Attributes:
-        recording: whether somebody reads `waiting` (`explain`); a round that nobody explains records nothing.
+        recording: whether reasons were asked for (`explain`). Otherwise `waiting` stays empty.
         allocations: which jobs have which slots from now on. Slots that one allocation gives up may be taken by another
             of the same plan, in whatever order they stand.
         promises: starts reserved for waiting jobs; a promise lasts until the job starts or is promised another start.
@@ -166,7 +166,7 @@ class Plan:
         self.promises.append(Promise(job, start, slots, task))
 
     def pass_over(self, job: JobId, reason: Reason, start: Instant | None = None) -> None:
-        """Say why a job does not start now; this costs nothing unless somebody asked."""
+        """Record why a job does not start now. Nothing is recorded unless reasons were asked for."""
         if self.recording:
             self.waiting.append(Waiting(job, reason, start))
 

@@ -32,7 +32,7 @@ SHORT: Final = 2 * BLOCK
 class Queue(list["JobView"]):
     """Jobs sorted by a key: a list to read, changed only by `add` and `discard`.
 
-    Once somebody asks for the jobs that fit, a long queue is also kept in blocks of about `BLOCK` jobs. Each block has
+    Once jobs that fit are asked for, a long queue is also kept in blocks of about `BLOCK` jobs. Each block has
     its *stairs*: for each width, rising, how short the shortest job is that is no wider. They show whether a block has
     any job that fits. So finding the few that could start among 10,000 takes a hundred looks.
 

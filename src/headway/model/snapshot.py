@@ -302,7 +302,7 @@ class JobView:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether anything is known of its run times: somebody said it, or a task of it has ended."""
+        """Whether its run times are known: it has an estimate, or a task of it has ended."""
         return self.spec.estimate is not None or bool(self.spec.plan or self.spec.profile or self.ended)
 
     @property
@@ -382,7 +382,7 @@ class Snapshot:
         running: what runs in the foreground, as `(expected end, job id, task, attempt)`, soonest end first.
         background: what runs in the background, in order of jobs, then tasks.
         behind: slots whose background place is taken.
-        free: slots that are up, run nothing and are allocated to nobody.
+        free: slots that are up, run nothing and are not allocated.
         up: slots that can be allocated.
         busy: slots on which an attempt runs in the foreground.
         allocated: slots allocated to jobs as a whole, including those on which another job's task still runs.
@@ -396,7 +396,7 @@ class Snapshot:
             cannot.
         orders: the lists of `in_order` that were asked for, kept up to date by the core.
         queues: the same of `waiting_by`; `waiting` is one of them.
-        recording: whether somebody asked why jobs wait.
+        recording: whether reasons were asked for.
     """
 
     __slots__ = (
@@ -470,7 +470,7 @@ class Snapshot:
             yield from job.attempts.values()
 
     def plan(self) -> Plan:
-        """An empty plan for this round; it records reasons if somebody asked for them."""
+        """An empty plan for this round. It records reasons if they were asked for."""
         return Plan(self.recording)
 
     def time_of(self, job: JobView, task: int, slots: Slots) -> Duration:

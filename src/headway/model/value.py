@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
-    """A data class with slots whose fields nobody may assign to.
+    """A data class with slots whose fields cannot be assigned to.
 
     The type checker refuses assignments, as with `dataclass(frozen=True)`. At run time nothing does: a frozen data
     class sets each of its fields by `object.__setattr__`, so that creating one takes three times as long. Equality,

@@ -1,6 +1,7 @@
 """Pictures of schedules and measures: Gantt charts, what happened over time, policies compared, means of many runs.
 
-Each function returns a matplotlib figure, and writes it to a file if it is given a path. Needs the extra `plot`.
+Each function returns a matplotlib figure. If it gets a path, it also writes the figure to a file. Needs the extra
+`plot`.
 """
 
 from __future__ import annotations

@@ -28,19 +28,19 @@ def allocation(
     end: float | None = None,
     title: str = "",
 ) -> Figure:
-    """Draw on how many slots tasks of jobs ran over time, one job upon the other: the largest by name, others as one.
+    """Draw on how many slots the tasks of each job ran over time, as stacked bands.
 
-    A job's band is as high as its bars in the Gantt chart are together. Slots that a job holds already while it waits
-    for another job's task there to end, or for more slots, are in a panel of their own below, if there were any. The
-    dashed line is the number of slots that were up, on average over the run. With very many changes, means over short
-    spans of time are drawn.
+    The largest jobs have a band each, all others share one. A band is as high as the job's bars in the Gantt chart are
+    together. A second panel shows slots that are allocated to a job on which it does not run yet, because another job's
+    task must end there first, or because the job waits for more slots. The dashed line is the mean number of slots that
+    were up. With very many changes, means over short spans of time are drawn.
 
     Args:
-        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
+        path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
         start, end: draw only the time between them, in seconds on the schedule's clock.
 
     Raises:
-        InvalidInput: nothing of the run is between `start` and `end`.
+        InvalidInput: no part of the run is between `start` and `end`.
         HeadwayError: no task ever ran, matplotlib is not installed, or the file cannot be written.
     """
     window = window_of(schedule, start, end)
@@ -65,7 +65,7 @@ def allocation(
         axes[0, 0].set_ylim(0, max(axes[0, 0].get_ylim()[1], 1.08 * up))
     if awaits:
         bands.draw(axes[1, 0], waited, window)
-        axes[1, 0].set_ylabel("held, but\nwaited for", color=INK)
+        axes[1, 0].set_ylabel("allocated,\nnot used yet", color=INK)
     clock = clock_of(window.begin, window.end)
     time_axis(axes[-1, 0], clock, window.begin, window.end)
     entitle(drawn, title)
@@ -74,7 +74,7 @@ def allocation(
 
 
 class _Bands:
-    """A band a job, and one for all others, with colours that stay the same in both panels."""
+    """A band for each large job, and one for all others. Their colours are the same in both panels."""
 
     def __init__(self, schedule: Schedule, shown: IntArray, others: int) -> None:
         self.band = np.full(len(schedule), len(shown))
@@ -84,7 +84,7 @@ class _Bands:
         self.names = [f"job {label}" for label in schedule.label[shown]] + [rest] * (others > 0)
 
     def draw(self, axes: Axes, changes: Changes, window: Window) -> list[object]:
-        """Stack the bands; what stands for them in a legend."""
+        """Stack the bands; returns their entries for a legend."""
         clock = clock_of(window.begin, window.end)
         edges, steps = edges_of(changes, window)
         heights: list[FloatArray] = []
@@ -107,16 +107,16 @@ class _Bands:
 
 
 def _sizes(changes: Changes, jobs: int, window: Window) -> FloatArray:
-    """Slot time of each job within the window, in no unit, shape (jobs,)."""
+    """Relative slot time of each job within the window, shape (jobs,)."""
     length = max(window.end - window.begin, 1)
     after = (window.end - np.clip(changes.at, window.begin, window.end)) / length
     sizes = np.bincount(changes.job, weights=changes.by * after, minlength=jobs)
-    # What begins and ends in one instant has no area, and rounding may leave a trace of one.
+    # A run that begins and ends in one instant has no area, but rounding may leave a trace of one.
     return np.where(np.abs(sizes) < 1e-12, 0.0, sizes)
 
 
 def _colours(jobs: IntArray) -> list[str]:
-    """Colours of jobs: those they have in a Gantt chart, but no colour twice."""
+    """Colours of jobs as in a Gantt chart, but no colour twice."""
     free = dict.fromkeys(COLOURS)
     found: dict[int, str] = {}
     for job in jobs.tolist():

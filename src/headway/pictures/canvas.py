@@ -1,4 +1,4 @@
-"""What all pictures share: a figure without a screen, colours, scales of time, numbers in words, files."""
+"""What all pictures share: figures without a screen, colours, scales of time, numbers as text, files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# Neighbours in the list are far apart in hue, for jobs that run side by side are mostly neighbours.
+# Neighbours in the list differ much in hue, because jobs that run side by side are mostly neighbours.
 COLOURS: Final = (
     *("#4477aa", "#ee9944", "#55a868", "#cc6677", "#8a7fc4", "#c9b04a"),
     *("#66b5c9", "#a0603c", "#93b855", "#b36aa8", "#3d8f86", "#8c8f99"),
@@ -29,20 +29,21 @@ FAINT: Final = "#d9dce1"
 ALARM: Final = "#b3202c"
 
 EPOCH_LEAST: Final = 10**8 * SECOND
-"""Later instants are since the Unix epoch (after March 1973), not on the clock of a log; their axis has dates."""
+"""Later instants count from the Unix epoch (after March 1973), and their axis has dates. Earlier ones are on the clock
+of a log."""
 
 NAME_WIDTH: Final = 28
-"""Letters of a policy's name before its line is broken."""
+"""The longest line of a policy's name, in letters."""
 
 _GAP: Final = 4
-"""Pixels around the text of a tick that belong to it."""
+"""Pixels around the text of a tick that must stay free."""
 
 _LETTER: Final = 0.0083
-"""Inches that a letter is wide, by point of its size; a bit more than the mean of the font."""
+"""Width of a letter in inches, for each point of its size; a bit more than the mean of the font."""
 
 
 class Clock(NamedTuple):
-    """The unit of time that suits a picture: its name, the microseconds it has, and whether the axis has dates."""
+    """The unit of time of a picture: its name, its length in microseconds, and whether the axis has dates."""
 
     unit: str
     length: int
@@ -58,12 +59,12 @@ def clock_for(span: int) -> Clock:
 
 
 def clock_of(begin: int, end: int) -> Clock:
-    """The clock of an axis between two instants: dates where they are since the Unix epoch, else a unit of time."""
+    """The clock of an axis between two instants: dates if they count from the Unix epoch, else a unit of time."""
     return Clock("days", 86400 * SECOND, dates=True) if begin >= EPOCH_LEAST else clock_for(max(end, end - begin))
 
 
 def time_words(span: int) -> str:
-    """A span of microseconds, either sign, in the unit that suits it.
+    """A span of microseconds, of either sign, in a suitable unit.
 
     >>> time_words(45_000_000), time_words(27_660_000_000), time_words(-300 * 3_600_000_000)
     ('45 s', '7.68 h', '-12.5 days')
@@ -75,7 +76,7 @@ def time_words(span: int) -> str:
 
 
 def number(value: float) -> str:
-    """A number as a person reads it: three digits that count, commas, never an exponent.
+    """A number for people: three significant digits, commas, never an exponent.
 
     >>> number(0.0985), number(4.625), number(44_641_610), number(0), number(0.0000012)
     ('0.0985', '4.62', '44,641,610', '0', '<0.001')
@@ -111,7 +112,7 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **how: 
 
 
 def soften(axes: Axes) -> None:
-    """Frame and ticks that do not compete with what is drawn; numbers with commas, without powers of ten."""
+    """Draw the frame and the ticks faintly, and numbers with commas, without powers of ten."""
     from matplotlib.ticker import FuncFormatter
 
     axes.spines[["top", "right"]].set_visible(False)
@@ -123,7 +124,7 @@ def soften(axes: Axes) -> None:
 
 
 def tick(value: float, _: int | None = None) -> str:
-    """The text of a tick: all digits that count, with commas.
+    """The text of a tick: all significant digits, with commas.
 
     >>> tick(20_000_000.0), tick(0.30000000000000004), tick(-2.5)
     ('20,000,000', '0.3', '-2.5')
@@ -132,14 +133,14 @@ def tick(value: float, _: int | None = None) -> str:
 
 
 def whole(axis: Axis) -> None:
-    """Ticks of a count: whole numbers."""
+    """Put ticks only at whole numbers, for an axis of counts."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True))
 
 
 def entitle(drawn: Figure, title: str, note: str = "") -> None:
-    """A title above the whole figure and a note below it, broken into lines where they are long."""
+    """Put a title above the whole figure and a note below it, in several lines if they are long."""
     width = drawn.get_figwidth() - 0.2
     if title:
         drawn.suptitle(wrap(title, width, 12), x=0.01, ha="left", color=INK, fontsize=12)
@@ -148,13 +149,13 @@ def entitle(drawn: Figure, title: str, note: str = "") -> None:
 
 
 def wrap(text: str, width: float, size: float) -> str:
-    """The text in lines that are no wider than so many inches, at a size in points."""
+    """Break a text into lines of at most this many inches, at a font size in points."""
     letters = max(10, int(width / (_LETTER * size)))
     return "\n".join("\n".join(textwrap.wrap(line, letters)) for line in text.splitlines())
 
 
 def name_lines(name: str) -> str:
-    """A policy's name in lines of `NAME_WIDTH` letters at most, broken after `:` and `,` where that is possible.
+    """Break a policy's name into lines of at most `NAME_WIDTH` letters, after `:` and `,` if possible.
 
     >>> name_lines("deadline:spare=priority,emergency=0.25")
     'deadline:spare=priority,\\nemergency=0.25'
@@ -168,7 +169,7 @@ def name_lines(name: str) -> str:
 
 
 def time_axis(axes: Axes, clock: Clock, begin: int, end: int) -> None:
-    """Make the axis below one of time, from one instant to another; a span of nothing is drawn a second long."""
+    """Make the lower axis one of time, from one instant to another. An empty span is drawn one second long."""
     axes.set_xlim(begin / clock.length, max(end, begin + SECOND) / clock.length)
     if not clock.dates:
         axes.set_xlabel(f"time on the log's clock ({clock.unit})", color=INK)
@@ -191,7 +192,7 @@ def time_axis(axes: Axes, clock: Clock, begin: int, end: int) -> None:
 
 
 def finish(drawn: Figure, path: str | Path | None) -> Figure:
-    """Take out ticks whose texts would touch; write the figure, if it has a path, in the format that the name ends in.
+    """Remove ticks whose texts would touch. If there is a path, write the figure in the format of its ending.
 
     Raises:
         InvalidInput: there is no such format.
@@ -212,7 +213,7 @@ def finish(drawn: Figure, path: str | Path | None) -> Figure:
 
 
 def thin_ticks(drawn: Figure) -> None:
-    """Have fewer ticks on axes of numbers while texts of neighbours touch."""
+    """Reduce the ticks on axes of numbers until the texts of neighbours do not touch."""
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     drawn.draw_without_rendering()
@@ -229,7 +230,7 @@ def thin_ticks(drawn: Figure) -> None:
 
 
 def _touch(axis: Axis) -> bool:
-    """Whether texts of ticks that stand side by side touch, or nearly."""
+    """Whether the texts of neighbouring ticks touch, or nearly."""
     low, high = sorted(axis.get_view_interval())
     axis.get_majorticklabels()  # brings the ticks up to date
     texts = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
@@ -238,7 +239,7 @@ def _touch(axis: Axis) -> bool:
 
 
 def legend(axes: Axes, handles: Sequence[Any]) -> None:
-    """Names of what is drawn, to the right of the field that is uppermost on the right."""
+    """Draw the legend, to the right of the top right panel."""
     if handles:
         names = [name_lines(handle.get_label()) for handle in handles]
         axes.legend(

@@ -33,10 +33,10 @@ WITH_DUE_DATES: Final = (
 )
 WITHOUT: Final = ("wait_mean", "response_mean", "bounded_slowdown_mean")
 COSTS: Final = ("kills", "work_lost", "migrations")
-"""Drawn beside the usual measures where there were any."""
+"""Drawn besides the usual measures if they are not 0."""
 
 RULE: Final = "linear scale from 0"
-"""How every panel is scaled; each says so."""
+"""The scale of every panel, as each says."""
 
 _DARK: Final = "Dark bars are the best in their panel."
 _BEST: Final = "#2f5f96"
@@ -53,7 +53,7 @@ _OF: Final = {"mean": "mean", "p50": "median", "p95": "95th percentile", "p99": 
 
 
 class Measure(NamedTuple):
-    """A measure as it is drawn: its name in words, its unit (`s`: the time that suits it), and what is better."""
+    """How a measure is drawn: its name in words, its unit (`s`: a suitable unit of time), and what is better."""
 
     words: str
     unit: str = ""
@@ -78,14 +78,14 @@ MEASURES: Final = {
     "kills": Measure("Tasks killed", "", _LESS),
     "migrations": Measure("Migrations", "", _LESS),
     "makespan": Measure("Makespan", "s", _LESS),
-    "decision_ms_mean": Measure("Time of a decision, mean", "ms", _LESS),
-    "decision_seconds_total": Measure("Time of all decisions", "s", _LESS),
+    "decision_ms_mean": Measure("Time of a round, mean", "ms", _LESS),
+    "decision_seconds_total": Measure("Time of all rounds", "s", _LESS),
     "refusals": Measure("Parts of plans refused", "", _LESS),
     "jobs_succeeded": Measure("Jobs that succeeded", "", "more"),
     "jobs_failed": Measure("Jobs that failed", "", _LESS),
     "jobs_unfinished": Measure("Jobs that never ended", "", _LESS),
 }
-"""What is known of measures; of others their name is drawn, without a word on what is better."""
+"""The known measures. Other measures are drawn with their name alone, and do not say what is better."""
 
 
 def comparison(
@@ -96,15 +96,15 @@ def comparison(
     title: str = "",
     note: str = "",
 ) -> Figure:
-    """Draw what measures say of policies: a panel for each measure, in it a bar for each policy with its value.
+    """Draw measures of several policies: a panel for each measure, with a bar and its value for each policy.
 
     Every panel has a linear scale from 0, and says whether less or more is better. The best bars of a panel are dark.
 
     Args:
-        metrics: what `summarise` says, by policy.
-        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
-        names: the measures to draw. Without, the usual ones; where no job has a due date response stands for what
-            says how due dates are met, and what was killed, redone or migrated is drawn where there was any.
+        metrics: the result of `summarise`, by policy.
+        path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
+        names: the measures to draw. Default: the usual ones. If no job has a due date, response times take the place
+            of measures of due dates. Kills, work redone and migrations are drawn if there were any.
         title: above the picture: which log, how many slots, what load.
         note: a line below it.
 
@@ -139,12 +139,12 @@ def comparison(
 def _usual(told: Collection[Mapping[str, float]]) -> Sequence[str]:
     names = WITH_DUE_DATES if any(one["jobs_due"] for one in told) else WITHOUT
     costs = [name for name in COSTS if any(one[name] for one in told)]
-    # Slot time in which work was done that had to be redone is use too, but not to anybody's good.
+    # Work that had to be redone counts as use, but is not useful.
     return [*names, *costs] if "work_lost" in costs else [*names, "utilisation", *costs]
 
 
 def _bars(axes: Axes, name: str, policies: Sequence[str], values: Sequence[float]) -> None:
-    # The first policy stands on top; what is no number has no bar.
+    # The first policy is on top; a value that is not a number has no bar.
     measure = MEASURES.get(name, Measure(name.replace("_", " ").capitalize()))
     factor, unit = _unit(measure.unit, max((abs(value) for value in values if math.isfinite(value)), default=0.0))
     heights = range(len(values), 0, -1)
@@ -184,7 +184,7 @@ def _bars(axes: Axes, name: str, policies: Sequence[str], values: Sequence[float
 
 
 def _unit(unit: str, most: float) -> tuple[float, str]:
-    """What values are divided by so that the largest has few digits, and the name of the unit they have then."""
+    """A divisor so that the largest value has few digits, and the name of the resulting unit."""
     if unit == _SHARE:
         return 0.01, unit
     if unit in ("s", "slot-s"):
@@ -197,7 +197,7 @@ def _unit(unit: str, most: float) -> tuple[float, str]:
 
 
 def _best(values: Sequence[float], texts: Sequence[str], better: str) -> str:
-    """The text of the best value: what cannot be told apart is equally good."""
+    """The text of the best value. Values with the same text count as equally good."""
     told = {value: text for value, text in zip(values, texts, strict=True) if math.isfinite(value)}
     if not told or not better:
         return ""

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_BARS: Final = 2_000  # above this bars are thinner than their edges, and a grid of pixels is drawn instead
+_BARS: Final = 2_000  # with more, bars are thinner than their edges, so a grid of pixels is drawn instead
 _GRID: Final = (700, 1800)  # rows and columns of that grid, at most
-_PLACES_MAX: Final = 350  # rows at most where each slot has one for each of its places; thinner ones flicker
+_PLACES_MAX: Final = 350  # rows at most if each slot has one for each of its two places; thinner ones flicker
 _LIGHT: Final = tuple(f"#{(int(colour[1:], 16) & 0xFEFEFE) // 2 + 0x7F7F7F:06x}" for colour in COLOURS)
 _STRIP: Final = 0.36  # height of the background place; the foreground is seen above it
 _SLOTS_NAMED: Final = 24
 _LEAST_LETTERS: Final = 5  # points; smaller labels cannot be read
-# What pixels stand for. So many jobs are not told apart by twelve colours, but what became of them is.
+# What pixels stand for. Twelve colours cannot distinguish so many jobs, so they show what became of them.
 _INSTANT: Final = "task without a length"
 _FATES: Final = (
     ("#7f9cbf", "ran"),
@@ -58,19 +58,19 @@ def gantt(
     slots: int | None = None,
     title: str = "",
 ) -> Figure:
-    """Draw a Gantt chart: a bar an attempt, slots upwards, a colour a job (colours come again after twelve jobs).
+    """Draw a Gantt chart: slots upwards, a bar for each attempt, a colour for each job (repeated after twelve jobs).
 
-    Attempts whose work was lost are hatched; jobs that ended late have red edges; bars with room enough carry the job's
-    label. What ran in the background is a lighter strip along the lower edge of its slot. Above 2,000 bars, which
-    cannot be told apart, colours say what became of jobs instead of which job it is: name a span of time to see jobs.
+    Attempts whose work was lost are hatched. Jobs that ended late have red edges. Bars show the job's label if there is
+    room. What ran in the background is a lighter strip along the lower edge of its slot. More than 2,000 bars cannot be
+    distinguished: then colours show what became of jobs. To see single jobs, draw a shorter span of time.
 
     Args:
-        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
+        path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
         start, end: draw only the time between them, in seconds on the schedule's clock.
         slots: how many there are; default up to the highest that was used.
 
     Raises:
-        InvalidInput: nothing of the run is between `start` and `end`.
+        InvalidInput: no part of the run is between `start` and `end`.
         HeadwayError: the schedule has no attempts, matplotlib is not installed, or the file cannot be written.
     """
     attempts = schedule.attempts
@@ -97,7 +97,7 @@ def gantt(
 
 
 def _within(attempts: Attempts, window: Window) -> Attempts:
-    """Those that ran in the window; those without a length too."""
+    """The attempts that ran in the window, also those without a length."""
     rows = (attempts.start <= window.end) & (attempts.end >= window.begin)
     rows &= (attempts.end > window.begin) | (attempts.start == attempts.end)
     rows &= (attempts.start < window.end) | (attempts.start == attempts.end)
@@ -109,7 +109,7 @@ def _rows(attempts: Attempts, rows: NDArray[np.int64]) -> Attempts:
 
 
 def _slot_by_slot(attempts: Attempts) -> Attempts:
-    """The same with a row a slot for what ran in the background: its strips do not hang together."""
+    """The attempts, with a row for each slot of those in the background, because their strips are drawn one by one."""
     behind = attempts.behind
     rows = np.repeat(np.arange(len(attempts)), np.where(behind, attempts.count, 1))
     first = attempts.first[rows] + np.arange(len(rows)) - np.searchsorted(rows, rows)
@@ -151,7 +151,7 @@ def _bars(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, window
     faces = np.where(behind, np.array(_LIGHT)[colour], np.array(COLOURS)[colour])
     late, wasted = _late(schedule)[attempts.job], attempts.wasted
     span = max(window.end - window.begin, 1)
-    narrow = (attempts.end - attempts.start) / span < 0.002  # a white edge would leave nothing of it
+    narrow = (attempts.end - attempts.start) / span < 0.002  # a white edge would cover them
     for tier, (which, edge, width, hatch) in product(
         (~behind, behind),
         (
@@ -176,7 +176,7 @@ def _bars(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, window
 
 
 def _label(drawn: Figure, axes: Axes, schedule: Schedule, attempts: Attempts, clock: Clock) -> None:
-    """Write the jobs' labels into the bars that have room for them, as the layout has turned out."""
+    """Write the jobs' labels into the bars that have room for them in the finished layout."""
     drawn.draw_without_rendering()
     behind, two_tiers = attempts.behind, bool(attempts.behind.any())
     # Strips may lie over all but the upper part of the highest slot. Where that is too thin, labels lie over strips.
@@ -218,12 +218,12 @@ def _pixels(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, wind
     low = attempts.first * rows // slots
     high = np.maximum(low + 1, -(-(attempts.first + attempts.count) * rows // slots))
     high = np.where(behind & (places == 2), low + 1, high)
-    # As fractions, for microseconds times pixels can pass the range of an integer.
+    # As fractions, because microseconds times pixels may exceed the range of an integer.
     left = np.clip((attempts.start - window.begin) / span * columns, 0, columns - 1).astype(np.int64)
     right = np.rint(np.clip((attempts.end - window.begin) / span * columns, 0, columns)).astype(np.int64)
     right = np.maximum(left + 1, right)
     fate = _fates(schedule, attempts)
-    # What matters most lies on top: late jobs upon others, lost work upon both.
+    # What matters most is on top: late jobs above others, lost work above both.
     order = np.lexsort((fate, behind if places == 2 else ~behind))
     for y0, y1, x0, x1, shade in zip(*(array[order].tolist() for array in (low, high, left, right, fate)), strict=True):
         grid[y0:y1, x0:x1] = shade

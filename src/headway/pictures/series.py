@@ -1,4 +1,4 @@
-"""What a schedule says over time: who ran on how many slots, and who waited."""
+"""A schedule over time: how many slots each job had and used, and how many jobs waited."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from headway.model.schedule import NOT_YET, Schedule
 from headway.model.workload import FloatArray, IntArray
 
 STEPS: Final = 1_500
-"""With more changes, means over as many equal spans of time are drawn."""
+"""With more changes than this, means over this many equal spans of time are drawn."""
 
 
 class Window(NamedTuple):
-    """A part of a run that is drawn, in microseconds."""
+    """The part of a run that is drawn, in microseconds."""
 
     begin: Instant
     end: Instant
 
 
 class Changes(NamedTuple):
-    """Which job came to have how many slots more, or less, when; in order of time, columns of shape (changes,)."""
+    """When each job got or lost how many slots, in order of time; columns of shape (changes,)."""
 
     at: IntArray
     job: IntArray
@@ -31,10 +31,10 @@ class Changes(NamedTuple):
 
 
 def window_of(schedule: Schedule, start: float | None, end: float | None) -> Window:
-    """The part of a run between two instants in seconds on its clock; None: from its beginning, or to its end.
+    """The part of a run between two instants, in seconds on its clock; None: from its beginning, or to its end.
 
     Raises:
-        InvalidInput: nothing of the run is between them.
+        InvalidInput: no part of the run is between them.
     """
     whole = Window(schedule.begin, max(schedule.until, schedule.begin))
     begin = whole.begin if start is None else _instant("start", start)
@@ -56,12 +56,12 @@ def _instant(field: str, seconds: float) -> Instant:
 
 
 def knows_tiers(schedule: Schedule) -> bool:
-    """Whether what ran in the foreground is known: not where there were two tiers and nothing was recorded."""
+    """Whether it is known what ran in the foreground. It is not if two tiers were used and no attempts recorded."""
     return schedule.alone is None or schedule.attempts is not None or schedule.holdings is not None
 
 
 def running(schedule: Schedule) -> Changes:
-    """On how many slots the tasks of each job ran, in the foreground where that is known."""
+    """On how many slots the tasks of each job ran, in the foreground if that is known."""
     attempts = schedule.attempts
     if attempts is not None:
         front = np.flatnonzero(~attempts.behind)
@@ -74,7 +74,7 @@ def running(schedule: Schedule) -> Changes:
 
 
 def awaited(schedule: Schedule) -> Changes:
-    """How many slots each job held without a task on them: it waited for others' tasks there to end, or for more."""
+    """How many slots were allocated to each job without a task of its own running there yet."""
     if schedule.holdings is None:
         nothing = np.zeros(0, dtype=np.int64)
         return Changes(nothing, nothing, nothing)
@@ -82,7 +82,7 @@ def awaited(schedule: Schedule) -> Changes:
 
 
 def waiting(schedule: Schedule) -> Changes:
-    """How many jobs were released and had not started, nor ended without a start."""
+    """How many jobs were waiting: released, not started, and not ended without a start."""
     left = np.where(schedule.start == NOT_YET, _ended(schedule), schedule.start)
     job = np.arange(len(schedule))
     return _spans(job, schedule.release, np.maximum(left, schedule.release), np.ones_like(job))
@@ -99,7 +99,7 @@ def _spans(job: IntArray, start: IntArray, end: IntArray, count: IntArray) -> Ch
 
 
 def _levels(schedule: Schedule, level: IntArray) -> Changes:
-    """Changes of a level that the records of holdings give; each job ends with none."""
+    """The changes of a level that is given for each record of holdings. Each job ends with level 0."""
     assert schedule.holdings is not None
     order = np.argsort(schedule.holdings.job, kind="stable")
     at, job, level = schedule.holdings.at[order], schedule.holdings.job[order], level[order]
@@ -115,7 +115,7 @@ def _levels(schedule: Schedule, level: IntArray) -> Changes:
 
 
 def edges_of(changes: Changes, window: Window) -> tuple[IntArray, bool]:
-    """Instants between which heights are drawn, rising, and whether nothing changes between them."""
+    """Rising instants between which heights are drawn, and whether the heights are constant between them."""
     inside = changes.at[(changes.at > window.begin) & (changes.at < window.end)]
     end = max(window.end, window.begin + SECOND)
     times = np.unique(np.concatenate(([window.begin], inside, [end])))
@@ -125,9 +125,9 @@ def edges_of(changes: Changes, window: Window) -> tuple[IntArray, bool]:
 
 
 def means(at: IntArray, by: IntArray, edges: IntArray) -> FloatArray:
-    """The mean of a sum of changes between each two edges, shape (edges - 1,); no two edges are equal."""
+    """The mean of the summed changes between neighbouring edges, shape (edges - 1,); no two edges are equal."""
     if not len(at):
         return np.zeros(len(edges) - 1)
-    # The area under the steps is linear between changes, so that interpolation is exact.
+    # The area under the steps is linear between changes, so interpolation is exact.
     area = np.concatenate(([0.0], np.cumsum(np.cumsum(by)[:-1] * np.diff(at).astype(np.float64))))
     return np.diff(np.interp(edges, at, area)) / np.diff(edges)

@@ -1,4 +1,4 @@
-"""Measures of many runs: bars, lines over a quantity, and the plane of two measures, each mean with its spread."""
+"""Measures of many runs, as means with their spread: bars, lines over a quantity, and one measure against another."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _MARKERS: Final = "osD^vP*Xh<>p"
 _SIZES: Final = (11.0, 5.0)
-"""Points that the first and the last marker of one place are large, so that each is seen on those before it."""
+"""Sizes in points of the first and the last marker in one place. They differ, so that each is visible."""
 
 _WIDTHS: Final = (2.6, 1.3)
-"""Points that the first and the last line are wide, for the same reason."""
+"""Widths in points of the first and the last line, for the same reason."""
 
 _USUAL: Final = 6.0
-"""Points that a marker is large in a place of its own."""
+"""Size in points of a marker that overlaps no other."""
 
 _COLUMNS: Final = 4
 
@@ -36,14 +36,14 @@ LOG_WITH_0: Final = "logarithmic scale, 0 set apart"
 
 
 class Mean(NamedTuple):
-    """A mean, and the error to either side of it (0 or not a number: none is drawn)."""
+    """A mean, and its error on either side (0 or NaN: no error is drawn)."""
 
     value: float
     error: float
 
 
 class Point(NamedTuple):
-    """A policy in the plane of two measures."""
+    """A policy's means of two measures."""
 
     x: Mean
     y: Mean
@@ -58,14 +58,14 @@ def bars(
     log: bool = False,
     title: str = "",
 ) -> Figure:
-    """Draw a panel for each panel, in it a bar for each policy with its error.
+    """Draw bars: in each panel a bar for each policy with its error.
 
-    On a logarithmic scale, which has no 0 for a bar to begin at, there is a point instead of a bar.
+    A logarithmic scale has no 0 at which a bar could begin, so points are drawn instead.
 
     Args:
         panels: a mean for each policy, by title of the panel.
-        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
-        measure: what is drawn, for the scale.
+        path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
+        measure: the name of the measure, for the scale.
         spread: what the errors are, such as `95 % interval`.
         log: whether the scale is logarithmic.
 
@@ -111,17 +111,17 @@ def lines(
     level: float | None = None,
     title: str = "",
 ) -> Figure:
-    """Draw a panel for each panel, in it a line for each policy with a band as wide as its error.
+    """Draw lines: in each panel a line for each policy, with a band as wide as its error.
 
-    Earlier lines are wider, so that they are seen where a later one lies upon them.
+    Earlier lines are wider, so that they stay visible below later ones.
 
     Args:
-        panels: means by what they are drawn over, for each policy, by title of the panel.
-        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
+        panels: means by their position on the lower scale, for each policy, by title of the panel.
+        path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
         over, measure: names of the two scales.
         spread: what the bands are, such as `95 % interval`.
         log: whether the scale of the measure is logarithmic.
-        level: that the lines are to be seen against, marked; the scale need not begin at 0 then.
+        level: a value to mark, with which the lines are compared. The scale need not begin at 0 then.
 
     Raises:
         HeadwayError: there is nothing to draw, matplotlib is not installed, or the file cannot be written.
@@ -169,13 +169,13 @@ def plane(
     log: bool = True,
     title: str = "",
 ) -> Figure:
-    """Draw a panel for each panel, in it a point for each policy, with its errors on both measures.
+    """Draw one measure against another: in each panel a point for each policy, with its errors on both measures.
 
-    Of points that lie in one place each is smaller than the one before it, so that all of them are seen.
+    If several points are in one place, each is smaller than the one before it, so that all are visible.
 
     Args:
         panels: a point for each policy, by title of the panel.
-        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
+        path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
         x, y: names of the measures.
         spread: what the errors are, such as `standard error`.
         log: whether the scale of y is logarithmic.
@@ -195,7 +195,7 @@ def plane(
         cell.set_xlabel(x, color=INK, fontsize=8)
         cell.set_ylabel(f"{y}\n{rule}", color=INK, fontsize=8)
         cell.set_title(name, loc="left", fontsize=9.5, color=INK)
-    # Which markers lie in one place is known once the panels have their places.
+    # Which markers overlap is known only once the panels have their places.
     drawn.draw_without_rendering()
     for cell, points in zip(cells, panels.values(), strict=False):
         _mark(cell, points)
@@ -228,7 +228,7 @@ def _mark(cell: Axes, points: Mapping[str, Point]) -> None:
 
 
 def _nested(at: Any, dpi: float) -> list[float]:
-    """Sizes of markers in points: a usual one, but each smaller than the one before it where they cover each other."""
+    """Sizes of markers in points: the usual size, or if they overlap, each smaller than the one before it."""
     near = _SIZES[0] * dpi / 72 * 0.75
     sizes = [_USUAL] * len(at)
     left = set(range(len(at)))
@@ -244,7 +244,7 @@ def _nested(at: Any, dpi: float) -> list[float]:
 
 
 def _fields(panels: Mapping[str, Mapping[str, object]], width: float, height: float) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with as many axes as there are panels, four in a row at most; axes left over are not seen."""
+    """A figure with axes for each panel, at most four in a row; axes that are left over are hidden."""
     if not panels or not any(panels.values()):
         raise HeadwayError("there is nothing to draw")
     columns = min(_COLUMNS, len(panels))
@@ -270,7 +270,7 @@ def _columns(means: Iterable[Mean]) -> tuple[Any, Any]:
 
 
 def _named(cells: Sequence[Axes]) -> list[Any]:
-    """What is drawn in any of the panels, each name once."""
+    """The names that are drawn in any panel, each once."""
     found: dict[str, Any] = {}
     for cell in cells:
         for handle, name in zip(*cell.get_legend_handles_labels(), strict=True):
@@ -281,7 +281,7 @@ def _named(cells: Sequence[Axes]) -> list[Any]:
 
 
 def _markers_of(panels: Mapping[str, Mapping[str, Point]]) -> list[Any]:
-    """A marker for each policy of any panel, as it is in a place of its own."""
+    """A marker of the usual size for each policy of any panel, for the legend."""
     from matplotlib.lines import Line2D
 
     found: dict[str, Any] = {}
@@ -297,10 +297,10 @@ def _errors(spread: str) -> str:
 
 
 def _scale(axis: Axis, log: bool, values: Any, errors: Any) -> str:
-    """Scale an axis for these values and their errors; how, in words.
+    """Scale an axis for these values and their errors. Returns a description of the scale.
 
-    A logarithmic one has 0 at its end, apart from the rest, if 0 is among the values. Bands and error bars that reach
-    below the least value are cut off a decade below it.
+    If 0 is among the values, a logarithmic axis has 0 at its end, set apart from the rest. Bands and error bars that
+    reach below the least value are cut off a decade below it.
     """
     named: Literal["x", "y"] = "x" if axis is axis.axes.xaxis else "y"
     limits, scale = (getattr(axis.axes, f"set_{named}{part}") for part in ("lim", "scale"))
@@ -326,7 +326,7 @@ def _scale(axis: Axis, log: bool, values: Any, errors: Any) -> str:
 
 
 def _decades(axis: Axis, *, apart: float | None = None) -> None:
-    """Ticks at powers of ten, with further ones between where there are few; 0 stands apart below one of them."""
+    """Set ticks at powers of ten, and between them if there are few. Below the lowest, 0 may stand apart."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     begin, end = sorted(axis.get_view_interval())

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SPANS: Final = (12, 100)  # jobs are looked at in so many equal spans of time, at least and at most
-_JOBS: Final = 20  # that a span shall have on average
+_SPANS: Final = (12, 100)  # least and greatest number of equal spans of time for which jobs are summed up
+_JOBS: Final = 20  # wanted in each span, on average
 _BAND: Final = (5, 95)  # percentiles
 
 
@@ -48,20 +48,20 @@ def timeline(
     slots: int | None = None,
     title: str = "",
 ) -> Figure:
-    """Draw what happened over time, for runs of so many jobs that a Gantt chart of them is confetti.
+    """Draw what happened over time, for runs with too many jobs for a Gantt chart.
 
-    Panels from the top: jobs that waited to start; slots that tasks ran on; how long jobs waited; and, where jobs have
-    due dates, how late they ended (below 0: how early). The last two are of the jobs that were released in one span of
-    time after another, as a median and a band in which nine of ten jobs lie. A job that never ended is as late as the
-    end of the run is after its due date; one that was cancelled is left out.
+    Panels from the top: jobs that waited to start; slots that tasks ran on; how long jobs waited; and, if jobs have due
+    dates, how late they ended (below 0: how early). The last two group jobs by the time of their release. For each
+    group they show the median, and a band with nine of ten jobs. A job that never ended counts as ended at the end of
+    the run. Cancelled jobs are left out.
 
     Args:
-        path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
+        path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
         start, end: draw only the time between them, in seconds on the schedule's clock.
-        slots: how many there are, for a line; default as many as were up on average.
+        slots: how many slots there are, for a line; default: as many as were up on average.
 
     Raises:
-        InvalidInput: nothing of the run is between `start` and `end`.
+        InvalidInput: no part of the run is between `start` and `end`.
         HeadwayError: there are no jobs, matplotlib is not installed, or the file cannot be written.
     """
     if not len(schedule):
@@ -92,7 +92,7 @@ def _use(axes: Axes, schedule: Schedule, window: Window, slots: int | None) -> N
     if len(waited.at):
         edges, _ = edges_of(waited, window)
         heights = means(waited.at, waited.by, edges)
-        axes.stairs(heights, edges / _length(window), color=COLOURS[1], linewidth=1, label="held, but waited for")
+        axes.stairs(heights, edges / _length(window), color=COLOURS[1], linewidth=1, label="allocated, not used yet")
     span = schedule.until - schedule.begin
     up = slots if slots is not None else schedule.offered / span if span else 0
     if up:
@@ -120,7 +120,7 @@ def _lateness(axes: Axes, schedule: Schedule, has_due: NDArray[np.bool_], window
     _spread(axes, found, window, clock, COLOURS[4])
     axes.axhline(0, color=ALARM, linewidth=1, label="the due date")
     low, high = axes.get_ylim()
-    # How early jobs end says little, and may be so much that late ones cannot be seen.
+    # How early jobs end says little, and may be so much that late jobs would be invisible.
     cut = high > 0 and low < -high and bool((found.values > 0).any())
     axes.set_ylim(-high if cut else min(low, -0.05 * high), max(high, -0.05 * low))
     late = f": {number(100 * float((found.values > 0).mean()))} % late" if len(found.values) else ""
@@ -130,7 +130,7 @@ def _lateness(axes: Axes, schedule: Schedule, has_due: NDArray[np.bool_], window
 
 
 class _Found(NamedTuple):
-    """A time for each of some jobs, microseconds, and when it was released; columns of shape (jobs,)."""
+    """A time in microseconds for each of some jobs, and the job's release; columns of shape (jobs,)."""
 
     release: IntArray
     values: IntArray
@@ -150,12 +150,12 @@ def _length(window: Window) -> int:
 
 
 def _course(axes: Axes, changes: Changes, window: Window, colour: str, name: str) -> tuple[float, str]:
-    """Draw a sum of changes as an area; its largest value, and what is to be said if means are drawn."""
+    """Draw summed changes as an area. Returns the largest value, and a remark if means are drawn."""
     edges, exact = edges_of(changes, window)
     heights = means(changes.at, changes.by, edges)
     axes.stairs(heights, edges / _length(window), fill=True, color=colour, linewidth=0, label=name)
     levels = np.cumsum(changes.by)
-    last = np.append(np.diff(changes.at) > 0, True)  # what several changes of one instant come to
+    last = np.append(np.diff(changes.at) > 0, True)  # the sum of all changes of one instant
     seen = levels[last & (changes.at >= window.begin) & (changes.at <= window.end)]
     axes.set_ylim(0, max(1.0, float(heights.max()) * 1.08))
     whole(axes.yaxis)
@@ -164,7 +164,7 @@ def _course(axes: Axes, changes: Changes, window: Window, colour: str, name: str
 
 
 def _spread(axes: Axes, found: _Found, window: Window, clock: Clock, colour: str) -> None:
-    """Draw the median, and a band with most of the jobs, over spans of the time of release."""
+    """Draw the median, and a band with most of the jobs, for each span of the time of release."""
     spans = int(np.clip(len(found.values) // _JOBS, *_SPANS))
     edges = np.linspace(window.begin, max(window.end, window.begin + SECOND), spans + 1)
     span = np.clip(np.searchsorted(edges, found.release, side="right") - 1, 0, spans - 1)
@@ -187,7 +187,7 @@ def _limits(low: float, high: float) -> tuple[float, float]:
 
 
 def _groups(keys: IntArray, values: IntArray) -> tuple[list[int], list[IntArray]]:
-    """Values by their key; keys rise."""
+    """Values by their key, in order of keys."""
     found, first = np.unique(keys, return_index=True)
     return found.tolist(), np.split(values, first[1:])
 
@@ -198,5 +198,5 @@ def _entitle(axes: Axes, words: str, unit: str) -> None:
 
 
 def _name(axes: Axes) -> None:
-    """Say what is what, above the panel on the right."""
+    """Draw a legend above the panel, on the right."""
     axes.legend(loc="lower right", bbox_to_anchor=(1, 0.97), ncols=3, frameon=False, fontsize=8, labelcolor=INK)

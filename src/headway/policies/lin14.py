@@ -1,6 +1,6 @@
 """The four allocation policies of Lin14 (chapter 5), and the same way of dealing by other orders.
 
-All of them plan anew who holds which slots whenever something changes. A slot that passes to another job does so when
+All of them plan all allocations again whenever something changes. A slot that passes to another job does so when
 the task that runs on it ends (claim `AFTER`), so no work is lost. The readings are those of `docs/papers/lin14.md`.
 
 Source: T.-C. Lin, "Job Dispatching and Scheduling under Heterogeneous Clusters", thesis, National Taiwan University,
@@ -43,7 +43,7 @@ def deal_spare(dealing: Dealing, rule: str) -> None:
 
 
 def finish(view: Snapshot, dealing: Dealing, jobs: Iterable[JobView], short: Reason) -> Plan:
-    """The plan of what was dealt; with a reason for every job that got nothing, if somebody asked."""
+    """The plan of the slots dealt; with a reason for every job that got none, if reasons were asked for."""
     plan = dealing.write(view.plan())
     if plan.recording:
         for job in jobs:
@@ -235,7 +235,7 @@ class Workload:
 
     Args:
         period: seconds, > 0, in which the workload that is left of a job is to be done.
-        spare: none, priority or due: who gets the slots that nobody needs by that rule.
+        spare: none, priority or due: who gets the leftover slots, which no job needs by that rule.
         emergency: priority from which on a job does not wait for running tasks of others to end: they are killed and
             redone (Lin14 4.4), unless they are not to be killed.
         per_instant: one round for all events of an instant, instead of one after each event.

@@ -121,15 +121,15 @@ class Tempo:
 
 
 def _is_unknown(job: JobView) -> bool:
-    """Whether nobody has said how long the job's tasks run, and none has ended yet."""
+    """Whether the job has no estimate, and none of its tasks has ended yet."""
     return job.spec.estimate is None and not job.ended and not job.times
 
 
 def expected_run_time(job: JobView) -> float:
     """How long a task is expected to run at speed factor 1, >= 1 microsecond.
 
-    Where nobody knows, at most as long as the job had to its due date when it came: somebody who sets a due date
-    believes that it can be met.
+    If it is not known, it is at most the time that the job had until its due date when it came: a due date is set in
+    the belief that it can be met.
     """
     if _is_unknown(job) and job.due < NEVER:
         return float(max(1, min(job.estimate, job.due - job.release)))
@@ -333,7 +333,7 @@ class Round:
                 self._place(plan, stake)
             elif stake.job.ready and count(stake.slots) < stake.share:
                 self._fill(stake)
-        for stake in self.stakes:  # nobody claims what is left: who runs there may go on
+        for stake in self.stakes:  # no job claims what is left: jobs that run there may continue
             for _, slot in stake.running:
                 if stake.share and self.open >> slot & 1:
                     self._give(stake, slot)

@@ -38,8 +38,8 @@ class TieredEasy:
     After each event: (1) candidates for the foreground, those that wait and those in the background, come there in
     order while they fit; (2) the first that does not is promised its shadow time, and of the rest comes what fits now
     and does not delay it; (3) what still waits goes to the background, shortest first, where it fits: its busiest
-    processes behind the idlest ones. All times are estimates, also for jobs that have run in the background: nobody
-    knows how much they did there.
+    processes behind the idlest ones. All times are estimates, also for jobs that have run in the background, because
+    it is not known how much they did there.
 
     Args:
         moves: how a job comes from the background to other slots: "kill" (it starts again, KEASY), "wait" (never: it

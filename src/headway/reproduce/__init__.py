@@ -1,1 +1,1 @@
-"""Experiments of the papers, run again: samples of a log, sweeps over load, published numbers beside ours."""
+"""The experiments of the papers, repeated: samples of a log, sweeps over load, published numbers beside ours."""

@@ -13,7 +13,7 @@ from headway.reproduce.published import FIGURES, PENALTY, VIOLATION
 from headway.reproduce.sweep import Row, column, spread
 
 ENVIRONMENTS: Final = {False: "homogeneous", True: "heterogeneous"}
-"""What the thesis calls workers of one speed, and of several."""
+"""The words of the thesis for workers of one speed, and of several."""
 
 NAMES: Final = {VIOLATION: "average priority violation rate", PENALTY: "deadline miss penalty"}
 
@@ -30,7 +30,7 @@ def figure(name: str, rows: Sequence[Row], policies: Sequence[str], path: Path) 
 
 
 def sweep(rows: Sequence[Row], policies: Sequence[str], folder: Path) -> list[str]:
-    """Lines over load for each measure, and the plane of the two for each cluster; the names of the files."""
+    """Draw each measure over load, and one measure against the other for each cluster. Returns the file names."""
     loads, kinds = _loads(rows), _kinds(rows)
     written = []
     for measure, name in NAMES.items():
@@ -57,7 +57,7 @@ def sweep(rows: Sequence[Row], policies: Sequence[str], folder: Path) -> list[st
 
 
 def failure(found: Mapping[str, Mapping[str, Curve]], path: Path) -> None:
-    """Figure 6.1: of each run, `simulated` or `live`, the curves `normal` and `failure`."""
+    """Figure 6.1: the curves `normal` and `failure` of each run, `simulated` or `live`."""
     courses = {
         name: {run: (curves[name].at, curves[name].slots) for run, curves in found.items()}
         for name in ("normal", "failure")

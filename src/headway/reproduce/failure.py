@@ -17,7 +17,7 @@ from headway.sim.experiment import run
 from headway.sim.faults import Outage
 
 POLICY: Final = "deadline:spare=none,foresight=false"
-"""The policy of the figure. Spare slots go to nobody: with them one job alone would always hold all eight."""
+"""The policy of the figure. Leftover slots stay free, because a single job would otherwise always have all eight."""
 
 MACHINES: Final = 4
 PER_MACHINE: Final = 2
@@ -31,7 +31,7 @@ reading: the trace is not published. These make 816 s of work for eight workers 
 """
 
 ESTIMATE: Final = 11.5
-"""Seconds a task is believed to run before any has ended: 80 tasks x 11.5 s / 240 s are 4 workers, as in the thesis."""
+"""Estimate of a task in seconds, before any has ended: 80 tasks x 11.5 s / 240 s are 4 workers, as in the thesis."""
 
 DUE: Final = 240.0
 DOWN: Final = (55.0, 115.0)
@@ -40,11 +40,11 @@ PERIOD: Final = 5.0
 
 
 class Curve(NamedTuple):
-    """How many slots the job was allocated over time.
+    """How many slots were allocated to the job over time.
 
     Attributes:
         at: seconds from its submission, rising.
-        slots: from each of them on.
+        slots: how many slots it has from each of these times on.
         ended: seconds from its submission to its end.
     """
 
@@ -59,7 +59,7 @@ class Curve(NamedTuple):
 
 
 def bag(scale: float = 1.0) -> Workload:
-    """The job, with all its times multiplied."""
+    """The job, with all its times multiplied by `scale`."""
     times = [LIGHT[1]] * LIGHT[0] + [HEAVY[1]] * HEAVY[0]
     return workload_us(
         release=[0],
@@ -93,15 +93,15 @@ def simulated() -> dict[str, Curve]:
 
 
 def curve(schedule: Schedule, scale: float = 1.0) -> Curve:
-    """The slots that the only job of a run held, its times divided by `scale`.
+    """The slots that were allocated to the only job of a run, with its times divided by `scale`.
 
     Raises:
-        HeadwayError: it is not one job that came to its end.
+        HeadwayError: the run has several jobs, or its job has not ended.
     """
     if len(schedule) != 1 or schedule.holdings is None or schedule.end[0] < 0:
-        raise HeadwayError("this is not one job that came to its end")
+        raise HeadwayError("this is not a single job that has ended")
     begin, unit = int(schedule.release[0]), SECOND * scale
-    # Of what happens at one instant the last counts.
+    # If there are several entries for one instant, the last counts.
     at, last = np.unique(schedule.holdings.at[::-1], return_index=True)
     slots = schedule.holdings.slots[::-1][last].astype(np.float64)
     return Curve((at - begin) / unit, slots, float(schedule.end[0] - begin) / unit)
@@ -114,7 +114,7 @@ def apart(one: Curve, other: Curve, every: float = 0.1) -> float:
 
 
 def remarks(curves: Mapping[str, Curve]) -> list[str]:
-    """What the thesis says of the figure, held to the curves `normal` and `failure`; a sentence each."""
+    """What the thesis says of the figure, compared with the curves `normal` and `failure`; one sentence each."""
     normal, failure = curves["normal"], curves["failure"]
     first, least = normal.slots[0], normal.slots[normal.at < DOWN[0]].min()
 
@@ -122,15 +122,15 @@ def remarks(curves: Mapping[str, Curve]) -> list[str]:
         return float(curve.sampled(0.1, end)[round(begin / 0.1) :].max(initial=0))
 
     later, after = (most(curve, PERIOD + DOWN[1], DUE) for curve in (normal, failure))
-    # Machines do not go down in one instant, so it is looked at when a round has been held since.
+    # Machines do not all go down in one instant, so the curve counts from the next periodic round on.
     down = most(failure, DOWN[0] + PERIOD, DOWN[1])
     ended = f"{normal.ended:.0f} s, with the failure after {failure.ended:.0f} s"
     return [
-        _said(first == 4, f"4 workers at first, for nothing is known of the run times: {first:.0f}"),
+        _said(first == 4, f"4 workers at first, because no run time is known yet: {first:.0f}"),
         _said(least < first, f"fewer when light tasks have ended: {least:.0f}"),
         _said(later > least, f"more again when heavy tasks slow it down: {later:.0f}"),
         _said(down == PER_MACHINE, f"2 workers while six are down: {down:.0f}"),
-        _said(after > later, f"once they are back it tries harder than without the failure: {after:.0f} workers"),
+        _said(after > later, f"more workers than without the failure once they are back: {after:.0f}"),
         _said(max(normal.ended, failure.ended) <= DUE, f"done by the due date of {DUE:.0f} s: after {ended}"),
     ]
 

@@ -1,6 +1,6 @@
 """Experiments of Lin14 with real processes: figure 6.1 with machines that die, and a sample that is replayed.
 
-Both run servers of their own, with their data in folders that are gone afterwards.
+Both run servers of their own. Their data is in folders that are removed afterwards.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from headway.sim.world import World
 from headway.traces import transforms
 
 SCALE: Final = 0.2
-"""Of the times of figure 6.1 when it is run live: four minutes become 48 seconds."""
+"""Factor on the times of figure 6.1 when it runs live: four minutes become 48 seconds."""
 
 JOBS: Final = 60
 SLOTS: Final = 8
 LOAD: Final = 1.0
 SECONDS: Final = 50.0
-"""What all work of the replayed sample takes on the slots at least; with gaps at its end a run takes little more."""
+"""The least time of the replayed sample: all its work, spread over all slots. A run takes a little more."""
 
 MIDDLE_LEAST: Final = SECOND // 5
 SEEDS_MOST: Final = 100
 
 REPLAYED: Final = ("priority", "deadline:spare=due,foresight=false", "edf")
 END_SECONDS: Final = 300.0
-"""A live run that takes longer has failed."""
+"""A live run fails if it takes longer."""
 
 LOOK_SECONDS: Final = 0.1
 
@@ -62,10 +62,10 @@ Tell = Callable[[str], None]
 
 
 def failure_live(tell: Tell = lambda sentence: None) -> dict[str, Curve]:
-    """Figure 6.1 with real processes, without and with the failure at once: `normal` and `failure`; under a minute.
+    """Figure 6.1 with real processes: the curves `normal` and `failure`, both run at the same time. Under a minute.
 
-    A machine that is down is a node whose agent was ended with SIGKILL and that cannot be started again, because
-    something else holds the lock of its folder; the server tries all the time, as with a machine that is switched off.
+    A machine is down when its node's agent was ended with SIGKILL and cannot be started again, because the experiment
+    holds the lock of its folder. The server keeps trying, as with a machine that is switched off.
 
     Raises:
         HeadwayError: a server does not start, or a machine does not go down or come back.
@@ -75,7 +75,7 @@ def failure_live(tell: Tell = lambda sentence: None) -> dict[str, Curve]:
         runs = {"normal": pool.submit(_live, False, tell, over), "failure": pool.submit(_live, True, tell, over)}
         try:
             return {name: curve(done.result(), SCALE) for name, done in runs.items()}
-        except BaseException:  # one has failed, or somebody has had enough: the other need not come to its end
+        except BaseException:  # one has failed, or the user has interrupted: end the other early
             over.set()
             raise
 
@@ -102,7 +102,7 @@ def _see_ended(replayed: Replay, over: Event) -> None:
     """Wait until all jobs have ended.
 
     Raises:
-        HeadwayError: they have not in time, or `over` is set before.
+        HeadwayError: they have not ended in time, or `over` is set before.
     """
     end = time.monotonic() + END_SECONDS
     while replayed.ended < len(replayed.waiters):
@@ -112,7 +112,7 @@ def _see_ended(replayed: Replay, over: Event) -> None:
 
 @contextmanager
 def switched_off(folder: Path, server: int, names: Sequence[str]) -> Iterator[None]:
-    """Machines of a server on this machine are down while the body runs: killed, and kept from starting again.
+    """Keep nodes of a server down while the body runs: their agents are killed and cannot start again.
 
     Args:
         folder: the server's data directory.
@@ -126,7 +126,7 @@ def switched_off(folder: Path, server: int, names: Sequence[str]) -> Iterator[No
     try:
         for agent in [agent_of(server, name) for name in names]:
             os.kill(agent, signal.SIGKILL)
-        # A guard holds the lock until nothing of its node is left; the server tries to start it a moment later.
+        # A guard holds the lock until all processes of its node have ended; the server starts the node a moment later.
         for lock in locks:
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -140,9 +140,9 @@ class Twice:
     """One policy on the replayed sample, live and simulated.
 
     Attributes:
-        late: microseconds that a task of the live run held its slot longer than it slept, on average: starting its
-            process, hearing of its end and writing that down.
-        delayed: the simulation in which every launch comes that much later than it is decided.
+        late: by how many microseconds a task of the live run had its slot longer than it slept, on average. The time
+            goes into starting its process, receiving the news of its end and storing it.
+        delayed: the simulation in which every launch comes that much later than its round.
     """
 
     policy: str
@@ -152,18 +152,18 @@ class Twice:
     delayed: Metrics
 
     def differences(self, measure: str) -> tuple[float, float]:
-        """How much more the live run has than the simulation, and than the delayed one, as shares of these."""
+        """How much greater the live value is than the simulated and the delayed one, as shares of these."""
         return self.live[measure] / self.simulated[measure] - 1, self.live[measure] / self.delayed[measure] - 1
 
 
 def sample(log: Log) -> tuple[int, Workload]:
-    """The jobs that are replayed, with the seed of their sample: 60 jobs at an offered load of 1 on eight slots.
+    """The jobs that are replayed, with the seed of their sample: 60 jobs at a load of 1 on eight slots.
 
-    It is the first sample in which half of the jobs have tasks of a fifth of a second or more when all is scaled to
-    a minute: a task of milliseconds measures how fast processes start and not what is decided.
+    It is the first sample in which half of the jobs have tasks of a fifth of a second or more after everything is
+    scaled to a minute. Tasks of milliseconds would measure how fast processes start, and not the policy.
 
     Raises:
-        HeadwayError: no sample of the log is so.
+        HeadwayError: the log has no such sample.
     """
     for seed in range(SEEDS_MOST):
         drawn = transforms.with_load(transforms.first(draw(log, seed), JOBS), LOAD, SLOTS)
@@ -176,8 +176,7 @@ def sample(log: Log) -> tuple[int, Workload]:
 def replayed(log: Log, policies: Sequence[str] = REPLAYED, tell: Tell = lambda sentence: None) -> list[Twice]:
     """One sample on a live cluster of eight slots and in the simulator, under each policy; about a minute each.
 
-    What the live runs come to is measured as that of simulations: by `headway.metrics` on what the server's journal
-    has, with who held which slots when.
+    Live runs are measured like simulations: `headway.metrics` gets a schedule made from the server's journal.
 
     Raises:
         HeadwayError: a server does not start, or a job does not succeed.

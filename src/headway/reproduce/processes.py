@@ -18,10 +18,10 @@ Result = TypeVar("Result")
 def done(
     function: Callable[[Work], Result], works: Sequence[Work], processes: int | None = None
 ) -> Iterator[tuple[int, Result]]:
-    """The position of each piece of work and the function's result for it, as they end; they begin in order.
+    """The position of each piece of work and the function's result for it, as they end. They begin in order.
 
-    If the caller stops asking, by ctrl-c or because one piece failed, the others are ended at once; also if it is
-    killed.
+    If the caller stops early, by ctrl-c or because one piece failed, the others are ended at once. They also end if the
+    caller is killed.
 
     Args:
         function: of a module, because other processes find it by name.
@@ -43,7 +43,7 @@ def done(
 
 
 def _work_until(end: Connection, held: Connection) -> None:
-    """Let this worker end, whatever it is doing, when no process has the other end of the pipe open any more."""
+    """End this worker, whatever it is doing, when no process has the other end of the pipe open any more."""
     signal(SIGINT, SIG_IGN)  # ctrl-c is handled by the first process
     held.close()
     Thread(target=_end_after, args=(end,), daemon=True).start()

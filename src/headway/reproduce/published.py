@@ -1,4 +1,4 @@
-"""What Lin14 6.3.2 says of its figures 6.2 to 6.5, statement by statement, and how our numbers are held to it."""
+"""What Lin14 6.3.2 says of its figures 6.2 to 6.5, statement by statement, and how our numbers compare with it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Verdict = Literal["holds", "holds in part", "does not hold"]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One thing that the thesis says of a figure, as a number that can be held to ours.
+    """One thing that the thesis says of a figure, as a number that can be compared with ours.
 
     Attributes:
         figure: a key of `FIGURES`.
-        policy, against: the number is the mean of the policy, or its ratio to the least of the means of others.
-        published: the number of the thesis, as near as its words have it.
-        within: the factor within which ours is taken to be the same; 0: ours may be any that is no greater.
+        policy, against: the number is the mean of the policy, or its ratio to the least mean of the others.
+        published: the number of the thesis, as precisely as its words give it.
+        within: the factor within which our number counts as the same; 0: ours holds if it is no greater.
         words: what the thesis says.
     """
 
@@ -54,8 +54,8 @@ class Found:
     """Our number for a statement.
 
     Attributes:
-        value: from the means over all samples; not a number where there is nothing to divide by.
-        low, high: within which 90 % of the values lie that samples drawn anew from ours give.
+        value: from the means over all samples; NaN if the divisor is 0.
+        low, high: the range of 90 % of the values that follow if our samples are resampled.
     """
 
     value: float
@@ -70,18 +70,16 @@ def _statements(figure: str, spare: float) -> tuple[Statement, ...]:
     if FIGURES[figure][0] == VIOLATION:
         return (
             statement("priority", (), 0, 1, "priority never violates priorities"),
-            statement(SPARE_PRIORITY, (), 0, 1, "nor does deadline with spare slots by priority"),
-            statement(
-                SPARE_DUE, ("edf",), 0.25, 2, "deadline with spare slots by due date: a quarter of the rate of EDF"
-            ),
+            statement(SPARE_PRIORITY, (), 0, 1, "nor does deadline:spare=priority"),
+            statement(SPARE_DUE, ("edf",), 0.25, 2, "deadline:spare=due has a quarter of the rate of EDF"),
         )
     magnitude = math.sqrt(10)
     return (
         statement("edf", ("priority", SPARE_PRIORITY, SPARE_DUE), 1, 0, "EDF has the least penalty"),
         statement("priority", ("edf",), 1000, magnitude, "priority is 3 magnitudes above EDF"),
-        statement(SPARE_PRIORITY, ("edf",), 1000, magnitude, "deadline with spare slots by priority is as well"),
-        statement(SPARE_DUE, (SPARE_PRIORITY,), spare, 2, f"spare slots by due date: {spare:g} of those by priority"),
-        statement(SPARE_DUE, ("edf",), 1, 2, "spare slots by due date are close to EDF"),
+        statement(SPARE_PRIORITY, ("edf",), 1000, magnitude, "deadline:spare=priority is 3 magnitudes above EDF"),
+        statement(SPARE_DUE, (SPARE_PRIORITY,), spare, 2, f"deadline:spare=due has {spare:g} of spare=priority"),
+        statement(SPARE_DUE, ("edf",), 1, 2, "deadline:spare=due is close to EDF"),
     )
 
 
@@ -91,7 +89,7 @@ STATEMENTS: Final = (
     *_statements("fig6.4", 0.004),
     *_statements("fig6.5", 0.002),
 )
-"""All statements, in order of the figures. What the thesis draws but does not say in numbers is not among them."""
+"""All statements, in order of the figures. What the thesis only draws, without giving numbers, is left out."""
 
 
 def found(statement: Statement, rows: Iterable[Row], load: float | None = None) -> Found:
@@ -118,12 +116,13 @@ def _number(values: FloatArray, others: FloatArray) -> FloatArray:
 
 
 def verdict(statement: Statement, ours: Found) -> Verdict:
-    """Whether our number bears a statement out.
+    """Whether our number confirms a statement.
 
-    A number that is published as 0 holds if ours is 0, and in part up to 1 %. Another holds if ours is within the
-    statement's factor of it; in part, if ours and 90 % of its resampled values lie on the same side of 1, so that the
-    thesis is right about which of the two is better. That two are alike holds in part if ours is even better. That
-    ours is no greater holds in part if that is so for some of the resampled values.
+    - Published as 0: it holds if ours is 0, and in part if ours is at most 1 %.
+    - Another number: it holds if ours is within the statement's factor. It holds in part if ours and 90 % of the
+      resampled values lie on the same side of 1: the thesis is right about which of the two is better.
+    - Two policies alike: it holds in part if ours is even better.
+    - No greater: it holds in part if some of the resampled values are no greater.
 
     >>> [verdict(STATEMENTS[2], Found(*numbers)) for numbers in ((0.2, 0.1, 0.3), (0.01, 0, 0.02), (0.9, 0.8, 1.1))]
     ['holds', 'holds in part', 'does not hold']

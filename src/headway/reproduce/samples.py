@@ -15,13 +15,13 @@ from headway.reproduce.standin import standin
 from headway.traces import read_workload, transforms
 
 LOG: Final = Path("swf") / "SDSC-Par-1996-3.1-cln.swf.gz"
-"""Where the log of the thesis is in the folder that `HEADWAY_DATA` names."""
+"""Path of the thesis's log below the folder that `HEADWAY_DATA` names."""
 
 WORKERS: Final = 20
 PER_MACHINE: Final = 2
 """Workers on one machine (Lin14 6.1)."""
 SPEED_STEPS: Final = (0.0, 0.25, 0.5)
-"""Machines come in pairs of speeds 1 + x and 1 - x, x one of these: so the total speed does not change."""
+"""Machines come in pairs of speeds 1 + x and 1 - x, where x is one of these. So the total speed does not change."""
 
 Estimates = Literal["known", "learnt"]
 
@@ -42,7 +42,7 @@ class Log:
 
 
 def open_log(path: str | Path | None = None) -> Log:
-    """The log at a path; else that of the thesis, if `HEADWAY_DATA` has it; else the generated stand-in.
+    """The log at `path`. Without one, the thesis's log if `HEADWAY_DATA` has it, or else the generated stand-in.
 
     Raises:
         InvalidInput: the content is wrong.
@@ -61,8 +61,8 @@ def draw(log: Log, seed: int, *, estimates: Estimates = "known") -> Workload:
 
     Args:
         seed: fixes where the sample starts, >= 0.
-        estimates: "known": the policy is told the run time of each job's tasks; "learnt": nobody says it, the estimate
-            starts from the default and is corrected by what is observed.
+        estimates: "known": the estimate is the run time of the job's tasks; "learnt": the estimate starts from the
+            default and is corrected by what is observed.
     """
     drawn = transforms.lin14(log.workload, seed=seed)
     return drawn if estimates == "known" else replace(drawn, estimate=np.full_like(drawn.estimate, -1))

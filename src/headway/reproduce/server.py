@@ -19,15 +19,15 @@ LOG_LAST: Final = 4000
 """Characters of a server's log that are shown when it fails."""
 
 END_SECONDS: Final = 30
-"""A server that has not ended this long after it was told to is killed."""
+"""A server is killed if it has not ended this long after SIGINT."""
 
 
 @contextmanager
 def own_server(folder: Path, nodes: Sequence[NodeSpec], policy: str) -> Iterator[dict[str, Any]]:
-    """A server with these nodes on a free port, its data in `folder`; what it reports of itself. Stopped properly.
+    """Run a server with these nodes on a free port, with its data in `folder`. Yields what it reports of itself.
 
     Raises:
-        HeadwayError: it does not start, or ends before it is told to; the hint is the end of its log.
+        HeadwayError: it does not start, or ends by itself; the hint is the end of its log.
     """
     cluster, log = folder / "cluster.toml", folder / "log"
     cluster.write_text("".join(map(table, nodes)), "utf-8")
@@ -62,7 +62,7 @@ def _tail(log: Path) -> str:
 
 
 def table(node: NodeSpec) -> str:
-    """A node as a cluster file has it."""
+    """A node in the form of a cluster file."""
     terms = {name: getattr(node, name) for name in ("name", "slots", "speed", "cores", "site", "kind")}
     terms["lease"] = None if node.lease is None else to_seconds(node.lease)
     lines = (f"{name} = {json.dumps(value)}\n" for name, value in terms.items() if value not in (None, ""))

@@ -1,4 +1,4 @@
-"""A generated log that replaces SDSC-Par96 if it is missing: the same main statistics, no line copied."""
+"""A generated log that replaces SDSC-Par96 if that is missing: the same main statistics, but none of its jobs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,29 @@ from headway.model.workload import FloatArray, IntArray, Workload, workload_us
 JOBS: Final = 32_000
 USERS: Final = 60
 GAP_SECONDS: Final = 1_000
-"""Mean time between two jobs."""
+"""Mean time between two submissions."""
 RUN_SECONDS_MAX: Final = 450_000
 WIDTHS: Final = {1: 8, 2: 8, 4: 18, 8: 20, 16: 19, 32: 8, 64: 11, 128: 2, 256: 0.1}
-"""Widths that are powers of two, and how often each comes, in percent; what is left to 100 is any width up to 32."""
+"""Widths that are powers of two, and the share of each in percent. The rest of the jobs has any width up to 32."""
 LONG: Final = (0.10, 0.05, 0.20, 0.20, 0.55, 0.30, 0.60, 0.90, 0.10)
-"""Share of the sessions with long jobs, by width as in `WIDTHS`: wide jobs are mostly long."""
+"""Share of sessions with long jobs, for each width in `WIDTHS`. Wide jobs are mostly long."""
 SESSION: Final = 3.0
-"""Jobs, on average, that a user submits one after the other with one width and like run times."""
+"""Mean number of jobs in a session: one user submits them in a row, with one width and similar run times."""
 HOURS: Final = 0.45
-"""How far the rate of jobs swings about its mean over a day."""
+"""By which share of its mean the rate of jobs varies over a day."""
 
 
 def standin(seed: int = 0) -> Workload:
     """A log of 32,000 rigid jobs within a year, on 256 processors at most; its notes say that it is made up.
 
-    As in SDSC-Par96, half of the jobs run a few minutes at most and some run for days; widths are mostly powers of two;
-    60 users, of whom two submit 40 % of the jobs; what one user submits in a row is alike; gaps have a long tail, and
-    days differ from nights. Estimates are the run times.
+    As in SDSC-Par96:
+
+    - Half of the jobs run a few minutes at most, and some run for days.
+    - Widths are mostly powers of two.
+    - There are 60 users; two of them submit 40 % of the jobs. Jobs that a user submits in a row are alike.
+    - Gaps have a long tail, and days differ from nights.
+
+    Estimates are the run times.
 
     Args:
         seed: fixes the log, >= 0.

@@ -1,4 +1,4 @@
-"""Policies over samples and loads, each policy on the very same jobs, in as many processes as there are cores."""
+"""Runs policies on samples and loads, all on exactly the same jobs, in as many processes as there are cores."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from headway.traces.transforms import with_load
 
 SPARE_PRIORITY: Final = "deadline:spare=priority,foresight=false"
 SPARE_DUE: Final = "deadline:spare=due,foresight=false"
-"""`deadline` as the thesis has it, with its two rules for spare slots."""
+"""`deadline` as in the thesis, with its two rules for leftover slots."""
 
 POLICIES: Final = ("priority", "proportion", "workload", SPARE_PRIORITY, SPARE_DUE, "edf")
-"""The four policies of the thesis, the third and fourth as it advises with a spare rule, and EDF."""
+"""The policies of the thesis, with `deadline` under both rules for leftover slots, and EDF."""
 
 BEYOND: Final = "tempo"
-"""What the sweep holds beside them: Headway's own policy for both measures at once."""
+"""What the sweep compares with them: Headway's own policy for both measures at once."""
 
 LOADS: Final = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5)
-"""Offered loads of the sweep: work of all jobs per capacity between the first and the last release."""
+"""Loads of the sweep: the work of all jobs divided by the capacity from the first release to the last."""
 
 SAMPLES: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What came of one sample under one policy.
+    """The result of one sample under one policy.
 
     Attributes:
-        policy: as it was named.
-        load: to which the gaps were scaled; None: as the recipe leaves them.
+        policy: the text that named it.
+        load: the load to which the gaps were scaled; None: the gaps are as the recipe leaves them.
         seed: of the sample, and of the speeds.
         heterogeneous: whether the speeds of the machines differ.
         metrics: as of `headway.metrics.summarise`.
@@ -56,7 +56,7 @@ class Row:
 
 
 class Spread(NamedTuple):
-    """A measure over samples: mean, standard deviation over samples (not a number for one), and how many there are."""
+    """A measure over samples: mean, standard deviation (NaN for a single sample), and number of samples."""
 
     mean: float
     deviation: float
@@ -69,11 +69,11 @@ class Spread(NamedTuple):
 
 
 Progress = Callable[[int, int], None]
-"""Told how many runs have ended, of how many."""
+"""Called with the number of runs that have ended, and of all runs."""
 
 
 class _Work(NamedTuple):
-    """One sample at one load on one cluster: run by one process under all policies."""
+    """One sample at one load on one cluster. One process runs it under all policies."""
 
     jobs: Workload
     policies: tuple[str, ...]
@@ -99,18 +99,18 @@ def sweep(
 ) -> list[Row]:
     """Run every policy on every sample at every load, on 20 workers that are alike or differ in speed.
 
-    Each sample is drawn once, and all policies see the very same jobs, batches and speeds.
+    Each sample is drawn once. All policies get exactly the same jobs, batches and speeds.
 
     Args:
         loads: None stands for the gaps that the recipe gives.
         samples: how many (seeds 0, 1, ...), or their seeds.
         heterogeneous: which clusters.
         estimates, estimate_default, period: as of `draw` and `headway.sim.experiment.run`.
-        processes: how many at once; default one a core. With one, nothing but this process works.
-        progress: told of each sample that is done.
+        processes: how many at once; default one for each core. With one, only this process works.
+        progress: called after each sample.
 
     Returns:
-        A row a run, in order of cluster, load, sample, policy.
+        A row for each run, in order of cluster, load, sample, policy.
 
     Raises:
         InvalidInput: a policy is unknown, or a load is not above 0.

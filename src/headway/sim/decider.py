@@ -1,4 +1,4 @@
-"""Asks a decider during a simulation, which waits for the answer."""
+"""Asks a decider for plans during a simulation. Virtual time stands still until it has answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headway.core.record import StateRecord
 from headway.model.plan import PlanRecord
 
 ANSWER_SECONDS: Final = 600.0
-"""A decider that has not answered after this time is given up, and the simulation with it."""
+"""If a decider has not answered after this time, the simulation ends with an error."""
 
 
 class HTTPDecider:
@@ -48,7 +48,7 @@ class HTTPDecider:
 
 @contextmanager
 def decider_at(url: str) -> Iterator[HTTPDecider]:
-    """The decider at a URL, for the time of a simulation.
+    """The decider at a URL, for as long as a simulation runs.
 
     Raises:
         InvalidInput: it is not a valid URL.

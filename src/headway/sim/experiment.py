@@ -1,4 +1,4 @@
-"""Simulations as people ask for them, policies by name; joins the simulator with the policies."""
+"""Simulations as people ask for them, with policies by name. Joins the simulator with the policies."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def run(
         policy: `NAME[:key=value,...]` of an installed policy, `FILE.py:NAME[,key=value,...]`, or the policy itself.
         world: the performance model; default: every task runs as long as the workload says.
         outages: when nodes are down.
-        estimate_default: how long a task is believed to run where nobody said: seconds, a `timedelta`, or `"10m"`.
-        period: time between rounds held even if nothing happens, given likewise; None: none.
-        decider: URL of a decider where plans come from instead of from the policy, which it is asked for; empty: none.
+        estimate_default: the estimate of tasks that have none: seconds, a `timedelta`, or `"10m"`.
+        period: time between rounds that take place even if nothing happens, given likewise; None: no such rounds.
+        decider: URL of a decider that makes the plans. It is asked for the plans of `policy`. Empty: no decider.
         record: whether to keep which attempt ran on which slots.
-        progress: told now and then how many jobs have ended, of how many.
+        progress: called now and then with the number of jobs that have ended, and of all jobs.
 
     Raises:
         InvalidInput: the policy or a parameter is unknown, or a job can never run on this cluster.
-        HeadwayError: what was given as a policy is none.
+        HeadwayError: what was given as a policy is not a policy.
         NoAdvice: the decider gives no plan.
     """
     find, text = (policy_files.find, policy) if isinstance(policy, str) else _only(policy)
@@ -73,20 +73,21 @@ def run(
 
 
 def _only(policy: object) -> tuple[PolicySource, str]:
-    """Where a policy that has no name is found, and what it is called.
+    """A source that always finds this one policy, and the policy as text.
 
     Raises:
-        HeadwayError: it is none.
+        HeadwayError: it is not a policy.
     """
     if isinstance(policy, type):
-        raise HeadwayError(f"policy is the class {policy.__name__}", f"Make one of it: {policy.__name__}().")
+        hint = f"Give an object of this class: {policy.__name__}()."
+        raise HeadwayError(f"policy is the class {policy.__name__}", hint)
     registry.see_policy(policy, "policy")
     given = cast(Policy, policy)
     return lambda text: given, repr(policy)
 
 
 def _asked(url: str) -> AbstractContextManager[Decider]:
-    """The decider at a URL; what asking takes is loaded only where one is asked, for it takes a tenth of a second."""
+    """The decider at a URL. The HTTP client is imported only here, because that takes a tenth of a second."""
     from headway.sim.decider import decider_at
 
     return decider_at(url)

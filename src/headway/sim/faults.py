@@ -14,7 +14,7 @@ from headway.model.node import NodeSpec
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node is down from one instant to another, in seconds; `until` None: for good."""
+    """A node is down from one instant to another, in seconds. If `until` is None, it never comes back."""
 
     node: str
     at: float
@@ -30,14 +30,14 @@ def drawn_outages(
     until: float,
     seed: int,
 ) -> list[Outage]:
-    """Independent outages of every node, times up and times down drawn from exponential distributions.
+    """Independent outages of every node. Times up and times down are drawn from exponential distributions.
 
     Args:
         mean_up_seconds, mean_down_seconds: > 0.
         begin, until: outages begin within this span, seconds.
 
     Returns:
-        In order of their begin, then the node's name.
+        The outages, ordered by their begin, then by the node's name.
 
     Raises:
         InvalidInput: a mean is not above 0, or the seed is below 0.

@@ -36,20 +36,20 @@ from headway.sim.tiers import FULL, Running, TwoTiers
 from headway.sim.world import World
 
 WORK_MAX: Final = 100_000
-"""A forecast ends after so much work: 1 for an event, and for a round 1 for each 100 jobs that wait and 1 for each job
-that is promised a start."""
+"""A forecast ends after this much work. Each event counts 1. Each round counts 1 for each 100 waiting jobs, and 1 for
+each job that has a promise."""
 
 WORLD: Final = World(
     tiers=TwoTiers(loss=(0.0225, 0.0225), single=(0.86, 0.86), several=(0.43, 0, 0.43, 0.43), cpu=(0.7, 0.7)),
     migration_cost=0,
 )
-"""Everything takes as long as is believed; of two tiers, the middle of what MEASY14 measured."""
+"""Everything takes as long as estimated. The cost of two tiers is the middle of what MEASY14 measured."""
 
 
 def forecast(record: StateRecord, policies: PolicySource, work_max: int = WORK_MAX) -> Forecast:
     """What is expected of the open jobs of a state.
 
-    The work is bounded by what is done, not by a clock, so that the same state gives the same forecast everywhere.
+    The limit counts work, not seconds, so that the same state gives the same forecast everywhere.
 
     Args:
         record: the state, as `Scheduler.dump` gives it.
@@ -71,10 +71,10 @@ def forecast(record: StateRecord, policies: PolicySource, work_max: int = WORK_M
 
 
 def quiet(record: StateRecord) -> StateRecord:
-    """A state as a simulation goes on from it: jobs are numbered by their places, and nobody waits for a driver.
+    """The state from which a simulation continues. Jobs are numbered by their places.
 
-    Nodes send no signs of life and report no starts. What is launched ahead of its turn waits instead. The decider is
-    left out; where there was one, a round of the policy is due.
+    Nodes send no heartbeats and report no starts. Attempts that were launched ahead of their turn wait instead. The
+    decider is left out; if there was one, a round of the policy is due.
     """
     ids = {job.spec.id: place for place, job in enumerate(record.jobs)}
     is_advised = bool(record.decider) and not record.decider_failed
@@ -108,11 +108,11 @@ def _quiet_job(job: JobRecord, ids: Mapping[JobId, int]) -> JobRecord:
 
 
 class _FarEnough(Exception):
-    """As much work was done as may be."""
+    """The limit of work is reached."""
 
 
 class _ByBelief:
-    """Run times as the core believes them when an attempt starts; takes the place of `Stopwatch`."""
+    """Run times as the core estimates them when an attempt starts; takes the place of `Stopwatch`."""
 
     plain = None
 
@@ -120,18 +120,18 @@ class _ByBelief:
         self._state = state
 
     def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> Duration:
-        """How long the attempt runs, if nothing is kept of an earlier one."""
+        """How long the attempt runs if it continues from no checkpoint."""
         return self._state.time_of(self._state.jobs[job], task, slots)
 
 
 class _Ahead(Simulation):
-    """A simulation that begins with a state instead of a workload, and notes what jobs wait for."""
+    """A simulation that begins with a state instead of a workload, and records what jobs wait for."""
 
     def __init__(self, record: StateRecord, policies: PolicySource, work_max: int) -> None:
         super().__init__(_workload(record), (), policies, record.policy, world=WORLD)
         self.scheduler = Scheduler.restore(record, lambda text: self._time(policies(text)))
         state = self.scheduler.state
-        self._stopwatch = _ByBelief(state)  # type: ignore[assignment]  # it is asked the same
+        self._stopwatch = _ByBelief(state)  # type: ignore[assignment]  # it has the methods that are used
         self._holdings = None
         self._record = record
         self._work_left = work_max
@@ -147,22 +147,22 @@ class _Ahead(Simulation):
         self._awaits: dict[JobId, tuple[Awaited, ...]] = {}
 
     def _check(self) -> None:
-        """A job that does not fit now was accepted when it did; it is expected never to start."""
+        """Check nothing: a job that does not fit now was accepted when it did. It is expected never to start."""
 
     def _submissions(self) -> Iterator[JobSpec]:
         return iter(())
 
     def look(self) -> None:
-        """Go on until nothing more happens.
+        """Simulate until nothing more happens.
 
         Raises:
-            _FarEnough: that would be too much work.
+            _FarEnough: the limit of work is reached.
         """
         self._take_over()
         self._loop(None)
 
     def _take_over(self) -> None:
-        """Put what runs in its place, to end when that is believed now; at once if it should have ended before."""
+        """Take over the running attempts. Each ends when that is expected now; at once if that time has passed."""
         state, heap = self.scheduler.state, self._heap
         for attempt in state.attempts():
             running = self._running_on(state, attempt)
@@ -186,7 +186,7 @@ class _Ahead(Simulation):
         heapify(heap)
 
     def _running_on(self, state: State, attempt: AttemptView) -> Running:
-        """An attempt as it goes on; how far it came in the background nobody knows."""
+        """How an attempt continues. Its progress in the background is not known, so it counts as none."""
         job, task = attempt.job, attempt.task
         left = max(0, state.time_of(job, task, attempt.slots) - job.kept.get(task, 0))
         if attempt.tier is Tier.FOREGROUND:
@@ -234,7 +234,7 @@ class _Ahead(Simulation):
         super()._stop(job, task, at, wasted=wasted)
 
     def _before(self, launch: Launch) -> tuple[Awaited, ...]:
-        """What ran on its slots in the beginning, what ran there last, and what it comes after; soonest end first."""
+        """What the task waited for: tasks it comes after, and what ran on its slots first and last; ordered by end."""
         found: dict[Awaited, list[int]] = {}
         plan = self._workflows.get(launch.job, ())
         for task in plan[launch.task].after if plan else ():
@@ -249,7 +249,7 @@ class _Ahead(Simulation):
         return tuple(replace(one, slots=tuple(found[one])) for one in by_end[-AWAITED_MAX:])
 
     def expected(self, ids: Sequence[JobId]) -> Iterator[Expected]:
-        """What was found, of jobs by the ids they have outside."""
+        """The results of the forecast, with the ids that the jobs have in the live state."""
 
         def outside(jobs: Sequence[JobId]) -> tuple[JobId, ...]:
             return tuple(ids[job] for job in jobs)
@@ -268,7 +268,7 @@ class _Ahead(Simulation):
 
 
 def _workload(record: StateRecord) -> Workload:
-    """What the machines of a simulation have to know of the jobs: of each how wide it is and what it uses."""
+    """What the simulated machines must know of the jobs: the width of each and its CPU use."""
     specs = [job.spec for job in record.jobs]
     uses = {place: spec.cpu for place, spec in enumerate(specs) if len(spec.cpu) > 1}
     return workload_us(

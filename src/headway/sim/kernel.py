@@ -49,7 +49,7 @@ NODE: Final = 1
 SUBMIT: Final = 2
 WAKE: Final = 3
 
-# Names of their own, for a member of an enumeration is slow to find.
+# Module constants, because looking up a member of an enumeration is slow.
 RIGID: Final = Kind.RIGID
 FOREGROUND: Final = Tier.FOREGROUND
 BACKGROUND: Final = Tier.BACKGROUND
@@ -63,15 +63,15 @@ NONE_HELD: Final = (0, 0)
 
 Due = tuple[Instant, int, int, int, int, Event | None]
 LAST: Final[Due] = (NEVER, WAKE, 0, 0, 0, None)
-"""Later than all that is to come."""
+"""Later than everything in the heap."""
 
 PROGRESS_EVERY: Final = 4096
 
 IDLE_WAKES_MAX: Final = 10_000
-"""So many wakes in a row while nothing runs and nothing else is to come: nothing ever will."""
+"""After this many wakes in a row, with nothing running and nothing else in the heap, the simulation ends."""
 
 Progress = Callable[[int, int], None]
-"""Told now and then how many jobs have ended, of how many."""
+"""Called now and then with the number of jobs that have ended, and of all jobs."""
 
 
 class Decider(Protocol):
@@ -91,11 +91,11 @@ class Simulation:
     Args:
         workload: the jobs; a job's position is its id.
         nodes: the cluster.
-        policies, policy: where policies are found, and the text of the one that decides.
+        policies, policy: the source of policies, and the text that names the one to use.
         world: the performance model.
         outages: when nodes are down.
         estimate_default, period: as of `Scheduler`.
-        decider: where plans come from instead of from the policy; None: nowhere.
+        decider: makes the plans instead of the policy; None: the policy makes them.
         record: whether to keep which attempt ran on which slots (needed for a Gantt chart).
         audit: called with the scheduler after every event; tests check the whole state there.
         journal: if given, every event is appended to it.
@@ -121,7 +121,7 @@ class Simulation:
         journal: list[Event] | None = None,
     ) -> None:
         self.workload = workload
-        # In virtual time nobody waits for a driver, and nobody need send signs of life.
+        # In virtual time messages take no time, so nothing is read ahead and no heartbeats are needed.
         self.nodes = [replace(node, read_ahead=0, lease=None, reports_start=False) for node in nodes]
         self.world = world or World()
         told = self.world.decision_time
@@ -168,7 +168,7 @@ class Simulation:
         return timed
 
     def _check(self) -> None:
-        """Refuse outages of nodes that are not there, and a workload that this cluster can never run to its end."""
+        """Refuse outages of unknown nodes, and jobs that can never run on this cluster."""
         slots = sum(node.slots for node in self.nodes)
         if slots == 0:
             raise InvalidInput("slots", slots, "1 or more")
@@ -221,7 +221,7 @@ class Simulation:
         if self._holdings is not None:
             state.touched = []
         collecting = gc.isenabled()
-        gc.disable()  # nothing here forms cycles that last; the collector would walk the whole log again and again
+        gc.disable()  # no lasting cycles are formed here, and the collector would visit the whole log again and again
         try:
             self._loop(progress)
         finally:
@@ -245,16 +245,16 @@ class Simulation:
                 at, rank, number, task, attempt, event = heappop(heap)
                 if rank != END:
                     if self._concluded == jobs:
-                        break  # what is left are outages and wakes that nobody waits for
+                        break  # only outages and wakes are left
                     assert event is not None
                     self._feed(event)
                     idle = idle + 1 if rank == WAKE and not self._running else 0
                     if idle > IDLE_WAKES_MAX and job is None and all(entry[1] == WAKE for entry in heap):
-                        break  # rounds come and go, and the jobs that are left can never run
+                        break  # rounds change nothing any more: the jobs that are left can never run
                 elif event is None:
                     running = self._running.get((number, task))
                     if running is None or running.number != attempt or running.end != at:
-                        continue  # it was killed or lost before, or goes on faster or slower since
+                        continue  # it was killed or lost before, or its speed has changed since
                     self._feed(TaskEnded(at, number, task, attempt))
                 else:
                     if (number, task) in self._saving:
@@ -267,7 +267,7 @@ class Simulation:
             progress(self._concluded, jobs)
 
     def _comes_in_vain(self, job: JobSpec) -> bool:
-        """Whether a job that it comes after has ended without success, so that a server would not accept it."""
+        """Whether a job that this one comes after has ended without success. A server would not accept it then."""
         ended = (before for before in job.after if before not in self.scheduler.state.jobs)
         return any(STATUSES[self.status[before]] is not JobStatus.SUCCEEDED for before in ended)
 
@@ -306,7 +306,7 @@ class Simulation:
             self._consult(self._decider, question)
 
     def _consult(self, decider: Decider, question: int) -> None:
-        """Have a question answered at this instant."""
+        """Ask the decider, and feed its answer at this same instant."""
         began = perf_counter()
         plan = decider(self.scheduler.dump())
         seconds = perf_counter() - began
@@ -349,7 +349,7 @@ class Simulation:
                 else:
                     self._saving.discard((action.job, action.task))
                 ended = TaskEnded(now, action.job, action.task, action.attempt, KILLED)
-                # The sign sets it apart from the end that the attempt would have had by itself, maybe at this instant.
+                # The minus sign tells this end from the attempt's own end, which may be at the same instant.
                 heappush(self._heap, (now, END, action.job, action.task, -action.attempt, ended))
             elif type(action) is ChangeTier:
                 changes.append(action)
@@ -360,7 +360,7 @@ class Simulation:
             self._change_tiers(changes)
 
     def _submissions(self) -> Iterator[JobSpec]:
-        """The jobs as the scheduler is told of them."""
+        """The jobs as they are submitted to the scheduler."""
         told = self.workload
         if self.world.cpu == "unknown":
             told = replace(told, cpu=np.full(len(told), np.nan), uses={})
@@ -369,7 +369,7 @@ class Simulation:
         return specs(told, movable=True)
 
     def _place(self, running: Running, seats: tuple[int, ...]) -> None:
-        """An attempt starts that is not alone in the world, or not for the first time."""
+        """Start an attempt that shares its slots with others, or continues or repeats an earlier attempt."""
         place = running.job, running.task
         if place in self._saved:
             left, total = self._saved[place]
@@ -389,13 +389,13 @@ class Simulation:
             heappush(self._heap, (running.end, END, running.job, running.task, running.number, None))
 
     def _seat(self, running: Running, seats: tuple[int, ...]) -> None:
-        """Note what each of its processes uses of its slot, where they differ."""
+        """Record the CPU use of each process by slot, if they differ."""
         uses = self.workload.uses.get(running.job)
         if uses is not None:
             running.uses = dict(zip(seats or numbers(running.slots), uses, strict=True))
 
     def _open_background(self, first: Running | None = None) -> Places:
-        """Make the places, with all that runs already."""
+        """Create the places, with everything that runs already."""
         world, workload = self.world, self.workload
         self._places = Places(
             world.tiers.cpu_use(workload, world.seed).tolist(),
@@ -410,7 +410,7 @@ class Simulation:
         return self._places
 
     def _change_tiers(self, actions: list[ChangeTier]) -> None:
-        """Attempts change to the other places of their slots, maybe to each other's: all leave before any comes."""
+        """Move attempts to the other tier of their slots. All leave before any enters, because they may swap."""
         places = self._places or self._open_background()
         now = self.scheduler.state.now
         changing = {(action.job, action.task): action.tier for action in actions}
@@ -464,7 +464,7 @@ class Simulation:
         self._work_lost += running.spent if wasted else 0
 
     def _note_run(self, running: Running, at: Instant, *, wasted: bool) -> None:
-        """An attempt runs no more in the tier it was in; only the time in the foreground counts as slot time."""
+        """Record that an attempt has left its tier. Only time in the foreground counts as slot time."""
         end, behind = max(at, running.start), running.tier is BACKGROUND
         if not behind:
             running.spent += running.slots.bit_count() * (end - running.start)
@@ -472,7 +472,7 @@ class Simulation:
             self._runs.append((running.job, running.slots, running.start, end, wasted, behind))
 
     def _note_holdings(self, holdings: Holdings) -> None:
-        """Note the new counts of every job that holds, or runs on, more or fewer slots than before."""
+        """Record the new counts of every job that is allocated, or runs on, more or fewer slots than before."""
         state = self.scheduler.state
         touched = state.touched
         if not touched:
@@ -525,7 +525,7 @@ class Simulation:
         )
 
     def _alone_times(self) -> list[int] | None:
-        """How long the work of each rigid job takes alone on its slots; None: as long as from its start to its end."""
+        """How long each job takes alone on its slots, if jobs ran on two tiers. None: from its start to its end."""
         if self._places is None:
             return None
         return [
@@ -534,7 +534,7 @@ class Simulation:
         ]
 
     def _offered(self, begin: Instant, until: Instant) -> int:
-        """Slot-microseconds that were up."""
+        """The capacity: slot-microseconds that were up."""
         slots = {node.name: node.slots for node in self.nodes}
         offered = sum(slots.values()) * (until - begin)
         for outage in self.outages:

@@ -10,7 +10,7 @@ from headway.model.workload import Workload
 
 
 def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> Iterator[JobSpec]:
-    """The jobs of a workload one after another, made when they are asked for, in the order of their positions.
+    """The jobs of a workload in the order of their positions. Each is made when it is needed.
 
     Args:
         movable: whether tasks can be moved with the work that they have done.

@@ -18,10 +18,10 @@ from headway.model.value import value
 from headway.model.workload import FloatArray, Workload
 
 FULL: Final = 1_000_000
-"""The rate of work that has its processors for itself."""
+"""The rate of an attempt that has its processors for itself."""
 
 UNKNOWN: Final = -1
-"""The rate of an attempt that has just arrived."""
+"""The rate of an attempt that has just entered; it is computed next."""
 
 
 @value
@@ -30,7 +30,7 @@ class TwoTiers:
 
     Attributes:
         loss: the least and the greatest share of its progress that a job in the foreground loses while anything runs
-            behind it; drawn once for each job.
+            in the background of its slots; drawn once for each job.
         single: the least and the greatest share of the idle processor that a job of one process can use in the
             background; drawn once for each job.
         several: mean and standard deviation of that share for a job of several processes, then its least and greatest
@@ -77,7 +77,7 @@ class TwoTiers:
         return np.where(width == 1, single, several).tolist()
 
     def cpu_use(self, workload: Workload, seed: int) -> FloatArray:
-        """The mean CPU use of the processes of each job: what the workload says, else a drawn value, shape (jobs,)."""
+        """The mean CPU use of each job's processes, shape (jobs,): what the workload says, or else a drawn value."""
         drawn = _draws(seed, 3).uniform(*self.cpu, len(workload))
         return np.where(np.isnan(workload.cpu), np.where(workload.width == 1, 1.0, drawn), workload.cpu)
 
@@ -98,7 +98,7 @@ class Running:
         start: when it began to run in this tier.
         spent: slot-microseconds of the foreground that it used before that.
         total: microseconds that its work takes on these slots at full rate.
-        left: the rest of it, in millionths of microseconds at full rate.
+        left: what is left of it, in millionths of microseconds at full rate.
         rate: its rate in millionths, from `since` on; `UNKNOWN` at first if others run there.
         end: when it ends if nothing changes; -1: never.
         uses: CPU use of its processes by slot, if they differ; None: all as its job's.
@@ -125,7 +125,7 @@ class Running:
         self.uses: dict[int, float] | None = None
 
     def go_on(self, now: Instant, rate: int) -> None:
-        """From now on it runs at this rate."""
+        """Count its progress until now, and run at this rate from now on."""
         if now > self.since:
             self.left = max(0, self.left - self.rate * (now - self.since))
             self.since = now
@@ -216,7 +216,7 @@ class Places:
         return int(self._gains[job] * least * FULL)
 
     def _share(self, front: Running, back: Running, shared: Slots) -> float:
-        """How much of what its processes want an attempt finds idle, where it finds least: 0 to 1."""
+        """The idle share of what its processes want, on the slot where it is least: 0 to 1."""
         if front.uses is None and back.uses is None:
             return _found(1.0 - self._cpu[front.job], self._cpu[back.job])
         least = 1.0

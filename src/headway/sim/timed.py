@@ -11,7 +11,7 @@ from headway.model.snapshot import Policy, Snapshot, uses_tiers
 
 @dataclass(slots=True)
 class TimedPolicy:
-    """A policy with a stopwatch; its plans are those of the policy."""
+    """A policy with a stopwatch. It returns the plans of the policy unchanged."""
 
     policy: Policy
     seconds: float = 0.0

@@ -17,7 +17,7 @@ from headway.model.workload import BagTimes, Workload
 from headway.sim.tiers import TWO_TIERS, TwoTiers
 
 COST_MAX: Final = 1e9
-"""No decision, migration or kill takes so many seconds."""
+"""Delays and costs must be below this number of seconds."""
 
 CpuKnown = Literal["given", "drawn", "unknown"]
 
@@ -29,13 +29,13 @@ class World:
     Attributes:
         noise: standard deviation of the natural logarithm of a factor on each attempt's run time; 0: none.
         seed: fixes the noise, >= 0. Each attempt draws its own factor, whatever the order of events.
-        decision_time: seconds by which each launch comes later than its decision; None: as long as the policy
-            really took, so that such a run is not repeatable.
+        decision_time: seconds from a round to the launches that it asks for; None: as long as the policy really took,
+            so such a run is not repeatable.
         tiers: what foreground and background of a slot cost each other.
-        migration_cost, kill_cost: seconds that an attempt takes before it goes on with what was done elsewhere, or
-            starts anew after it was killed.
-        cpu: what the scheduler is told of the CPU use of processes: "given", what the workload says; "drawn", also what
-            is drawn for jobs of which it says nothing; "unknown", nothing. What they really use is the same.
+        migration_cost, kill_cost: seconds that an attempt takes before it continues after a migration, or starts again
+            after it was killed.
+        cpu: what the scheduler knows of the CPU use of processes. "given": what the workload says; "drawn": also the
+            drawn values of the other jobs; "unknown": nothing. The actual CPU use is the same in all three.
     """
 
     noise: float = 0.0
@@ -102,5 +102,5 @@ class Stopwatch:
 
     @property
     def plain(self) -> list[int] | None:
-        """The run time of every job where that is all there is to know: no noise, no workflows, no unequal bags."""
+        """The run time of every job, if there is no noise and there are no workflows and no unequal bags; else None."""
         return None if self._world.noise or self._workflows or self._bags else self._work

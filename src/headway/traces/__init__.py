@@ -34,18 +34,20 @@ def read_workload(
     cut_at_estimate: bool | None = None,
     as_kind: AsKind | None = None,
 ) -> Workload:
-    """The workload in a file: a log (.swf, .swf.gz) or a table (.csv, .csv.gz); under another name, what it looks like.
+    """The workload in a file: a log (.swf, .swf.gz) or a table (.csv, .csv.gz).
+
+    If the file has another name, its first line tells which of the two it is.
 
     Args:
         machine: for logs, as in `read_swf`.
-        cut_at_estimate: whether a job that ran longer than its estimate is ended there, as most batch systems do; None:
-            in a log, not in a table.
-        as_kind: "rigid": a job with several processors or tasks needs them at once; "bags": they are tasks of their
-            own. None: logs are rigid, tables as they say.
+        cut_at_estimate: whether jobs that ran longer than their estimate are ended there, as most batch systems do;
+            None: yes in a log, no in a table.
+        as_kind: "rigid": a job needs all its processors or tasks at once; "bags": each is a task of its own. None:
+            jobs of a log are rigid, those of a table are what the table says.
 
     Raises:
         InvalidInput: the content is wrong.
-        NotReadable: it is of another format, which is named.
+        NotReadable: it is in another format; the message names the format.
         HeadwayError: the file cannot be read.
     """
     see_format(Path(path))
@@ -64,10 +66,10 @@ def read_workload(
 
 
 def processors_of(path: str | Path) -> int | None:
-    """The processors of the machine of a log, as its header says; None where it does not, and for a table.
+    """The processors of a log's machine, as its header says. None if it does not say, and for a table.
 
     Raises:
-        NotReadable: the file is of another format, which is named.
+        NotReadable: the file is in another format; the message names the format.
         HeadwayError: the file cannot be read.
     """
     see_format(Path(path))
@@ -75,13 +77,13 @@ def processors_of(path: str | Path) -> int | None:
 
 
 def write_workload(workload: Workload, path: str | Path, header: Sequence[tuple[str, object]] = ()) -> None:
-    """Write a workload as a log or a table, told by the name.
+    """Write a workload as a log or a table, depending on the file name.
 
     Args:
         header: as in `write_swf`; a table has no place for it.
 
     Raises:
-        InvalidInput: the name tells neither, or the workload holds workflows.
+        InvalidInput: the name is that of neither, or the workload contains workflows.
         HeadwayError: the file cannot be written.
     """
     log = _is_log(path)
@@ -94,10 +96,10 @@ def write_workload(workload: Workload, path: str | Path, header: Sequence[tuple[
 
 
 def line_of(path: str | Path, label: object) -> int:
-    """The number of the line, from 1, on which a file that `read_workload` has read has the job of this label.
+    """The line number, from 1, of the job with this label in a file that `read_workload` has read.
 
     Raises:
-        KeyError: there is none.
+        KeyError: there is no such job.
         HeadwayError: the file cannot be read.
     """
     log = is_log(path)
@@ -110,17 +112,17 @@ def line_of(path: str | Path, label: object) -> int:
 
 
 def is_log(path: str | Path) -> bool:
-    """Whether a file is a log, else a table: by its name, else by what it looks like.
+    """Whether a file is a log or else a table, by its name, or else by its first line.
 
     Raises:
-        HeadwayError: its name does not tell, and it cannot be read.
+        HeadwayError: its name does not say, and it cannot be read.
     """
     named = _is_log(path)
     return _looks_like_log(Path(path)) if named is None else named
 
 
 def _is_log(path: str | Path) -> bool | None:
-    """Whether a name says log or table; None where it says neither."""
+    """Whether a name is that of a log or of a table; None: of neither."""
     name = Path(path).name.lower().removesuffix(".gz")
     return True if name.endswith(".swf") else False if name.endswith(".csv") else None
 

@@ -1,4 +1,4 @@
-"""Workloads that a program makes: columns of times in seconds."""
+"""Workloads from columns that a program has, with times in seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headway.model.job import TaskSpec
 from headway.model.workload import BagTimes, IntArray, Workload, workload_us
 
 LARGEST_SECONDS = NEVER // SECOND // 4
-"""A time in a workload is at most so many seconds: sums of a few such times are still instants."""
+"""The greatest time of a workload in seconds. The sum of a few such times is still a valid instant."""
 
 
 def workload_of(
@@ -38,23 +38,23 @@ def workload_of(
     workflows: Mapping[int, Sequence[tuple[float, int, Sequence[int]]]] | None = None,
     after: Mapping[int, Sequence[int]] | None = None,
 ) -> Workload:
-    """A workload from columns, its jobs in any order of release; a single value stands for a whole column.
+    """A workload from columns, with jobs in any order. A single value stands for a whole column.
 
     Args:
         release, runtime, estimate, due: seconds; NaN or None where there is no estimate or no due date.
         kind: one of `headway.model.job.Kind`; default rigid where `width` is above 1, else bag.
         label: names of the jobs; default their positions before sorting.
-        task_runtimes: of bags whose tasks differ, by position: the run time of each task, seconds.
-        class_runtimes: of bags, by position: the run time of a task on nodes of a class, seconds; elsewhere `runtime`
-            and the speed of the node count.
-        profiles: what the scheduler is told of `class_runtimes`, in the same form.
-        workflows: of jobs that are workflows, by position: for each task the seconds it runs, the cores it needs, and
-            the numbers of the tasks that come before it.
+        task_runtimes: for bags whose tasks differ, by position: the run time of each task, seconds.
+        class_runtimes: for bags, by position: the run time of a task on nodes of a class, seconds. On other nodes it
+            follows from `runtime` and the speed of the node.
+        profiles: the estimates that the scheduler gets for `class_runtimes`, in the same form.
+        workflows: for workflows, by position: for each task its run time in seconds, the cores it needs, and the
+            numbers of the tasks that come before it.
         after: by position, the positions of the jobs that a job comes after.
 
     Returns:
-        The jobs in order of (release, position given). Its columns count microseconds, as everything inside Headway
-        does; `Workload.seconds` gives one in seconds.
+        The jobs in order of (release, position given). The columns are in microseconds, as everywhere inside Headway;
+        `Workload.seconds` returns a column in seconds.
 
     Raises:
         InvalidInput: a time is negative, too large, or no number.
@@ -111,13 +111,13 @@ def _one(seconds: float, field: str) -> int:
 
 
 def _microseconds(seconds: ArrayLike, field: str, jobs: int, *, unsaid: int | None = None) -> IntArray:
-    """A column of times as the simulator counts them.
+    """A column of times in microseconds.
 
     Args:
-        unsaid: stands for NaN and None; None: neither is allowed.
+        unsaid: the value for NaN and None; None: neither is allowed.
 
     Raises:
-        InvalidInput: a time is none.
+        InvalidInput: a value is not a valid time.
     """
     allowed = f"seconds, 0 to {LARGEST_SECONDS}" + ("" if unsaid is None else ", or none")
     try:

@@ -1,4 +1,4 @@
-"""Text files, plain or gzipped; errors of the system are put into words."""
+"""Text files, plain or gzipped. System errors become readable messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 @contextmanager
 def reading(path: Path, encoding: str) -> Iterator[TextIO]:
-    """The text of a file, decompressed if it begins like a gzip file, whatever its name is.
+    """The text of a file. It is decompressed if it begins like a gzip file, whatever its name is.
 
     Raises:
         HeadwayError: it cannot be read, is not a complete gzip file, or is not in the encoding.
@@ -39,7 +39,7 @@ def reading(path: Path, encoding: str) -> Iterator[TextIO]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
-    """A file to write text to, compressed if its name ends in .gz; equal text gives equal bytes.
+    """A file to write text to, compressed if its name ends in .gz. Equal text gives equal bytes.
 
     Raises:
         HeadwayError: it cannot be written.

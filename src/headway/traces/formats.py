@@ -1,4 +1,4 @@
-"""Which formats can be read, and what a file is that has none of them."""
+"""Which formats can be read, and how files of other formats are recognised."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ _SIGNS: Final = (
     (b"<", "XML or HTML"),
     (b"---", "YAML"),
 )
-"""What files begin with that are of another format."""
+"""First bytes of files in other formats."""
 
 _INSIDE: Final = (
     (b"<adag", "XML, a workflow of Pegasus (DAX)"),
     (b'"schemaVersion"', "JSON, a workflow of WfCommons"),
 )
-"""What files of such formats have near their beginning that hold workflows."""
+"""What workflow files of other formats contain near their beginning."""
 
 _ENOUGH: Final = 4096
-"""Bytes of a file that tell."""
+"""How many bytes of a file are examined."""
 
 _CONTROLS: Final = frozenset(range(32)) - frozenset(b"\t\n\r\f")
 _CONTROLS_MAX: Final = 0.05
-"""No text has a larger share of control characters. Headers of public logs have a few."""
+"""A file with a larger share of control characters is not text. Headers of public logs have a few."""
 
 HINT: Final = f"What can be read: {READABLE}."
 
 
 class NotReadable(HeadwayError):
-    """A file is of none of the formats that can be read."""
+    """A file is in none of the formats that can be read."""
 
     def __init__(self, path: Path, kind: str, why: str = "") -> None:
         said = f"{kind}, which cannot be read" if kind else "in no format that can be read"
@@ -63,14 +63,14 @@ class NotReadable(HeadwayError):
 
 
 def see_format(path: Path) -> None:
-    """See that a file is of no format that is known not to be readable, and is named as what it is.
+    """Check that a file is in no known other format, and that its name fits its content.
 
     Raises:
-        NotReadable: it is; the format is named.
+        NotReadable: it is in another format; the message names the format.
         HeadwayError: it is a log with the name of a table, or a table with that of a log.
     """
     first = b""
-    with suppress(OSError, EOFError, zlib.error):  # the reader has words for that
+    with suppress(OSError, EOFError, zlib.error):  # the reader reports that
         with path.open("rb") as file:
             first = file.read(_ENOUGH)
         if first.startswith(GZIP_MAGIC):
@@ -82,7 +82,7 @@ def see_format(path: Path) -> None:
 
 
 def _foreign(first: bytes) -> str:
-    """What format a file has by its first bytes; empty where they may be those of a log or a table."""
+    """The format of a file by its first bytes; empty if it may be a log or a table."""
     bare = first.removeprefix(_BOM).lstrip()
     for sign, kind in _SIGNS:
         if first.startswith(sign) or bare.startswith(sign):
@@ -98,7 +98,7 @@ def _foreign(first: bytes) -> str:
 
 
 def _see_name(path: Path, line: str) -> None:
-    """See that the name of a file fits its first line."""
+    """Check that the name of a file fits its first line."""
     bare = path.name.lower().removesuffix(".gz")
     columns = {cell.strip().lower() for cell in line.split(",")}
     if bare.endswith(".csv") and line.startswith(";"):

@@ -1,4 +1,4 @@
-"""What is odd about a workload. It is left as it is, but the person who simulates it is told."""
+"""What is odd about a workload. The workload stays as it is; the person who simulates it gets a message."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from headway.model.workload import Workload
 from headway.traces.transforms import runs_longer
 
 ABSURD: Final[Duration] = 365 * 86_400 * SECOND
-"""No job of a public log has run nearly as long; some users have asked for 70 years."""
+"""Jobs of public logs run much shorter than this, but some users have asked for 70 years."""
 
 GAP: Final[Duration] = 7 * 86_400 * SECOND
-"""None of eleven public logs has such a long gap between two submissions."""
+"""In eleven public logs, all gaps between two submissions are shorter."""
 
 
 def oddities(workload: Workload) -> Iterator[str]:
-    """What is odd about a workload's jobs, a sentence each: estimates below the run time or absurd ones, long gaps."""
+    """One message for each oddity: estimates that are too short or absurdly long, and long gaps between jobs."""
     longer = runs_longer(workload)
     if longer.any():
         zero = int((workload.estimate[longer] == 0).sum())
         yield (
-            f"jobs that run longer than their estimate, and on: {int(longer.sum())}"
+            f"jobs that run longer than their estimate: {int(longer.sum())}"
             + (f", {zero} of them with an estimate of 0" if zero else "")
             + "; --cut ends them there"
         )
@@ -33,7 +33,7 @@ def oddities(workload: Workload) -> Iterator[str]:
     if len(absurd):
         yield (
             f"jobs with an estimate of more than a year, kept as it is: {len(absurd)}, "
-            f"first job {workload.label[absurd[0]]}; promises behind them are as late"
+            f"first job {workload.label[absurd[0]]}; promises to jobs behind them are as late"
         )
     gaps = np.diff(workload.release)
     if (gaps > GAP).any():
@@ -41,5 +41,5 @@ def oddities(workload: Workload) -> Iterator[str]:
         yield (
             f"gaps of more than 7 days between releases: {int((gaps > GAP).sum())}, "
             f"the longest of {gaps[longest] / SECOND / 86_400:,.0f} days after job {workload.label[longest]}; "
-            "slots count as offered then"
+            "this time counts as capacity"
         )

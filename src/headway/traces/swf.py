@@ -1,6 +1,6 @@
-"""The Standard Workload Format of the Parallel Workloads Archive: a line a job, 18 numbers a line, -1 for unknown.
+"""The Standard Workload Format of the Parallel Workloads Archive: one line for each job, with 18 numbers; -1: unknown.
 
-Reading makes a log clean in the same way every time: jobs that cannot be run again are left out and counted by reason.
+Reading always cleans a log in the same way. Jobs that cannot be run again are left out and counted by reason.
 
 Source: Chapin et al., "Benchmarks and standards for the evaluation of parallel job schedulers", JSSPP 1999; version 2.2
 of the format at the Parallel Workloads Archive.
@@ -38,12 +38,12 @@ TOO_WIDE: Final = "wider than the machine"
 BROKEN: Final = "broken line"
 
 LARGEST: Final = NEVER / SECOND / 4
-"""Seconds that a time in a file may be at most: sums of a few such times are still instants."""
+"""The greatest time of a file in seconds. The sum of a few such times is still a valid instant."""
 
 OVERUSE: Final = 1.1
-"""CPU use above this is no matter of rounding."""
+"""CPU use above this is more than an error of rounding."""
 
-_CHUNK = 1 << 17  # characters; large enough to be fast, small enough to be no matter for memory
+_CHUNK = 1 << 17  # characters; large enough to be fast, small enough for any memory
 _BROKEN_SHOWN = 5
 
 
@@ -59,7 +59,7 @@ def _is_whole(number: Any) -> Any:
     return (np.floor(number) == number) & (np.abs(number) < 2**53)
 
 
-# Field, where it stands, whether a value (or each of a column) is right, and what is.
+# Field, its position, a test of a value or a whole column, and what is allowed.
 _CHECKS: Final = (
     ("job number", JOB, _is_whole, "a whole number"),
     ("submit time", SUBMIT, _is_instant, "seconds, 0 or more"),
@@ -73,7 +73,7 @@ _CHECKS: Final = (
 
 @dataclass(slots=True)
 class _Gathered:
-    """What was read so far: chunks of the columns that are kept, and counts of what is left out."""
+    """What was read so far: chunks of the columns that are kept, and counts of the lines and jobs left out."""
 
     columns: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
@@ -97,19 +97,22 @@ def read_swf(
     """A log in Standard Workload Format, plain or gzipped, as a workload.
 
     Left out and counted in `dropped`: broken lines (their first numbers are in `notes`), jobs without run time or size,
-    rigid jobs wider than the machine. The size is the number of requested processors, else of the allocated ones; the
-    estimate is the requested time, else (also where that is 0) the run time; the label is the job's number in the log.
-    The CPU use is the CPU time by the run time, at most 1, where both are known. Jobs are in order of submission, then
-    number. What was done to how many is in `notes`.
+    rigid jobs wider than the machine. Jobs are in order of submission, then number. `notes` says what was changed, and
+    for how many jobs.
+
+    - The size is the number of requested processors, or else of the allocated ones.
+    - The estimate is the requested time, or the run time if that is 0 or unknown.
+    - The label is the job's number in the log.
+    - The CPU use is the CPU time divided by the run time, at most 1, if both are known.
 
     Args:
-        machine: slots, >= 1; None: as the log's header says (MaxProcs, else MaxNodes), any where it says nothing.
-        cut_at_estimate: a job that ran longer than its estimate is ended there, as most batch systems do.
-        as_kind: "rigid": a job needs all its processors at once; "bags": each processor is a task of its own, that
+        machine: slots, >= 1; None: as the log's header says (MaxProcs, else MaxNodes), or any number if it does not.
+        cut_at_estimate: jobs that ran longer than their estimate are ended there, as most batch systems do.
+        as_kind: "rigid": a job needs all its processors at once; "bags": each processor is a task of its own that
             runs for the job's run time (Lin14 6.3), and no job is too wide.
 
     Raises:
-        InvalidInput: no line of the log gives a job; it says what is wrong with the first.
+        InvalidInput: the log has no valid job; the message says what is wrong with the first line.
         HeadwayError: the file cannot be read.
     """
     path = Path(path)
@@ -132,7 +135,7 @@ def read_swf(
 
 
 def processors_of(path: str | Path) -> int | None:
-    """The processors that the header of a log says its machine has (MaxProcs, else MaxNodes); None where it does not.
+    """The processors of the machine, by the header of a log (MaxProcs, else MaxNodes); None if it does not say.
 
     Raises:
         HeadwayError: the file cannot be read.
@@ -156,7 +159,7 @@ def _read_header(lines: Sequence[str], gathered: _Gathered) -> None:
 
 
 def _rows(lines: Sequence[str]) -> FloatArray | None:
-    """The jobs of some lines, shape (jobs, FIELDS); None if any line is broken."""
+    """The jobs of some lines, shape (jobs, FIELDS); None if a line is broken."""
     jobs = [line for line in lines if line.partition(";")[0].strip()]
     if not jobs:
         return np.empty((0, FIELDS))
@@ -170,7 +173,7 @@ def _rows(lines: Sequence[str]) -> FloatArray | None:
 
 
 def _whole_rows(path: Path, lines: Sequence[str], first_line: int, gathered: _Gathered) -> FloatArray:
-    """The jobs of some lines, the broken ones left out and counted."""
+    """The jobs of some lines. Broken lines are left out and counted."""
     rows = []
     for number, line in enumerate(lines, first_line):
         fields = line.partition(";")[0].split()
@@ -208,7 +211,7 @@ def _row(fields: Sequence[str]) -> list[float]:
 
 
 def _keep(rows: FloatArray, gathered: _Gathered) -> None:
-    """Bring rows into the form of a workload and keep the jobs that can be run again."""
+    """Convert rows to the columns of a workload, and keep the jobs that can be run again."""
     requested = rows[:, REQUESTED]
     size = np.where(requested > 0, requested, rows[:, ALLOCATED])
     timed, sized = rows[:, RUN] >= 0, size > 0
@@ -235,7 +238,7 @@ def _keep(rows: FloatArray, gathered: _Gathered) -> None:
 
 
 def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsKind) -> Workload:
-    # One column after the other, so that no two copies of the whole log stand side by side.
+    # One column at a time, so that memory never holds two copies of the whole log.
     columns: dict[str, Any] = {name: np.concatenate(gathered.columns.pop(name)) for name in list(gathered.columns)}
     notes = []
     if gathered.flaws:
@@ -285,7 +288,7 @@ def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsK
 
 
 def _constant(value: float, jobs: int, dtype: Any) -> NDArray[Any]:
-    """A column of one value that takes no room; it cannot be written to."""
+    """A read-only column of one value that needs no memory for its length."""
     return np.broadcast_to(np.array(value, dtype=dtype), jobs)
 
 
@@ -306,15 +309,15 @@ def _nothing_left(path: Path, gathered: _Gathered) -> InvalidInput:
 def write_swf(workload: Workload, path: str | Path, header: Sequence[tuple[str, object]] = ()) -> None:
     """Write a workload in Standard Workload Format, gzipped if the name ends in .gz.
 
-    The format has no place for due dates, priorities and penalty rates, nor for processes of one job that differ in CPU
-    use: their mean is written. Processors are the width of a rigid job, the tasks of a bag. Jobs whose labels are not
-    whole numbers, each its own, are numbered from 1; so are users.
+    The format has no fields for due dates, priorities and penalty rates. If the processes of a job differ in CPU use,
+    their mean is written. Processors are the width of a rigid job, or the tasks of a bag. If the labels of the jobs are
+    not distinct whole numbers, the jobs are numbered from 1. The same applies to users.
 
     Args:
-        header: names and values that the header says besides.
+        header: additional names and values for the header.
 
     Raises:
-        InvalidInput: the workload holds a workflow, for which the format has no place.
+        InvalidInput: the workload contains a workflow, for which the format has no fields.
         HeadwayError: the file cannot be written.
     """
     if (workload.kind == Kind.WORKFLOW).any():
@@ -336,7 +339,7 @@ def write_swf(workload: Workload, path: str | Path, header: Sequence[tuple[str, 
 
 
 def _numbers(names: Sequence[Any]) -> list[int]:
-    """Whole numbers for names: their own where all have one, else from 1 in order of appearance; "" has -1."""
+    """Whole numbers for names: the names if all are whole numbers, else from 1 in order of appearance; "" has -1."""
     written = {name: str(name) for name in names}
     if all(text.isdecimal() or not text for text in written.values()):
         return [int(written[name]) if written[name] else -1 for name in names]

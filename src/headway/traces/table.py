@@ -1,20 +1,20 @@
-"""Headway's own workload file: CSV with a heading, a job a line, an empty cell for the default.
+"""Headway's own workload file: CSV with a heading and one line for each job. An empty cell stands for the default.
 
 Times are numbers of seconds, or durations such as `1h30m`.
 
 | column | meaning | default |
 | --- | --- | --- |
-| job | its label, that no other line has | the number of its line, without the heading |
+| job | its label, which no other line has | the number of its line, without the heading |
 | release | earliest start | 0 |
 | tasks | tasks of a bag | 1 |
-| width | slots a rigid job needs at once; where it is given and the job has one task, the job is rigid | 1 |
+| width | slots that a rigid job needs at once; a job with a width and one task is rigid | 1 |
 | runtime | how long a task really runs on a node of speed factor 1 | the estimate |
-| estimate | how long it is believed to run; `none` where nobody said | the run time |
+| estimate | its expected run time; `none` if not known | the run time |
 | due | wanted completion, on the clock of the releases | none |
 | priority | higher is more important | 0 |
-| rate | penalty a second of tardiness | 1 |
-| user | who submitted it | nobody |
-| cpu | mean CPU use of its processes, 0 to 1 | nobody said |
+| rate | penalty for each second of tardiness | 1 |
+| user | who submitted it | no user |
+| cpu | mean CPU use of its processes, 0 to 1 | not known |
 | after | labels of jobs that must have succeeded before it starts, `;` between them | none |
 """
 
@@ -59,13 +59,13 @@ COUNT: Final = "a whole number from 1 to 2147483647"
 
 
 def read_table(path: str | Path) -> Workload:
-    """The workload in a CSV file, plain or gzipped, its columns in any order, those that are not needed left out.
+    """The workload in a CSV file, plain or gzipped. Its columns are in any order, and most may be absent.
 
-    A due date before its release is allowed, and said in `notes`.
+    A due date before the release is allowed, and mentioned in `notes`.
 
     Raises:
-        InvalidInput: a column is unknown, missing or there twice, or a cell has a value that is not allowed; it names
-            file, line, column, value and what is allowed.
+        InvalidInput: a column is unknown, missing or there twice, or a cell has a value that is not allowed. The
+            message names file, line, column, value and what is allowed.
         HeadwayError: the file cannot be read.
     """
     path = Path(path)
@@ -79,7 +79,7 @@ def read_table(path: str | Path) -> Workload:
 
 
 def labels(text: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """The number of the line of each job of a table that can be read, with the job's label as its only entry."""
+    """The line number of each job of a readable table, and the job's label in a list of one entry."""
     lines = csv.reader(text)
     names = [cell.strip().lower() for cell in next(lines)]
     for position, cells in enumerate(filter(None, lines), 1):
@@ -137,7 +137,7 @@ def _jobs(path: Path, names: Sequence[str], lines: Any) -> Workload:
             early.append(line)
     if not labels:
         raise InvalidInput("number of jobs", 0, "1 or more", source=str(path))
-    # Labels become numbers only where that changes no letter of any.
+    # Labels become numbers only if they are all printed as they were written.
     numeric = all(label.isdecimal() and len(label) < 19 and str(int(label)) == label for label in labels)
     label = columns.pop("job")
     after = _after(path, named, label, columns["release"])
@@ -157,10 +157,10 @@ def _after(
     """The positions of the jobs that others come after, from their labels.
 
     Args:
-        named: by position, the number of the line and the labels, as they are written.
+        named: by position, the line number and the labels as written.
 
     Raises:
-        InvalidInput: there is no such job, or it is released after the one that is to come after it.
+        InvalidInput: there is no such job, or it is released after the job that comes after it.
     """
     places = {name: position for position, name in enumerate(label)} if named else {}
     found: dict[int, tuple[int, ...]] = {}
@@ -169,7 +169,7 @@ def _after(
         for name in filter(None, map(str.strip, text.split(AND))):
             place = places.get(name)
             if place is None or (release[place], place) >= (release[position], position):
-                hint = "" if place is None else f"Give job {name} a release that is not later, and an earlier line."
+                hint = "" if place is None else f"Give job {name} an earlier line, and a release that is not later."
                 allowed = "labels of jobs that stand before it in order of release, then of line"
                 raise InvalidInput("after", name, allowed, source=str(path), line=line, hint=hint)
             before.append(place)
@@ -178,7 +178,7 @@ def _after(
 
 
 def _job(cells: Mapping[str, str], position: int) -> dict[str, Any]:
-    """The values of one line in a workload's units.
+    """The values of one line, in the units of a workload.
 
     Raises:
         InvalidInput: a cell has a value that is not allowed.
@@ -257,10 +257,10 @@ def _share(cell: str) -> float:
 def write_table(workload: Workload, path: str | Path) -> None:
     """Write a workload so that `read_table` gives the same jobs again; gzipped if the name ends in .gz.
 
-    Of processes of one job that differ in CPU use the mean is written.
+    If the processes of a job differ in CPU use, their mean is written.
 
     Raises:
-        InvalidInput: the workload holds a workflow, for which the file has no place.
+        InvalidInput: the workload contains a workflow, for which the file has no columns.
         HeadwayError: the file cannot be written.
     """
     if (workload.kind == Kind.WORKFLOW).any():

@@ -1,6 +1,6 @@
-"""Transforms of workloads: each takes a workload and gives a new one, so they compose; and recipes made of them.
+"""Transforms of workloads, and recipes made of them. Each takes a workload and returns a new one, so they compose.
 
-Releases stay in order, and a due date moves with its release. Chance comes from a seed alone.
+Releases stay in order, and a due date moves with its release. Random choices depend on a seed alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PRIORITY_HIGHEST: Final = 100
 
 
 def first(workload: Workload, jobs: int) -> Workload:
-    """The first jobs in order of release, all of them if there are fewer.
+    """The first `jobs` jobs in order of release, or all if there are fewer.
 
     Raises:
         InvalidInput: `jobs` is less than 1.
@@ -35,7 +35,7 @@ def between(workload: Workload, start: Instant, end: Instant) -> Workload:
     """The jobs released at `start` or later and before `end`.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: there is no such job.
     """
     low, high = np.searchsorted(workload.release, (start, end)).tolist()
     if low >= high:
@@ -44,7 +44,7 @@ def between(workload: Workload, start: Instant, end: Instant) -> Workload:
 
 
 def sample(workload: Workload, share: float, seed: int) -> Workload:
-    """Consecutive jobs from a start drawn at random, so many that they are this share of all; at least one.
+    """Consecutive jobs from a random start. They are this share of all jobs, but at least one.
 
     Raises:
         InvalidInput: `share` is not in (0, 1], or `seed` is below 0.
@@ -91,7 +91,7 @@ def scale_gaps(workload: Workload, factor: float) -> Workload:
 
 
 def scale_times(workload: Workload, factor: float) -> Workload:
-    """All times times a factor, the time a job has until its due date as well; the first release stays.
+    """All times multiplied by a factor, also the time from release to due date; the first release stays.
 
     Raises:
         InvalidInput: `factor` is not a number above 0, or times get beyond what an instant can be.
@@ -112,7 +112,7 @@ def cut_at_estimates(workload: Workload) -> Workload:
 
 
 def runs_longer(workload: Workload) -> NDArray[np.bool_]:
-    """Which jobs run longer than their estimate, where somebody gave one, shape (jobs,); workflows do not."""
+    """Which jobs have an estimate and run longer, shape (jobs,). Workflows never count."""
     told = (workload.estimate >= 0) & (workload.kind != Kind.WORKFLOW)
     longer: NDArray[np.bool_] = told & (workload.runtime > workload.estimate)
     return longer
@@ -134,9 +134,9 @@ def batches(workload: Workload, within: Duration = SECOND) -> Workload:
 
 
 def as_bags(workload: Workload) -> Workload:
-    """The processors of a rigid job become tasks of its own, each as long as the job was; workflows stay.
+    """Each processor of a rigid job becomes a task, as long as the job was; workflows stay.
 
-    Where its processes differ in CPU use, each task is taken to have their mean.
+    If the processes differ in CPU use, each task gets their mean.
     """
     rigid = workload.kind == Kind.RIGID
     return replace(
@@ -149,7 +149,7 @@ def as_bags(workload: Workload) -> Workload:
 
 
 def as_rigid(workload: Workload) -> Workload:
-    """A bag becomes one task that needs a slot for each of the bag's tasks at once; workflows stay."""
+    """Each bag becomes one task that needs a slot for each of the bag's tasks at once; workflows stay."""
     bag = workload.kind == Kind.BAG
     return replace(
         workload,
@@ -162,9 +162,9 @@ def as_rigid(workload: Workload) -> Workload:
 def priorities_by_user(workload: Workload) -> Workload:
     """Each user's jobs get one priority from 1 to 100: the fewer jobs a user has, the higher (Lin14 6.3).
 
-    reading: users stand in order of falling number of jobs, those with equally many in falling order of user id, so
-    the smaller id has the higher priority; user number k of n, counted from 0, gets `1 + 99 k / (n - 1)`, rounded to
-    a whole number. A user alone gets 100. Ids that are whole numbers are compared as such and come before others.
+    reading: users are sorted by falling number of jobs, then by falling user id, so the smaller id has the higher
+    priority. User number k of n, counted from 0, gets `1 + 99 k / (n - 1)`, rounded to a whole number. A single user
+    gets 100. Ids that are whole numbers are compared as numbers and come before others.
     """
     users, which, jobs = np.unique(workload.user.astype(str), return_inverse=True, return_counts=True)
     names = users.tolist()
@@ -185,8 +185,8 @@ def due_dates(workload: Workload, *, factor: float = 2.0, shared_by: int | None 
 
     Args:
         factor: > 0.
-        shared_by: a job with at least so many tasks gets `tasks / shared_by` times as long, for it is taken to share
-            that many slots (Lin14 6.3 with 4); None: tasks do not matter.
+        shared_by: a job with at least this many tasks gets `tasks / shared_by` times as long, because it is assumed to
+            run on this many slots (Lin14 6.3 with 4); None: the number of tasks does not matter.
 
     Raises:
         InvalidInput: `factor` is not a number above 0, or `shared_by` is less than 1.
@@ -222,10 +222,10 @@ def work(workload: Workload) -> FloatArray:
 
 
 def offered_load(workload: Workload, slots: int) -> float:
-    """Work of all jobs per capacity of the slots between the first and the last release.
+    """The load: the work of all jobs divided by the capacity of the slots from the first release to the last.
 
     Raises:
-        InvalidInput: `slots` is less than 1, or all jobs have one release.
+        InvalidInput: `slots` is less than 1, or all jobs have the same release.
     """
     if slots < 1:
         raise InvalidInput("slots", slots, "1 or more")
@@ -236,11 +236,11 @@ def offered_load(workload: Workload, slots: int) -> float:
 
 
 def with_load(workload: Workload, load: float, slots: int) -> Workload:
-    """Gaps scaled so that the offered load on these slots becomes `load`.
+    """Gaps scaled so that the load on these slots becomes `load`.
 
     Raises:
-        InvalidInput: `load` is not a number above 0, or so small that the last job is released beyond the calendar, or
-            the workload has no work or one release only.
+        InvalidInput: `load` is not a number above 0, or so small that the last job is released beyond the calendar; or
+            the workload has no work, or only one release.
     """
     _check_factor("load", load)
     offered = offered_load(workload, slots)
@@ -257,12 +257,15 @@ def lin14(
 ) -> Workload:
     """The workload of the trace-based simulation of Lin14 6.3, from a log.
 
-    Consecutive jobs from a random start, 1 % of the log; run times x 0.001, gaps x 0.1; a job's processors become tasks
-    of the job's run time; jobs released within 1 s of the first of their batch are released with it; priorities by
-    user, counted in the sample; due 2 x run time after release, with 4 tasks or more 2 x run time x tasks / 4.
+    - Consecutive jobs from a random start, 1 % of the log.
+    - Run times x 0.001, gaps x 0.1.
+    - Each processor of a job becomes a task with the job's run time.
+    - Jobs released within 1 s of the first of their batch are released with it.
+    - Priorities by user, counted in the sample.
+    - Due 2 x run time after release; with 4 tasks or more, 2 x run time x tasks / 4.
 
-    reading: batches are made after the gaps are scaled, on the clock the jobs run on; the clock is 0 at the first
-    release.
+    reading: batches are made after the gaps are scaled, on the clock of the scaled releases. The clock is 0 at the
+    first release.
     """
     drawn = as_bags(sample(workload, share, seed))
     scaled = scale_gaps(scale_runtimes(from_zero(drawn), runtimes), gaps)
@@ -270,11 +273,11 @@ def lin14(
 
 
 RECIPES: Final[Mapping[str, Callable[..., Workload]]] = {"lin14": lin14}
-"""Named transforms that turn a log into a workload as a paper did; each takes the workload and `seed`."""
+"""Named transforms that turn a log into a workload as a paper did. Each takes the workload and a seed."""
 
 
 def by_recipe(workload: Workload, name: str, *, seed: int) -> Workload:
-    """The workload a recipe makes of a log.
+    """The workload that a recipe makes of a log.
 
     Raises:
         InvalidInput: there is no recipe of this name.

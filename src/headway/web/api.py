@@ -229,7 +229,7 @@ class Api:
             except (msgspec.MsgspecError, RecursionError) as error:
                 kind = request.headers.get("content-type", wire.MSGPACK)
                 hint = "" if kind.startswith((wire.JSON, wire.MSGPACK)) else f"JSON wants Content-Type: {wire.JSON}."
-                return _refusal(Malformed(f"the body of {route.name} is not as it should be: {error}", hint), packed)
+                return _refusal(Malformed(f"the body of {route.name} is not valid: {error}", hint), packed)
             except ClientDisconnect:
                 log.info("%s: the caller hung up", route.name)
                 return Response(status_code=HTTPStatus.BAD_REQUEST)

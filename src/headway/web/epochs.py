@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway import wire
 from headway.web.bodies import in_form
-from headway.wire.epoch import BEGIN_ANEW, EPOCH, OTHER
+from headway.wire.epoch import EPOCH, OTHER, START_AGAIN
 
 
 class Epochs:
@@ -48,5 +48,5 @@ class Epochs:
             await self._app(scope, receive, say)
 
     def _refusal(self, *, packed: bool) -> Response:
-        body, form = in_form(wire.ErrorBody(f"the server's journal {OTHER}", BEGIN_ANEW), packed=packed)
+        body, form = in_form(wire.ErrorBody(f"the server's journal {OTHER}", START_AGAIN), packed=packed)
         return Response(body, HTTPStatus.CONFLICT, media_type=form)

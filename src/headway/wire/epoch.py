@@ -13,5 +13,5 @@ OTHER: Final = (
 )
 """The error for a journal of another epoch, after the words that say whose it is."""
 
-BEGIN_ANEW: Final = "Begin anew with another client; `headway jobs` lists what there is."
+START_AGAIN: Final = "Start again with a new client; `headway jobs` lists what there is."
 """What can be done then."""

@@ -9,11 +9,11 @@ from headway.model.events import Outcome
 from headway.model.job import JobId, PenaltyShape
 from headway.wire.base import Answer, Due, Number, Request
 
-OutlookWord = Literal["on time", "at risk", "late", "unknown", "not reckoned"]
+OutlookWord = Literal["on time", "at risk", "late", "unknown", "not computed"]
 """Whether a job keeps its due date.
 
 By its estimates it does (`on time`), only just (`at risk`: not if all that is left takes a tenth longer) or not
-(`late`). `unknown`: somebody gave no estimate, or nothing that is known of will let it end. `not reckoned`: too many
+(`late`). `unknown`: somebody gave no estimate, or nothing that is known of will let it end. `not computed`: too many
 jobs are open, or it is too far ahead.
 """
 

@@ -1,4 +1,4 @@
-"""What every generated workload has beside arrivals, widths and run times: estimates, CPU use, a load; statistics."""
+"""What all generated workloads share: estimates, CPU use and a load, besides what a model draws; and statistics."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ CPU_LEAST: Final = 0.4
 MOST_JOBS: Final = 10_000_000
 
 MOST_PROCESSES: Final = 20_000_000
-"""How many processes of all jobs together may each have a CPU use of their own."""
+"""The most processes, of all jobs together, that may each have a CPU use of their own."""
 
 
 class Extras(TypedDict, total=False):
-    """What all models take beside their own parameters.
+    """Parameters of all models, besides their own.
 
     Keys:
-        load: gaps are scaled so that the offered load is this; None: as the model has it.
-        estimates: "tsafrir" (the default): by the model of Tsafrir et al.; "exact": the run times; None: nobody said.
-        largest_estimate: seconds, for "tsafrir"; longer run times are cut to it. None: the longest run time, up to a
-            full hour.
-        cpu: "drawn": one-process jobs use a processor whole, the mean of others is uniform in 0.4..1; a number, 0 to 1,
-            for all; None (the default): nobody said.
+        load: gaps are scaled so that the load is this; None: the load that the model gives.
+        estimates: "tsafrir" (the default): by the model of Tsafrir et al.; "exact": the run times; None: no estimates.
+        largest_estimate: seconds, for "tsafrir". Longer run times are cut to it. None: the longest run time, rounded
+            up to a full hour.
+        cpu: "drawn": jobs of one process use a whole processor, the mean of other jobs is uniform in 0.4..1; a number,
+            0 to 1: this mean for all; None (the default): not known.
         cpu_spread: how far the CPU use of a process may be from its job's mean, 0 to 1; 0 (the default): all are alike.
     """
 
@@ -46,10 +46,10 @@ class Extras(TypedDict, total=False):
 
 
 def chances(seed: int) -> tuple[np.random.Generator, np.random.Generator, np.random.Generator]:
-    """Generators for the jobs, their estimates and their CPU use: neither of these changes the others.
+    """Random generators for the jobs, their estimates and their CPU use. Each is independent of the others.
 
     Raises:
-        InvalidInput: the seed is no whole number of 0 or more.
+        InvalidInput: the seed is not a whole number of 0 or more.
     """
     check_whole("seed", seed, 0)
     jobs, estimates, cpu = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(3))
@@ -67,10 +67,10 @@ def check_size(jobs: int, processors: int) -> None:
 
 
 def check_whole(name: str, value: Any, least: int, most: float = math.inf) -> None:
-    """Refuse what is no whole number from `least` to `most`.
+    """Refuse a value that is not a whole number from `least` to `most`.
 
     Raises:
-        InvalidInput: it is none; it names the field.
+        InvalidInput: it is not one; the message names the field.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
         allowed = f"from {least} to {most}" if math.isfinite(most) else f"{least} or more"
@@ -78,10 +78,10 @@ def check_whole(name: str, value: Any, least: int, most: float = math.inf) -> No
 
 
 def check_number(name: str, value: Any, least: float, most: float = math.inf, *, above: bool = False) -> None:
-    """Refuse what is no finite number from `least` (or above it, if `above`) to `most`.
+    """Refuse a value that is not a finite number from `least` (or above it, if `above`) to `most`.
 
     Raises:
-        InvalidInput: it is none; it names the field.
+        InvalidInput: it is not one; the message names the field.
     """
     fits = isinstance(value, int | float | np.number) and math.isfinite(value) and least <= value <= most
     if not fits or (above and value == least):
@@ -102,7 +102,7 @@ def generated(
     cpu: Literal["drawn"] | float | None = None,
     cpu_spread: float = 0.0,
 ) -> Workload:
-    """A workload of rigid jobs from what a model has drawn; times become whole seconds.
+    """A workload of rigid jobs from the columns that a model has drawn. Times become whole seconds.
 
     Args:
         release, runtime: seconds, shape (jobs,), releases in order.
@@ -137,26 +137,26 @@ def generated(
 
 
 def in_whole_seconds(workload: Workload) -> Workload:
-    """Releases rounded down to full seconds, as logs have them."""
+    """Releases rounded down to full seconds, as in logs."""
     return replace(workload, release=workload.release // SECOND * SECOND)
 
 
 def with_cpu(
     workload: Workload, cpu: Literal["drawn"] | float | None, spread: float, rng: np.random.Generator
 ) -> Workload:
-    """CPU use for jobs: as in `Extras`.
+    """Give jobs a CPU use, as in `Extras`.
 
-    A process's use is uniform between its job's mean - spread and + spread, less where that would leave 0..1; the
-    job's mean is then that of its processes.
+    The use of a process is uniform between mean - spread and mean + spread of its job. The spread is smaller where it
+    would exceed 0..1. The job's mean is then that of its processes.
 
     Raises:
-        InvalidInput: `cpu` is neither "drawn" nor in 0..1, or `spread` not in 0..1, or there is spread around nothing
-            or over too many processes.
+        InvalidInput: `cpu` is neither "drawn" nor in 0..1, `spread` is not in 0..1, there is a spread without `cpu`, or
+            there are too many processes for a spread.
     """
     check_number("cpu_spread", spread, 0, 1)
     if cpu is None:
         if spread:
-            raise InvalidInput("cpu_spread", spread, "0 where no CPU use is given", hint="Say `cpu` as well.")
+            raise InvalidInput("cpu_spread", spread, "0 where no CPU use is given", hint="Give `cpu` too.")
         return workload
     width = workload.width
     if spread and (processes := int(width.sum())) > MOST_PROCESSES:
@@ -183,9 +183,9 @@ def with_cpu(
 
 
 def statistics(workload: Workload, processors: int) -> dict[str, float | None]:
-    """What a workload is like: numbers by name, times in seconds, shares of all jobs.
+    """Statistics of a workload: numbers by name, with times in seconds and shares of all jobs.
 
-    None: the offered load where all jobs have one release, means of what is known of no job.
+    None: the load if all jobs have the same release, and means of values that are known of no job.
     """
     width, runtime = workload.width * workload.tasks, workload.runtime / SECOND
     span = int(workload.release[-1] - workload.release[0]) / SECOND

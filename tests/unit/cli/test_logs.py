@@ -1,4 +1,4 @@
-"""What `headway logs` says of a task that begins anew."""
+"""What `headway logs` says of a task that begins again."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ def test_a_task_that_begins_anew_is_said_once_for_all_its_streams(capsys: pytest
     for attempt in (1, 2, 2, 3):
         for source in reading._sources(0):
             reading._read(source, attempt)
-    assert capsys.readouterr().err == "Task 0 begins anew: attempt 2.\nTask 0 begins anew: attempt 3.\n"
+    assert capsys.readouterr().err == "Task 0 begins again: attempt 2.\nTask 0 begins again: attempt 3.\n"

@@ -68,24 +68,24 @@ def test_of_a_job_that_runs_it_is_the_next_task_that_starts() -> None:
 
 def test_without_estimates_it_is_said_whose_are_missing_and_what_to_do() -> None:
     times = {"expected_start": NOW + 10, "expected_end": NOW + 20, "assumed": 600.0}
-    advice = "Submit jobs with `--estimate SPAN`, the expected run time of a task, to have it reckoned."
+    advice = "Submit jobs with `--estimate SPAN`, the expected run time of a task, to get a forecast."
     assert lines(**times, assumes=(2,)) == [
         f"It is expected to start {after(10)}.",
-        "When it will end is not known, for there is no estimate for it.",
+        "When it will end is not known, because there is no estimate for it.",
         f"If each such task takes 10 min 00 s, it will end {after(20)}.",
         advice,
     ]
     assert lines(**times, assumes=(2, 1, 7), start_assumes=(1, 7)) == [
-        "When it will start and end is not known, for there is no estimate for it and for jobs 1, 7.",
+        "When it will start and end is not known, because there is no estimate for it and for jobs 1, 7.",
         f"If each such task takes 10 min 00 s, it will start {after(10)} and end {after(20)}.",
         advice,
     ]
     assert lines(**times, assumes=(1,), start_assumes=(1,))[0].endswith("no estimate for job 1.")
 
 
-def test_what_was_not_reckoned_says_why_and_what_never_ends_that_it_will_not() -> None:
-    assert lines(lack="900 jobs are open") == ["When it ends is not reckoned: 900 jobs are open."]
-    never = "It is not expected to end: nothing that is known of will give it the slots it needs."
+def test_what_was_not_computed_says_why_and_what_never_ends_that_it_will_not() -> None:
+    assert lines(lack="900 jobs are open") == ["When it ends is not computed: 900 jobs are open."]
+    never = "It is not expected to end: no known event will give it the slots it needs."
     assert lines() == [never]
 
 
@@ -98,7 +98,7 @@ def test_what_was_not_reckoned_says_why_and_what_never_ends_that_it_will_not() -
         ({"outlook": "late", "late": 90.0}, "late by more than 90 s"),
         ({"outlook": "unknown", "assumes": (1,)}, "not known, no estimate"),
         ({"outlook": "unknown"}, "not known"),
-        ({"outlook": "not reckoned"}, "not reckoned"),
+        ({"outlook": "not computed"}, "not computed"),
         ({}, ""),
         ({"status": JobStatus.SUCCEEDED, "outlook": "on time"}, "in time"),
         ({"status": JobStatus.SUCCEEDED, "outlook": "late", "late": 4.0}, "4 s late"),
@@ -133,18 +133,18 @@ def test_without_a_due_date_a_list_shows_the_end() -> None:
             {"outlook": "unknown", "expected_end": NOW, "assumes": (2,)},
             (
                 "Whether job 2 will be on time is not known: there is no estimate for its tasks. "
-                "Submit with --estimate SPAN, the expected run time of a task, to be told."
+                "Submit with --estimate SPAN, the expected run time of a task, to get a forecast."
             ),
         ),
         (
             {"outlook": "unknown", "expected_end": NOW, "assumes": (1,)},
             (
                 "Whether job 2 will be on time is not known: there is no estimate for job 1, which comes before it. "
-                "Submit with --estimate SPAN, the expected run time of a task, to be told."
+                "Submit with --estimate SPAN, the expected run time of a task, to get a forecast."
             ),
         ),
         (
-            {"outlook": "not reckoned", "lack": "900 jobs are open"},
+            {"outlook": "not computed", "lack": "900 jobs are open"},
             "Whether job 2 will be on time is not known: 900 jobs are open.",
         ),
     ],

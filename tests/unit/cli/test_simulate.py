@@ -310,7 +310,7 @@ def test_kills_and_migrations_are_columns_where_there_are_any_and_always_in_json
     for policy, kills, migrations in (("easy", 0, 0), ("keasy", 1, 0), ("measy", 0, 1)):
         assert re.search(rf"^{policy} .* {kills} +{migrations} +[0-9.]+ ms$", both, re.MULTILINE), policy
     assert "keasy: 1 attempt was killed and redone.\n" in both
-    assert both.endswith("All jobs say their CPU use. Policies are told all of it (--cpu drawn).\n")
+    assert both.endswith("All jobs say their CPU use. Policies know all of it (--cpu drawn).\n")
     told = json.loads(headway(*words, "--json").out)
     counted = [(one["metrics"]["kills"], one["metrics"]["migrations"]) for one in told]
     assert counted == [(0, 0), (1, 0), (0, 1)]
@@ -342,8 +342,8 @@ def test_cpu_use_that_nobody_says_is_drawn_by_the_seed_and_told_or_not(
         "(--seed 0)."
     )
     assert told == {
-        "given": f"{drawn} Policies are told what the file says (--cpu given).",
-        "unknown": f"{drawn} Policies are told nothing of it (--cpu unknown).",
+        "given": f"{drawn} Policies know what the file says (--cpu given).",
+        "unknown": f"{drawn} Policies know nothing of it (--cpu unknown).",
     }
     table.write_text(TIERS.replace("0.5", "1").replace("40,40", "100,100"))
     known = ends(headway, table, tmp_path, "--policy", "reasy:per_instant=true")
@@ -375,7 +375,7 @@ def test_jobs_end_at_their_estimate_or_not(headway: Any, tmp_path: Path) -> None
     assert ends(headway, table, tmp_path) == ends(headway, table, tmp_path, "--no-cut") == {"1": 90, "2": 5}
     assert ends(headway, table, tmp_path, "--cut") == {"1": 60, "2": 0}
     said = headway("simulate", table, "--slots", 3).out
-    assert "\njobs that run longer than their estimate, and on: 2, 1 of them with an estimate of 0; --cut ends" in said
+    assert "\njobs that run longer than their estimate: 2, 1 of them with an estimate of 0; --cut ends" in said
     assert "cut at their estimate" in headway("simulate", table, "--slots", 3, "--cut").out
 
 

@@ -50,16 +50,16 @@ def test_what_rests_on_assumptions_is_not_known_but_for_what_is_late_already() -
     assert of_open(view(due=99), assumed, 100 * SECOND) == Prospect("late", 2, 3, SECOND, (7, 1))
 
 
-def test_what_is_never_to_end_is_not_known_and_what_was_not_looked_at_not_reckoned() -> None:
+def test_what_is_never_to_end_is_not_known_and_what_was_not_looked_at_not_computed() -> None:
     assert of_open(view(due=99), outlook(Expected(1)), 0) == Prospect("unknown")
-    assert of_open(view(due=99), outlook(Expected(1, 5), until=9), 0) == Prospect("not reckoned", 5)
+    assert of_open(view(due=99), outlook(Expected(1, 5), until=9), 0) == Prospect("not computed", 5)
     assert of_open(view(due=99), outlook(Expected(1, 5), until=104 * SECOND), 0) == Prospect(
         "late", 5, None, 5 * SECOND
     )
     assumed = outlook(Expected(1, 5, end_assumes=(7,)), until=104 * SECOND)
     assert of_open(view(due=99), assumed, 0) == Prospect("unknown", 5, assumes=(7,))
     for nothing in (Outlook(lack="too many"), outlook(Expected(2, 0, 1))):
-        assert of_open(view(due=99), nothing, 0) == Prospect("not reckoned")
+        assert of_open(view(due=99), nothing, 0) == Prospect("not computed")
         assert of_open(view(), nothing, 0) == Prospect()
         assert of_open(view(due=99), nothing, 100 * SECOND) == Prospect("late", late=SECOND)
 

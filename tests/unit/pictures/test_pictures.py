@@ -303,7 +303,7 @@ def test_allocation_agrees_with_the_schedule_where_slots_are_waited_for(record: 
     assert area(above, "job bag") == 40.0, "all eight tasks of 5 s"
     assert area(below, "job urgent") == 4.0, "held from 1 s to 5 s, waited for"
     assert area(below, "job bag") == 0.0
-    assert {"held, but waited for"} <= set(words(allocation(schedule)))
+    assert {"allocated, not used yet"} <= set(words(allocation(schedule)))
 
 
 def test_a_run_in_which_nothing_is_waited_for_has_one_field() -> None:
@@ -404,7 +404,7 @@ def test_a_timeline_without_due_dates_leaves_lateness_out() -> None:
 
 def test_a_timeline_shows_slots_that_are_held_but_waited_for() -> None:
     use = timeline(waited_for(False)).axes[1]
-    heights, edges, _ = courses(use)["held, but waited for"]
+    heights, edges, _ = courses(use)["allocated, not used yet"]
     assert dict(zip(edges.tolist(), heights.tolist(), strict=False)) == {0: 0, 1: 1, 5: 0}
 
 

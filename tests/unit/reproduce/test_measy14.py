@@ -173,7 +173,7 @@ def test_who_is_better_is_counted_over_points() -> None:
     contrary = answer("MEASY is better than the other three", found)
     assert contrary.verdict == "holds in part"
     assert "at 114 of 120 points" in contrary.ours
-    assert contrary.ours.endswith("; at 6 the contrary, beyond its interval")
+    assert contrary.ours.endswith("; at 6 a loss beyond the interval")
 
 
 def test_what_is_within_its_interval_is_not_contrary() -> None:

@@ -36,9 +36,15 @@ def test_estimates_below_the_run_time_absurd_ones_and_gaps_are_said() -> None:
         label=[7, 8, 9, 10],
     )
     assert list(oddities(odd)) == [
-        "jobs that run longer than their estimate, and on: 2, 1 of them with an estimate of 0; --cut ends them there",
-        "jobs with an estimate of more than a year, kept as it is: 2, first job 9; promises behind them are as late",
-        "gaps of more than 7 days between releases: 2, the longest of 40 days after job 9; slots count as offered then",
+        "jobs that run longer than their estimate: 2, 1 of them with an estimate of 0; --cut ends them there",
+        (
+            "jobs with an estimate of more than a year, kept as it is: 2, first job 9; "
+            "promises to jobs behind them are as late"
+        ),
+        (
+            "gaps of more than 7 days between releases: 2, the longest of 40 days after job 9; "
+            "this time counts as capacity"
+        ),
     ]
 
 

@@ -385,7 +385,7 @@ def test_bodies_that_are_too_large_or_broken_are_refused(tmp_path: Path) -> None
         for body in (b"", b"\xc1", b"{", b"\x81"):
             status, _, content = await rig.send("POST", path, body, authorization=token)
             assert status == 400, body
-            assert "the body of submit is not as it should be" in json.loads(content)["error"]
+            assert "the body of submit is not valid" in json.loads(content)["error"]
 
     run(tmp_path, scenario, body_max=1000)
 

@@ -127,9 +127,9 @@ def test_a_question_without_a_policy_gets_the_default() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"", "the question is not as it should be"),
-        (b"{", "the question is not as it should be"),
-        (b"[" * 100_000, "the question is not as it should be"),
+        (b"", "the question is not valid"),
+        (b"{", "the question is not valid"),
+        (b"[" * 100_000, "the question is not valid"),
         (b"[]", "Expected `object`, got `array`"),
         (b"{}", "missing required field `snapshot`"),
         (b'{"snapshot": 1}', "Expected `object`, got `int` - at `$.snapshot`"),

@@ -17,9 +17,9 @@ SPREAD: Final = "95 % confidence interval, from batch means"
 
 
 def draw(figure: Figure, runs: Runs, path: Path) -> None:
-    """Draw a figure: a field for each measure, in it a line with its interval for each policy (cost: each load).
+    """Draw a figure. It has a panel for each measure, with a line and its interval for each policy (or each load).
 
-    The logs have a field for each log and load, in it a bar for each policy, as a share of what EASY has.
+    The picture of the logs has a panel for each log and load. Each policy has a bar there, as a share of EASY's value.
     """
     title = f"{figure.label}: {figure.title}"
     if figure.name == "fig8":

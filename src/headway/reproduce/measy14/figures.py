@@ -1,4 +1,4 @@
-"""What each figure of MEASY14 shows: the settings that it needs, and its numbers as tables."""
+"""The figures of MEASY14: the settings that each needs, and its numbers as tables."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ Runs = Mapping[Setting, Run]
 MEASURES: Final[Mapping[Measure, str]] = {"response": "mean response time (s)", "slowdown": "mean bounded slowdown"}
 
 COSTS: Final = (20.0, 120.0, 240.0, 480.0, 720.0, 900.0, 1200.0, 1500.0, 1800.0)
-"""Seconds of figures 13 and 14. reading: the text names 480, 900 and 1500 s; these surround them."""
+"""Costs in figures 13 and 14, in seconds. reading: the text names 480, 900 and 1500 s; these surround them."""
 
 COST_LOADS: Final = (0.5, 0.7, 0.9)
-"""Loads of figures 13 and 14. reading: the text says for which costs migration pays "always", so it must be seen where
-it is seldom needed, where it is often needed, and between; the paper's own loads are lost with the picture."""
+"""Loads of figures 13 and 14. reading: the text says for which costs migration "always" pays. So the loads must include
+some where it is seldom needed, some where it is often needed, and some between. The paper's own loads are lost with the
+picture."""
 
 LOG_LOADS: Final = (None, 0.9)
-"""Loads of the logs: as they are (which is 0.6 to 0.85), then as busy as the models at most."""
+"""Loads of the logs: as they are (0.6 to 0.85), then the highest load of the models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of the paper, or the logs, which the paper does not have.
+    """A figure of the paper, or of the logs, which the paper does not use.
 
     Attributes:
-        name: as commands name it.
+        name: its name in commands.
         title: what it shows.
         sources, loads, policies, use: what is run, in all combinations.
-        costs: of a migration, for MEASY.
+        costs: costs of a migration, for MEASY.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Figure:
 
     @property
     def label(self) -> str:
-        """Its name for people."""
+        """The name that people read."""
         return f"Figure {self.name.removeprefix('fig')}" if self.name.startswith("fig") else "Real logs"
 
     def settings(self) -> Iterator[Setting]:
@@ -83,7 +84,7 @@ FIGURES: Final[Mapping[str, Figure]] = {figure.name: figure for figure in _figur
 
 
 STAR: Final = "* Neighbouring batches are alike: the interval is likely to be too narrow."
-"""What a star in a table means."""
+"""The meaning of a star in a table."""
 
 
 class Table(NamedTuple):
@@ -101,7 +102,7 @@ class Table(NamedTuple):
 
 
 def tables(figure: Figure, runs: Runs) -> Iterator[Table]:
-    """The numbers of a figure: a table for each measure; means ± half of their 95 % confidence interval."""
+    """The numbers of a figure, in a table for each measure: means ± half of their 95 % confidence interval."""
     if figure.name == "fig8":
         yield _migrations(figure, runs)
         return
@@ -153,12 +154,12 @@ def per_job(run: Run) -> float:
 
 
 def load_text(load: float | None) -> str:
-    """A load as tables have it."""
+    """A load as it is written in tables."""
     return "as logged" if load is None else f"{load:g}"
 
 
 def number_text(value: float) -> str:
-    """Three digits, or whole thousands.
+    """A number with three digits, or from 100 on as a whole number.
 
     >>> number_text(12345.6), number_text(12.345), number_text(0.5)
     ('12,346', '12.3', '0.5')

@@ -32,10 +32,10 @@ class Statement:
     """One thing that the paper says.
 
     Attributes:
-        figures: names of those that show it; all must have been run for an answer.
+        figures: the names of the figures that show it. All must have been run for an answer.
         words: what it says.
         published: its number, as printed; empty if it gives none.
-        judge: gives our answer from the runs.
+        judge: computes our answer from the runs.
     """
 
     figures: tuple[str, ...]
@@ -59,7 +59,7 @@ def gains(
     measures: Iterable[Measure] = tuple(MEASURES),
     costs: Iterable[float] = (COST,),
 ) -> list[Gain]:
-    """Of a policy against another at every source, load and cost of the figures, in these measures."""
+    """The gains of a policy against another at every source, load and cost of the figures, in these measures."""
     return [
         Gain(f"{setting.source} at {load_text(setting.load)}", run.gain(against, measure))
         for name in figures
@@ -86,7 +86,7 @@ def on_average(found: Collection[Gain], published: float) -> Answer:
 
 
 def near(ours: float, published: float) -> Verdict:
-    """An improvement holds if it is within `NEAR` of the published one, in part if it is one at all.
+    """An improvement holds if it is within `NEAR` of the published one. Any other improvement holds in part.
 
     >>> near(0.35, 0.411), near(0.2, 0.411), near(-0.1, 0.411)
     ('holds', 'holds in part', 'does not hold')
@@ -97,13 +97,13 @@ def near(ours: float, published: float) -> Verdict:
 def always(found: Collection[Gain]) -> Answer:
     """Whether there is a gain at every point.
 
-    It holds if at least half of the points show a gain, the average shows one, and no point shows the contrary beyond
-    its confidence interval; in part, if only the last condition fails.
+    It holds if at least half of the points show a gain, the average shows one, and no point shows a loss beyond its
+    confidence interval. It holds in part if only the last condition fails.
     """
     better = sum(gain.by.mean > 0 for gain in found)
     worse = sum(gain.by.high < 0 for gain in found)
     mean = sum(gain.by.mean for gain in found) / len(found)
-    contrary = f"; at {worse} the contrary, beyond its interval" if worse else ""
+    contrary = f"; at {worse} a loss beyond the interval" if worse else ""
     is_so = better * 2 >= len(found) and mean > 0
     verdict: Verdict = "does not hold" if not is_so else "holds in part" if worse else "holds"
     return Answer(f"at {better} of {len(found)} points, by {mean:.1%} on average{contrary}", verdict)
@@ -140,7 +140,7 @@ def _improved(measure: Measure, how: Callable[[list[Gain], float], Answer], publ
 
 
 def _better(figures: tuple[str, ...], *pairs: tuple[str, str]) -> Judge:
-    """Each first policy is better than the second, everywhere."""
+    """Whether the first policy of each pair is better than the second, everywhere."""
     return lambda runs: always([gain for pair in pairs for gain in gains(runs, figures, *pair)])
 
 

@@ -1,4 +1,4 @@
-"""The simulations that the figures of MEASY14 are made of: what fixes each, and how they are run."""
+"""The simulations behind the figures of MEASY14: what determines each, and how they are run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headway.traces import read_workload, transforms
 from headway.workloads.measy14 import FW_JOBS, JW_JOBS, PROCESSORS, fwload, jwload
 
 JOBS: Final = {"FWload": FW_JOBS, "JWload": JW_JOBS}
-"""The workload models, and how many jobs each has in the paper."""
+"""The workload models, and the number of jobs of each in the paper."""
 
 LOGS: Final = {
     "CTC": ("CTC-SP2-1996-3.1-cln.swf.gz", 338),
@@ -38,10 +38,10 @@ LOGS: Final = {
 POLICIES: Final = ("easy", "keasy", "reasy", "measy")
 LOADS: Final = (0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 COST: Final = 20.0
-"""Seconds that a migration takes where nothing else is said (MEASY14 3)."""
+"""Seconds that a migration takes by default (MEASY14 3)."""
 
 JOBS_LEAST: Final = 400
-"""As few jobs as a share may leave: estimates are drawn for 200 or more."""
+"""The fewest jobs that a share may leave: estimates are drawn for 200 or more."""
 
 Measure = Literal["response", "slowdown"]
 Use = Literal["told", "untold", "full"]
@@ -49,13 +49,13 @@ Use = Literal["told", "untold", "full"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What fixes a run, beside the seed and the share of the jobs.
+    """What determines a run, besides the seed and the share of the jobs.
 
     Attributes:
         source: a key of `JOBS` or `LOGS`.
-        load: offered load to which gaps are scaled; None: as the log has them.
+        load: the load to which gaps are scaled; None: the gaps are those of the log.
         policy: one of `POLICIES`.
-        use: whether the scheduler is told the CPU use of processes or not, or every process uses a processor whole.
+        use: whether the scheduler knows the CPU use of processes or not, or every process uses a whole processor.
         cost: seconds that a migration takes.
     """
 
@@ -67,7 +67,7 @@ class Setting:
 
     @property
     def plain(self) -> Setting:
-        """The setting of the same run without what does not matter to its policy, so that it is run once."""
+        """The setting without what does not matter to its policy, so that equal runs are run once."""
         if self.policy == "easy":
             return Setting(self.source, self.load, self.policy)
         return self if self.policy == "measy" else replace(self, cost=COST)
@@ -75,16 +75,16 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a setting.
+    """The result of a setting.
 
     Attributes:
-        setting: which.
+        setting: the setting.
         jobs: how many there were.
-        response, slowdown: means of batches of jobs, seconds and ratios without unit; the same jobs in each setting of
-            one source, so that settings can be compared batch by batch.
-        migrations, kills: how many.
-        utilisation: slot time in which jobs were in the foreground per slot time.
-        lost: share of it whose work was lost.
+        response, slowdown: means of batches of jobs, in seconds and as ratios without unit. All settings of a source
+            have the same jobs in each batch, so they can be compared batch by batch.
+        migrations, kills: how many there were.
+        utilisation: slot time in which jobs were in the foreground, divided by all slot time.
+        lost: the share of that time whose work was lost.
         seconds: how long the simulation took.
     """
 
@@ -103,16 +103,16 @@ class Run:
         return interval(np.array(getattr(self, measure)))
 
     def gain(self, other: Run, measure: Measure) -> Interval:
-        """By which share of the other's mean this one's is smaller, below 0 where it is greater; with its interval.
+        """By which share this mean is smaller than the other, with its interval; below 0 if it is greater.
 
-        Both are compared batch by batch, for the same jobs wait in both.
+        Both are compared batch by batch, because the batches have the same jobs.
         """
         mine, others = np.array(getattr(self, measure)), np.array(getattr(other, measure))
         return interval(others - mine).times(1 / float(others.mean()))
 
 
 Progress = Callable[[int, int], None]
-"""Told how many runs have ended, of how many."""
+"""Called with the number of runs that have ended, and of all runs."""
 
 
 class _Work(NamedTuple):
@@ -123,13 +123,13 @@ class _Work(NamedTuple):
 
 
 def data_folder(path: str | Path | None = None, *, needed: bool = False) -> Path | None:
-    """The folder that holds the logs: this one, else what `HEADWAY_DATA` names.
+    """The folder with the logs: the one given, or else the one that `HEADWAY_DATA` names.
 
     Returns:
-        None where neither is said, or a log is absent from what `HEADWAY_DATA` names.
+        None if neither is set, or if the folder of `HEADWAY_DATA` lacks a log.
 
     Raises:
-        HeadwayError: a log is absent from the path that is given; or from anywhere, where they are `needed`.
+        HeadwayError: the given folder lacks a log; or no folder with the logs is found although they are `needed`.
     """
     folder = path or os.environ.get("HEADWAY_DATA")
     absent = [Path(folder or "") / "swf" / file for file, _ in LOGS.values()]
@@ -150,14 +150,14 @@ def perform(
     processes: int | None = None,
     progress: Progress | None = None,
 ) -> dict[Setting, Run]:
-    """Run every setting once, however often it is named, and also where only its `plain` one is.
+    """Run every setting once, however often it is named. Settings with the same `plain` setting share one run.
 
     Args:
-        seed: of the workload models and the performance model, >= 0; the same jobs for all settings of a source.
+        seed: of the workload models and the performance model, >= 0. All settings of a source get the same jobs.
         share: of the jobs of each source, in (0, 1]; 1 is the size of the paper.
-        folder: of the logs, as of `data_folder`; needed where a setting names one.
-        processes: how many at once; default one a core.
-        progress: told of each run that is done.
+        folder: the folder with the logs, as from `data_folder`; needed if a setting names a log.
+        processes: how many at once; default one for each core.
+        progress: called after each run.
 
     Raises:
         InvalidInput: `share` is not in (0, 1] or leaves too few jobs.
@@ -178,7 +178,7 @@ def perform(
 
 
 def _order(setting: Setting) -> tuple[object, ...]:
-    """One source after the other, for a process keeps its jobs; the longest runs first, so that none is left alone."""
+    """A sort key: one source after the other, because a process keeps its jobs; within a source, long runs first."""
     sources = ("FWload", "SDSC-BLUE", "HPC2N", "JWload", "CTC", "SDSC-SP2")
     policy = -POLICIES.index(setting.policy)
     return sources.index(setting.source), policy, -(setting.load or 0.0), setting.use, setting.cost
@@ -220,7 +220,7 @@ def _run(work: _Work) -> Run:
 
 @lru_cache(maxsize=1)
 def _jobs(source: str, seed: int, share: float, folder: Path | None) -> tuple[Workload, int]:
-    """The jobs of a source and the processors they run on; kept, for one setting after the other asks for them."""
+    """The jobs of a source and the processors they run on. They are cached, because many settings need them."""
     if source in JOBS:
         model = {"FWload": fwload, "JWload": jwload}[source]
         return model(seed, round(share * JOBS[source])), PROCESSORS
