@@ -1,8 +1,8 @@
-"""A log through AccaSim's EASY backfilling, on one node of as many cores as the machine has slots.
+"""Run a log through AccaSim's EASY backfilling, on one node with a core for each slot of the machine.
 
     python bench/accasim_easy.py LOG SLOTS FOLDER
 
-Writes AccaSim's own list of dispatched jobs to FOLDER, its default, and no statistics.
+Writes only AccaSim's default list of dispatched jobs to FOLDER, and no statistics.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-# AccaSim 1.1.3 asks `collections` for a name that moved to `collections.abc` in Python 3.10; nothing else is changed.
+# AccaSim 1.1.3 imports a name from `collections` that moved to `collections.abc` in Python 3.10.
 collections.Mapping = collections.abc.Mapping  # type: ignore[attr-defined]
 
 from accasim.base.allocator_class import FirstFit  # noqa: E402

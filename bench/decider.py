@@ -1,4 +1,4 @@
-"""What it costs to have a decider behind HTTP decide instead of the policy in process.
+"""The cost of a decider over HTTP, compared with a policy in the server's process.
 
 python bench/decider.py [--questions N]
 """
@@ -28,7 +28,7 @@ JOBS = (100, 1000)
 
 
 def crowded(policy: str, jobs: int) -> Scheduler:
-    """A core with so many jobs, rigid ones and bags in turn, of which a few run."""
+    """A core with this many jobs, rigid ones and bags in turn, of which a few run."""
     core = Scheduler(registry.find, policy)
     core.handle(NodeJoined(0, NodeSpec("a", SLOTS)))
     for number in range(jobs):
@@ -40,7 +40,7 @@ def crowded(policy: str, jobs: int) -> Scheduler:
 
 
 def times(url: str, policy: str, jobs: int, questions: int) -> tuple[dict[str, list[float]], int]:
-    """Seconds of each part of so many questions, and the bytes of one."""
+    """The seconds of each part of this many questions, and the bytes of one question."""
     core = crowded(policy, jobs)
     decides = registry.find(policy)
     took: dict[str, list[float]] = {"in process": [], "written": [], "whole": []}

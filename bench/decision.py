@@ -1,4 +1,4 @@
-"""What one decision costs with 1,000 and with 10,000 jobs queued.
+"""What one round costs with 1,000 and with 10,000 waiting jobs.
 
 python bench/decision.py [--events N]
 """
@@ -40,10 +40,10 @@ HEAVY = ("conservative",)
 
 
 def times(text: str, queued: int, events: int) -> dict[str, list[float]]:
-    """Seconds of each decision, with as many jobs queued before each of them.
+    """The seconds of each round. Before each, this many jobs are waiting.
 
-    The jobs are those of a log, fed as fast as they leave the queue; the earliest end comes next, so the slots are as
-    full as the policy can make them. Jobs that came while the queue was filled are not counted.
+    Jobs of a log are submitted as fast as others start. The earliest end comes next, so the slots are as full as the
+    policy can make them. Rounds that took place while the queue was filled are not counted.
     """
     log = logs.HPC2N
     policy = TimedPolicy(registry.find(text))

@@ -1,10 +1,10 @@
-"""Which policy is best to begin with: due dates missed, penalty, violated priorities and work redone, side by side.
+"""Which policy is the best default: due dates missed, penalty, violated priorities and work redone, side by side.
 
 python bench/defaults.py [--samples N] [--policy POLICY ...] [--live]
 
-With --live one sample also runs on a real server, a minute a policy. Everything is seeded. Logs, and the instances with
-a best known penalty, are looked for as in `logs.py`. Where a log is missing, a made one stands in; where the instances
-are missing, that table is left out.
+With --live one sample also runs on a real server, a minute for each policy. All random choices are seeded. Logs, and
+instances with a best known penalty, are looked for as in `logs.py`. A missing log is replaced by a generated one. If
+the instances are missing, their table is left out.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def shares(found: Iterable[tuple[Metrics, float]]) -> tuple[str, str, str, str]:
-    """Means of the four measures as text, from metrics and the slot-seconds of work that there was."""
+    """Means of the four measures as text, from the metrics and the slot-seconds of all work."""
     metrics, works = zip(*found, strict=True)
     means = [
         fmean(each[name] for each in metrics)
@@ -80,13 +80,13 @@ def shares(found: Iterable[tuple[Metrics, float]]) -> tuple[str, str, str, str]:
 
 
 def shown(title: str, found: Iterable[tuple[str, Sequence[str]]], names: Sequence[str] = MEASURES) -> str:
-    """A table, a policy a row."""
+    """A table with a row for each policy."""
     rows = [(f"`{policy}`", *values) for policy, values in found]
     return f"{title}\n\n{measure.table(('policy', *names), rows)}"
 
 
 def of_the_sweep(log: Log, policies: Sequence[str], samples: int) -> list[str]:
-    """Samples as in Lin14 6.3 at several loads, with run times that are told and that are not."""
+    """Samples as in Lin14 6.3 at several loads, with and without estimates."""
     tables = []
     for estimates in ("known", "learnt"):
         rows = sweep(log, policies, LOADS, samples, heterogeneous=(False,), estimates=estimates)  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def _busy(metrics: Metrics) -> float:
 
 
 def of_a_log(log: logs.Log, kind: str, policies: Sequence[str]) -> str:
-    """Jobs from the middle of a log, with due dates made."""
+    """Jobs from the middle of a log, with generated due dates."""
     whole = logs.workload(log)
     start = min(10_000, len(whole) - LOG_JOBS)
     jobs = transforms.from_zero(whole.take(slice(start, start + LOG_JOBS)))
@@ -124,10 +124,10 @@ def of_a_log(log: logs.Log, kind: str, policies: Sequence[str]) -> str:
 
 
 def of_bags_at_once(policies: Sequence[str]) -> str:
-    """The weighted tardiness instances of the OR-Library: 40 bags that are all there at once.
+    """The weighted tardiness instances of the OR-Library: 40 bags that are all released at once.
 
-    A job of p seconds on one machine is a bag of p tasks that run as many seconds as there are slots, so the best known
-    penalty of one machine is a lower bound here.
+    A job of p seconds on one machine becomes a bag of p tasks; each runs one second for each slot. So the best known
+    penalty on one machine is a lower bound here.
     """
     folder = Path(logs.CTC.path).parents[1] / "wt"
     if not (folder / "wt40.txt").exists():
@@ -161,7 +161,7 @@ def _at_once(times: Sequence[int], weights: Sequence[int], due: Sequence[int]) -
 
 
 def of_a_live_run(log: Log, policies: Sequence[str]) -> str:
-    """One sample on a server with real processes; in brackets what the simulation of it has."""
+    """One sample on a server with real processes; in brackets the results of its simulation."""
     _, jobs = live.sample(log)
     work = float(transforms.work(jobs).sum())
     found = []

@@ -1,8 +1,8 @@
-"""Measure the engine of this machine alone: no-op tasks a second, round trip, killing, memory and load when idle.
+"""Measure the local engine alone: empty tasks per second, round trip, killing, memory and load when idle.
 
     python bench/engine_local.py [--tasks N] [--slots N] [--uvloop] [--json]
 
-Each slot gets its next task when its last one has ended, as a driver would have it, and each end is acknowledged.
+As with a driver, each slot gets its next task when its last one has ended, and each end is acknowledged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Feed:
         self.slot_of: dict[int, int] = {}
 
     def run(self) -> asyncio.Future[None]:
-        """Start; done when all have ended."""
+        """Start, and wait until all have ended."""
         for _ in range(self.ahead):
             for slot in range(self.slots):
                 self.launch(slot)
@@ -63,7 +63,7 @@ class Feed:
             self.engine.launch(Assignment(1, number, 1, (Member("n", (slot,), self.work),)))
 
     def report(self, report: Report) -> None:
-        """Acknowledge an end and launch the next."""
+        """Acknowledge an end, and launch the next task."""
         if isinstance(report, Ended):
             self.latencies.append(time.perf_counter() - self.sent.pop(report.task))
             self.engine.acknowledge(report.job, report.task, report.attempt)

@@ -1,8 +1,8 @@
-"""Executors as others use them: single calls through joblib, memory of many large results, what a dropped one leaves.
+"""Executors in typical use: single calls through joblib, memory of many large results, what a dropped one leaves.
 
     python bench/executor.py
 
-Each figure is taken in a process of its own, all ways in turn. `make bench` has the others' packages.
+Each figure is measured in a process of its own, with all executors in turn. `make bench` installs the other packages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def same(value: int) -> int:
 
 
 def large(number: int) -> bytes:
-    """A result that is not made of one value."""
+    """A large result that is not one repeated value."""
     return os.urandom(1000) * (RESULT_BYTES // 1000 - number % 2)
 
 
@@ -55,7 +55,7 @@ def made(way: str) -> Executor:
 
 
 def calls(way: str) -> None:
-    """Print the seconds of single calls through joblib, when all is warm."""
+    """Print the seconds of single calls through joblib, after a warm-up."""
     import joblib
 
     importlib.import_module("headway.joblib")
@@ -70,7 +70,7 @@ def calls(way: str) -> None:
 
 
 def memory(way: str) -> None:
-    """Let all of many large results come, then take them one by one and keep none."""
+    """Wait for many large results, then take them one by one and keep none."""
     with made(way) as executor:
         waiting = [executor.submit(large, number) for number in range(RESULTS)]
         wait(waiting)
@@ -82,7 +82,7 @@ def memory(way: str) -> None:
 
 
 def dropped(way: str) -> None:
-    """Print the threads and descriptors that executors leave which were used and forgotten."""
+    """Print the threads and descriptors that are left by executors which were used and not shut down."""
     made(way).submit(same, 1).result()
     gc.collect()
     time.sleep(1)
@@ -97,7 +97,7 @@ def dropped(way: str) -> None:
 
 
 def taken(what: str, way: str) -> measure.Run:
-    """One figure, by a process of its own."""
+    """Measure one figure in a process of its own."""
     return measure.run([sys.executable, __file__, "--take", what, way])
 
 

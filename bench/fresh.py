@@ -21,12 +21,12 @@ from headway.client.job import Job, Task
 
 
 def same(value: int) -> int:
-    """The task: what it is given. Of this script, so that it travels as it is and no clean process imports a module."""
+    """The task: returns its argument. It is sent by value, because it is in this script. So nothing is imported."""
     return value
 
 
 def processor_seconds(pid: int) -> float:
-    """What this process has taken, and a server with all that it has started, those that have ended too."""
+    """Processor time of this process, and of a server with all processes that it started, also ended ones."""
     server = psutil.Process(pid)
     spent = sum(os.times()[:2])
     for process in [server, *server.children(recursive=True)]:

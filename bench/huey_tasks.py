@@ -1,4 +1,4 @@
-"""The task that huey's workers run; its queue is in the file that $HUEY_FILE names, each commit written to the disk."""
+"""The task that huey's workers run. Its queue is in the file $HUEY_FILE, with each commit written to the disk."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ huey = SqliteHuey(filename=os.environ["HUEY_FILE"], fsync=True)
 
 @huey.task()
 def same(value: int) -> int:
-    """What it is given."""
+    """Return the argument."""
     return value

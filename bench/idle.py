@@ -1,4 +1,4 @@
-"""What a server costs that has nothing to do: processor time and memory of all its processes.
+"""What an idle server costs: processor time and memory of all its processes.
 
 python bench/idle.py [--seconds N]
 """
@@ -18,18 +18,18 @@ from headway.client.job import Job, Task
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all that it or its like started."""
+    """A process and all its descendants."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 
 
 def processor_seconds(processes: list[psutil.Process]) -> float:
-    """Processor time they have taken so far, for themselves and in the system."""
+    """The processor time that they have taken so far, in user and system mode."""
     return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
 
 
 def megabytes(processes: list[psutil.Process]) -> tuple[float, float]:
-    """Their memory, with what they share counted once (PSS) and as often as it is mapped (RSS)."""
+    """Their memory, with shared pages counted once (PSS) and as often as they are mapped (RSS)."""
     memory = [process.memory_full_info() for process in processes]
     return sum(each.pss for each in memory) / 1e6, sum(each.rss for each in memory) / 1e6
 
@@ -44,7 +44,7 @@ def main() -> None:
         for state in ("just started, one client connected", "after 5,000 tasks"):
             if rows:
                 client.submit(Job("many", [Task(abs, value) for value in range(5000)])).result()
-            time.sleep(2)  # until what the last work left to be done is done
+            time.sleep(2)  # until the last work has been cleaned up
             processes = family(pid)
             before, began = processor_seconds(processes), time.perf_counter()
             time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""The simulation of Lin14 6.3: seconds a run of one sample, for each of its policies.
+"""The simulation of Lin14 6.3: seconds for one sample, with each of its policies.
 
 python bench/lin14.py [--rounds N]
 """

@@ -1,4 +1,4 @@
-"""Tasks that do nothing, from the client to its result: many at once and one by one, against other ways to run them.
+"""Empty tasks, from submission to result: many at once and one by one, compared with other ways to run them.
 
 python bench/live.py [--tasks N] [--trips N] [--rounds N]
 """
@@ -32,19 +32,19 @@ SLOTS = 2
 
 
 def same(value: int) -> int:
-    """The task: what it is given."""
+    """The task: returns its argument."""
     return value
 
 
 class Way(NamedTuple):
-    """One way to have tasks run.
+    """One way to run tasks.
 
     Attributes:
         name: of the way.
-        many: runs so many tasks and returns their results in order.
+        many: runs this many tasks and returns their results in order.
         one: runs one task and returns its result.
-        most: of how many tasks a run consists at most, so that it ends within seconds.
-        durable: whether what was accepted survives the end of every process.
+        most: the most tasks of a run, so that it ends within seconds.
+        durable: whether accepted tasks survive the end of every process.
     """
 
     name: str
@@ -61,7 +61,7 @@ def server(
     words: Sequence[object] = (),
     program: Callable[..., list[str]] = measure.headway,
 ) -> Iterator[tuple[Client, int]]:
-    """A server of its own on an empty data directory, while it is used; a client of it, and its process id."""
+    """Run a server on an empty data directory. Yields a client of it, and its process id."""
     with open(folder / "log", "wb") as log:
         command = program("up", "--slots", slots, "--data", folder / "data", "--json", *words)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
@@ -81,7 +81,7 @@ def server(
 
 
 def headway_way(client: Client) -> Way:
-    """Jobs of many tasks, and of one."""
+    """By jobs: of many tasks, or of one."""
 
     def many(count: int) -> list[int]:
         return client.submit(Job("many", [Task(same, value) for value in range(count)])).result()
@@ -94,7 +94,7 @@ def headway_way(client: Client) -> Way:
 
 
 def executor_way(name: str, executor: Executor, durable: str) -> Way:
-    """Calls, each with a future of its own."""
+    """By calls of an executor, each with a future."""
 
     def many(count: int) -> list[int]:
         return [future.result() for future in [executor.submit(same, value) for value in range(count)]]
@@ -104,7 +104,7 @@ def executor_way(name: str, executor: Executor, durable: str) -> Way:
 
 @contextmanager
 def huey_way(folder: Path) -> Iterator[Way]:
-    """A huey consumer with as many processes as there are slots, looking for work and results every millisecond."""
+    """By a huey consumer with a process for each slot. Work and results are polled every millisecond."""
     os.environ["HUEY_FILE"] = str(folder / "huey.sqlite")
     consumer = [sys.executable, "-m", "huey.bin.huey_consumer", "huey_tasks.huey", "--quiet", "--no-periodic"]
     options = ["--workers", str(SLOTS), "--worker-type", "process", "--delay", "0.001", "--max-delay", "0.001"]

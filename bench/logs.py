@@ -1,6 +1,6 @@
-"""The logs that figures are taken on: public ones where they are at hand, else made ones of the same size.
+"""The logs for the figures: public ones if they are there, else generated ones of the same size.
 
-Looked for in the folder that $HEADWAY_DATA names, else in `../shared/data` beside the project.
+Public logs are looked for in the folder that $HEADWAY_DATA names, or else in `../shared/data` beside the project.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Log:
     """A public log.
 
     Attributes:
-        name, file: as it is called, and its file below the folder of data.
+        name, file: its name, and its file below the folder of data.
         slots: the size of its machine.
         jobs: how many jobs of it can be run again.
-        load: work per capacity.
+        load: work divided by capacity.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Log:
 
     @property
     def path(self) -> Path:
-        """Where it should be."""
+        """The path where it should be."""
         folder = os.environ.get("HEADWAY_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data"
         return Path(folder) / self.file
 
     @property
     def title(self) -> str:
-        """Its name, and whether it is the log itself."""
+        """Its name, with a remark if a generated log replaces it."""
         return self.name if self.path.exists() else f"{self.name} (made: the log is absent)"
 
 
@@ -58,7 +58,7 @@ SDSC_PARAGON = Log("SDSC-Par", "swf/SDSC-Par-1996-3.1-cln.swf.gz", slots=400, jo
 
 
 def workload(log: Log) -> Workload:
-    """The jobs of a log, or of a made one in its place."""
+    """The jobs of a log, or of a generated one in its place."""
     return read_workload(log.path, machine=log.slots) if log.path.exists() else made(log)
 
 
@@ -93,9 +93,9 @@ def made(log: Log) -> Workload:
 
 
 def pieces(wanted: Iterable[tuple[Log, int]], folder: Path) -> list[Path]:
-    """Files in a folder, each with the first jobs of a log and nothing else, in Standard Workload Format, plain.
+    """Write files to a folder, each with the first jobs of a log, in plain Standard Workload Format.
 
-    They are written by another process: what a process has once held counts as memory of every command it runs.
+    Another process writes them, because the peak memory of a process counts for every command that it runs.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as apart:
         return list(apart.map(_piece, wanted, repeat(folder)))

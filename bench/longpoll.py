@@ -1,4 +1,4 @@
-"""Clients that wait for messages: what they cost a server while nothing happens, and how soon a burst reaches them.
+"""Clients that wait for messages: their cost for a server while nothing happens, and how soon a burst reaches them.
 
 python bench/longpoll.py [--clients N] [--seconds N] [--rounds N]
 """
@@ -47,11 +47,11 @@ _messages = msgspec.msgpack.Decoder(wire.Messages)
 
 
 class Line:
-    """A client: its connection, the job it submitted last and how far it has read. A bare socket costs the least.
+    """A client: its connection, its last job, and how far it has read. It is a bare socket, because that costs least.
 
     Attributes:
-        job: what it waits for.
-        cursor: behind the last message it was told.
+        job: the job that it waits for.
+        cursor: the position behind the last message it received.
         heard: when its last answer came, in nanoseconds since the Unix epoch.
         answer: the bytes of that answer; `told`: the messages in it.
     """
@@ -87,12 +87,12 @@ class Line:
         self.send("GET", f"{wire.MESSAGES.path}?client={self.name}&after={self.cursor}&wait={seconds}&results=65536")
 
     def listen(self) -> None:
-        """Take what has come of the answer."""
+        """Read the part of the answer that has come."""
         self.answer += self.socket.recv(READ)
         self.heard = time.time_ns()
 
     def body(self) -> bytes | None:
-        """The body of the answer; None if it has not come whole.
+        """The body of the answer; None if it is not complete.
 
         Raises:
             SystemExit: it is a refusal, or there is none.
@@ -103,7 +103,7 @@ class Line:
         return body if end and f"content-length: {len(body)}\r\n".encode() in head + b"\r\n" else None
 
     def read(self) -> bool:
-        """Read the answer to `wait`, if it is whole; the next question goes on behind it."""
+        """Read the answer to `wait` if it is complete. The next question continues behind it."""
         body = self.body()
         if body is not None:
             answer = _messages.decode(body)
@@ -111,7 +111,7 @@ class Line:
         return body is not None
 
     def hear(self) -> bytes:
-        """Wait for an answer; its body."""
+        """Wait for an answer and return its body."""
         while True:
             self.listen()
             if (body := self.body()) is not None:
@@ -119,7 +119,7 @@ class Line:
 
 
 class Crowd:
-    """All clients, served by one loop that does little for each: it takes one of the processors the server has too."""
+    """All clients, in one loop that does little for each, because it shares the processors with the server."""
 
     def __init__(self, address: tuple[str, int], token: str, count: int) -> None:
         self.lines = [Line(address, token, f"client-{number}") for number in range(count)]
@@ -135,12 +135,12 @@ class Crowd:
             line.submit(release)
 
     def wait(self) -> None:
-        """Each asks for messages, for the first time such that their waits are not over all at once."""
+        """Each asks for messages. The first waits differ in length, so that they do not all end at once."""
         for place, line in enumerate(self.lines, 1):
             line.wait(WAIT * place / len(self.lines))
 
     def hear(self, seconds: float) -> list[Line]:
-        """Who was told something now, at the latest after so long; those who only waited in vain ask again."""
+        """The clients that received a message, within this time at most. Clients whose wait was in vain ask again."""
         heard = [self._by_file[file] for file, _ in self._poll.poll(seconds)]
         for line in heard:
             line.listen()
@@ -157,7 +157,7 @@ class Crowd:
         """Wait while nothing happens.
 
         Raises:
-            SystemExit: somebody is told something.
+            SystemExit: a client receives a message.
         """
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
@@ -165,10 +165,10 @@ class Crowd:
                 raise SystemExit(f"{told[0].name} was told {told[0].told}")
 
     def hear_all(self) -> None:
-        """Wait until each has been told that its job has ended.
+        """Wait until each client has received the end of its job.
 
         Raises:
-            SystemExit: one is told something else, or nothing comes for a minute.
+            SystemExit: one receives something else, or nothing comes for a minute.
         """
         waiting = set(self.lines)
         end = time.monotonic() + WAIT
@@ -182,12 +182,12 @@ class Crowd:
 
 
 class Burst(NamedTuple):
-    """When what happened, in nanoseconds since the Unix epoch.
+    """The times of a burst, in nanoseconds since the Unix epoch.
 
     Attributes:
-        asked: the request that caused it was sent, or the instant came for which it was asked.
-        durable: per client, its message could no longer be lost.
-        heard: per client, its message had come.
+        asked: the request that caused it was sent, or its planned instant came.
+        durable: for each client, its message was durable.
+        heard: for each client, its message had come.
     """
 
     asked: int
@@ -196,10 +196,10 @@ class Burst(NamedTuple):
 
 
 def cancel(crowd: Crowd, control: Line, data: Path) -> Burst:
-    """One request cancels the held jobs of all clients: one transaction, a message for each."""
+    """Cancel the held jobs of all clients by one request: one transaction, and a message for each client."""
     crowd.submit(release=time.time() + 3600)
     crowd.wait()
-    crowd.rest(2)  # until what the submissions left to be done is done
+    crowd.rest(2)  # until the submissions have been cleaned up
     body = wire.encode(wire.JobsNamed(tuple(line.job for line in crowd.lines)))
     asked = time.time_ns()
     control.send("POST", wire.CANCEL.path, body)
@@ -209,7 +209,7 @@ def cancel(crowd: Crowd, control: Line, data: Path) -> Burst:
 
 
 def end(crowd: Crowd, data: Path) -> Burst:
-    """At one instant a task that does nothing is released for each client; their ends come as fast as they run."""
+    """Release an empty task for each client at one instant. The messages come as fast as the tasks run."""
     release = time.time() + 20
     crowd.submit(release)
     crowd.wait()
@@ -220,7 +220,7 @@ def end(crowd: Crowd, data: Path) -> Burst:
 
 
 def burst(crowd: Crowd, data: Path, asked: int) -> Burst:
-    """What is known of the burst that all have heard of."""
+    """The times of a burst that has reached all clients."""
     noted = [tuple(map(int, line.split())) for line in (data / NOTES).read_text().splitlines()]
     numbers, times = [number for number, _ in noted], [at for _, at in noted]
     durable = [times[bisect_left(numbers, line.told[-1].number)] for line in crowd.lines]
@@ -233,7 +233,7 @@ def noting_headway(*words: object) -> list[str]:
 
 
 def serve(words: list[str]) -> None:
-    """`headway` with these words, noting the number of the last message and the time whenever messages are durable."""
+    """Run `headway` with these arguments. Records the time and the last number whenever messages become durable."""
     write = Journal.write
 
     def noting(journal: Journal, batch: Batch) -> None:
@@ -249,10 +249,10 @@ def serve(words: list[str]) -> None:
 
 
 def allow_files(count: int) -> None:
-    """Have so many files open at once, at least.
+    """Allow this process at least this many open files.
 
     Raises:
-        SystemExit: the system does not let us.
+        SystemExit: the system does not allow it.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if count > most:
@@ -261,7 +261,7 @@ def allow_files(count: int) -> None:
 
 
 def cost(pid: int, rest: Callable[[float], None], seconds: float) -> list[str]:
-    """What a server and its processes take while it rests: processor time, memory."""
+    """The processor time and memory that a server and its processes take while nothing happens."""
     processes = idle.family(pid)
     before, began = idle.processor_seconds(processes), time.perf_counter()
     rest(seconds)
@@ -270,8 +270,8 @@ def cost(pid: int, rest: Callable[[float], None], seconds: float) -> list[str]:
 
 
 def figures(bursts: list[Burst]) -> list[str]:
-    """Of several bursts: until the first and the last message were durable, how long the messages took from there, and
-    how long it was from the cause until nearly all had theirs. Medians; of what is wanted also the least and the most.
+    """Medians of several bursts: the time until the first and the last message were durable, how long messages took
+    from there, and the time from the cause until nearly all had come. For the wanted figure also least and most.
     """
     first = statistics.median(min(each.durable) - each.asked for each in bursts)
     last = statistics.median(max(each.durable) - each.asked for each in bursts)
@@ -302,7 +302,7 @@ def main() -> None:
         control = Line(address, token, "control")
         costs = [cost(pid, time.sleep, min(10.0, given.seconds))]
         crowd = Crowd(address, token, given.clients)
-        cancel(crowd, control, data)  # once before anything counts
+        cancel(crowd, control, data)  # a warm-up that does not count
         crowd.submit(release=time.time() + 3600)
         crowd.wait()
         crowd.rest(5)

@@ -1,4 +1,4 @@
-"""Commands under a stopwatch, figures in the form of the report, and what machine they are from."""
+"""Times of commands, figures in the form of the report, and the machine that they are from."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def run(command: Sequence[str]) -> Run:
     """Run a command to its end.
 
     Raises:
-        SystemExit: it failed; with what it said.
+        SystemExit: it failed; with its output.
     """
-    # As for whoever has installed it: Python keeps the modules that it has read.
+    # As in an installation: Python keeps compiled modules.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as complaint:
         began = time.perf_counter()
@@ -61,13 +61,13 @@ def run(command: Sequence[str]) -> Run:
 
 
 def headway(*arguments: object, compiled: bool = False) -> list[str]:
-    """The command `headway` with these arguments: of this environment, or of that in which the core is compiled."""
+    """The command `headway` with these arguments, from this environment or from the one with the compiled core."""
     folder = COMPILED if compiled else Path(sys.executable).parent
     return [str(folder / "headway"), *map(str, arguments)]
 
 
 def alternating(things: Mapping[Name, Callable[[], Made]], rounds: int) -> dict[Name, list[Made]]:
-    """Run each thing in turn, round after round, so that a busy moment of the machine meets all of them alike."""
+    """Run all of them in turn, round after round, so that a busy moment of the machine affects all alike."""
     runs: dict[Name, list[Made]] = {name: [] for name in things}
     for _ in range(rounds):
         for name, thing in things.items():
@@ -104,7 +104,7 @@ def section(title: str, text: str, *tables: str) -> None:
 
 
 def rounded(value: float) -> str:
-    """A figure with three digits that count, thousands set apart."""
+    """A figure with three significant digits and thousands separators."""
     if value >= 100:
         digits = len(str(int(value))) - 3
         return f"{round(value, -digits):,.0f}"
@@ -112,7 +112,7 @@ def rounded(value: float) -> str:
 
 
 def machine() -> str:
-    """What the figures were taken on, without its name."""
+    """The machine on which the figures were measured, without its name."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     processor = models[0] if models else platform.machine()

@@ -24,7 +24,7 @@ LIMIT_SECONDS = 60.0
 
 
 def notice_seconds(client: Client, server: int, number: signal.Signals) -> float:
-    """From a signal to the node's process until its loss is in the journal; then the node is back."""
+    """Seconds from a signal to the node's process until its loss is in the journal. Waits until the node is back."""
     known, began = len(client.incidents(last=1000)), time.time()
     os.kill(agent_of(server, client.nodes()[0].name), number)
     while len(told := client.incidents(last=1000)) == known:

@@ -1,4 +1,4 @@
-"""EASY backfilling against others, in the same run: a textbook loop in plain Python, and AccaSim.
+"""EASY backfilling compared with others in the same run: a textbook loop in plain Python, and AccaSim.
 
 python bench/peers.py [--rounds N]
 """
@@ -44,7 +44,7 @@ def compare(log: logs.Log, folder: Path, rounds: int) -> list[tuple[object, ...]
     """The rows of one log.
 
     Raises:
-        SystemExit: the textbook loop starts a job at another time than Headway.
+        SystemExit: the textbook loop and Headway start a job at different times.
     """
     few, many = logs.pieces([(log, FEW), (log, MANY)], folder)
     ours, textbook, accasim = folder / "ours.csv", folder / "textbook.csv", folder / "accasim"

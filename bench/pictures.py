@@ -1,6 +1,6 @@
 """Draw the pictures of the README and of docs/how-to/draw-pictures.md again (`make pictures`), in two minutes.
 
-They are of the log that `make demo` generates, as bags with due dates. The title of the first is what comes out.
+They show the log that `make demo` generates, as bags with due dates. The title of the first states the result.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Take all figures and write them to docs/benchmarks.md (`make bench`), or some of them to the terminal.
+"""Measure all figures and write them to docs/benchmarks.md (`make bench`), or print some of them.
 
     python bench/run.py [--into] [NAME...]
 
-With --into the sections take the places of those that the report has. Each name is a script of this folder that prints
-one section: easy, decision, ... A figure that cannot be taken ends the whole with what went wrong, and the report stays
-as it was.
+With --into the sections replace those of the report. Each name is a script of this folder that prints one section:
+easy, decision, ... If a figure cannot be measured, everything ends with an error, and the report stays as it was.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def main(names: list[str]) -> None:
 
 
 def with_sections(report: str, parts: list[str]) -> str:
-    """The report with these sections instead of those with the same headings, or behind them all."""
+    """The report with these sections. Each replaces the one with its heading, or else is added at the end."""
     head, *sections = report.strip().split("\n\n## ")
     for part in parts:
         title, _, body = part.removeprefix("## ").partition("\n")
@@ -74,7 +73,7 @@ def with_sections(report: str, parts: list[str]) -> str:
 
 
 def processor_seconds() -> float:
-    """Processor time that all programs but this one and those it ran have taken so far."""
+    """The processor time of all other programs so far: without this one and those that it ran."""
     machine = psutil.cpu_times()
     own = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(machine) - machine.idle - machine.iowait - machine.guest - machine.guest_nice - own

@@ -1,9 +1,9 @@
-"""Where the time of an EASY simulation goes, room by room, beside the textbook loop.
+"""Where the time of an EASY simulation goes, part by part, compared with the textbook loop.
 
     python bench/shares.py [--interval MILLISECONDS]
 
-A timer interrupts a run every so often and notes which of Headway's functions it is in; what Python's own functions do
-counts for their caller.
+A timer interrupts a run at regular intervals and records in which of Headway's functions it is. Python's own functions
+count for their caller.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ELSE = "else"
 
 
 def room(frame: FrameType | None) -> str:
-    """The room of Headway that a frame works for."""
+    """The part of Headway to which a frame belongs."""
     made = False
     while frame is not None:
         file = frame.f_code.co_filename
@@ -57,12 +57,12 @@ def room(frame: FrameType | None) -> str:
 
 
 def simulate(workload: Workload, slots: int) -> None:
-    """The simulation in question."""
+    """Run the simulation that is measured."""
     run(workload, [NodeSpec("all", slots)], "easy")
 
 
 def sampled(workload: Workload, slots: int, interval: float) -> Counter[str]:
-    """How often a run was found in each room, looked at every `interval` seconds."""
+    """How often a run was in each part, sampled every `interval` seconds."""
     found: Counter[str] = Counter()
     signal.signal(signal.SIGALRM, lambda _, frame: found.update((room(frame),)))
     signal.setitimer(signal.ITIMER_REAL, interval, interval)
@@ -72,7 +72,7 @@ def sampled(workload: Workload, slots: int, interval: float) -> Counter[str]:
 
 
 def stopwatch(work: Callable[[], object]) -> float:
-    """Seconds some work takes, the median of three times."""
+    """The seconds that some work takes: the median of three runs."""
     took = []
     for _ in range(3):
         began = perf_counter()
@@ -82,7 +82,7 @@ def stopwatch(work: Callable[[], object]) -> float:
 
 
 def column(log: logs.Log, interval: float) -> dict[str, str]:
-    """The figures of one log, by row: microseconds a job, and the share of the simulation."""
+    """The figures of one log, by row: microseconds per job, and the share of the simulation."""
     workload = logs.workload(log)
     columns = (workload.release, workload.label, workload.width, workload.runtime, workload.estimate)
     plain = list(zip(*(column.tolist() for column in columns), strict=True))

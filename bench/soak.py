@@ -1,4 +1,4 @@
-"""A server under a steady load for long: whether memory, descriptors, threads, files, disk or latency grow.
+"""A server under a long steady load: whether memory, descriptors, threads, files, disk or latency grow.
 
 python bench/soak.py [--minutes X] [--rate N]
 """
@@ -53,11 +53,11 @@ PRINTED = 20_000
 
 
 class Quantity(NamedTuple):
-    """One thing that is looked at.
+    """One quantity that is measured.
 
     Attributes:
-        unit: what its figures are in.
-        slack: a growth within the run of so much is none, nor is one of 5 % of its level.
+        unit: the unit of its figures.
+        slack: growth of up to this much within the run does not count. Nor does growth of up to 5 % of its level.
     """
 
     name: str
@@ -79,39 +79,39 @@ QUANTITIES = (
 
 
 class Look(NamedTuple):
-    """What was found at one time, in the order of `QUANTITIES`; when, in seconds, and how many tasks had come back."""
+    """The values at one time, in the order of `QUANTITIES`; the time in seconds, and how many tasks had come back."""
 
     at: float
     tasks: int
     found: tuple[float, ...]
 
 
-# What clients do, in processes of their own
+# Clients, each in a process of its own
 
 
 def same(value: int) -> int:
-    """A task: what it is given."""
+    """A task: returns its argument."""
     return value
 
 
 def chatty(value: int) -> int:
-    """A task that prints more than its result holds."""
+    """A task that prints more than its result keeps."""
     print("x" * PRINTED)
     return value
 
 
 def length(path: str) -> int:
-    """A task that is given a file."""
+    """A task with an input file: returns its length."""
     return os.stat(path).st_size
 
 
 def carry_tasks() -> None:
-    """Have the functions of this script go with their calls; another process has another main module."""
+    """Send the functions of this script with their calls, because other processes have another main module."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 class Tally:
-    """How long each task took from its submission to its result, since it was last asked for."""
+    """How long each task took from submission to result, since the last time this was taken."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -120,7 +120,7 @@ class Tally:
         self._wrong = 0
 
     def watch(self, future: Future[object], expected: object, tasks: int = 1) -> None:
-        """A call or job of so many tasks has just been submitted."""
+        """Start the clock for a call or job of this many tasks."""
         future.add_done_callback(partial(self._ended, time.perf_counter(), expected, tasks))
 
     def _ended(self, began: float, expected: object, tasks: int, future: Future[object]) -> None:
@@ -132,14 +132,14 @@ class Tally:
             self._wrong += 0 if right else tasks
 
     def take(self) -> tuple[list[float], int, int]:
-        """The times since it was last asked for; how many tasks came back in all, and with a wrong result."""
+        """The times since the last take; how many tasks came back in all, and how many with a wrong result."""
         with self._lock:
             times, self._times = self._times, []
             return times, self._done, self._wrong
 
 
 def pace(rate: float, until: float, step: Callable[[int], None]) -> int:
-    """Take so many steps a second, late ones at once; how many."""
+    """Run this many steps a second, late ones at once. Returns how many it ran."""
     began, count = time.perf_counter(), 0
     while (now := time.perf_counter()) < until:
         if count < (now - began) * rate:
@@ -167,7 +167,7 @@ def call(url: str, token: str, rate: float, seconds: float, report: Connection) 
 
 
 def submit(url: str, token: str, rate: float, seconds: float, report: Connection) -> None:
-    """A client that submits bags, now and then with output, a file, a program, or under another name."""
+    """A client that submits bags, some with output, a file or a program, or under another name."""
     carry_tasks()
     tally = Tally()
     with Client(url, token=token) as client:
@@ -213,7 +213,7 @@ def submit(url: str, token: str, rate: float, seconds: float, report: Connection
 
 
 class Teller:
-    """Tells how a client fares, once a second, and at the end how many tasks it submitted."""
+    """Reports the progress of a client once a second, and at the end how many tasks it submitted."""
 
     def __init__(self, tally: Tally, report: Connection) -> None:
         self._tally = tally
@@ -221,7 +221,7 @@ class Teller:
         self._next = 0.0
 
     def tell(self) -> None:
-        """Tell it, if that is due."""
+        """Report, if a report is due."""
         now = time.perf_counter()
         if now >= self._next:
             self._next = now + 1
@@ -233,11 +233,11 @@ class Teller:
         self._report.close()
 
 
-# What is looked at
+# What is measured
 
 
 class Ward:
-    """The processes and the folder that are looked at."""
+    """The processes and the folder that are measured."""
 
     def __init__(self, pid: int, clients: Sequence[int], folder: Path) -> None:
         self._server = psutil.Process(pid)
@@ -245,7 +245,7 @@ class Ward:
         self._folder = folder
 
     def look(self, times: Sequence[float]) -> tuple[float, ...]:
-        """What there is now, and how long tasks took of late."""
+        """Measure all quantities now, and how long recent tasks took."""
         nodes = self._server.children(recursive=True)
         descriptors = threads = 0
         sizes = []
@@ -277,7 +277,7 @@ def usage(folder: Path) -> tuple[int, int]:
 
 
 def soak(minutes: float, rate: float) -> tuple[list[Look], int, int, int]:
-    """What was found each period; tasks that were submitted, that came back, and of these with a wrong result."""
+    """The values of each period; how many tasks were submitted, came back, and came back with a wrong result."""
     seconds = 60 * minutes
     period = max(2.0, min(60.0, seconds / 30))
     looks: list[Look] = []
@@ -332,7 +332,7 @@ def soak(minutes: float, rate: float) -> tuple[list[Look], int, int, int]:
 def growth(looks: Sequence[Look], place: int) -> tuple[float, float]:
     """The level of a quantity after the ramp, and its growth an hour: the median slope between pairs (Theil and Sen).
 
-    A few odd looks, when the machine was busy with something else, do not count.
+    A few outliers, when the machine was busy with something else, do not matter.
     """
     values = [(look.at, look.found[place]) for look in looks]
     slopes = [
@@ -345,7 +345,7 @@ def growth(looks: Sequence[Look], place: int) -> tuple[float, float]:
 
 
 def verdicts(looks: Sequence[Look]) -> list[tuple[str, ...]]:
-    """Of each quantity its name, level, growth an hour and a thousand tasks, and what to think of it."""
+    """For each quantity its name, level, growth per hour and per thousand tasks, and a verdict."""
     rows = []
     hours = (looks[-1].at - looks[0].at) / 3600
     tasks = (looks[-1].tasks - looks[0].tasks) / 1000

@@ -1,4 +1,4 @@
-"""How long the event loop of a server is held by what takes long, with many open jobs and nodes.
+"""How long slow work blocks the event loop of a server, with many open jobs and nodes.
 
 python bench/stalls.py [--jobs N] [--nodes N]
 """
@@ -44,10 +44,10 @@ WANTED: Final = 20.0
 
 
 class Stalls:
-    """Looks every millisecond how long the loop was held, until it is told to stop.
+    """Measures every millisecond how long the loop was blocked, until `stop`.
 
     Attributes:
-        longest: seconds, as a clock on the wall sees it; `busy`: of the loop's own processor time.
+        longest: the longest time in seconds of wall time; `busy`: the longest in processor time of the loop.
     """
 
     def __init__(self) -> None:
@@ -65,19 +65,19 @@ class Stalls:
             asyncio.get_running_loop().call_later(0.001, self._look)
 
     def stop(self) -> None:
-        """The last time it was looked is the last."""
+        """Measure no more."""
         self._look()
         self._stopped = True
 
 
 class Caller:
-    """Asks from a thread of its own, as a caller elsewhere would."""
+    """Sends requests from a thread of its own, like a caller elsewhere."""
 
     def __init__(self, host: str, port: int) -> None:
         self._place = (host, port)
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> None:
-        """Ask, and have the whole answer.
+        """Send a request and read the whole answer.
 
         Raises:
             SystemExit: it is a refusal.
@@ -99,14 +99,14 @@ class Caller:
 
 
 async def fill(driver: Driver, jobs: int) -> None:
-    """Submit so many jobs of one task each."""
+    """Submit this many jobs of one task each."""
     for first in range(0, jobs, 500):
         named = [new_job(name=f"job {number}", due=1e9 + number) for number in range(first, min(jobs, first + 500))]
         await driver.submit("me", submission(*named, client=f"client {first % 7}"))
 
 
 async def end(driver: Driver, engine: FakeEngine, count: int) -> None:
-    """Have so many tasks end, a few at a time."""
+    """Let this many tasks end, a few at a time."""
     for ended in range(count):
         engine.end(*next(iter(engine.running)))
         if ended % 20 == 19:
@@ -143,7 +143,7 @@ async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, str, str]
                 await end(driver, engine, 20)
                 await asyncio.sleep(0.05)
 
-        # One that nobody waits for, so that the next one has 100,000 jobs to restore and few events to replay.
+        # A snapshot that is not measured, so that the next one has 100,000 jobs to restore and few events to replay.
         await snapshot()
         content = os.urandom(1 << 20) * (UPLOAD >> 20)
         name = hashlib.sha256(content).hexdigest()

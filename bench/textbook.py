@@ -1,9 +1,9 @@
-"""EASY backfilling as a textbook has it: a loop over ends and submissions, in plain Python, and nothing else.
+"""EASY backfilling as in a textbook: a loop over ends and submissions, in plain Python, and nothing else.
 
-No core, no state that anything else could read, no bit sets, no policies to choose from: what is left of a simulator
-when only one algorithm on one kind of job is wanted. It follows the same rules as `headway simulate --policy easy` (the
-queue by release, then number; ends before submissions; a full pass after each) and gives the same starts, so the
-distance in time between the two is the price of everything else.
+It has no core, no state that anything else could read, no bit sets, and no policies to choose from. This is what
+is left of a simulator for one algorithm and one kind of job. It follows the same rules as
+`headway simulate --policy easy` (the queue by release, then number; ends before submissions; a full pass after each)
+and gives the same starts. So the difference in time is the price of everything else.
 
     python bench/textbook.py LOG SLOTS [--first N] [--schedule OUT.csv]
 """

@@ -1,8 +1,8 @@
-"""What the places of a slot cost and give each other on this machine: loss of the foreground, gain of the background.
+"""What two tiers cost and gain on this machine: the loss of the foreground, and the gain of the background.
 
     python bench/tiers.py [--window SECONDS] [--rounds N]
 
-One node with two slots, each pinned to a processor. Besides: how long a change of the tier takes, and a move.
+One node has two slots, each pinned to a processor. Also measured: how long a change of the tier takes, and a move.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FULL = 0.96
 
 
 def steps(door: str, piece: int, pause: float) -> tuple[float, float]:
-    """Steps a second of one process, and the share of a processor it took: compute a piece, pause, again."""
+    """Steps per second of one process, and its share of a processor. Each step computes a piece and pauses."""
     import time
 
     begin, end = starting(door)
@@ -56,7 +56,7 @@ def steps(door: str, piece: int, pause: float) -> tuple[float, float]:
 
 
 def exchanging(door: str, piece: int, pause: float) -> tuple[float, float]:
-    """The same of one of two processes that wait for each other after each piece, the pause being on the way."""
+    """The same for one of two processes that wait for each other after each piece, with the pause between."""
     import os
     import socket
     import time
@@ -80,7 +80,7 @@ def exchanging(door: str, piece: int, pause: float) -> tuple[float, float]:
         time.sleep(pause)
         try:
             link.sendall(b"x")
-        except OSError:  # the other one has come to the end
+        except OSError:  # the other one has ended
             break
         if not link.recv(1):
             break
@@ -90,7 +90,7 @@ def exchanging(door: str, piece: int, pause: float) -> tuple[float, float]:
 
 
 def starting(door: str) -> tuple[float, float]:
-    """Say that this process is there, and wait to be told from when until when it counts."""
+    """Report that this process has started, and wait for the span of time that counts."""
     import os
     import time
 
@@ -103,7 +103,7 @@ def starting(door: str) -> tuple[float, float]:
 
 
 def napping(path: str) -> None:
-    """Do nothing, in a process that is named."""
+    """Do nothing; the process writes down its id."""
     import os
     import time
 
@@ -114,7 +114,7 @@ def napping(path: str) -> None:
 
 
 def saving(door: str, size: int) -> None:
-    """Save a state of this size again and again; when it began, with what, is noted."""
+    """Save a state of this size again and again. Records when it began, and with which state."""
     import os
     import time
 
@@ -136,7 +136,7 @@ class Kind:
 
     Attributes:
         width: processes, each on a slot of its own.
-        pause: seconds that each step waits besides.
+        pause: seconds that each step waits in addition.
     """
 
     name: str
@@ -151,7 +151,7 @@ PAIRS = ((SPINS, SPINS), (HALF, SPINS), (HALF, HALF), (TWO, SPINS), (HALF, TWO),
 
 
 class Bench:
-    """An engine of two slots and jobs that fill one or both of the tiers of both of them."""
+    """An engine with two slots, and jobs that fill one or both tiers of both slots."""
 
     def __init__(self, trial: Trial, folder: Path, window: float) -> None:
         self.trial = trial
@@ -166,12 +166,12 @@ class Bench:
             work = calling(steps, str(door), self.piece, kind.pause)
             return [self.trial.launch(work, slots=(slot,), tier=tier) for slot in range(SLOTS)]
         name = f"{door}.{tier.name}"
-        os.symlink(door, name)  # the link of each job has a name of its own
+        os.symlink(door, name)  # each job has a link name of its own
         works = [calling(exchanging, name, self.piece, kind.pause)] * kind.width
         return [self.trial.launch(*works, slots=range(SLOTS), tier=tier)]
 
     async def run(self, *kinds: Kind) -> list[tuple[float, float]]:
-        """Fill the foreground, and the background if two are given; of each the mean steps a second and CPU use."""
+        """Fill the foreground, and with two kinds the background. Returns mean steps per second and CPU use of each."""
         self.runs += 1
         door = self.folder / f"door{self.runs}"
         keys = [self.launch(kind, tier, door) for kind, tier in zip(kinds, Tier, strict=False)]
@@ -184,7 +184,7 @@ class Bench:
         return [await self.results(each) for each in keys]
 
     async def results(self, keys: Iterable[AttemptKey]) -> tuple[float, float]:
-        """Mean steps a second and CPU use of the processes of some attempts."""
+        """Mean steps per second and CPU use of the processes of some attempts."""
         found: list[tuple[float, float]] = []
         for key in keys:
             ended = await self.trial.ended(key)
@@ -233,7 +233,7 @@ def are(pid: int, policy: int) -> bool:
 
 
 async def change_seconds(trial: Trial, key: AttemptKey, pid: int) -> list[float]:
-    """From the wish that an attempt changes its tier until all of it has, to and fro."""
+    """Seconds until an attempt has changed its tier, in both directions."""
     took = []
     for number in range(CHANGES):
         tier, policy = ((Tier.BACKGROUND, os.SCHED_IDLE), (Tier.FOREGROUND, os.SCHED_OTHER))[number % 2]
@@ -246,7 +246,7 @@ async def change_seconds(trial: Trial, key: AttemptKey, pid: int) -> list[float]
 
 
 async def move_seconds(trial: Trial, folder: Path, size: int) -> list[float]:
-    """From the wish that an attempt goes on elsewhere until its next one has what it saved, to and fro."""
+    """Seconds from the request to move until the next attempt has the saved state, in both directions."""
     took = []
     door = folder / f"move{size}"
     job, began = 1_000_000 + size, 0.0
@@ -272,7 +272,7 @@ async def move_seconds(trial: Trial, folder: Path, size: int) -> list[float]:
 
 
 async def changes(trial: Trial, folder: Path) -> list[tuple[object, ...]]:
-    """A row for each thing that is changed or moved."""
+    """A row for each kind of change and move."""
     script = 'for i in 1 2 3 4 5 6 7 8 9; do sleep 600 & done; echo $$ > "$0.draft"; mv "$0.draft" "$0"; wait'
     paths = folder / "function", folder / "program"
     keys = trial.call(napping, str(paths[0])), trial.command("sh", "-c", script, str(paths[1]), slots=(1,))

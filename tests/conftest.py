@@ -1,4 +1,4 @@
-"""What every test may ask for: public logs where they are at hand; property tests without a clock; ctrl-c."""
+"""What every test may use: public logs if they are there; property tests without a clock; ctrl-c."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# A shell without job control has what it starts with `&` ignore ctrl-c, and so would all that tests start.
+# Programs that a shell without job control starts with `&` ignore ctrl-c. So would everything that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# pytest-xdist says that terminals have 80 columns; what tests print goes to no terminal.
+# pytest-xdist sets the terminal width to 80 columns, but tests do not print to a terminal.
 os.environ.pop("COLUMNS", None)
 
-# How many examples a property is asked for, by how much time there is (`make quick`, `make test`, `make slow`).
+# The number of examples of a property, by how much time there is (`make quick`, `make test`, `make slow`).
 EXAMPLES = {"quick": 10, "usual": 60, "slow": 2000}
 
-# A loaded machine must not turn a true property into a failure, so time is no part of one.
+# On a busy machine a true property must not fail, so there are no limits of time.
 for effort, examples in EXAMPLES.items():
     settings.register_profile(
         effort,
@@ -35,9 +35,9 @@ settings.load_profile(os.environ.get("HEADWAY_EFFORT", "usual"))
 
 @pytest.fixture(scope="session")
 def shared_data() -> Callable[[str], Path]:
-    """Give the path of a public log or workload by its name; the test is skipped where the file is absent.
+    """Give the path of a public log or workload by its name. The test is skipped if the file is absent.
 
-    Looked for in the folder $HEADWAY_DATA names, else in `../shared/data` beside the project.
+    Files are looked for in the folder that $HEADWAY_DATA names, or else in `../shared/data` beside the project.
     """
     folder = Path(os.environ.get("HEADWAY_DATA") or ROOT.parent / "shared" / "data")
 
@@ -51,7 +51,7 @@ def shared_data() -> Callable[[str], Path]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that asks for public logs, so `-m "not data"` leaves them all out."""
+    """Mark every test that uses public logs, so that `-m "not data"` leaves them all out."""
     for item in items:
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker("data")

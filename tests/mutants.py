@@ -1,4 +1,4 @@
-"""Small changes to the sources, made on purpose: which of them do the tests notice? (`make mutants COUNT=200 SEED=1`)
+"""Makes small changes to the sources, and finds which of them the tests notice (`make mutants COUNT=200 SEED=1`).
 
     python tests/mutants.py --count 200 --seed 1 [--only core/rounds.py] [--again]
 
@@ -111,11 +111,11 @@ class Change:
     """One small change.
 
     Attributes:
-        file: below `src/headway`.
-        lines: the first and the last that is changed; of a compound statement its head.
-        entry: the first line of the body where the changed line is the head of a function, else 0.
+        file: its path below `src/headway`.
+        lines: the first and the last changed line; for a compound statement those of its head.
+        entry: the first line of the body, if the changed line is the head of a function; else 0.
         where: the function or class.
-        before, after: what is changed, in one line each.
+        before, after: the changed part before and after, in one line each.
     """
 
     file: str
@@ -130,7 +130,7 @@ class Change:
 
 
 class Site:
-    """A node of a tree that can be something else: found, changed, and put back."""
+    """A node of a syntax tree that can be replaced, and put back."""
 
     def __init__(self, owner: Any, field: str, index: int | None, new: Any) -> None:
         self.owner, self.field, self.index, self.new = owner, field, index, new
@@ -147,7 +147,7 @@ class Site:
 
 
 def in_expression(node: ast.AST) -> Iterator[Site]:
-    """What can be changed of an expression, its parts not counted."""
+    """The changes of an expression itself, without those of its parts."""
     match node:
         case ast.Compare():
             for place, sign in enumerate(node.ops):
@@ -175,7 +175,7 @@ def in_expression(node: ast.AST) -> Iterator[Site]:
 
 
 def in_statement(body: list[ast.stmt], place: int) -> Iterator[Site]:
-    """What can be changed of a statement as a whole."""
+    """The changes of a statement as a whole."""
     statement = body[place]
     owner = _Body(body)
     match statement:
@@ -195,7 +195,7 @@ def in_statement(body: list[ast.stmt], place: int) -> Iterator[Site]:
 
 
 class _Body:
-    """A list of statements, as a field."""
+    """A list of statements as a field of a node."""
 
     def __init__(self, body: list[ast.stmt]) -> None:
         self.body = body
@@ -223,7 +223,7 @@ def parts(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def for_people(statement: ast.stmt) -> bool:
-    """Whether a statement only tells somebody something, or holds what the types say already."""
+    """Whether a statement is only a message for people, or only repeats what the types say."""
     if isinstance(statement, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom | ast.Global | ast.Nonlocal):
         return True
     if isinstance(statement, ast.If):
@@ -232,7 +232,7 @@ def for_people(statement: ast.stmt) -> bool:
 
 
 def sites(tree: ast.Module) -> Iterator[tuple[Site, ast.stmt, str, int]]:
-    """Every change that can be made to a module: the site, its statement, its function, the entry of that."""
+    """Every place of a module that can be changed: the site, its statement, its function, and the function's entry."""
 
     def bodies(node: ast.AST, where: str) -> Iterator[tuple[Site, ast.stmt, str, int]]:
         for field in ("body", "orelse", "finalbody"):
@@ -263,7 +263,7 @@ def sites(tree: ast.Module) -> Iterator[tuple[Site, ast.stmt, str, int]]:
 
 
 def head(statement: ast.stmt) -> str:
-    """A statement in one line, without those in it."""
+    """A statement in one line, without the statements in it."""
     if hasattr(statement, "body"):
         statement = copy.copy(statement)
         statement.body = [ast.Expr(ast.Constant(...))]
@@ -278,7 +278,7 @@ def head(statement: ast.stmt) -> str:
 
 
 def changed(file: str, tree: ast.Module) -> Iterator[Change]:
-    """The changes that can be made to a module. Each is made in its tree until the next is asked for."""
+    """The changes of a module. Each is in effect in the tree until the next is taken."""
     for site, statement, where, entry in sites(tree):
         whole = isinstance(site.owner, _Body)
         before = head(statement)
@@ -308,7 +308,7 @@ def digest(*paths: Path) -> str:
 
 
 def lines(jobs: str) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]:
-    """The tests that run each line, by file and line, and how long each takes; found out where that is not known."""
+    """The tests that run each line, by file and line, and how long each takes. Measured if that is not known yet."""
     tests = set(ROOT.glob("tests/**/test_*.py"))
     others = [path for path in ROOT.glob("tests/**/*.py") if path not in tests and not path.name.startswith("mutants")]
     sources = digest(*PACKAGE.rglob("*.py"), *others)
@@ -340,8 +340,8 @@ def lines(jobs: str) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]
 
 
 def measured(files: list[str], jobs: str) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]:
-    """The tests of some files that run each line, and how long each takes that passes."""
-    from coverage import CoverageData  # of the extra `mutants`; drawing a sample needs nothing
+    """The tests of some files that run each line, and how long each passing test takes."""
+    from coverage import CoverageData  # from the extra `mutants`; drawing a sample does not need it
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -373,7 +373,7 @@ def measured(files: list[str], jobs: str) -> tuple[dict[str, dict[str, list[str]
 
 
 def seconds(path: Path) -> dict[str, float]:
-    """How long each test took that passed, from a report of JUnit's kind."""
+    """How long each passing test took, from a JUnit report."""
     times = {}
     for case in ElementTree.parse(path).iter("testcase"):
         if len(case) == 0:
@@ -386,7 +386,7 @@ def seconds(path: Path) -> dict[str, float]:
 
 
 def asked(change: Change, found: dict[str, dict[str, list[str]]], times: dict[str, float]) -> list[str]:
-    """The tests that run what is changed, the quickest first; where it is run by no test alone, those of its file."""
+    """The tests that run the changed line, quickest first. If the line runs outside tests, the tests of its file."""
     here = found.get(change.file, {})
     first, last = change.lines
     names = {name for line in range(first, last + 1) for name in here.get(str(line), ())}
@@ -402,7 +402,7 @@ def asked(change: Change, found: dict[str, dict[str, list[str]]], times: dict[st
 
 
 def within(tests: list[str], times: dict[str, float], most: float) -> list[str]:
-    """The first of some tests, as many as take no longer than that together."""
+    """The first tests that together take no longer than this."""
     return [name for name, took in zip(tests, accumulate(times[name] for name in tests), strict=True) if took <= most]
 
 
@@ -410,7 +410,7 @@ def within(tests: list[str], times: dict[str, float], most: float) -> list[str]:
 
 
 def notice(change: Change, text: str, asking_each: list[list[str]], sources: Path) -> str:
-    """The test that noticed a change, or what else did; empty if nothing did. The lists of tests are asked in turn."""
+    """The test that noticed a change, or another reason; empty if nothing did. The lists of tests are run in turn."""
     path = sources / "headway" / change.file
     original = path.read_text("utf-8")
     for asking in asking_each:
@@ -434,7 +434,7 @@ def server_tests() -> list[str]:
 
 
 def ask(tests: list[str], sources: Path) -> str:
-    """Run tests on these sources until one fails: which, or what else went wrong; empty if all pass."""
+    """Run tests on these sources until one fails. Returns its name, or what else went wrong; empty if all pass."""
 
     def bound() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
@@ -458,7 +458,7 @@ def ask(tests: list[str], sources: Path) -> str:
         except subprocess.TimeoutExpired:
             return f"{SECONDS_MAX} s were not enough"
         finally:
-            with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+            with contextlib.suppress(ProcessLookupError):  # all its processes may have ended
                 os.killpg(running.pid, signal.SIGKILL)
             running.wait()
     if running.returncode == 0:
@@ -471,12 +471,12 @@ def ask(tests: list[str], sources: Path) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked in the first pass.
+    """A change to try in the first pass.
 
     Attributes:
         change: what is changed.
-        number: of the change, among all those of its file.
-        tests: who is asked.
+        number: the number of the change, among all those of its file.
+        tests: the tests to run.
     """
 
     change: Change
@@ -485,7 +485,7 @@ class Question:
 
 
 def inside(questions: list[Question], jobs: int) -> Iterator[tuple[Change, str | None]]:
-    """Ask in forks of one process that has all tests collected (`mutants_inside.py`); each change, and what noticed."""
+    """Try changes in forks of a process that has collected all tests (`mutants_inside.py`). Yields the findings."""
     files = sorted({test.split("::")[0] for question in questions for test in question.tests})
     if not files:
         return
@@ -526,7 +526,7 @@ def inside(questions: list[Question], jobs: int) -> Iterator[tuple[Change, str |
 
 
 def main() -> None:
-    """Draw a sample, ask the tests, and say what went unnoticed."""
+    """Draw a sample, run the tests, and report what went unnoticed."""
     known = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known.add_argument("--count", type=int, default=200, help="how many changes (200)")
     known.add_argument("--seed", type=int, default=1, help="of the sample (1)")
@@ -553,7 +553,7 @@ def main() -> None:
         return
     found, times = lines(chosen.jobs)
     results = KEPT / f"found-{chosen.seed}.json"
-    # What noticed each change; None where only the first pass was made and nothing did, "" where nothing did at all.
+    # What noticed each change; None: nothing in the first pass, and there was no second; "": nothing at all.
     noticed: dict[str, str | None] = json.loads(results.read_text()) if results.exists() else {}
     if chosen.again:
         noticed = {change: said for change, said in noticed.items() if said}

@@ -3,12 +3,11 @@
 To start Python, import everything and collect tests takes seconds, while a test that notices a change takes
 milliseconds. So one process collects all the tests that may be run, and each change is made in a fork of it, by
 replacing the code of the functions concerned. Changes outside functions (defaults, fields of classes) cannot be made in
-this way and are left to the second pass. Processes that tests start do not have the change, so neither has what they
-do.
+this way and are left to the second pass. Processes that tests start do not have the change.
 
-A plugin of pytest: `HEADWAY_MUTANTS` names a file with the changes and tests to be run. Each line added to the file
-beside it, `.said`, has a change's number and what noticed it: "" for nothing, null for a change that cannot be made
-here.
+This is a pytest plugin. `HEADWAY_MUTANTS` names a file with the changes and the tests to run. Each line of the file
+beside it, `.said`, has the number of a change and what noticed it: "" for nothing, null for a change that cannot be
+made here.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ CO_OPTIMIZED = 1
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
-    """A code and all in it."""
+    """A code object and all code objects in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -45,18 +44,18 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def key(code: CodeType) -> tuple[str, int]:
-    """What a code is known by, in a file."""
+    """What identifies a code object in a file."""
     return code.co_qualname, code.co_firstlineno
 
 
 def own(code: CodeType) -> tuple[Any, ...]:
-    """What a code does, without those in it."""
+    """The content of a code object, without the code objects in it."""
     constants = tuple((type(one), one) for one in code.co_consts if not isinstance(one, CodeType))
     return code.co_code, repr(constants), code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
 
 
 def make(file: str, number: int) -> bool:
-    """Make a change of a file, by its number among all of that file; whether it can be made here."""
+    """Make a change of a file, by its number among all changes of that file. Returns whether it can be made here."""
     path = PACKAGE / file
     text = path.read_text("utf-8")
     tree = ast.parse(text)
@@ -87,13 +86,13 @@ class Failures:
         self.first = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One was run (hook of pytest)."""
+        """A test was run (hook of pytest)."""
         if report.failed and not self.first:
             self.first = report.nodeid
 
 
 def first_failure(session: pytest.Session, items: Sequence[pytest.Item], folder: str) -> str:
-    """Run tests until one fails: which; empty if all pass."""
+    """Run tests until one fails. Returns its name; empty if all pass."""
     failures = Failures()
     session.config.pluginmanager.register(failures)
     factory: Any = session.config._tmp_path_factory  # type: ignore[attr-defined]  # each fork has its own
@@ -103,13 +102,13 @@ def first_failure(session: pytest.Session, items: Sequence[pytest.Item], folder:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if failures.first:
             break
-    with contextlib.suppress(Exception):  # only so that nothing is left that the tests started
+    with contextlib.suppress(Exception):  # only to end what the tests have started
         session._setupstate.teardown_exact(None)
     return failures.first
 
 
 class Fork:
-    """A process that tries one change; `change` None: none, to see that a test passes without."""
+    """A process that tries one change; `change` None: no change, to check that a test passes without one."""
 
     def __init__(
         self, session: pytest.Session, question: dict[str, Any], items: Sequence[pytest.Item], change: int | None
@@ -132,14 +131,14 @@ class Fork:
                 said = first_failure(session, self.items, self.folder.name)
             else:
                 said = None
-        except BaseException as error:  # noqa: BLE001  # whatever a change does to pytest itself is its being noticed
+        except BaseException as error:  # noqa: BLE001  # a change that breaks pytest itself is noticed
             said = f"{type(error).__name__} ended pytest"
         finally:
             Path(self.folder.name, "said").write_text(json.dumps(said))
             os._exit(0)
 
     def ended(self) -> bool:
-        """Whether it is over, also by what it may take."""
+        """Whether it is over, also because its time is."""
         if os.waitpid(self.pid, os.WNOHANG)[0]:
             return True
         if time.monotonic() < self.deadline:
@@ -149,8 +148,8 @@ class Fork:
         return True
 
     def said(self) -> str | None:
-        """What became of it."""
-        with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+        """The outcome."""
+        with contextlib.suppress(ProcessLookupError):  # all its processes may have ended
             os.killpg(self.pid, signal.SIGKILL)
         told = Path(self.folder.name, "said")
         words: str | None = json.loads(told.read_text()) if told.exists() else "it did not end, or crashed"
@@ -159,7 +158,7 @@ class Fork:
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool:
-    """In place of pytest's own loop: fork for each change."""
+    """Fork for each change, in place of pytest's own loop."""
     path = Path(os.environ["HEADWAY_MUTANTS"])
     wanted = json.loads(path.read_text())
     known = {item.nodeid: item for item in session.items}
@@ -182,7 +181,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
             for fork in [fork for fork in running if fork.ended()]:
                 running.remove(fork)
                 said, names = fork.said(), [item.nodeid for item in fork.items]
-                if fork.change is None and said:  # it fails without the change, too: those after it are asked
+                if fork.change is None and said:  # it fails without the change too: run the tests after it
                     rest = fork.question["tests"][fork.question["tests"].index(names[0]) + 1 :]
                     waiting.append(fork.question | {"tests": rest})
                 elif fork.change is None:

@@ -29,11 +29,11 @@ cloudpickle.register_pickle_by_value(work)
 
 @dataclass(slots=True)
 class Field:
-    """Where attacks happen, and what they find out.
+    """Where attacks happen, and what they find.
 
     Attributes:
         small_disk: whether the data directory is on a disk of its own, which can be filled.
-        accepted: ids and names of jobs that clients were told are accepted, asked for when it is needed.
+        accepted: ids and names of jobs whose acceptance clients have seen; read when needed.
         slowest: the longest that the server took to answer during a flood, in seconds.
         poison: ids of jobs that may fail.
         silent: damage that went unnoticed.
@@ -53,7 +53,7 @@ class Field:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Ask the server all the while whether it is there."""
+        """Ask the server all the time whether it is alive."""
         over = threading.Event()
 
         def ask() -> None:
@@ -82,14 +82,14 @@ def kill_server(where: Field) -> None:
 
 
 def kill_twice(where: Field) -> None:
-    """kill -9 again as soon as it answers, or sooner."""
+    """kill -9, and again as soon as it answers, or sooner."""
     kill_server(where)
     time.sleep(where.chance.uniform(0, 0.1))
     kill_server(where)
 
 
 def end_server(where: Field) -> None:
-    """An end in order, and a start."""
+    """Stop it in order, and start it again."""
     if where.served.end() != 0:
         where.served.ended += 1
     where.served.start()
@@ -102,7 +102,7 @@ def kill_agent(where: Field) -> None:
 
 
 def kill_slots(where: Field) -> None:
-    """kill -9 of some processes of slots and of what they run."""
+    """kill -9 of some processes of slots and their tasks."""
     if below := where.served.below(where.served.agents()):
         signal_all(where.chance.sample(below, min(2, len(below))), signal.SIGKILL)
 
@@ -117,14 +117,14 @@ def kill_everything(where: Field) -> None:
 
 
 def stop_server(where: Field) -> None:
-    """The server does nothing for some seconds."""
+    """Stop the process of the server for some seconds."""
     os.kill(where.served.pid, signal.SIGSTOP)
     time.sleep(where.chance.uniform(0.5, 4.0))
     os.kill(where.served.pid, signal.SIGCONT)
 
 
 def stop_agent(where: Field) -> None:
-    """A node does nothing, for longer than its lease or not so long."""
+    """Stop the process of a node, for a time longer or shorter than its lease."""
     if agents := where.served.agents():
         chosen = [where.chance.choice(agents)]
         signal_all(chosen, signal.SIGSTOP)
@@ -138,11 +138,11 @@ def kill_client(where: Field) -> None:
 
 
 def hold_journal(where: Field) -> None:
-    """Another program reads the journal, or holds it for writing, for some seconds."""
+    """Let another program read the journal, or lock it for writing, for some seconds."""
     journal = where.served.data / "journal.sqlite"
     with (
         contextlib.closing(sqlite3.connect(journal, timeout=0.5)) as db,
-        contextlib.suppress(sqlite3.OperationalError),  # it was not to be had this time
+        contextlib.suppress(sqlite3.OperationalError),  # it could not be locked this time
     ):
         db.execute(where.chance.choice(["BEGIN", "BEGIN IMMEDIATE"]))
         db.execute("SELECT count(*) FROM events").fetchone()
@@ -150,7 +150,7 @@ def hold_journal(where: Field) -> None:
 
 
 def fill_disk(where: Field) -> None:
-    """The disk is full for some seconds."""
+    """Fill the disk for some seconds."""
     if not where.small_disk:
         return
     filler = where.served.data.parent / "filler"
@@ -164,7 +164,7 @@ def fill_disk(where: Field) -> None:
 
 
 def step_clock(where: Field) -> None:
-    """The wall clock is set, back or ahead, by seconds or an hour; at the end of this it is right again, or stays."""
+    """Set the wall clock back or ahead, by seconds or an hour. At the end it is set right, or left as it is."""
     where.served.set_clock(where.chance.choice([-3600.0, -5.0, 7.0, 3600.0]))
     time.sleep(where.chance.uniform(0.5, 3.0))
     if where.chance.random() < 0.3:
@@ -173,7 +173,7 @@ def step_clock(where: Field) -> None:
 
 
 def damage_journal(where: Field) -> None:
-    """The server is killed; copies of its data directory are damaged, each elsewhere, and served."""
+    """Kill the server, damage copies of its data directory, each in another place, and start servers on them."""
     accepted = where.accepted()
     where.served.kill()
     copy = where.folder / "damaged"
@@ -208,12 +208,12 @@ def poison_slot(where: Field) -> None:
 
 
 def poison_channel(where: Field) -> None:
-    """A task that writes into all its descriptors."""
+    """A task that writes to all its descriptors."""
     _submit(where, "poison-channel", *(Task(work.writes_everywhere, where.chance.randrange(99)) for _ in range(3)))
 
 
 def rude_tasks(where: Field) -> None:
-    """Tasks that leave alarms, other functions and other folders behind, and much output."""
+    """Tasks that leave behind alarms, replaced functions, another current folder, and much output."""
     _submit(where, "rude", *(Task(work.leaves_much_behind, number) for number in range(4)))
 
 
@@ -239,7 +239,7 @@ def large_bodies(where: Field) -> None:
 
 
 def idle_callers(where: Field) -> None:
-    """Many connections on which nothing is asked."""
+    """Many connections without a request."""
     with contextlib.ExitStack() as held, where.watched():
         for _ in range(480):
             with contextlib.suppress(OSError):
@@ -248,7 +248,7 @@ def idle_callers(where: Field) -> None:
 
 
 def slow_callers(where: Field) -> None:
-    """A byte of a header now and then, on many connections."""
+    """Many connections that send a byte of a header now and then."""
     with where.watched():
         _flood(where, 40, b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nX: ", b"a", 4.0, pause=0.2)
 
@@ -271,7 +271,7 @@ def nodes_come_and_go(where: Field) -> None:
 
 
 def other_policy(where: Field) -> None:
-    """Another policy decides from now on."""
+    """Change the policy."""
     with Client(data=where.served.data, patience=60.0) as client, contextlib.suppress(HeadwayError):  # the disk is full
         client.choose_policy(where.chance.choice(["deadline", "edf", "tempo", "easy", "priority", "measy"]))
 
@@ -279,7 +279,7 @@ def other_policy(where: Field) -> None:
 def _flood(
     where: Field, callers: int, head: bytes, part: bytes, seconds: float, *, pause: float = 0.0, read: bool = False
 ) -> None:
-    """Have many callers send a head and then a part over and over, until they are hung up on or their time is over."""
+    """Many callers send a head, and then the same part repeatedly, until the server hangs up or the time is over."""
     until = time.monotonic() + seconds
 
     def send() -> None:

@@ -18,12 +18,12 @@ LEFT_OUT = ("nodes", "fences", "checkpoints", "url", "lock")
 
 
 def copy(data: Path, to: Path) -> None:
-    """Copy what a server has on disk, but for its nodes."""
+    """Copy what a server has on disk, without its nodes."""
     shutil.copytree(data, to, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
 
 
 def damage(data: Path, chance: random.Random) -> str:
-    """Delete, cut, empty or flip something of one file; what was done, in words."""
+    """Delete, cut or empty one file, or flip a part of it. Returns what was done, in words."""
     files = sorted(
         path
         for path in data.iterdir()
@@ -54,10 +54,10 @@ def damage(data: Path, chance: random.Random) -> str:
 
 
 def start(data: Path, folder: Path) -> set[int] | None:
-    """Start a server on it; the ids of all jobs that it knows, or None if it refuses and says why.
+    """Start a server on it. Returns the ids of all jobs that it knows, or None if it refuses and says why.
 
     Raises:
-        RuntimeError: it does not say why, or neither starts nor ends.
+        RuntimeError: it refuses and does not say why, or neither starts nor ends.
     """
     log = folder / "damaged.log"
     command = [sys.executable, "-m", "headway", "up", "--json", "--data", str(data), "--slots", "1"]

@@ -16,9 +16,9 @@ class Listening(threading.Thread):
     """Reads until it is stopped.
 
     Attributes:
-        heard: how often each task (job, task), or the end of each job (job, None), was told of.
+        heard: how many messages came about each task (job, task), and about the end of each job (job, None).
         failed: tasks that ended without success, by job.
-        odd: what should not have been.
+        odd: what should not have happened.
     """
 
     def __init__(self, data: Path) -> None:
@@ -41,7 +41,7 @@ class Listening(threading.Thread):
                     self._stopping.wait(0.5)
 
     def ask(self, wait: float = 0.0) -> int:
-        """Read once; how many messages there were."""
+        """Read once. Returns how many messages there were."""
         answer = self._server.ask(MESSAGES, query=(("after", self._cursor), ("wait", wait)), wait=wait)
         for message in answer.messages:
             self.heard[message.job, message.task] += 1

@@ -1,4 +1,4 @@
-"""A client of the server under attack: submits work of every form, checks each result, and records what it is told.
+"""A client of the server under attack. It submits work of every form, checks each result, and records all answers.
 
     python tests/chaos/load.py DATA RECORD SEED TASKS_A_SECOND
 
@@ -40,8 +40,8 @@ class Load:
     """One client's work.
 
     Args:
-        record: what it was told is written there, a line at once.
-        name: begins the names of its jobs.
+        record: the file of its record, to which each line is written at once.
+        name: the beginning of the names of its jobs.
     """
 
     def __init__(self, data: str, record: Path, name: str, seed: int, rate: float) -> None:
@@ -57,7 +57,7 @@ class Load:
         self.ending = threading.Event()
 
     def run(self) -> None:
-        """Submit until told to end, then wait for the rest."""
+        """Submit until SIGTERM, then wait for the rest."""
         began, sent = time.monotonic(), 0
         for number in itertools.count():
             if self.ending.is_set():
@@ -74,7 +74,7 @@ class Load:
         self._say("done")
 
     def _one(self, name: str) -> int:
-        """Submit something; how many tasks it has."""
+        """Submit something. Returns how many tasks it has."""
         chance = self._chance.random()
         if chance < 0.2:
             return self._calls()
@@ -151,7 +151,7 @@ class Load:
 
 
 def connected(data: str) -> Client:
-    """A client, as soon as a server answers: its first question is asked once."""
+    """A client, as soon as a server answers. It sends its first request only once."""
     while True:
         try:
             return Client(data=data, patience=600.0)
@@ -160,7 +160,7 @@ def connected(data: str) -> Client:
 
 
 def told(record: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a record; the last may be cut where its client was killed."""
+    """The lines of a record. The last may be cut off if its client was killed."""
     for line in record.read_text().splitlines():
         if line.endswith("}"):
             yield json.loads(line)

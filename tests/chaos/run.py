@@ -47,19 +47,19 @@ DISK_MIB = 512
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of it. All but the first five shall be nothing.
+    """The result of a run. All but the first five should be empty.
 
     Attributes:
-        jobs, tasks, calls: accepted jobs and their tasks whose results were told; calls of executors.
+        jobs, tasks, calls: accepted jobs, and their tasks whose results came back; calls of executors.
         attacks: how many, by name.
         recovery: seconds from the end of each attack until a task was served, by attack.
-        slowest: the longest that the server took to say that it is there during a flood, in seconds.
+        slowest: the longest that the server took to answer `/health` during a flood, in seconds.
         noticed: damaged journals that were refused.
-        lost: accepted jobs, or tasks of them, that the server does not know of or never told the end of.
-        doubled: tasks and jobs whose end was told twice, or jobs that were accepted twice.
+        lost: accepted jobs, or tasks of them, that the server does not know, or whose end it never reported.
+        doubled: tasks and jobs whose end was reported twice, or jobs that were accepted twice.
         wrong: other results than there should be.
-        stuck: jobs that had not ended when all was calm.
-        silent: damage that nobody was told of.
+        stuck: jobs that have not ended although everything is calm.
+        silent: damage without a report.
         odd: anything else.
         ended: how often the server ended by itself.
     """
@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def faults(self) -> dict[str, list[str]]:
-        """What should not have been, by kind."""
+        """What should not have happened, by kind."""
         ended = [f"the server ended by itself, {self.ended} times"] if self.ended else []
         kinds = ("lost", "doubled", "wrong", "stuck", "silent", "odd")
         return {kind: getattr(self, kind) for kind in kinds} | {"ended": ended}
@@ -102,7 +102,7 @@ class Clients:
             self.add()
 
     def add(self) -> None:
-        """One more."""
+        """Start one more client."""
         record = self._folder / f"client{len(self.records)}"
         record.touch()
         words = [str(self._data), str(record), str(self._chance.randrange(1 << 30)), str(self._rate)]
@@ -111,7 +111,7 @@ class Clients:
         self.records.append(record)
 
     def kill_one(self) -> None:
-        """kill -9 of one; another takes its place."""
+        """kill -9 of one client; another takes its place."""
         record = self._chance.choice(list(self._running))
         process = self._running.pop(record)
         process.kill()
@@ -120,7 +120,7 @@ class Clients:
         self.add()
 
     def end(self, outcome: Outcome) -> None:
-        """Have them submit no more and wait for what is open."""
+        """Let them submit nothing more and wait for what is open."""
         for process in self._running.values():
             process.send_signal(signal.SIGTERM)
         until = time.monotonic() + CALM_SECONDS
@@ -147,12 +147,12 @@ def recovered(data: Path) -> float:
     while time.monotonic() < began + RECOVERY_SECONDS:
         try:
             with Client(data=data, patience=RECOVERY_SECONDS) as client:
-                # Due at once: policies by due date put what has none behind all that clients submit meanwhile.
+                # Due at once: otherwise policies by due date would put it behind everything that clients submit.
                 probe = Job("probe", [Task.command("true", cwd="/")], priority=100, due=1)
                 client.submit(probe).result(RECOVERY_SECONDS)
             return time.monotonic() - began
         except HeadwayError as error:
-            if getattr(error, "status", 0) != 507:  # it takes nothing on while its disk is full
+            if getattr(error, "status", 0) != 507:  # it accepts nothing while its disk is full
                 raise
             time.sleep(0.05)
         except TimeoutError:
@@ -161,7 +161,7 @@ def recovered(data: Path) -> float:
 
 
 def settle(served: Served, clients: Clients, listening: Listening, where: Field, outcome: Outcome) -> None:
-    """When all is calm: hold what clients were told beside what the server says."""
+    """When everything is calm, compare the records of the clients with what the server says."""
     accepted = clients.accepted()
     until = time.monotonic() + CALM_SECONDS
     with Client(data=served.data, patience=60.0) as client:
@@ -196,7 +196,7 @@ def settle(served: Served, clients: Clients, listening: Listening, where: Field,
 
 
 def attack(folder: Path, data: Path, words: argparse.Namespace, *, small_disk: bool) -> Outcome:
-    """All of it."""
+    """Run all attacks."""
     chance, outcome = random.Random(words.seed), Outcome()
     served = Served(folder, data, words.loop, ["--lease", "3s"])
     served.start()
@@ -212,13 +212,13 @@ def attack(folder: Path, data: Path, words: argparse.Namespace, *, small_disk: b
     until, queue = time.monotonic() + 60 * words.minutes, list[str]()
     try:
         while time.monotonic() < until:
-            if not queue:  # each once, in an order of its own, before any comes again
+            if not queue:  # each once, in random order, before any is repeated
                 queue = chance.sample(names, len(names))
             name = queue.pop()
             say(f"{max(0.0, until - time.monotonic()):4.0f} s left  {name}", words)
             try:
                 ATTACKS[name](where)
-            except Exception as error:  # noqa: BLE001 - an attack that goes wrong is a finding, and the next one follows
+            except Exception as error:  # noqa: BLE001 - a failed attack is a finding, and the next follows
                 outcome.odd.append(f"{name}: {type(error).__name__}: {error}")
             outcome.attacks[name] += 1
             outcome.recovery[name].append(recovered(data))
@@ -248,14 +248,14 @@ def keep_alive(served: Served, over: threading.Event) -> None:
 
 
 def say(text: str, words: argparse.Namespace) -> None:
-    """Show how far it is."""
+    """Show the progress."""
     if not words.json:
         print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def disk(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """A folder for the data directory: on a small disk of its own where that can be had, which root can."""
+    """A folder for the data directory, on a small disk of its own if that is possible (as root)."""
     place = folder / "disk"
     place.mkdir()
     mounted = (
@@ -272,7 +272,7 @@ def disk(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def show(outcome: Outcome, words: argparse.Namespace) -> None:
-    """Print what came of it."""
+    """Print the result."""
     if words.json:
         print(json.dumps(asdict(outcome)))
         return
@@ -291,7 +291,7 @@ def show(outcome: Outcome, words: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Attack, show what came of it, and say whether all is well."""
+    """Attack, show the result, and return whether all is well."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -33,7 +33,7 @@ class Served:
 
     Attributes:
         data: the data directory.
-        starts: how often it was started; `ended` how often it ended without having been told to.
+        starts: how often it was started; `ended`: how often it ended by itself.
     """
 
     def __init__(self, folder: Path, data: Path, loop: str, words: list[str]) -> None:
@@ -76,7 +76,7 @@ class Served:
             self._meant_down = False
 
     def see_alive(self) -> None:
-        """Start it again if it ended by itself, which is counted."""
+        """Start it again if it ended by itself, and count that."""
         with self.lock:
             if self._process is not None and self._process.poll() is not None and not self._meant_down:
                 self.ended += 1
@@ -99,7 +99,7 @@ class Served:
         return parts.hostname or "", parts.port or 0
 
     def kill(self) -> None:
-        """kill -9 of the server alone; the nodes go on."""
+        """kill -9 of the server alone; the nodes continue."""
         with self.lock:
             assert self._process is not None
             self._meant_down = True
@@ -107,7 +107,7 @@ class Served:
             self._process.wait()
 
     def end(self) -> int:
-        """End it in order; its exit status."""
+        """Stop it in order. Returns its exit status."""
         with self.lock:
             assert self._process is not None
             self._meant_down = True
@@ -117,7 +117,7 @@ class Served:
     def agents(self) -> list[psutil.Process]:
         """The agents of its nodes: each a child of a guard, which is the first process of its node.
 
-        All processes of a node that were forked from one another have the guard's command line, with the folder in it.
+        All processes of a node are forks of the guard and have its command line, which contains the folder.
         """
         mark = str(self.data.resolve())
         of_nodes = {}
@@ -134,7 +134,7 @@ class Served:
         return [of_nodes[pid] for pid, parent in parents.items() if parent in guards]
 
     def below(self, agents: list[psutil.Process]) -> list[psutil.Process]:
-        """Processes of slots, and whatever they have started."""
+        """Processes of slots, and everything that they have started."""
         found = []
         for agent in agents:
             with contextlib.suppress(psutil.Error):
@@ -142,12 +142,12 @@ class Served:
         return found
 
     def set_clock(self, seconds: float) -> None:
-        """Set the server's wall clock, so far from the machine's."""
+        """Set the server's wall clock to this distance from the machine's."""
         with self._offset.open("r+b") as file:  # in place: the server has it mapped
             file.write(int(seconds * 1e9).to_bytes(8, "little", signed=True))
 
     def health_seconds(self) -> float:
-        """How long it takes to answer that it is there, asked on a connection of its own; 60 if it does not."""
+        """How long it takes to answer `/health` on a new connection; 60 if it does not."""
         began = time.monotonic()
         try:
             with socket.create_connection(self.place, 60) as line:
@@ -159,7 +159,7 @@ class Served:
 
 
 def signal_all(processes: list[psutil.Process], number: int) -> None:
-    """Send a signal to whichever of them are still there."""
+    """Send a signal to those that still exist."""
     for process in processes:
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             os.kill(process.pid, number)

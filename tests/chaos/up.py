@@ -2,8 +2,8 @@
 
     python tests/chaos/up.py CLOCK uvloop|asyncio [OPTION OF HEADWAY UP]...
 
-The file CLOCK holds eight bytes: how many nanoseconds the wall clock is ahead of the machine's, signed, little-endian.
-Only the wall clock is set, as an operator or a time service does it; the monotonic clock is not changed.
+The file CLOCK contains eight bytes: how many nanoseconds the wall clock is ahead of the machine's, signed,
+little-endian. Only the wall clock is set, as an operator or a time service would. The monotonic clock is not changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import uvloop
 
 
 def main(offset: str, loop: str, words: list[str]) -> None:
-    """Serve until told to end."""
+    """Serve until stopped."""
     with Path(offset).open("rb") as file:
         step = mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
     true_ns = time.time_ns

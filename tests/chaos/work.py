@@ -1,4 +1,4 @@
-"""What the tasks of the load do, and what poisonous tasks do. All of it is sent with its job, by value."""
+"""The functions of the load's tasks and of poisonous tasks. They are sent with their jobs, by value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def squared(number: int, seconds: float) -> int:
 
 
 def ranked(name: str) -> tuple[str, str]:
-    """A member of a rigid job says which it is."""
+    """A member of a rigid job returns its number."""
     time.sleep(0.01)
     return name, os.environ["HEADWAY_RANK"]
 
@@ -26,12 +26,12 @@ def kills_its_agent() -> None:
     ancestors = [os.getpid()]
     while b"local_guard" in Path(f"/proc/{ancestors[-1]}/cmdline").read_bytes():
         ancestors.append(int(Path(f"/proc/{ancestors[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
-    os.kill(ancestors[-3], 9)  # the last is no part of the node, the one before it is the guard
+    os.kill(ancestors[-3], 9)  # the last is not a part of the node; the one before it is the guard
     time.sleep(10)
 
 
 def kills_itself() -> None:
-    """Poison: the slot's process dies as if somebody had killed it."""
+    """Poison: the slot's process dies as if it had been killed from outside."""
     os.kill(os.getpid(), 9)
 
 
@@ -49,7 +49,7 @@ def writes_everywhere(seed: int) -> None:
 
 
 def leaves_much_behind(seed: int) -> int:
-    """Rude, not wrong: an alarm, another `math.sqrt`, another folder, a lot of output."""
+    """Rude, but not wrong: an alarm, another `math.sqrt`, another folder, a lot of output."""
     import math
     import signal
 

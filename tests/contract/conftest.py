@@ -18,7 +18,7 @@ from headway.engines.trial import Trial
 
 @dataclass(frozen=True)
 class Case:
-    """An engine, how to make it in a folder, and what of the contract it can be held to.
+    """An engine, how to make it in a folder, and which parts of the contract apply to it.
 
     Attributes:
         kill_node: make a node die, without telling the engine; None: its nodes cannot be killed by a test.
@@ -52,6 +52,6 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture
 async def trial(case: Case, tmp_path: Path) -> AsyncIterator[Trial]:
-    """The engine, not yet started; in the end nothing may be left unread."""
+    """The engine, not yet started. At the end no report may be unread."""
     async with Trial(case.make(tmp_path)) as trial:
         yield trial

@@ -35,7 +35,7 @@ def sleep(seconds: float) -> None:
 
 
 def wait_for(path: str) -> str:
-    """Return once the file is there: what a test makes, it makes when it is sure of what went before."""
+    """Return once the file is there. A test makes it when everything before has happened."""
     import os
     import time
 
@@ -213,7 +213,7 @@ async def test_a_function_may_do_to_its_streams_what_it_likes(trial: Trial) -> N
     assert ending.stdout.tail == b"as before\n"
 
 
-# Ends of their own kind
+# Kinds of ends
 
 
 def _os_exit(code: int) -> None:
@@ -532,7 +532,7 @@ async def test_killing_a_gang_that_runs_and_one_that_waits(trial: Trial, tmp_pat
         trial.engine.kill(*key)
         ended = await trial.ended(key)
         assert ended.ending.outcome is Outcome.KILLED
-        assert ended.ending.detail in ("member 0: killed", "member 1: killed")  # whichever ended first
+        assert ended.ending.detail in ("member 0: killed", "member 1: killed")  # the one that ended first
         assert [member.outcome for member in ended.members] == [Outcome.KILLED] * 2
     assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
 

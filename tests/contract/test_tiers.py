@@ -1,4 +1,4 @@
-"""Every engine's duties for the two places of a slot, and for attempts that continue elsewhere."""
+"""Every engine's duties for the two tiers of a slot, and for attempts that continue elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add(a: int, b: int) -> int:
 
 
 def wait_for(path: str) -> int:
-    """Return this process when the file is there; what it waits for is beside it."""
+    """Wait until the file is there, then return the id of this process."""
     import os
     import time
 
@@ -38,7 +38,7 @@ def wait_for(path: str) -> int:
 
 
 def count_up(path: str) -> int:
-    """Save each number, until told otherwise; what it began with is beside the file."""
+    """Count up and save each number until the file is there. The number it began with is in a file beside it."""
     import os
     import time
 
@@ -54,7 +54,7 @@ def count_up(path: str) -> int:
 
 
 async def beside(path: Path, count: int = 1) -> list[str]:
-    """What so many tasks have written behind the name of a file."""
+    """What this many tasks have written to files that begin with this name."""
     with anyio.fail_after(60):
         while (
             len(found := [one.name.removeprefix(path.name + ".") for one in path.parent.glob(f"{path.name}.*")]) < count
@@ -192,11 +192,11 @@ async def test_what_ran_behind_is_lost_with_its_node(trial: Trial, case: Any, tm
     await trial.told(NodeBack)
 
 
-# Going on elsewhere
+# Continuing elsewhere
 
 
 async def suspended(trial: Trial, key: AttemptKey, *, saves: bool = True) -> Ended:
-    """Have an attempt save and end, and see that both are told in this order."""
+    """Let an attempt save and end, and check that both are reported in this order."""
     trial.engine.suspend(*key)
     if saves:
         ended = await trial.told(Ended)

@@ -1,4 +1,4 @@
-"""A real server, as `headway up` starts it, for the tests of those who talk to it."""
+"""A real server, as `headway up` starts it, for tests of its clients."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _GUARD = "headway.engines.local_guard"
 
 
 class Up:
-    """A server with two nodes of one slot, or those of another cluster file; its data directory outlives it.
+    """A server with two nodes of one slot, or with those of a cluster file. Its data directory outlives it.
 
     Attributes:
         data: the data directory.
-        url, pid: of the server that runs now.
+        url, pid: those of the server that runs now.
     """
 
     def __init__(self, folder: Path, cluster: str = CLUSTER) -> None:
@@ -81,7 +81,7 @@ class Up:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it in order."""
+        """Stop it in order."""
         self._end(signal.SIGTERM)
 
     def _end(self, number: int) -> None:
@@ -92,7 +92,7 @@ class Up:
 
 @contextlib.contextmanager
 def python_for(user: str) -> Iterator[None]:
-    """Meanwhile `sys.executable` is a Python that this user can run: this one or, where others cannot, a copy."""
+    """Make `sys.executable` a Python that this user can run: this one, or a copy if other users cannot run it."""
     account = local_account.account_of(user)
     folder = Path(tempfile.mkdtemp(prefix="headway-python-", dir="/tmp"))
     try:
@@ -132,5 +132,5 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     server.start()
     yield server
     if server._process is not None and server._process.poll() is not None:
-        server.start()  # what a test killed may have left nodes behind; a server takes them down with it
+        server.start()  # a server that a test killed may have left nodes behind; a new server ends them with itself
     server.stop()

@@ -1,4 +1,4 @@
-"""Teaches schemathesis MessagePack; named by SCHEMATHESIS_HOOKS."""
+"""Teaches schemathesis MessagePack. SCHEMATHESIS_HOOKS names this module."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _BODIES = {(route.method, route.path): route.body for route in wire.ROUTES if ro
 
 @schemathesis.serializer(wire.MSGPACK)
 def packed(ctx: Any, value: Any) -> bytes:
-    """A body; what is base64 in JSON is bytes here, as far as the body is one."""
+    """A body in MessagePack. What is base64 in JSON becomes bytes, as far as the body is valid."""
     operation = ctx.case.operation
     for kind in (_BODIES.get((operation.method.upper(), operation.path), Any), Any):
         try:
             return wire.encode(msgspec.convert(value, kind))
         except (msgspec.ValidationError, TypeError, OverflowError):
-            continue  # it is not as it has to be, and shall be sent as far as it can be
+            continue  # it is not valid, and is sent as it is as far as possible
     return b"\xc1"
 
 
 @schemathesis.deserializer(wire.MSGPACK)
 def unpacked(ctx: Any, response: Any) -> Any:
-    """An answer as it would be in JSON."""
+    """An answer in the form that it has in JSON."""
     return msgspec.to_builtins(msgspec.msgpack.decode(response.content))

@@ -81,7 +81,7 @@ def test_a_failure_cancels_what_comes_after_it_and_so_on(tmp_path: Path) -> None
             assert ends == [(1, "failed"), (2, "cancelled"), (3, "cancelled")]
             await live.submit(new_job())
             await live.submit(new_job(after=(4,)))
-            await live.driver.cancel((5,))  # by itself: nothing is said of another job
+            await live.driver.cancel((5,))  # by itself: no other job is named
             assert (await reports.explanation(live.driver, 5)).text == "it has ended: cancelled"
 
     run(scenario)
@@ -108,7 +108,7 @@ def test_what_has_ended_well_counts_and_nothing_can_come_after_what_has_not(tmp_
 
 
 def test_a_failure_in_the_very_turn_of_the_submission_counts(tmp_path: Path) -> None:
-    """When it is looked at the job before it still runs; when it is taken in that has failed, not yet durable."""
+    """When it is checked, the job before it runs. When it is accepted, that job has failed, not yet durably."""
 
     async def scenario() -> None:
         async with rig(tmp_path, ONE) as live:

@@ -51,7 +51,7 @@ ATTACKS: dict[str, tuple[bytes, bytes]] = {
 
 
 def attack(address: tuple[str, int], first: bytes, then: bytes, over: threading.Event) -> None:
-    """Send, and connect again whenever the server has enough."""
+    """Send, and connect again whenever the server hangs up."""
     while not over.is_set():
         with contextlib.suppress(OSError), socket.create_connection(address, 10) as line:
             line.settimeout(0.2)
@@ -81,7 +81,7 @@ def under(task: Callable[[threading.Event], None], callers: int = CALLERS) -> It
 
 
 def waits_for_health(server: Up, seconds: float) -> list[float]:
-    """How long each of many questions waited for its answer; ascending."""
+    """How long each of many requests waited for its answer, ascending."""
     waits = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -94,8 +94,8 @@ def waits_for_health(server: Up, seconds: float) -> list[float]:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_nobody_without_a_token_holds_up_others(up: Up, name: str) -> None:
-    """The attackers take a processor of the two as well, so the bound on time is wide; what froze it took seconds."""
+def test_callers_without_a_token_do_not_delay_others(up: Up, name: str) -> None:
+    """The attackers use the processors too, so the limit is generous. The defect that is tested took seconds."""
     process = psutil.Process(up.pid)
     waits_for_health(up, 0.1)
     before = process.memory_info().rss
@@ -125,7 +125,7 @@ def test_a_large_body_of_somebody_with_a_token_is_refused_before_it_is_read(up: 
 
 
 def test_idle_connections_leave_room_for_callers(tmp_path: Path) -> None:
-    """As many as the process may have files, and more: whoever has a token is served."""
+    """There are as many as the process may have files, and more. Callers with a token are served."""
     command = [sys.executable, "-m", "headway", "up", "--slots", "1", "--json", "--data", str(tmp_path / "data")]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(

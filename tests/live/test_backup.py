@@ -1,4 +1,4 @@
-"""A backup is made while a server runs, and put in place again: what it has goes on, clients of before are refused."""
+"""A backup is made while a server runs, and restored. Its jobs continue; earlier clients are refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
     server.start()
     yield server
     if server._process is not None and server._process.poll() is not None:
-        server.start()  # what a test killed may have left nodes behind; a server takes them down with it
+        server.start()  # a server that a test killed may have left nodes behind; a new server ends them with itself
     server.stop()
 
 
@@ -52,7 +52,7 @@ def headway(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def chatter(number: int) -> int:
-    print("x" * 200_000)  # more than comes with a result
+    print("x" * 200_000)  # more than a result contains
     return number
 
 
@@ -160,10 +160,10 @@ def test_a_restore_that_was_cut_off_is_made_again_and_knows_the_numbers(
     names = ("rename", "replace", "unlink", "mkdir")
 
     class CutOff(BaseException):
-        """As `kill -9` would end it: nothing of it goes on, nor is tidied up."""
+        """An end as by `kill -9`: nothing continues, and nothing is tidied up."""
 
     def cut_off(after: int) -> bool:
-        """Restore, but for what comes after so many changes of a folder; whether it was cut off."""
+        """Restore, but stop after this many changes of a folder. Returns whether it was cut off."""
         left = iter(range(after))
 
         def counted(real: Callable[..., object]) -> Callable[..., object]:

@@ -1,4 +1,4 @@
-"""The driver when nodes are lost, processes are ended from outside, inputs are fetched: what counts and is reported."""
+"""The driver when nodes are lost, processes ended from outside, or inputs fetched: what counts and is reported."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_job_that_fetches_has_started_when_its_inputs_are_there(tmp_path: Path
             live.driver.broken.set_exception(RuntimeError("crash"))
             live.driver.broken.exception()
         async with rig(tmp_path, TWO, engine=FakeEngine(found), at=63) as live:
-            live.engine.report(base.Started(1, 0, 1))  # told again
+            live.engine.report(base.Started(1, 0, 1))  # reported again
             await live.settle()
             assert reports.job_detail(live.driver, 1).job.started == 60
             await live.advance(1)

@@ -48,7 +48,7 @@ def add(one: int, other: int) -> int:
 
 
 def channel() -> int:
-    """The descriptor of the channel, found as a task may find it."""
+    """The descriptor of the channel, found as a task could find it."""
     (found,) = (fd for fd in map(int, os.listdir("/proc/self/fd")) if fd > 2 and _is_socket(fd))
     return found
 
@@ -66,7 +66,7 @@ def write(written: bytes) -> str:
 
 
 def teller():  # type: ignore[no-untyped-def]
-    """What the process itself speaks with, seal and all."""
+    """The object by which the process itself sends messages, with its seal."""
     import gc
 
     from headway.engines.local_checkpoints import Teller
@@ -104,7 +104,7 @@ def forge_and_stay(ending: bytes, path: str) -> None:
 
 
 async def is_well(trial: Trial, agent: int) -> None:
-    """Its slots work, and the agent is the one that it was."""
+    """Check that its slots work, and that its agent is still the same."""
     for slot in (0, 1):
         assert await trial.value(trial.call(add, 1, 2, slots=(slot,))) == 3
     assert trial.engine.pids() == {"n": agent}  # type: ignore[attr-defined]
@@ -189,11 +189,11 @@ async def test_a_task_that_closes_its_channel_is_ended(trial: Trial, how: Callab
     await is_well(trial, agent)
 
 
-# An agent that sends what nobody can read
+# An agent that sends unreadable data
 
 
 class Line:
-    """The driver's end of a node, to be fed."""
+    """The driver's end of a node's connection, to which a test feeds bytes."""
 
     def __init__(self, trial: Trial) -> None:
         self.node = trial.engine._nodes["n"]  # type: ignore[attr-defined]
@@ -243,7 +243,7 @@ async def test_an_agent_whose_ends_cannot_be_read_is_not_taken_on(trial: Trial) 
 
 
 class Aborted:
-    """A transport that notes that it was given up."""
+    """A transport that records whether it was aborted."""
 
     is_up = True
 
@@ -254,7 +254,7 @@ class Aborted:
 @given(st.lists(st.binary(max_size=40) | st.sampled_from([b"\x91\x0f", b"\xc1"]), max_size=5))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_arrives_from_an_agent_the_driver_goes_on(bodies: list[bytes]) -> None:
-    """It is taken in, or the line is given up and the reason is told; nothing is raised."""
+    """It is accepted, or the connection is given up with a reason. Nothing is raised."""
     from headway.engines.local_node import LocalNode, _Line
 
     class Owner:

@@ -30,7 +30,7 @@ TWO = (node("a"), node("b"))
 
 
 class Steady:
-    """Measures what it is told to."""
+    """Measures what the test sets."""
 
     def __init__(self, value: Any = 1.0) -> None:
         self.value = value
@@ -42,7 +42,7 @@ class Steady:
 
 
 class Raises(Steady):
-    """Raises what it is told to, from one of two places."""
+    """Raises what the test sets, in one of two places."""
 
     failure: BaseException | None = OSError("the disk is gone")
 
@@ -54,7 +54,7 @@ class Raises(Steady):
 
 
 class Hangs(Steady):
-    """Answers when it is let go."""
+    """Answers when the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Hangs(Steady):
 
 
 class Rig:
-    """A checker of a driver that runs."""
+    """A checker of a running driver."""
 
     def __init__(self, journal: Journal, engine: FakeEngine, clock: ManualClock, **collectors: Any) -> None:
         self.journal, self.engine, self.clock = journal, engine, clock
@@ -77,14 +77,14 @@ class Rig:
         self.checker = Checker(self.driver, clock, makers, lambda: {"a": 17})
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for what threads and the loop still have to do."""
+        """Wait for the pending work of threads and of the loop."""
         limit = time.monotonic() + 30
         while not condition():
             assert time.monotonic() < limit
             await asyncio.sleep(0.001)
 
     async def settle(self) -> None:
-        """Whoever is not hanging answers, and the driver takes in what it was told."""
+        """Wait until every collector that does not hang has answered, and the driver has the answers."""
         await self.until(lambda: all(watch.asked is None or self.hangs(watch.name) for watch in self.watches))
         for _ in range(4):
             await asyncio.sleep(0)
@@ -297,7 +297,7 @@ def test_a_cause_is_told_again_when_it_had_been_gone_for_long(tmp_path: Path) ->
         async with rig(tmp_path, bad=Raises()) as live:
             bad = live.collectors["bad"]
             await live.advance(GATHER)
-            for _ in range(3):  # it comes and goes
+            for _ in range(3):  # it is there and gone by turns
                 bad.failure = None
                 await live.advance(PAUSE_MAX)
                 bad.failure = OSError("the disk is gone")

@@ -48,7 +48,7 @@ unloadable = collecting:Missing
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A server with collectors that another package adds: a good one, and some that are not."""
+    """A server with collectors of another package: a good one, and faulty ones."""
     folder = tmp_path_factory.mktemp("checked")
     (folder / "collecting.py").write_text(COLLECTORS)
     (folder / "collecting-1.dist-info").mkdir()
@@ -70,7 +70,7 @@ def ask(up: Up, *words: str) -> str:
 
 
 def read(up: Up, query: str) -> list[tuple[Any, ...]]:
-    """As another program reads the tables while the server runs."""
+    """Read the tables as another program does while the server runs."""
     with closing(sqlite3.connect(f"file:{up.data / 'journal.sqlite'}?mode=ro", uri=True)) as db:
         return db.execute(query).fetchall()
 

@@ -28,7 +28,7 @@ def until(true: Callable[[], object]) -> None:
 
 
 def in_steps(steps: int, log: str) -> int:
-    """Work in steps, each noted, and save after every fifth; the sum of all step numbers."""
+    """Work in steps, write each down, and save after every fifth. Returns the sum of all step numbers."""
     import time
 
     import headway
@@ -45,7 +45,7 @@ def in_steps(steps: int, log: str) -> int:
 
 
 def saved_twice(door: str) -> object:
-    """Save twice and wait; give what was found if that was something."""
+    """Save twice and wait. If there was a checkpoint, return it."""
     import os
     import time
 
@@ -70,7 +70,7 @@ def incidents(up: Up) -> list[tuple[str, str]]:
 
 
 def saved_at(up: Up) -> list[int]:
-    """When checkpoints were saved, as the journal of a running server has it."""
+    """When checkpoints were saved, by the journal of a running server."""
     with closing(sqlite3.connect(f"file:{up.data / FILE}?mode=ro", uri=True)) as table:
         return [at for (at,) in table.execute("SELECT at FROM events WHERE kind = 'TaskSaved' ORDER BY seq")]
 
@@ -111,7 +111,7 @@ def test_only_work_after_the_last_checkpoint_is_counted_as_lost(up: Up, tmp_path
 
 
 def saves_late(door: str) -> None:
-    """Save after two seconds, and go on."""
+    """Save after two seconds, and continue."""
     import time
 
     import headway

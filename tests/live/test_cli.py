@@ -1,4 +1,4 @@
-"""The commands with a real server, as the contract has them."""
+"""The commands with a real server, as their contract says."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def headway(
         return Ran(status if isinstance(status, int) else 0, *capfd.readouterr())
 
     yield run
-    (tmp_path / "gate").unlink(missing_ok=True)  # a test that failed must not hold up those after it
+    (tmp_path / "gate").unlink(missing_ok=True)  # a failed test must not block those after it
 
 
 def submitted(headway: Any, *words: object) -> int:
@@ -181,7 +181,7 @@ def test_a_pipe_without_a_shell_is_hinted_at(headway: Any) -> None:
 
 
 def trap(folder: str) -> object:
-    """What makes a folder wherever it is unpickled."""
+    """An object that makes a folder when it is unpickled."""
 
     class Trap:
         def __reduce__(self) -> tuple[Any, ...]:
@@ -196,7 +196,7 @@ def test_long_output_is_printed_whole(headway: Any) -> None:
 
 
 def test_long_output_comes_from_the_server_and_not_from_a_path_here(headway: Any, up: Any, tmp_path: Path) -> None:
-    """What a result says of where its file is means nothing here: the server may be on another machine."""
+    """The path of a file in a result means nothing here, because the server may be on another machine."""
     number = submitted(headway, "sh", "-c", "seq 20000; seq 30000 >&2")
     with Client(data=up.data) as client:
         client.wait(client.attach(number))
@@ -230,7 +230,7 @@ def test_nothing_is_unpickled_unasked(headway: Any, up: Any, tmp_path: Path) -> 
         waiter = client.submit(Job("trap", [Task(trap, str(tmp_path / "sprung")), Task(int, "x")]))
         waiter.outcomes()
         number = waiter.job
-    (tmp_path / "sprung").rmdir()  # whoever submitted it trusts it
+    (tmp_path / "sprung").rmdir()  # the person who submitted it trusts it
     ran = headway("result", number)
     assert "--unpickle" in ran.out
     assert "pickled" in json.loads(headway("result", number, "--json").out)["results"][0]["value"]
@@ -314,7 +314,7 @@ class TestWillItBeOnTime:
         self.is_gone(headway, number)
 
     def is_gone(self, headway: Any, number: int) -> None:
-        """A cancelled job has neither kept its due date nor failed."""
+        """A cancelled job has neither kept nor missed its due date."""
         until(lambda: json.loads(headway("job", number, "--json").out)["job"]["status"] == "cancelled")
         job = json.loads(headway("job", number, "--json").out)["job"]
         assert (job["outlook"], job["late"], job["failed"]) == (None, None, 0)

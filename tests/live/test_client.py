@@ -30,7 +30,7 @@ LIMIT = 60
 
 @pytest.fixture(scope="module", autouse=True)
 def _carried() -> Iterator[None]:
-    """The functions of this file are not importable where tasks run, so they travel by value."""
+    """The functions of this file cannot be imported where tasks run, so they are sent by value."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
@@ -59,7 +59,7 @@ def name_of_process(_: int) -> str:
 
 
 def place_of(_: int) -> tuple[str, str | None, int]:
-    """Where this runs, with which variable, in which process."""
+    """The folder, a variable and the process of this task."""
     return os.getcwd(), os.environ.get("HEADWAY_TEST_PASSED"), os.getpid()
 
 
@@ -68,7 +68,7 @@ def named(client: Client, name: str) -> list[wire.JobReport]:
 
 
 def until_released(gate: str, value: int) -> int:
-    """Tell that it runs, and wait for the gate to be removed."""
+    """Report that it runs, and wait until the gate is removed."""
     Path(f"{gate}.{value}").touch()
     while Path(gate).exists():
         time.sleep(0.005)
@@ -324,7 +324,7 @@ def test_calls_are_cancelled_though_others_of_their_batch_have_ended(client: Cli
     batch = [executor.submit(square, number) for number in range(50)]  # they wait, so they go together
     batch += [executor.submit(until_released, f"{gate}2", number) for number in range(2)]
     Path(f"{gate}2").touch()
-    assert futures[1].cancel()  # one call that runs is killed, and the others go on with its slot
+    assert futures[1].cancel()  # a running call is killed, and the others continue on its slot
     assert [future.result(LIMIT) for future in batch[:50]] == [number * number for number in range(50)]
     until(lambda: Path(f"{gate}2.0").exists())
     executor.shutdown(cancel_futures=True)
@@ -352,7 +352,7 @@ def test_an_initializer_and_max_workers(client: Client) -> None:
 
 
 class OwnError(Exception):
-    """Cannot be read back from its pickle: what it is made of is not what it keeps."""
+    """An error that cannot be unpickled, because its arguments are not those of its constructor."""
 
     def __init__(self, code: int, *, where: str) -> None:
         super().__init__(f"code {code} in {where}")
@@ -436,7 +436,7 @@ def test_a_server_that_is_killed_and_started_again_loses_nothing(up: Any, client
         future.add_done_callback(lambda _, number=number: told.append(number))  # type: ignore[misc]
     up.kill()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        # Submitted while no server is there, so it is sent until there is one, and accepted once.
+        # Submitted while no server runs: it is sent until one does, and accepted once.
         meanwhile = pool.submit(client.submit, Job("meanwhile", [Task(square, 6)]))
         up.start()
         gate.unlink()

@@ -18,7 +18,7 @@ from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 
 
 class Rig:
-    """A driver that runs, and all around it."""
+    """A running driver, with everything around it."""
 
     def __init__(self, driver: Driver, engine: FakeEngine, clock: ManualClock, journal: Journal) -> None:
         self.driver, self.engine, self.clock, self.journal = driver, engine, clock, journal

@@ -1,4 +1,4 @@
-"""The driver and a decider that answers, late, wrongly or not at all: a fake engine, a clock set by hand."""
+"""The driver and a decider that answers, late, wrongly or not at all; with a fake engine and a clock set by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HERE, THERE = "http://here", "http://there"
 
 @dataclass
 class Decider:
-    """Answers when the test says so; `questions` are those that wait, `cancelled` those nobody waits for any more."""
+    """Answers when the test says so. `questions` are the open ones, `cancelled` those that were given up."""
 
     questions: list[tuple[str, StateRecord, asyncio.Future[PlanRecord]]] = field(default_factory=list)
     explained: list[bool] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Decider:
         return [question for question in self.questions if not question[2].done()]
 
     def say(self, plan: PlanRecord | Exception | None = None) -> None:
-        """Answer the one open question: with this, or as the policy it names would."""
+        """Answer the one open question: with this, or like the policy that it names."""
         ((_, snapshot, answer),) = self.open
         if isinstance(plan, Exception):
             answer.set_exception(plan)
@@ -69,7 +69,7 @@ class Decider:
 
 @dataclass
 class Rig:
-    """A driver that runs, and all around it."""
+    """A running driver, with everything around it."""
 
     driver: Driver
     engine: FakeEngine
@@ -139,7 +139,7 @@ def hold(job: int, *slots: int) -> PlanRecord:
 
 
 async def quiet(live: Rig) -> None:
-    """The decider has said that it wants nothing about the empty cluster."""
+    """Wait until the decider has answered the question about the empty cluster."""
     await live.say(PlanRecord())
     assert live.decider.open == []
 
@@ -166,7 +166,7 @@ def test_plans_come_from_the_decider(tmp_path: Path) -> None:
 
 
 async def chosen(live: Rig, **choice: Any) -> None:
-    """Choose a decider, which wants nothing yet."""
+    """Choose a decider that makes empty plans at first."""
     await live.driver.choose(decider=THERE, **choice)
     await live.settle()
     await quiet(live)
@@ -242,7 +242,7 @@ def test_when_it_fails_the_policy_decides_until_it_is_back(
                 Incident(now, "decider_failed", THERE, detail),
             ]
             assert reports.deciding(live.driver).decider_failed
-            for pause in (1, 2, 4):  # it is asked on trial, ever more rarely
+            for pause in (1, 2, 4):  # it is asked on trial, more and more rarely
                 await live.advance(pause - 0.001)
                 assert live.decider.open == []
                 await live.advance(0.001)

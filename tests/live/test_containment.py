@@ -1,4 +1,4 @@
-"""What one request, report or part does ends nothing but itself; what would break a promise stops the driver."""
+"""A faulty request, report or part ends only itself. What would break a promise stops the driver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submis
 
 
 class Rig:
-    """A driver that runs, and all around it."""
+    """A running driver, with everything around it."""
 
     def __init__(self, driver: Driver, engine: FakeEngine, clock: ManualClock, journal: Journal) -> None:
         self.driver, self.engine, self.clock, self.journal = driver, engine, clock, journal
@@ -80,7 +80,7 @@ class Rig:
 
 @asynccontextmanager
 async def rig(folder: Path, slots: int = 2, engine: FakeEngine | None = None, **settings: Any) -> AsyncIterator[Rig]:
-    """A driver on a folder; at the end it must not be broken, and the core and the journal agree."""
+    """A driver on a folder. At the end it must not be broken, and the core and the journal must agree."""
     with closing(Journal(folder)) as journal:
         engine, clock = engine or FakeEngine(), ManualClock(5)
         driver = Driver(journal, engine, clock, find, **settings)
@@ -99,7 +99,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 
 
 def choke(monkeypatch: pytest.MonkeyPatch, on: Callable[[Event], bool]) -> list[Event]:
-    """The core raises on some events, having changed its state already; which it was."""
+    """Let the core raise on some events after it has changed its state. Returns these events."""
     handle, choked = Ledger._handle, list[Event]()
 
     def raising(ledger: Ledger, event: Event) -> Any:
@@ -291,7 +291,7 @@ def test_what_else_the_core_cannot_take_is_forgotten(tmp_path: Path, monkeypatch
 
 
 class Failing(FakeEngine):
-    """Raises on the calls that a test names, so many times each."""
+    """Raises on the calls that a test names, this many times each."""
 
     def __init__(self, **times: int) -> None:
         super().__init__()
@@ -521,7 +521,7 @@ def test_a_lock_that_lasts_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
     run(scenario)
 
 
-# Parts that others do not depend on
+# Parts on which others do not depend
 
 
 def test_callers_are_answered_though_telling_them_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -601,7 +601,7 @@ def test_whatever_raises_each_task_ends_once(tmp_path: Path, seed: int, monkeypa
 
     def handling(ledger: Ledger, event: Event) -> Any:
         actions = handle(ledger, event)
-        # What would break a promise is another test's; a request or an end may always be choked on.
+        # Another test checks what would break a promise. Requests and ends may raise at any time.
         is_end = isinstance(event, TaskEnded) and event.outcome is Outcome.SUCCEEDED
         if is_end or isinstance(event, JobSubmitted | JobCancelled | TaskStarted):
             sometimes(0.1)

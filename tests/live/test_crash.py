@@ -41,7 +41,7 @@ NODES = (node("a", slots=2, read_ahead=2), node("b", slots=1))
 
 
 class QuickJournal(Journal):
-    """A journal that does not wait for the disk: here processes die, not the machine."""
+    """A journal that does not wait for the disk, because here processes die, not the machine."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -71,11 +71,11 @@ class CopiedJournal(QuickJournal):
 
 @dataclass(frozen=True)
 class CrashPoint:
-    """What is on disk, what the engine has, how far the client's messages are, and what callers were answered.
+    """The files on the disk, the state of the engine, the position in the client's messages, and the answers so far.
 
     Attributes:
-        answered: keys of submissions.
-        sizes: of each node about which the last request was answered, how many slots it has since; 0: it is gone.
+        answered: keys of the submissions that were answered.
+        sizes: the slots of each node after the last answered request about it; 0: it is gone.
     """
 
     copy: int
@@ -87,7 +87,7 @@ class CrashPoint:
 
 
 class Run:
-    """A random run, and every instant in it at which the driver could die; nodes but the first may come and go."""
+    """A random run, and every instant at which the driver could die. All nodes but the first may come and go."""
 
     def __init__(self, folder: Path, policy: str, seed: int, *, changing: bool) -> None:
         self.policy = policy
@@ -181,7 +181,7 @@ class Run:
             self.see_same_nodes(driver)
 
     def see_same_nodes(self, driver: Driver) -> None:
-        """See that the engine has exactly the nodes that the core knows."""
+        """Check that the engine has exactly the nodes that the core knows."""
         known = {name: view.spec.slots for name, view in driver.core.state.nodes.items()}
         assert {node.name: node.slots for node in self.engine.nodes} == known
 
@@ -212,7 +212,7 @@ class Run:
 
     async def change_nodes(self, nodes: Nodes) -> None:
         name, slots = self.random.choice("bcd"), self.random.randint(1, 3)
-        before = self.sizes.pop(name, None)  # until it is answered nobody can say
+        before = self.sizes.pop(name, None)  # not known until it is answered
         try:
             match self.random.choice(["add", "add", "drain", "remove", "resize"]):
                 case "add":
@@ -242,7 +242,7 @@ class Run:
             self.points.append(point)
 
     async def resume(self, point: CrashPoint) -> None:
-        """Start on what was there at that instant, let everything come to its end, and see that it is right."""
+        """Start on the state of that instant, let everything end, and check that all is right."""
         folder = self.folder / "again"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.folder / f"copy-{point.copy}", folder)
@@ -265,7 +265,7 @@ class Run:
                 assert engine.running[key].tier is attempt.tier or attempt.ending, "the engine and the core disagree"
                 assert key in {*engine.suspended} or not attempt.saving
             heard, cursor = list(point.heard), point.cursor
-            # The client sends again what it was not answered; what it was answered is known.
+            # The client sends requests without an answer again. Answered requests are known to the server.
             jobs: Counter[int] = Counter()
             for offer in self.offered:
                 answer = await driver.submit("me", offer)
@@ -408,7 +408,7 @@ def test_a_server_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
             24,
         )
         assert db.execute("SELECT status, count(*) FROM jobs GROUP BY status").fetchall() == [("succeeded", 24)]
-    # At most what ran at a kill was done twice; what ran on while nobody drove is adopted.
+    # At most what ran at a kill was done twice. What kept running without a driver is adopted.
     done = Counter(log.read_text().split())
     assert len(done) == 24 * 60
     assert sum(done.values()) <= 24 * 60 + 3 * kills

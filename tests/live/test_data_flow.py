@@ -40,7 +40,7 @@ def flow(up: Any) -> Iterator[Any]:
 
 
 def until(true: Callable[[], T]) -> T:
-    """What it gives as soon as that is something."""
+    """Wait until this gives something, and return it."""
     end = time.monotonic() + LIMIT
     while not (found := true()):
         assert time.monotonic() < end, "it did not come"
@@ -49,7 +49,7 @@ def until(true: Callable[[], T]) -> T:
 
 
 def rows(up: Any, query: str) -> list[Any]:
-    """What another program reads in the journal."""
+    """Read the journal as another program does."""
     with closing(sqlite3.connect(f"file:{up.data}/journal.sqlite?mode=ro", uri=True)) as db:
         return db.execute(query).fetchall()
 
@@ -65,7 +65,7 @@ def summed(up_there: Path, slow: Path, gate: str, table: Path, chart: Path) -> i
 
 def test_one_task_through_all_ten_steps(flow: Any, tmp_path: Path) -> None:
     slow, gate, table = tmp_path / "slow.txt", tmp_path / "gate", tmp_path / "out" / "table.csv"
-    os.mkfifo(slow)  # an input that is not there until somebody writes it
+    os.mkfifo(slow)  # an input that comes only when the test writes it
     os.mkfifo(gate)
     (tmp_path / "mine.txt").write_text("1 2 3")
     watching = Client(flow.url, data=flow.data, acknowledge=False)
@@ -79,11 +79,11 @@ def test_one_task_through_all_ten_steps(flow: Any, tmp_path: Path) -> None:
         ]
 
     with watching, Client(flow.url, data=flow.data) as client:
-        # Before: what only the client has, it uploads; the bytes go beside the core, to a file.
+        # Before: the client uploads what only it has. The bytes bypass the core and go to a file.
         mine = client.upload(tmp_path / "mine.txt")
         before = len(events(0))
 
-        # 1. The client sends a job request: it names its inputs, it does not bring them.
+        # 1. The client sends a job request. It names its inputs, but does not contain them.
         task = Task(summed, mine, Input(slow), str(gate), Output(table), Output("headway:chart.txt"))
         waiter = client.submit(Job("flow", [task]))
         job = waiter.job
@@ -91,29 +91,29 @@ def test_one_task_through_all_ten_steps(flow: Any, tmp_path: Path) -> None:
         assert b"1 2 3" not in spec + work
         assert events(job)[before:] == ["JobSubmitted"]
 
-        # 2. The decision maker plans, 3. the dispatcher says which slot: it is the job's, and occupied.
+        # 2. The decision maker plans, 3. the dispatcher chooses the slot: it is allocated to the job, and occupied.
         until(lambda: "occupied" in statuses())
         assert statuses() == {"occupied", "available"}
         detail = watching.job(job)
         assert [len(detail.slots), len(detail.attempts)] == [1, 1]
 
-        # 4. The data goes to the worker, past the core: one input is there, the other is being waited for.
+        # 4. The data goes to the worker and bypasses the core. One input is there, the other is awaited.
         (folder,) = until(
             lambda: [path.parent.parent for path in flow.data.glob("engine/nodes/*/slot-0.files/*/mine.txt")]
         )
         assert statuses() == {"occupied", "available"}
         slow.write_text("4 5 6")
 
-        # 5. The management is told that the task has what it needs: its slot is busy.
+        # 5. The management learns that the task has what it needs: its slot is busy.
         until(lambda: "busy" in statuses())
         assert (folder / "1" / "slow.txt").read_text() == "4 5 6"
         assert events(job)[before:] == ["JobSubmitted", "TaskStarted"]
         assert not table.exists()
         assert not waiter.done()
 
-        # 6. The worker has finished and says so; its outputs are where they belong.
+        # 6. The worker has finished and reports it; its outputs are where they belong.
         gate.write_bytes(b"")
-        # 7. The client is told, 8. and collects the result.
+        # 7. The client gets a message, 8. and collects the result.
         assert waiter.result(LIMIT) == [21]
         received = time.time()
         assert table.read_text() == "sum,21\n"
@@ -125,13 +125,13 @@ def test_one_task_through_all_ten_steps(flow: Any, tmp_path: Path) -> None:
         chart = result.ending.outputs["headway:chart.txt"]
         assert client.download(chart, tmp_path / "chart").read_bytes() == b"*" * 21
 
-        # 9. It acknowledges, by itself; nothing is cleared yet.
+        # 9. The client acknowledges by itself; nothing is cleared yet.
         ((first, acknowledged),) = until(lambda: rows(flow, f"SELECT first, at FROM acknowledged WHERE job = {job}"))
         assert first == 0
         assert received - 0.1 <= acknowledged / 1e6
         assert rows(flow, f"SELECT upload FROM outputs WHERE job = {job}") != []
 
-        # 10. Cleared: when the retention is over, and not before.
+        # 10. The result is cleared when the retention is over, and not before.
         until(lambda: not watching.results(job))
         assert time.time() >= acknowledged / 1e6 + RETENTION
         assert rows(flow, f"SELECT * FROM messages WHERE job = {job}") == []
@@ -172,7 +172,7 @@ def test_an_acknowledgement_by_somebody_else_is_refused_and_an_incident(flow: An
 
 
 def test_an_input_that_does_not_exist_ends_its_task_alone(up: Any, tmp_path: Path) -> None:
-    """As its own failure, so that retries count; everything else goes on."""
+    """It fails by itself, so retries count. Everything else continues."""
     (tmp_path / "there").write_text("there")
     nope = f"file://{tmp_path}/nope"
     with Client(up.url, data=up.data) as client:
@@ -224,7 +224,7 @@ def test_files_from_the_shell(up: Any, tmp_path: Path) -> None:
 
 
 def test_acknowledging_by_http_alone(up: Any) -> None:
-    """As another program does it, without the library's types."""
+    """As another program would do it, without the types of the library."""
     import urllib.request
 
     def ask(path: str, body: Any) -> Any:

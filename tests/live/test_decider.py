@@ -1,4 +1,4 @@
-"""A real `headway decider` process: it decides as the policy in process does, simulated and live, and may be lost."""
+"""A real `headway decider` process gives the plans of the policy in process, simulated and live, and may be lost."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Process:
 
 @pytest.fixture(scope="module")
 def decider() -> Iterator[str]:
-    """The URL of one."""
+    """The URL of a running decider."""
     process = Process()
     yield process.url
     assert process.end() == 0
@@ -118,7 +118,7 @@ def test_a_decider_gives_the_schedule_of_the_policy_in_process(policy: str, deci
 
 
 def until(true: Callable[[], bool]) -> None:
-    """Wait until it is so; the limit is reached only where something is wrong."""
+    """Wait until it is so. The limit is reached only if something is wrong."""
     end = time.monotonic() + 60
     while not true():
         assert time.monotonic() < end
@@ -126,7 +126,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def value(client: Client, number: int) -> int:
-    """What a task gives: the absolute value."""
+    """The task: returns the absolute value."""
     (found,) = client.submit(Job("one", [Task(abs, number)])).result(60)
     return int(found)
 
@@ -268,7 +268,7 @@ def test_the_example_of_the_how_to_needs_nothing_of_headway(decider: str, tmp_pa
     (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (shown,) = re.findall(r"\$ python ask.py [^\n]*\n(.*?)```", page, re.DOTALL)
     (tmp_path / "ask.py").write_text(source, "utf-8")
-    command = [sys.executable, "-I", "-S", str(tmp_path / "ask.py"), decider]  # nothing that is installed can be had
+    command = [sys.executable, "-I", "-S", str(tmp_path / "ask.py"), decider]  # no installed package can be imported
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, shown, "")
     assert len(source.splitlines()) < 30
@@ -278,7 +278,7 @@ def test_the_reference_names_every_field_and_reason() -> None:
     page = (ROOT / "docs" / "reference" / "decider.md").read_text("utf-8")
     kinds = (AllocationText, PromiseText, WaitingText, PlanText, Question)
     names = [name for kind in kinds for name in kind.__struct_fields__] + [reason.name for reason in Reason]
-    inner = {"number", "ending", "running", "queued", "saved", "unfinished"}  # what Headway adds for itself
+    inner = {"number", "ending", "running", "queued", "saved", "unfinished"}  # variables that Headway adds
     inner |= {
         "tries",
         "failures",
@@ -298,10 +298,10 @@ def test_the_reference_names_every_field_and_reason() -> None:
 
 
 class Hostile(BaseHTTPRequestHandler):
-    """Answers as the path of the question says."""
+    """Answers in the way that the path of the question says."""
 
     def do_POST(self) -> None:
-        """One of the ways in which a decider can be wrong."""
+        """Answer in one of the ways in which a decider can be wrong."""
         question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         body = b"{}"
         match self.path.split("/")[1]:
@@ -324,12 +324,12 @@ class Hostile(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def hostile() -> Iterator[str]:
-    """The URL of a server that answers as no decider should."""
+    """The URL of a server that gives wrong answers."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
         server.ended = threading.Event()  # type: ignore[attr-defined]
         serving = threading.Thread(target=server.serve_forever)

@@ -1,6 +1,6 @@
-"""schemathesis checks that a server and a decider keep to their descriptions, in both formats.
+"""schemathesis checks that a server and a decider match their descriptions, in both formats.
 
-It makes up requests that a description allows, and others that it forbids, at the edges and by chance, and finds
+It generates requests that a description allows, and others that it forbids, random ones and edge cases. It finds
 answers that differ from the description. `make schemathesis` runs these tests, in less than two minutes.
 """
 
@@ -26,11 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def asked(url: str, folder: Path, token: str, *, is_known: bool, seconds: int) -> None:
-    """See that schemathesis finds nothing.
+    """Check that schemathesis finds nothing.
 
     Args:
-        token: with which the description is had, and which requests carry if the caller `is_known`.
-        seconds: how long it may go on.
+        token: the token for the description, which requests also carry if the caller `is_known`.
+        seconds: how long it may take.
     """
     known = {"Authorization": f"Bearer {token}"}
     description = folder / "openapi.json"

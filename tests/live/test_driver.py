@@ -1,4 +1,4 @@
-"""The driver against a fake engine and a clock set by hand: what is durable when, what is done, what is told."""
+"""The driver with a fake engine and a clock set by hand: what is durable when, what is done, what is reported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TWO = (node("a", slots=2),)
 
 @dataclass
 class Rig:
-    """A driver that runs, and all around it."""
+    """A running driver, with everything around it."""
 
     driver: Driver
     engine: FakeEngine
@@ -58,7 +58,7 @@ class Rig:
     journal: Journal
 
     async def settle(self) -> None:
-        """Let everything happen that wants to happen now."""
+        """Let everything happen that is due now."""
         for _ in range(6):
             await asyncio.sleep(0)
 
@@ -94,7 +94,7 @@ class Rig:
 async def rig(
     folder: Path, nodes: tuple[Any, ...] = TWO, *, engine: FakeEngine | None = None, at: float = 0, **settings: Any
 ) -> Any:
-    """A driver on a folder, stopped in order at the end; the core's whole state is checked then."""
+    """A driver on a folder. At the end it is stopped in order, and the whole state of the core is checked."""
     policies = settings.pop("policies", find)
     with closing(Journal(folder)) as journal:
         clock = ManualClock(at)
@@ -144,7 +144,7 @@ def test_a_job_from_submission_to_its_result(tmp_path: Path) -> None:
 
 
 def test_nothing_is_done_before_it_is_durable(tmp_path: Path) -> None:
-    """A second connection to the file sees the event of every launch and the result of every acknowledged end."""
+    """A second connection to the file finds the event of every launch and the result of every acknowledged end."""
 
     class Watching(FakeEngine):
         def seen(self, query: str) -> int:
@@ -190,7 +190,7 @@ def test_what_comes_together_is_durable_together(tmp_path: Path) -> None:
 
 
 def test_ends_come_before_submissions_and_waking_last(tmp_path: Path) -> None:
-    """A policy that holds one round an instant makes the core ask to be woken at once."""
+    """A policy with one round per instant makes the core ask to be woken at once."""
 
     async def scenario() -> None:
         async with rig(tmp_path, ONE, policy="easy:per_instant=true") as live:
@@ -484,7 +484,7 @@ def test_a_listener_is_told_at_once_when_nothing_more_comes(tmp_path: Path, monk
 
 
 def test_a_listener_gathers_while_more_is_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "GATHER_SECONDS", 0.5)  # longer than the disk takes where others use it too
+    monkeypatch.setattr(listeners, "GATHER_SECONDS", 0.5)  # longer than a busy disk takes
 
     async def scenario() -> None:
         async with rig(tmp_path) as live:
@@ -557,7 +557,7 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(tmp_path: Path, caplo
                 await live.driver.submit("me", submission())
             assert reports.statistics(live.driver).full
             assert len([record for record in caplog.records if "cannot grow" in record.message]) == 1, "said once"
-            # Nothing was acknowledged, nothing launched; what ends meanwhile is kept.
+            # Nothing was acknowledged and nothing launched. What ends meanwhile is kept.
             assert live.engine.acknowledged == []
             assert len(live.engine.launched) == 2
             await live.end(1, 1, result=big)
@@ -619,7 +619,7 @@ def test_a_gang_that_loses_one_of_its_nodes_is_redone(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, (node("a"), node("b"), node("c"))) as live:
             await live.submit(new_job(kind="rigid", width=2), new_job(kind="rigid", width=2))
-            live.engine.lose("a")  # it tells nothing of the member on b
+            live.engine.lose("a")  # it reports nothing about the member on b
             await live.settle()
             assert live.running == [(1, 0, 2)]
             assert {member.node for member in live.engine.running[1, 0, 2].members} == {"b", "c"}
@@ -637,14 +637,14 @@ def test_silence_longer_than_the_lease_means_down(tmp_path: Path) -> None:
                 await live.advance(1)
                 live.engine.report(base.Heard(("a",)))
                 await live.settle()
-            # Not every sign of life is an event.
+            # Not every heartbeat is an event.
             assert len(live.events(NodesHeard)) == 1 + 2
             await live.advance(9.5)
             assert not live.driver.core.state.nodes["a"].up
             await live.end(1, 1)
             assert (1, 0, 2) in live.running
             assert live.engine.killed == []
-            # It lived all the time: what it runs is not wanted any more, and it can be used again.
+            # It lived all the time. What it runs is no longer wanted, and it can be used again.
             live.engine.report(base.Heard(("a",)))
             await live.settle()
             assert live.engine.killed == [(1, 0, 1)]
@@ -772,7 +772,7 @@ def test_a_policy_that_raises_stops_nothing(tmp_path: Path, caplog: pytest.LogCa
 
 
 def crash(live: Rig) -> base.Found:
-    """The driver dies here; what the engine has for the next one."""
+    """The driver dies here. Returns the engine as the next driver finds it."""
     live.driver.broken.set_exception(RuntimeError("crash"))
     live.driver.broken.exception()
     return live.engine.found()
@@ -837,7 +837,7 @@ def test_a_refusal_is_for_nothing_when_the_place_is_taken_then_it_is_redone(tmp_
 
 
 async def moving(live: Rig) -> None:
-    """Job 3 runs behind job 1 on slot 0 and is to go on on slot 1, which job 2 has left."""
+    """Job 3 runs behind job 1 on slot 0 and is to continue on slot 1, which job 2 has left."""
     await live.submit(rigid(cpu=(0.3,)), rigid(cpu=(0.5,), estimate=10), rigid(movable=True, estimate=20))
     assert (live.engine.launched[2].members[0].slots, live.engine.launched[2].tier) == ((0,), Tier.BACKGROUND)
     await live.end(2)
@@ -920,7 +920,7 @@ def test_a_start_goes_on_where_the_journal_ends(tmp_path: Path) -> None:
             before = live.driver.core.dump()
         assert live.engine.stopped
         async with rig(tmp_path, at=100) as live:
-            # What ran was killed by the orderly end and is redone; it is not counted as lost.
+            # What ran was killed by the orderly stop and is redone. It does not count as lost.
             assert live.running == [(1, 1, 2), (1, 2, 2)]
             assert live.driver.core.state.jobs[1].losses == {}
             assert {job.spec for job in before.jobs} == {job.spec for job in live.driver.core.dump().jobs}
@@ -1026,7 +1026,7 @@ def test_snapshots_shorten_the_start(tmp_path: Path, keep_events: int | None) ->
             if keep_events == 0:
                 assert seqs[0] > 1
                 return
-            # The whole journal replays from its first snapshot to the same state.
+            # Replaying the whole journal from its first snapshot gives the same state.
             assert seqs == list(range(1, len(seqs) + 1))
             first = journal.snapshot(first=True)
             assert first is not None
@@ -1067,7 +1067,7 @@ def test_held_jobs_start_when_their_release_comes(tmp_path: Path) -> None:
 
 
 def test_however_often_a_server_crashes_first_a_job_is_released(tmp_path: Path) -> None:
-    """Each start wakes the core before it wanted to be woken; what it wanted still counts at the next start."""
+    """Each start wakes the core before the instant it asked for. That instant still counts at the next start."""
 
     async def scenario() -> None:
         async with rig(tmp_path) as live:
@@ -1085,7 +1085,7 @@ def test_however_often_a_server_crashes_first_a_job_is_released(tmp_path: Path) 
 
 
 def test_after_a_crash_a_job_is_released_though_another_was_before_it(tmp_path: Path) -> None:
-    """What the core was woken for before the crash is over; for what it wants to be woken next the replay says."""
+    """The wake before the crash is over. The replay says when the core wants to be woken next."""
 
     async def scenario() -> None:
         async with rig(tmp_path) as live:

@@ -32,7 +32,7 @@ def client(up: Any) -> Iterator[Client]:
 
 
 def until_gone(gate: str, number: int) -> int:
-    """Note that an attempt has begun, and wait for the gate to be removed."""
+    """Write down that an attempt has begun, and wait until the gate is removed."""
     with Path(f"{gate}.begun").open("a") as file:
         file.write(f"{number}\n")
     while Path(gate).exists():

@@ -1,4 +1,4 @@
-"""Forecasts beside the event loop: when they are made, what callers are told, and the process that makes them."""
+"""Forecasts beside the event loop: when they are made, what callers get, and the process that makes them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ENDS = (sys.executable, "-c", "raise SystemExit(3)")
 
 
 class Counted:
-    """Makes forecasts, and counts them; while `gate` is closed none is finished."""
+    """Makes forecasts and counts them. While `gate` is closed, none is finished."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -50,7 +50,7 @@ class Counted:
 
 @asynccontextmanager
 async def driver(folder: Path, ask: Ask | None, policy: str = "deadline") -> AsyncIterator[Driver]:
-    """A driver of two slots, at second 5, whose engine runs nothing."""
+    """A driver with two slots, at second 5, whose engine runs nothing."""
     with closing(Journal(folder)) as journal:
         started = Driver(journal, FakeEngine(), ManualClock(5), find, policy=policy, forecast=ask)
         await started.start((node("a", slots=2),))
@@ -65,7 +65,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 
 
 async def settled() -> None:
-    """Let everything happen that wants to happen now."""
+    """Let everything happen that is due now."""
     for _ in range(6):
         await asyncio.sleep(0)
 
@@ -239,7 +239,7 @@ class TestProcess:
             process.stop()
 
     def test_it_ends_with_the_server_however_that_ends(self) -> None:
-        """Its input ends, for nobody is left who has it; ctrl-c at the terminal does not reach its work."""
+        """Its input ends with the last process that has it open. Ctrl-c at the terminal does not interrupt its work."""
         with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None
             assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Calls of a client that is gone are cancelled when its lease is over, by a clock set by hand; other jobs are not."""
+"""Calls of a client that is gone are cancelled when its lease is over; other jobs are not. The clock is set by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEASE = 60.0
 
 
 class Poll:
-    """A caller who waits and is never answered before it hangs up."""
+    """A caller that waits, and hangs up before it is answered."""
 
     def make(self, messages: list[MessageRow], cursor: int) -> None: ...
 
@@ -33,7 +33,7 @@ class Poll:
 
 @dataclass
 class Rig:
-    """A driver with a node of two slots, and all around it."""
+    """A driver with a node of two slots, and everything around it."""
 
     driver: Driver
     engine: FakeEngine
@@ -45,7 +45,7 @@ class Rig:
             await asyncio.sleep(0)
 
     async def advance(self, seconds: float) -> None:
-        """Move on look by look, and let each do what it wants to."""
+        """Move the clock on check by check, and wait for what each does."""
         step = LEASE / LOOKS
         while seconds > 0:
             self.clock.advance(min(step, seconds))
@@ -98,7 +98,7 @@ def test_what_a_silent_client_had_called_is_cancelled(tmp_path: Path) -> None:
             assert live.open() == [first, second, third]
             assert live.engine.killed == []
             await live.advance(LEASE / LOOKS)
-            assert live.open() == [first, second]  # they run, and are being killed; the third waited
+            assert live.open() == [first, second]  # they ran, and are being killed; the third waited
             assert live.engine.killed == [(first, 0, 1), (second, 0, 1)]
             reason = "its client has not been heard of for 60 s"
             assert live.cancelled() == [(job, reason) for job in (first, second, third)]
@@ -181,7 +181,7 @@ def test_a_server_that_slept_gives_nobody_up(tmp_path: Path) -> None:
         async with rig(tmp_path) as live:
             await live.submit()
             live.clock.advance(0.2 * LEASE)
-            live.clock._now += from_seconds(50 * LEASE)  # as when the machine sleeps: the next look is late
+            live.clock._now += from_seconds(50 * LEASE)  # as after the machine has slept: the next check is late
             live.clock.advance(0)
             await live.settle()
             assert live.cancelled() == []

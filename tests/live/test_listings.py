@@ -1,4 +1,4 @@
-"""Lists of many jobs and nodes: they equal those made one by one, and other requests are served meanwhile."""
+"""Lists of many jobs and nodes equal those made one by one, and other requests are served meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOBS, NODES = 3000, 300
 
 
 async def longest_hold(asked: asyncio.Task[object]) -> float:
-    """The most processor time that the event loop takes in one go until a task has ended, in seconds."""
+    """The longest processor time in seconds that blocks the event loop until a task has ended."""
     longest, before = 0.0, time.thread_time()
     while not asked.done():
         await asyncio.sleep(0)

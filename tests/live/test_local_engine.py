@@ -1,4 +1,4 @@
-"""The engine of this machine when things die: tasks, slots' processes, agents, guards and drivers."""
+"""The local engine when processes die: tasks, slots' processes, agents, guards and drivers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """An engine's folder, of which no process is left when the test is over."""
+    """An engine's folder. When the test is over, no process that belongs to it is left."""
     root = tmp_path / "engine"
     yield root
     left = [pid for folder in (root / "nodes").glob("*") for pid in processes_of(folder)]
@@ -81,7 +81,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def gone(pid: int) -> bool:
-    """No process, or one that is dead and waits to be buried."""
+    """Whether there is no such process, or only a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -108,8 +108,8 @@ def wait_for(path: str) -> str:
     return "found"
 
 
-# A program that starts a grandchild in a session of its own, whose parent dies, and a child; then writes all their
-# process ids and sleeps. The grandchild's environment is empty, so only its descent tells where it comes from.
+# A program that starts a child, and a grandchild in a session of its own whose parent dies. It writes all their process
+# ids and sleeps. The grandchild's environment is empty, so only its descent shows where it comes from.
 FAMILY = """
 import os, subprocess, sys, time
 sleep = ["sleep", "600"]
@@ -133,7 +133,7 @@ def family(path: str, *leave: str) -> None:
 
 
 async def start_families(trial: Trial, tmp_path: Path, *leave: str) -> tuple[list[tuple[int, int, int]], list[int]]:
-    """Run one family as a command and one as a function; their keys, and the processes of both."""
+    """Run one family as a command and one as a function. Returns their keys, and the processes of both."""
     paths = [tmp_path / "command", tmp_path / "function"]
     keys = [
         trial.command(sys.executable, "-c", FAMILY, str(paths[0]), *leave, slots=(0,)),
@@ -189,8 +189,8 @@ async def test_a_dead_guard_takes_everything_with_it(trial: Trial, tmp_path: Pat
     assert all(gone(pid) for pid in [guard, agent.pid, *pids])
 
 
-async def test_what_nobody_was_left_to_end_is_ended_before_the_node_is_back(trial: Trial, tmp_path: Path) -> None:
-    """All of Headway's processes are killed at one stroke; a command's children remain, marked by their environment."""
+async def test_processes_that_outlive_everything_end_before_the_node_is_back(trial: Trial, tmp_path: Path) -> None:
+    """All of Headway's processes are killed at once. Children of a command remain; their environment marks them."""
     await trial.start()
     path = tmp_path / "pid"
     trial.command("sh", "-c", 'echo $$ > draft; mv draft "$0"; exec sleep 600', str(path), cwd=str(tmp_path))
@@ -267,7 +267,7 @@ async def test_a_stopped_slot_can_be_killed(trial: Trial, tmp_path: Path, limit:
 
 
 async def test_a_warm_process_is_kept_and_a_dirty_one_is_not(trial: Trial) -> None:
-    """A task with a memory limit does not pay for what others have left in its slot's process."""
+    """What others have left in a slot's process does not count against a task's memory limit."""
 
     def hoard(megabytes: int) -> int:
         import builtins
@@ -366,7 +366,7 @@ CHAOS = 200
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_whatever_happens_each_attempt_ends_once_or_is_lost_with_its_node(root: Path, seed: int) -> None:
-    """Tasks of all sorts, killed by the driver, by somebody else, and with their nodes. A failure prints its seed."""
+    """Tasks of all sorts, killed by the driver, from outside, and with their nodes. A failure prints its seed."""
     print("seed", seed)
     chance = random.Random(seed)
     functions = [calling(random_deed, number) for number in range(DEEDS)]
@@ -397,7 +397,7 @@ async def test_whatever_happens_each_attempt_ends_once_or_is_lost_with_its_node(
         for task in range(CHAOS):
             while len(engine(trial).pids()) < len(nodes) and chance.random() < 0.95:
                 await hear()
-            while told():  # or what is launched now would be taken for lost with a node that has long come back
+            while told():  # otherwise what is launched now would count as lost with a node that has long come back
                 await hear()
             chosen = places if chance.random() < 0.2 else [chance.choice(places)]
             names, slots = zip(*chosen, strict=True)
@@ -524,9 +524,9 @@ async def test_a_driver_that_was_busy_does_not_take_its_nodes_for_dead(root: Pat
     async with Trial(LocalEngine(root, lease=0.3), PATIENCE) as trial:
         await trial.start()
         before = agent_of(trial).pid
-        subprocess.run(["sleep", "1"], check=True)  # the loop stands still for longer than the lease
+        subprocess.run(["sleep", "1"], check=True)  # the loop is blocked for longer than the lease
         assert await trial.value(trial.call(add, 1, 1)) == 2
-        await asyncio.sleep(0.5)  # and goes on for as long as it takes to miss pings
+        await asyncio.sleep(0.5)  # and continues for as long as it takes to miss pings
         assert agent_of(trial).pid == before
 
 
@@ -567,7 +567,7 @@ async def main(root, door, orphaned_after):
 asyncio.run(main(*sys.argv[1:]))
 """
 
-# One that reads what it is told, and acknowledges nothing.
+# A driver that reads all reports, and acknowledges nothing.
 READER = """
 import asyncio, sys
 from pathlib import Path
@@ -590,7 +590,7 @@ TWO = (NodeSpec("a", slots=2), NodeSpec("b", slots=2))
 
 
 async def dead_driver(root: Path, door: Path, orphaned_after: float = LONG) -> list[int]:
-    """Run a driver that launches all sorts of things, and kill it; the processes of its nodes."""
+    """Run a driver that launches tasks of all sorts, and kill it. Returns the processes of its nodes."""
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(root), str(door), str(orphaned_after)], stdout=subprocess.PIPE
     )
@@ -691,13 +691,13 @@ async def test_nodes_of_other_sizes_are_resized_and_what_runs_there_goes_on(root
         for key in sorted(found.running):
             trial.engine.kill(*key) if key == (1, 6, 1) else door.touch()
             await trial.ended(key)
-        # The second slot of b has gone with the gang's member that ran there.
+        # The second slot of b was removed with the gang's member that ran there.
         await until(lambda: len(agent_of(trial, "b").children()) == 1)
         assert len(agent_of(trial, "a").children()) == 3
 
 
 async def test_a_name_under_which_another_process_lives_is_not_used(root: Path, tmp_path: Path) -> None:
-    """A driver that has died left node `a`; whoever takes over meanwhile has it, and nobody else gets it."""
+    """A dead driver has left node `a`. The driver that takes over first gets it, and no other does."""
     pids = await dead_driver(root, tmp_path / "door")
     async with Trial(LocalEngine(root), PATIENCE) as owner:
         await owner.start(*TWO)
@@ -714,7 +714,7 @@ async def test_a_name_under_which_another_process_lives_is_not_used(root: Path, 
 async def test_a_node_whose_name_somebody_took_while_it_was_lost_is_said_to_be_and_comes_back_later(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_BACKOFF_SECONDS", (3.0, 3.0))  # the other is sooner
+    monkeypatch.setattr(local, "_BACKOFF_SECONDS", (3.0, 3.0))  # the other was first
     async with Trial(LocalEngine(root), PATIENCE) as trial:
         await trial.start()
         agent_of(trial).kill()
@@ -777,7 +777,7 @@ async def test_a_node_that_hung_while_there_was_no_driver_is_started_anew(root: 
         assert all(gone(pid) for pid in pids)
 
 
-# Who may be what
+# Names and owners
 
 
 async def test_a_node_has_one_agent_and_one_driver(trial: Trial, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Inputs and outputs on this machine: what is reported when, and what remains when an attempt is killed."""
+"""Inputs and outputs on this machine: what is reported when, and what is left when an attempt is killed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def files(tmp_path: Path) -> dict[str, object]:
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Path:
-    """A file that is not there until somebody writes it."""
+    """A named pipe: reading it waits until the test writes."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     return path
@@ -184,7 +184,7 @@ async def test_fetching_is_limited_apart_from_running(
 async def test_an_overtaken_attempt_ends_without_its_outputs(
     trial: Trial, tmp_path: Path, files: dict[str, object], pipe: Path
 ) -> None:
-    """As where a node was taken for lost, its task was redone elsewhere, and then it went on."""
+    """As after a node counted as lost, its task was redone elsewhere, and then the node continued."""
     out = {"out": str(tmp_path / "out")}
     first = trial.command("sh", "-c", f"cat {pipe}; echo first > out", outputs=out, key=(1, 0, 1), slots=(0,), **files)
     await trial.told(Started)
@@ -200,7 +200,7 @@ async def test_an_overtaken_attempt_ends_without_its_outputs(
     assert (tmp_path / "out").read_text() == "second\n"
 
 
-# A driver that launches an attempt which waits for its input, then for a door.
+# A driver that launches an attempt that waits for its input, then for a file.
 DRIVER = """
 import asyncio, sys
 from pathlib import Path
@@ -221,7 +221,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def test_the_next_driver_hears_of_starts_that_the_last_one_missed(tmp_path: Path, pipe: Path) -> None:
-    """The driver dies while an attempt fetches; it starts with nobody listening."""
+    """The driver dies while an attempt fetches its input; the attempt starts while there is no driver."""
     os.mkfifo(tmp_path / "door")
     with subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)], stdout=subprocess.PIPE) as driver:
         assert driver.stdout is not None
@@ -238,7 +238,7 @@ async def test_the_next_driver_hears_of_starts_that_the_last_one_missed(tmp_path
 
 
 def in_tree(process: psutil.Process, folder: Path) -> bool:
-    """Whether a process names this folder in its words."""
+    """Whether the command line of a process contains this folder."""
     with contextlib.suppress(psutil.Error):
         return any(str(folder) in word for word in process.cmdline())
     return False

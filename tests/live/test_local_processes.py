@@ -1,4 +1,4 @@
-"""What tasks on this machine find in their process, and what they leave in it."""
+"""What tasks on this machine find in their process, and what they leave behind in it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def value(trial: Trial, family: str, function: Callable[..., Any], *args: 
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or dead and not buried yet."""
+    """Whether a process is gone, or only a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -64,7 +64,7 @@ def has_ended(pid: int) -> bool:
 
 
 def spoil() -> int:
-    """Change everything that a process has, by way of which it could change what runs in it later."""
+    """Change everything in a process that could affect what runs in it later."""
     import builtins
     import math
     import os
@@ -158,7 +158,7 @@ async def test_a_process_is_replaced_when_the_only_call_of_its_family_has_ended(
     def children() -> list[int]:
         return [child.pid for child in psutil.Process(local(trial).pids()["n"]).children()]
 
-    places = 2 + tier  # the second tier has a process from its first use on
+    places = 2 + tier  # the second tier gets its process at its first use
     first = await value(trial, "pool", pid, tier=tier)
     alone = msgspec.structs.replace(calling(pid, family="job 1"), alone=True)
     second = await trial.value(trial.launch(alone, tier=tier))
@@ -198,7 +198,7 @@ async def test_a_family_in_the_background_does_not_disturb_another_in_the_foregr
 
 
 async def test_what_waits_for_slots_with_others_gets_clean_processes(trial: Trial) -> None:
-    """Several jobs a slot, launched ahead of their turn, each call once."""
+    """Several jobs for each slot, launched ahead of their turn; each call runs once."""
     keys = [
         trial.launch(calling(spoil, family=f"job {number}"), slots=(number % 2,), key=(number, 0, 1))
         for number in range(2, 22)
@@ -314,7 +314,7 @@ def disk_use(folder: Path) -> int:
 
 
 async def test_what_a_task_writes_is_kept_up_to_a_bound_while_it_runs(tmp_path: Path) -> None:
-    """Of a function and of a program; the task goes on, and so does its node."""
+    """Of a function and of a program. The task continues, and so does its node."""
     bound = 1 << 20
     root = tmp_path / "engine"
     async with Trial(LocalEngine(root, output_max=bound)) as trial:
@@ -341,7 +341,7 @@ async def test_what_a_task_writes_is_kept_up_to_a_bound_while_it_runs(tmp_path: 
             assert kept.endswith(last)
             said = f"[{ending.stdout.cut} of {ending.stdout.size} bytes are left out here]"
             assert said.encode() in kept
-        assert ending.outcome is Outcome.EXITED  # `timeout` ended it, not we
+        assert ending.outcome is Outcome.EXITED  # `timeout` ended it, not Headway
         after = (await trial.ended(trial.call(print, "as before"))).ending
         assert after.stdout is not None
         assert (after.stdout.tail, after.stdout.cut) == (b"as before\n", 0)
@@ -474,7 +474,7 @@ async def test_folders_of_modules_are_those_of_the_call_ahead_of_the_engines_or_
 
 @pytest.fixture
 def client(up: Any) -> Iterator[Client]:
-    """Of a server where this file cannot be imported, so that its functions travel by value."""
+    """A client of a server on which this file cannot be imported, so functions are sent by value."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     with Client(data=up.data) as client:
         yield client
@@ -486,7 +486,7 @@ def one(client: Client, function: Callable[..., Any], *args: Any, **terms: Any) 
 
 
 def mark(name: str) -> list[str]:
-    """What was marked in this process before, and this."""
+    """Mark this process. Returns its earlier marks and this one."""
     import builtins
 
     marks: list[str] = getattr(builtins, "marks", [])

@@ -1,4 +1,4 @@
-"""Tasks as another user than the server's: what they can do, and what is kept from them."""
+"""Tasks that run as another user than the server: what they can do, and what is kept from them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _python_for_everybody() -> Iterator[None]:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that everybody can get to, unlike pytest's own."""
+    """A folder that every user can enter, unlike pytest's own."""
     place = Path(tempfile.mkdtemp(prefix="headway-test-", dir="/tmp"))
     place.chmod(0o711)
     yield place
@@ -82,7 +82,7 @@ async def value(trial: Trial, function: Any, *args: Any, **terms: Any) -> Any:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether it is gone, or dead and not buried yet."""
+    """Whether it is gone, or only a zombie."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -116,7 +116,7 @@ async def test_functions_and_programs_run_as_the_user(trial: Trial) -> None:
 
 
 class Spy:
-    """What is read as soon as a call is, before any of it is called."""
+    """An object that is unpickled with a call, before anything is called."""
 
     def __reduce__(self) -> Any:
         return eval, ("(__import__('os').getuid(), __import__('os').getpid())",)
@@ -131,7 +131,7 @@ async def test_nothing_of_a_task_is_read_as_root(trial: Trial) -> None:
 
 
 async def test_the_servers_files_are_not_to_be_read(trial: Trial, place: Path) -> None:
-    """Neither by name nor through what a slot's process has open, nor from its processes."""
+    """Neither by name, nor through what a slot's process has open, nor from its processes."""
 
     def pry(paths: list[str]) -> dict[str, str]:
         import os
@@ -214,7 +214,7 @@ async def test_output_limits_and_kills_are_the_servers_still(trial: Trial, place
 
 
 async def test_the_processes_of_slots_die_with_their_agent(trial: Trial, place: Path) -> None:
-    """Also those that run something, and do not see that they are alone."""
+    """Also those that run something and do not notice that the agent is gone."""
 
     def wait(path: str) -> None:
         import time
@@ -232,10 +232,10 @@ async def test_the_processes_of_slots_die_with_their_agent(trial: Trial, place: 
     slots = agent.children()
     guard = agent.parent()
     assert guard is not None
-    guard.send_signal(signal.SIGSTOP)  # nobody but the kernel shall end them
+    guard.send_signal(signal.SIGSTOP)  # only the kernel may end them
     agent.kill()
     end = time.monotonic() + 30
-    while any(slot.status() != psutil.STATUS_ZOMBIE for slot in slots):  # the guard would bury them
+    while any(slot.status() != psutil.STATUS_ZOMBIE for slot in slots):  # otherwise the guard would reap them
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
     guard.send_signal(signal.SIGCONT)
@@ -316,7 +316,7 @@ async def test_files_are_fetched_and_put_with_the_users_rights_and_uploads_by_th
 
 
 async def test_an_output_that_is_not_what_its_name_says_is_not_kept(trial: Trial, place: Path) -> None:
-    """The folder where it is dropped is the user's: any task may change what lies there."""
+    """The folder for outputs belongs to the user, so any task may change what is in it."""
 
     def swap(out: Path) -> None:
         import os
@@ -401,7 +401,7 @@ async def test_a_driver_that_runs_tasks_as_somebody_else_starts_its_nodes_anew(p
 
 
 def test_a_server_whose_tasks_run_as_another_user(place: Path) -> None:
-    """From the client: a function that was carried, a program, a file that only the server has."""
+    """From the client: a function sent by value, a program, and a file that only the server has."""
     server = Up(place)
     server.start("--run-as", USER, "--ground", str(place / "ground"))
     try:
@@ -439,7 +439,7 @@ async def test_what_killed_attempts_have_dropped_goes_after_an_hour(
     assert (place / "data").is_dir()
 
 
-# What cannot be done
+# What is refused
 
 
 @pytest.mark.parametrize("name", ["root", "no-such-user"])

@@ -1,4 +1,4 @@
-"""The two tiers on this machine: what the system's scheduler is told about which processes, and what it refuses."""
+"""The two tiers on this machine: the scheduling policies of processes, and what the system refuses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def write_pid_and_wait(path: str) -> None:
-    """With a thread beside it, as libraries of numbers have them."""
+    """With a second thread, as in libraries for numbers."""
     import os
     import threading
 
@@ -86,7 +86,7 @@ async def pid_in(path: Path) -> int:
 
 
 def policies(pid: int) -> set[int]:
-    """Of every thread of a process and of what is below it."""
+    """The scheduling policies of every thread of a process and of its descendants."""
     found = set()
     for one in tree(pid):
         for thread in tiers.threads(one):
@@ -111,7 +111,7 @@ async def test_every_thread_of_what_is_in_the_background_is_idle_and_of_what_is_
     await trial.ended(key)
 
 
-# Forks again and again; each child lives on after its parent has ended.
+# Forks again and again; each child survives its parent.
 STORM = """
 import os, sys, time
 with open(sys.argv[1] + ".draft", "w") as file:
@@ -150,7 +150,7 @@ async def test_a_warm_process_of_the_background_serves_the_foreground_at_full_ri
     assert await trial.value(trial.call(policy, tier=BG)) == os.SCHED_IDLE
     moved = trial.call(write_pid_and_wait, str(tmp_path / "pid"))
     await pid_in(tmp_path / "pid")
-    trial.engine.change(*moved, BG)  # what was behind is before it now
+    trial.engine.change(*moved, BG)  # what was in the background is in the foreground now
     assert await trial.value(trial.call(policy)) == os.SCHED_OTHER
     trial.engine.kill(*moved)
     await trial.ended(moved)
@@ -184,7 +184,7 @@ async def test_a_session_of_its_own_is_put_behind_as_well(trial: Trial, tmp_path
 
 
 def count_until(path: str) -> int:
-    """Work without a pause once the file is there, until the instant in it; how far it came."""
+    """Work without a pause once the file is there, until the instant in it. Returns how far it came."""
     import os
 
     open(f"{path}.{os.getpid()}", "w").close()
@@ -233,7 +233,7 @@ async def test_without_a_wish_every_processor_is_everybodys(trial: Trial) -> Non
 
 # What the system refuses
 
-# A driver without the capability CAP_SYS_NICE, and without a limit that would do instead: as an ordinary user's.
+# A driver of an ordinary user: without the capability CAP_SYS_NICE, and without a limit that would replace it.
 UNPRIVILEGED = """
 import asyncio, ctypes, json, os, resource, sys
 from pathlib import Path
@@ -300,7 +300,7 @@ asyncio.run(main(Path(sys.argv[2])))
 
 
 def unprivileged(root: Path, limit: int) -> dict[str, Any]:
-    """What a driver without privileges, whose limit may be raised so far, is told."""
+    """The reports to a driver without privileges, with this limit of priorities."""
     script = root.parent / "driver.py"
     script.write_text(UNPRIVILEGED)
     words = [sys.executable, str(script), "drop", str(root), str(limit)]
@@ -419,7 +419,7 @@ def test_what_is_refused_half_way_is_put_back(monkeypatch: pytest.MonkeyPatch) -
         process.kill()
 
 
-# A driver that dies between two wishes
+# A driver that dies between two changes
 
 
 HALF_WAY = """

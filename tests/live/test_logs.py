@@ -1,4 +1,4 @@
-"""`headway logs` with a real server: what tasks write, also while they run, each byte once."""
+"""`headway logs` with a real server: it prints what tasks write, also while they run, each byte once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_little_output_is_seen_while_the_task_runs(headway: Any, up: Any, tmp_pa
     gate.unlink()
     assert headway("wait", number).status == 0
     assert headway("logs", number) == Ran(0, "begun\nover\n", "")
-    assert list(folder.iterdir()) == []  # what fits into the result has no file of its own
+    assert list(folder.iterdir()) == []  # what fits into the result has no file
 
 
 def test_following_prints_what_comes_until_the_end(headway: Any, up: Any, tmp_path: Path) -> None:

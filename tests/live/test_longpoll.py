@@ -1,4 +1,4 @@
-"""Callers who wait for messages on real connections: many, impatient, slow, gone, and more than there are files for."""
+"""Callers that wait for messages on real connections: many, impatient, slow, gone, more than there are files."""
 
 from __future__ import annotations
 
@@ -154,13 +154,13 @@ def test_three_hundred_wait_and_one_turn_tells_each_its_own(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seed", range(3))
 def test_cursors_over_broken_connections_and_restarts(tmp_path: Path, seed: int) -> None:
-    """Clients ask for a few at a time, hang up before and after they are answered; the server is started anew."""
+    """Clients ask for a few at a time, and hang up before and after they are answered. The server is started again."""
     chance, clients, tasks = random.Random(seed), 40, 4
     told: list[list[wire.Message]] = [[] for _ in range(clients)]
     jobs: list[int] = []
 
     async def listen_on(rig: Rig, number: int) -> None:
-        """One client: until it knows the end of its job, or the server ends."""
+        """One client: it listens until it knows the end of its job, or the server ends."""
         known = told[number]
         while not known or known[-1].status is None:
             try:
@@ -175,7 +175,7 @@ def test_cursors_over_broken_connections_and_restarts(tmp_path: Path, seed: int)
             line.hang_up()
 
     async def work(rig: Rig, count: int) -> None:
-        """So many tasks end, in any order."""
+        """Let this many tasks end, in any order."""
         for key in chance.sample(sorted(rig.engine.running), count):
             rig.engine.end(*key)
             if chance.random() < 0.5:
@@ -201,8 +201,8 @@ def test_cursors_over_broken_connections_and_restarts(tmp_path: Path, seed: int)
 
 
 @pytest.mark.parametrize("loop", [asyncio.run, uvloop.run])
-def test_eight_who_hardly_wait_end_nothing(tmp_path: Path, loop: Callable[..., None]) -> None:
-    """uvloop's handle of a delay that it rounds to 0 ms has no time; the driver broke of that within 0.2 s."""
+def test_eight_callers_with_very_short_waits_do_not_end_the_driver(tmp_path: Path, loop: Callable[..., None]) -> None:
+    """uvloop rounds short delays to 0 ms, and the handle then has no time. Once, this broke the driver within 0.2 s."""
     tasks = 200
 
     async def poll(rig: Rig, heard: list[int]) -> None:
@@ -299,7 +299,7 @@ def test_who_wants_his_connection_closed_has_it_closed(tmp_path: Path, version: 
 
 
 def test_a_caller_who_does_not_read_is_not_buffered_for_without_end(tmp_path: Path) -> None:
-    """Ten large answers are asked for and not read: one fills the connection, the others wait until it is read."""
+    """Ten large answers are requested and not read. One fills the connection; the others wait until it is read."""
     size = 8 << 20
 
     async def scenario(rig: Rig) -> None:
@@ -405,7 +405,7 @@ def test_more_callers_than_files_are_told_so_and_tasks_keep_their_limit(tmp_path
             assert said == f"{most} callers are connected, as many as may be with {hard} open files"
             with closing(HTTPConnection(address, timeout=20)) as line:
                 assert _status(line, wire.HEALTH)[0] == 200
-        while True:  # until the server has seen that they are gone
+        while True:  # until the server has noticed that they are gone
             with closing(HTTPConnection(address, timeout=20)) as line:
                 if _status(line)[0] == 401:
                     break

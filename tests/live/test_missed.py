@@ -1,4 +1,4 @@
-"""A client that is away for longer than the server keeps results is told so; it does not wait for ever."""
+"""A client that was away for longer than the server keeps results gets an error, and does not wait for ever."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def gone(client: Client, job: int) -> bool:
 
 
 def until_gone(up: Up, *jobs: int) -> None:
-    """Another client sees the server let go of these jobs."""
+    """Wait until the server has deleted these jobs, as another client sees it."""
     with Client(data=up.data) as other:
         end = time.monotonic() + PATIENCE
         while not all(gone(other, job) for job in jobs):

@@ -1,4 +1,4 @@
-"""Nodes that are added, drained, removed and resized while jobs run: requests, starts, and what the engine is told."""
+"""Nodes are added, drained, removed and resized while jobs run: requests, starts, and calls of the engine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Rig:
         self.nodes = driver.nodes
 
     async def settle(self) -> None:
-        """Let everything happen that wants to happen now."""
+        """Let everything happen that is due now."""
         for _ in range(8):
             await asyncio.sleep(0)
 
@@ -58,7 +58,7 @@ class Rig:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Slots of each node that is in service; the engine must have the same."""
+        """The slots of each node in service; checks that the engine has the same."""
         known = {name: view.spec.slots for name, view in self.driver.core.state.nodes.items()}
         assert {node.name: node.slots for node in self.engine.nodes} == known
         return known
@@ -74,7 +74,7 @@ class Rig:
 async def rig(
     folder: Path, nodes: Any = A2, *, engine: FakeEngine | None = None, dies: bool = False, **more: Any
 ) -> AsyncIterator[Rig]:
-    """A driver on a folder, stopped in order at the end unless it dies; the core's whole state is checked then."""
+    """A driver on a folder. Unless it dies, it is stopped in order at the end, and the core's state is checked."""
     with closing(Journal(folder)) as journal:
         engine = engine or FakeEngine()
         driver = Driver(journal, engine, ManualClock(), find, policy="fcfs", read_ahead=3)
@@ -327,7 +327,7 @@ async def test_jobs_that_fit_no_more_are_named_and_wait(tmp_path: Path) -> None:
 
 
 async def test_a_gang_that_is_cut_and_can_never_run_again_is_named(tmp_path: Path) -> None:
-    """It runs until the engine has ended it, but that it will wait for ever is known now."""
+    """It runs until the engine has ended it, but it is already known that it will wait for ever."""
     async with rig(tmp_path, (*A2, node("b", slots=2))) as live:
         await live.submit(new_job(kind="rigid", width=4))
         change = await live.nodes.resize("b", wire.NodeSize(1, at_once=True))
@@ -342,7 +342,7 @@ async def test_a_gang_that_is_cut_and_can_never_run_again_is_named(tmp_path: Pat
 
 
 class Full(Journal):
-    """A journal that takes no more while the test says so."""
+    """A journal that is full while the test says so."""
 
     full = False
 

@@ -26,7 +26,7 @@ TASKS = 200
 
 
 class Up:
-    """A server whose nodes nobody names but for the first start."""
+    """A server whose nodes are named only at the first start."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -46,12 +46,12 @@ class Up:
         self.process.wait(PATIENCE)
 
     def headway(self, *words: str) -> str:
-        """What a command prints; it must end well."""
+        """Run a command. Returns what it prints. It must succeed."""
         command = [sys.executable, "-m", "headway", *words, "--data", str(self.data)]
         return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE).stdout
 
     def agents(self, node: str) -> list[psutil.Process]:
-        """The agents of a node: forked by a guard, so of the same words as their parent."""
+        """The agents of a node: forked by a guard, so they have the command line of their parent."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -76,7 +76,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
     yield server
     assert server.process is not None
     if server.process.poll() is not None:
-        server.start()  # it ends what nodes a killed one has left
+        server.start()  # it ends the nodes that a killed one has left
     server.end(signal.SIGTERM)
 
 
@@ -88,7 +88,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def noted(number: int, log: str) -> int:
-    """Note that it runs, take a moment, and give its number."""
+    """Write down that it runs, take a moment, and return its number."""
     with open(log, "a") as file:
         file.write(f"{number}\n")
     time.sleep(0.05)

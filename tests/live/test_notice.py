@@ -54,7 +54,7 @@ def lost(client: Client, after: float) -> list[IncidentReport]:
     ("number", "least", "most", "detail"),
     [
         (signal.SIGKILL, 0.0, MARGIN, "its process died"),
-        # It is asked for a sign of life three times a lease, and lost when it is asked again after three without one.
+        # It is asked for a heartbeat three times per lease, and lost after three without an answer.
         (signal.SIGSTOP, LEASE - 0.1, 4 / 3 * LEASE + MARGIN, f"silent for {LEASE:g} s"),
     ],
 )
@@ -72,7 +72,7 @@ def test_a_dead_node_is_noticed_at_once_and_a_hung_one_by_its_lease(
     took = found.at - began
     assert (found.subject, found.detail) == ("n-1", detail)
     assert least <= took <= most, f"noticed after {took:.3f} s; wanted: {least:.1f} to {most:.1f} s"
-    # What ran there is done again as soon as there is a slot, on the node that was started anew; the other one ran on.
+    # What ran there is redone as soon as there is a slot, on the restarted node. The other one kept running.
     until(lambda: len(client.job(job.job).attempts) == 2)
     again = {attempt.task: attempt.attempt for attempt in client.job(job.job).attempts}
     assert again == {on["n-1"].task: 2, on["n-2"].task: 1}

@@ -1,4 +1,4 @@
-"""The how-to on placing by your own metric, followed word for word: collector and policy, under real I/O."""
+"""The how-to on placement by your own metric, followed word for word: collector and policy, under real I/O."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_the_policy_prefers_the_quiet_disk_and_keeps_off_loud_ones(shown: Module
     assert cluster.core.explain(2).reason is Reason.NO_ROOM_NOW
     cluster.feed(TaskEnded(0, 1, 0, 1))
     assert cluster.where(2) == {0: "b"}
-    # A slot of a is free but its disk is too busy. When it no longer is, the policy looks again by itself.
+    # A slot of a is free, but its disk is too busy. When that is over, the policy looks again by itself.
     cluster.measure(a=0.2)
     assert cluster.where(2) == {0: "b"}
     cluster.now = 5 * SECOND
@@ -155,7 +155,7 @@ def test_new_tasks_go_where_the_disk_is_quiet_under_real_io(
             placed = place_beside_a_writer(client, tmp_path)
     finally:
         up.stop()
-    # What the policy went by is in the journal, before each decision: the node it chose is the one with less I/O.
+    # What the policy saw is in the journal, before each round. It chose the node with less I/O.
     journal = Journal(up.data)
     try:
         events = [event for _, event in journal.events()]
@@ -172,14 +172,14 @@ def test_new_tasks_go_where_the_disk_is_quiet_under_real_io(
 
 
 def run_somewhere(client: Client) -> tuple[int, str]:
-    """Run a task, and say on which node that was."""
+    """Run a task, and return its node."""
     waiter = client.submit(Job("where", [Task.command("sh", "-c", "echo $HEADWAY_NODE")]))
     (result,) = until(lambda: client.results(waiter.job))
     return waiter.job, result.ending.stdout.decode().strip()
 
 
 def counts_writes(path: Path) -> bool:
-    """Whether what is written to a file goes to a disk."""
+    """Whether data that is written to a file goes to a disk."""
     before = psutil.Process().io_counters().write_bytes
     with path.open("wb") as file:
         file.write(bytes(1 << 20))
@@ -189,7 +189,7 @@ def counts_writes(path: Path) -> bool:
 
 
 def place_beside_a_writer(client: Client, folder: Path) -> dict[int, str]:
-    """While one task writes, submit others; on which node each went."""
+    """Submit tasks while another one writes. Returns the node of each."""
     assert [one.name for one in client.checker().collectors] == ["io", "machine", "node"]
     stop = folder / "stop"
     writer = client.submit(
@@ -207,7 +207,7 @@ def place_beside_a_writer(client: Client, folder: Path) -> dict[int, str]:
         number, place = run_somewhere(client)
         placed[number] = place
     assert set(placed.values()) == {"n-1", "n-2"} - {loud}, f"{loud} writes: {use()}"
-    # Another policy takes the first free slot, which is beside the writer: it was the metric that kept tasks away.
+    # Another policy takes the first free slot, which is beside the writer. So it was the metric that kept tasks away.
     client.choose_policy("fcfs")
     assert loud == "n-1"
     assert run_somewhere(client)[1] == loud

@@ -32,7 +32,7 @@ def up(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Up]:
 
 
 def agent_above() -> int:
-    """The agent of this node, found as a task may find it: what has the guard as its parent."""
+    """The agent of this node, found as a task could find it: the process whose parent is the guard."""
     import psutil
 
     above = psutil.Process()
@@ -94,8 +94,8 @@ def test_only_the_poison_fails(up: Up) -> None:
         assert client.submit(Job("after", [Task(innocent, 0.0)])).result(LIMIT) == ["done"]
 
 
-def test_kills_of_everything_are_held_against_nobody(tmp_path: Path) -> None:
-    """The server and all its nodes are killed again and again: what ran is redone each time."""
+def test_kills_of_everything_make_no_task_a_suspect(tmp_path: Path) -> None:
+    """The server and all its nodes are killed again and again. What ran is redone each time."""
     up = Up(tmp_path, cluster(1, 2))
     up.start("--check-every", "0")
     try:

@@ -1,4 +1,4 @@
-"""A real server is scraped as Prometheus does it, and read with the parser of its official client."""
+"""A real server is scraped as Prometheus does, and read with the parser of its official client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .conftest import Up
 
 
 def scraped(up: Up, token: str) -> dict[str, float]:
-    """Samples as they are written, by name and labels."""
+    """The samples in the text, by name and labels."""
     asked = urllib.request.Request(
         up.url + wire.PROMETHEUS.path,
         headers={

@@ -1,4 +1,4 @@
-"""A trace on a real server: submitted at its times, with its terms, and measured beside its simulation."""
+"""A trace on a real server: submitted at its times, with its terms, and compared with its simulation."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_the_command_compares_with_the_simulator(up: Any, table: Path, capfd: py
     assert "3 jobs have ended under tempo:strict=false. Times are in seconds" in out
     rows = {words[0]: words[1:] for words in map(str.split, out.splitlines()) if words and words[0].endswith("mean")}
     assert list(rows) == ["wait_mean", "response_mean", "bounded_slowdown_mean", "tardiness_mean"]
-    assert "violation" not in out  # that is not known from reports of jobs
+    assert "violation" not in out  # reports of jobs do not say that
 
 
 def test_as_json_it_is_one_object(up: Any, table: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +196,7 @@ def test_ctrl_c_leaves_the_jobs_to_go_on(up: Any, client: Client, tmp_path: Path
 
 
 def test_the_journal_of_a_server_has_the_same_times_and_more(tmp_path: Path) -> None:
-    """Who held how many slots when is in the journal alone; a machine that is switched off is down until it is let."""
+    """Only the journal says who had how many slots when. A machine that is switched off stays down for that time."""
     workload = workload_us(release=[0], runtime=[SECOND // 5], tasks=[30], kind=Kind.BAG, estimate=[SECOND // 5])
     nodes = [NodeSpec("left", 1), NodeSpec("right", 2)]
     with own_server(tmp_path, nodes, "priority") as server, Client(data=tmp_path) as client:
@@ -206,7 +206,7 @@ def test_the_journal_of_a_server_has_the_same_times_and_more(tmp_path: Path) -> 
         with switched_off(tmp_path, server["pid"], ["right"]):
             until(lambda: [node.up for node in client.nodes()] == [True, False])
             before = replay.waiters[0].progress[0]
-            until(lambda: replay.waiters[0].progress[0] >= before + 4)  # it goes on with what is left
+            until(lambda: replay.waiters[0].progress[0] >= before + 4)  # it continues with what is left
             assert [node.up for node in client.nodes()] == [True, False]
         until(lambda: all(node.up for node in client.nodes()))
         client.wait(*replay.waiters, timeout=LIMIT)
@@ -217,7 +217,7 @@ def test_the_journal_of_a_server_has_the_same_times_and_more(tmp_path: Path) -> 
     held = whole.holdings.slots.tolist()
     assert held[0] == 3
     assert 1 in held
-    assert held[held.index(1) :].count(3) >= 1  # all three again, once the machine is back
+    assert held[held.index(1) :].count(3) >= 1  # all three, once the machine is back
     assert whole.busy < whole.offered < 3 * (whole.until - whole.begin)
     assert whole.lost > 0
     assert summarise(whole)["jobs_succeeded"] == 1
@@ -250,7 +250,7 @@ def test_a_server_that_ends_by_itself_is_said_to_have(tmp_path: Path) -> None:
 
 
 def test_figure_6_1_with_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lin14 6.2, twenty-five times as fast: six of eight workers are killed, kept down, and come back."""
+    """Lin14 6.2, twenty-five times faster: six of eight workers are killed, kept down, and come back."""
     monkeypatch.setattr(live, "SCALE", 0.04)
     told: list[str] = []
     curves = live.failure_live(told.append)

@@ -1,4 +1,4 @@
-"""Acknowledged results go when their time has come, by a clock set by hand; uploads when nobody needs them."""
+"""Acknowledged results are deleted when their time is over, by a clock set by hand; uploads when no job needs them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ MINUTE = Keep(from_seconds(60))
 
 @dataclass
 class Rig:
-    """A driver that runs, and all around it."""
+    """A running driver, with everything around it."""
 
     driver: Driver
     engine: FakeEngine
     clock: ManualClock
 
     async def settle(self) -> None:
-        for _ in range(40):  # a sweep takes many steps
+        for _ in range(40):  # a sweep has many steps
             await asyncio.sleep(0)
 
     async def advance(self, seconds: float) -> None:
@@ -62,7 +62,7 @@ class Rig:
         await self.driver.retention.acknowledge(client, [wire.TaskRange(job) for job in jobs])
 
     def kept(self, job: int) -> int:
-        """How many results of a job are there."""
+        """How many results of a job are kept."""
         return len(self.driver.journal.results([wire.TaskRange(job)], 1 << 20)[0])
 
     async def upload(self, content: bytes, *, announced: int = 0, name: str = "") -> str:
@@ -139,7 +139,7 @@ def test_it_is_kept_in_mind_over_a_restart(tmp_path: Path) -> None:
 
 
 def kept(home: Path, name: str) -> Path:
-    """Where the engine of the data directory there keeps output."""
+    """Where the engine of a data directory keeps output."""
     data = home / "data"
     Journal(data).close()
     path = data / OUTPUT / "1" / name
@@ -195,7 +195,7 @@ def test_somebody_elses_results_are_not_theirs_to_acknowledge(tmp_path: Path) ->
             assert live.driver.journal.expiry.drop_jobs(10**15, 10, Walk()) == [], "there are results"
             assert await live.driver.retention.clear([other]) == 1
             assert live.driver.journal.expiry.drop_jobs(10**15, 10, Walk()) == [other]
-            await live.acknowledge(mine, other, client="me")  # of what is gone nothing need be said
+            await live.acknowledge(mine, other, client="me")  # what is gone need not be reported
             await live.advance(1)
             assert live.kept(mine) == 0
             incidents = [event for _, event in live.driver.journal.events() if isinstance(event, Incident)]

@@ -1,4 +1,4 @@
-"""Failed tasks run again as a new job, and what `headway job` tells of tasks that have ended."""
+"""Failed tasks run again as a new job, and what `headway job` shows of ended tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLAKY = 'if [ -e broken ]; then case {i} in 1|3) echo "no {i}" >&2; exit 4;; esa
 
 
 def flaky(headway: Any, *words: object) -> int:
-    """A job of five tasks of which 1 and 3 fail, for the file `broken` is there, which is removed then."""
+    """A job of five tasks. Tasks 1 and 3 fail while the file `broken` is there. It is removed afterwards."""
     Path("broken").touch()
     number = submitted(headway, "--tasks", 5, *words, "--", "sh", "-c", FLAKY)
     assert headway("wait", number).status == 1
@@ -134,7 +134,7 @@ def test_over_http_in_json(headway: Any, up: Any) -> None:
     url = f"{up.url}{wire.RETRY.path.format(job=number)}"
     body = json.dumps({"priority": 3, "key": "once"}).encode()
     answers = []
-    for _ in range(2):  # with its key it counts once
+    for _ in range(2):  # with the same key it counts once
         with urllib.request.urlopen(urllib.request.Request(url, body, known)) as answer:
             answers.append(json.load(answer))
     assert answers[0] == answers[1]
@@ -236,7 +236,7 @@ def test_results_that_are_acknowledged_go_with_what_was_kept(tmp_path: Path) -> 
 
 
 def test_a_journal_of_before_is_opened_and_says_what_it_lacks(tmp_path: Path) -> None:
-    """One in which no work was kept, and which has no index of it."""
+    """It has no kept work, and no index of it."""
 
     async def scenario() -> None:
         async with rig(tmp_path, ONE) as live:

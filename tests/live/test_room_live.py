@@ -1,4 +1,4 @@
-"""A real server on a small file system that fills up: what is accepted, refused, kept and said meanwhile."""
+"""A real server on a small file system that fills up: what is accepted, refused, kept and reported."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def wait_and_say(seconds: float, size: int) -> int:
 
 
 def fill(path: Path, leave: int) -> None:
-    """Leave so many bytes free."""
+    """Leave this many bytes free."""
     found = os.statvfs(path.parent)
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize - leave)
@@ -87,14 +87,14 @@ def test_below_the_reserve_what_was_accepted_goes_on_and_nothing_new_is_taken_on
             with pytest.raises(HeadwayError, match=r"an upload of 0\.0 MiB is not taken on"):
                 client.upload(b"small", "small")
             assert not accepts(client)
-            # All that was accepted ends well; its results are here, and of its output the last part.
+            # Everything that was accepted succeeds. Its results are here, and the last part of its output.
             assert accepted.result(60) == [10, 100_000] * 3
             results = client.results(accepted.job)
             assert [len(result.ending.stdout) for result in results] == [11, 8192] * 3
             assert [result.ending.stdout_path for result in results] == [""] * 6
             assert "only the last part of 100001 bytes of stdout was kept" in results[1].ending.detail
             assert results[1].ending.stdout_cut == 100_001 - 8192
-            up.kill()  # and it comes up again, with all of it
+            up.kill()  # and it starts again, with all of it
             up.start("--reserve", "24", "--storage-max", "1000")
             assert len(client.results(accepted.job)) == 6
             with pytest.raises(HeadwayError, match="no submission is taken on"):

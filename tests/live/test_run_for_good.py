@@ -1,4 +1,4 @@
-"""The how-to of a server for good: its units are right, and its lines work as an account that was just made."""
+"""The how-to of a permanent server: its units are right, and its commands work for a new account."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ root = pytest.mark.skipif(
 
 
 def line_of(unit: str) -> str:
-    """What a unit starts."""
+    """The command that a unit starts."""
     parsed = RawConfigParser(strict=False)
     parsed.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their capitals
     parsed.read_string(UNITS[unit])
@@ -70,14 +70,14 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path, changed: tup
         timeout=LIMIT,
         check=False,
     )
-    if changed[0]:  # what is wrong would be found
+    if changed[0]:  # an error would be found
         assert "Restrat" in done.stderr
     else:
         assert (done.returncode, done.stderr) == (0, "")
 
 
 class Account:
-    """An account that was just made, with what the page has it do."""
+    """A new account, and what the page does with it."""
 
     def __init__(self, name: str, home: Path) -> None:
         self.name = name
@@ -85,14 +85,14 @@ class Account:
         self.port = free_port()
 
     def words(self, line: str) -> list[str]:
-        """The words of a line of the page, for this account, its home and a free port."""
+        """A command of the page as words, for this account, its home and a free port."""
         line = line.replace("/var/lib/headway", str(self.home)).replace("8421", str(self.port))
         return shlex.split(line.replace(PROGRAM, shlex.join([sys.executable, "-m", "headway"])))
 
     def start(self, line: str, **how: Any) -> subprocess.Popen[str]:
-        """Start a line as systemd would: as the account, in its home, with hardly any environment."""
+        """Start a command as systemd would: as the account, in its home, with hardly any environment."""
         found = pwd.getpwnam(self.name)
-        passed = ("LD_LIBRARY_PATH", "PYTHONPATH", "LANG")  # what the Python of this test needs to be found
+        passed = ("LD_LIBRARY_PATH", "PYTHONPATH", "LANG")  # so that the Python of this test finds its packages
         environment = {name: os.environ[name] for name in passed if name in os.environ}
         environment |= {"PATH": os.defpath, "HOME": str(self.home), "USER": self.name, "LOGNAME": self.name}
         return subprocess.Popen(
@@ -107,7 +107,7 @@ class Account:
         )
 
     def run(self, line: str) -> str:
-        """What a line prints that succeeds."""
+        """Run a command that must succeed. Returns what it prints."""
         process = self.start(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out, err = process.communicate(timeout=LIMIT)
         assert process.returncode == 0, err
@@ -115,7 +115,7 @@ class Account:
 
     @contextmanager
     def server(self) -> Iterator[str]:
-        """The server of the unit, ended as systemd ends it; gives its URL when it answers."""
+        """The server of the unit, stopped as systemd does it. Gives its URL when it answers."""
         with (self.home.parent / "log").open("a+") as log:
             process = self.start(line_of("headway.service"), stdout=log, stderr=log)
             try:
@@ -149,7 +149,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def account() -> Iterator[Account]:
-    """An account made with the page's own line; nothing is left of it afterwards."""
+    """An account made with the page's own command, and removed completely afterwards."""
     place = Path(tempfile.mkdtemp(prefix="headway-account-", dir="/tmp"))
     place.chmod(0o755)
     name, home = f"headway-t{os.getpid()}", place / "home"

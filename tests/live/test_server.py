@@ -1,4 +1,4 @@
-"""`headway up` as a process: how it starts, what keeps it from starting, how it ends, what it costs idle."""
+"""`headway up` as a process: how it starts, what prevents its start, how it ends, what it costs when idle."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def begin(data: Path, port: int | None = 0) -> subprocess.Popen[str]:
 
 @contextmanager
 def up(data: Path, port: int | None = 0) -> Iterator[subprocess.Popen[str]]:
-    """A server that answers; killed at the end if it still runs."""
+    """A server that answers. It is killed at the end if it still runs."""
     process = begin(data, port)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -115,7 +115,7 @@ def test_it_starts_serves_and_ends_in_order(tmp_path: Path, end: signal.Signals 
                 ask(data, wire.SHUTDOWN, {})
             else:
                 server.send_signal(end)
-            # The client waits for it to be started again; what ran is not waited for.
+            # The client waits until it is started again. The stop does not wait for what ran.
             assert server.wait(15) == 0
             assert not waiter.done()
     assert not (data / "url").exists()
@@ -133,7 +133,7 @@ def test_the_token_stays_the_same(tmp_path: Path) -> None:
 
 
 def refused(data: Path, port: int = 0) -> str:
-    """Why a server does not start; it leaves nothing running."""
+    """Why a server does not start. It must leave nothing running."""
     process = begin(data, port)
     _, error = process.communicate(timeout=20)
     assert process.returncode == 1, error
@@ -254,7 +254,7 @@ def test_a_journal_with_a_broken_page_is_refused(tmp_path: Path) -> None:
 
 
 def test_idle_it_does_nothing(tmp_path: Path) -> None:
-    """Processor time of all its processes, which does not depend on how busy the machine is."""
+    """Measures processor time of all its processes, which does not depend on how busy the machine is."""
     with up(tmp_path) as server, Client(data=tmp_path) as client:
         client.submit(Job("first", [Task(nap, 0.0)])).result()
         waiter = client.submit(Job("second", [Task(nap, 4.0)]))

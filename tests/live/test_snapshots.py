@@ -23,13 +23,13 @@ EVERY = 40
 
 
 class Rig:
-    """A driver that runs, and all around it."""
+    """A running driver, with everything around it."""
 
     def __init__(self, driver: Driver, engine: FakeEngine, clock: ManualClock, journal: Journal) -> None:
         self.driver, self.engine, self.clock, self.journal = driver, engine, clock, journal
 
     async def work(self, jobs: int) -> None:
-        """So many jobs come, and half of them end."""
+        """Submit this many jobs, and let half of them end."""
         await self.driver.submit("me", submission(*(new_job(name=str(number)) for number in range(jobs))))
         for _ in range(jobs // 2):
             await self.until(lambda: len(self.engine.running) > 0)

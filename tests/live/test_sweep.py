@@ -1,4 +1,4 @@
-"""A driver that runs for days, by a clock set by hand: what is over goes by itself, what is needed stays."""
+"""A driver that runs for days by a clock set by hand: what is over is deleted, what is needed stays."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Rig:
         return list(answer.jobs)
 
     async def run(self, jobs: int = 1, *, acknowledged: bool = True, client: str = "c", **terms: Any) -> list[int]:
-        """Jobs that have ended."""
+        """Run jobs to their end."""
         numbers = await self.submit(jobs, client=client, **terms)
         while keys := [key for key in self.engine.running if key[0] in numbers]:
             for key in keys:
@@ -109,7 +109,7 @@ def test_days_of_jobs_leave_no_more_behind_than_an_hour_of_them(tmp_path: Path) 
             assert live.count("snapshots") <= 10
             assert len(live.journal.clients._numbers) <= 10
             assert live.driver.recorded > 700
-            # Nothing is used twice, though the rows are gone.
+            # No number is used twice, although the rows are gone.
             assert await live.submit() == [401]
         async with rig(tmp_path, at=1e6) as live:
             assert await live.submit() == [402]
@@ -153,7 +153,7 @@ def test_time_in_which_nobody_could_fetch_a_result_does_not_count(tmp_path: Path
             assert live.count("messages") == 2
             assert await live.submit(client="c", key="k") == [job], "the same submission, sent again"
             at = live.clock.now() / SECOND
-        async with rig(tmp_path, at=at) as live:  # what it was is known from the journal
+        async with rig(tmp_path, at=at) as live:  # the journal says what it was
             await live.advance(5)
             assert live.count("messages") == 2
             await live.advance(700)
@@ -223,7 +223,7 @@ def test_a_function_stays_for_open_jobs_whatever_snapshots_are_stored(tmp_path: 
                 assert live.journal.has_blob(NAME)
             live.engine.end(*key, Outcome.LOST)
             await live.settle()
-            [again] = live.engine.running  # it is launched anew, with its function
+            [again] = live.engine.running  # it is launched again, with its function
             assert live.driver.needs(NAME)
             live.engine.end(*again)
             await live.settle()
@@ -284,7 +284,7 @@ def test_a_trace_begins_later_and_says_when(tmp_path: Path) -> None:
             told = history(tmp_path, find)
             assert int(told.label[-1]) == open_job
             assert min(map(int, told.label)) > 20
-            # What is there replays to the state that there is.
+            # Replaying what is left gives the current state.
             first = live.journal.snapshot(first=True)
             assert first is not None
             core = Scheduler.restore(first[1], find)

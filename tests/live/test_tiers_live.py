@@ -31,7 +31,7 @@ def until(true: Callable[[], object]) -> None:
 
 @pytest.fixture
 def client(up: Up) -> Iterator[Client]:
-    """Of a server that decides by MEASY and has nothing to do."""
+    """A client of an idle server under the policy MEASY."""
     with Client(up.url, data=up.data) as client:
         client.choose_policy("measy")
         yield client
@@ -41,7 +41,7 @@ def client(up: Up) -> Iterator[Client]:
 
 
 def wait_for(door: str) -> tuple[int, int]:
-    """This process and its scheduling policy, when the file is there."""
+    """Wait for the file. Returns this process and its scheduling policy."""
     import os
     import time
 
@@ -52,7 +52,7 @@ def wait_for(door: str) -> tuple[int, int]:
 
 
 def count_up(door: str) -> tuple[int, str]:
-    """Count and save until the file is there; how far it came, and on which nodes."""
+    """Count and save until the file is there. Returns how far it came, and on which nodes."""
     import os
     import time
 
@@ -72,12 +72,12 @@ def rigid(door: Path, function: Any = wait_for, *, estimate: float = 100.0, **te
 
 
 def tiers(client: Client, *jobs: int) -> list[list[tuple[str, str]]]:
-    """Slots and tier of what runs of each job."""
+    """Slots and tier of the running attempts of each job."""
     return [[(slot, one.tier) for one in client.job(job).attempts for slot in one.slots] for job in jobs]
 
 
 def shown(up: Up, *words: str, status: int = 0) -> str:
-    """What a command prints."""
+    """Run a command. Returns what it prints."""
     command = [sys.executable, "-m", "headway", *words]
     place = {**os.environ, "HEADWAY_URL": up.url, "HEADWAY_DATA_DIR": str(up.data), "COLUMNS": "200"}
     done = subprocess.run(command, env=place, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -86,7 +86,7 @@ def shown(up: Up, *words: str, status: int = 0) -> str:
 
 
 def place_of(client: Client, job: int) -> str:
-    """The only slot that a job has a place of."""
+    """The only slot on which a job has a place."""
     ((place, _),) = tiers(client, job)[0]
     return place
 
@@ -176,7 +176,7 @@ def test_what_the_shell_says_of_a_job_reaches_the_scheduler(client: Client, up: 
 
 
 def fails_once(log: str) -> str | None:
-    """The second process of a job fails in the first attempt; all of them note that they began."""
+    """The second process of a job fails in the first attempt. All processes write down that they began."""
     import os
 
     rank = os.environ["HEADWAY_RANK"]
@@ -202,7 +202,7 @@ def test_a_process_that_fails_ends_or_retries_the_whole_job(client: Client, tmp_
     assert sorted(log.read_text()) == sorted("01" * (retries + 1)), "both began, each time"
 
 
-# A server without the capability CAP_SYS_NICE, as an ordinary user's is.
+# A server like that of an ordinary user, without the capability CAP_SYS_NICE.
 UNPRIVILEGED = """
 import ctypes, os, resource, sys
 PR_CAPBSET_DROP, CAP_SYS_NICE = 24, 23

@@ -139,11 +139,11 @@ def test_stop_waits_until_the_server_of_the_directory_is_gone(headway: Any, up: 
     data = tmp_path / "own"
     server = serving(data)
     assert headway("stop", "--data", data) == Ran(0, f"The server on {data} has ended.\n", "")
-    assert server.wait(0.5) == 0  # it was gone before
+    assert server.wait(0.5) == 0  # it had stopped before
     server.communicate()
     assert headway("stop", "--data", data) == Ran(0, f"No server runs on {data}.\n", "")
     assert json.loads(headway("stop", "--data", data, "--json").out) == {"stopped": False, "pid": None}
-    assert headway("jobs").status == 0  # the other server is not concerned
+    assert headway("jobs").status == 0  # the other server is not affected
 
 
 def test_waiting_and_following_outlive_a_killed_server(headway: Any, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_stop_says_who_does_not_answer(headway: Any, tmp_path: Path) -> None:
 
 
 def test_times_that_commands_print_are_times_that_commands_take(headway: Any, tmp_path: Path) -> None:
-    """Every cell that a job's page shows as a time is typed back as it stands."""
+    """Every time that `headway job` prints is typed back unchanged."""
     runs = held(headway, tmp_path, "--due", "1h30m", "--estimate", "1 h 06 min")
     until(lambda: (tmp_path / "gate.0").exists())
     shown = {
@@ -213,6 +213,6 @@ def test_times_that_commands_print_are_times_that_commands_take(headway: Any, tm
 
 
 def page(headway: Any, job: int) -> list[str]:
-    """The lines that tell of a job."""
+    """The lines about a job."""
     lines: list[str] = headway("job", job).out.splitlines()
     return lines

@@ -1,7 +1,7 @@
-"""HEFT (Topcuoglu, Hariri and Wu 2002) without communication: by hand, against a static twin, and against a peer.
+"""HEFT (Topcuoglu, Hariri and Wu 2002) without communication: by hand, compared with a static twin, and with a peer.
 
-Headway works the schedule out anew at every round; run under the simulator it must follow the one schedule that the
-paper's static algorithm gives.
+Headway computes the schedule again in every round. In a simulation it must follow the one schedule of the paper's
+static algorithm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headway.policies import registry
 from headway.sim.kernel import Simulation
 from headway.testing import job
 
-# The graph of the paper's figure 2; costs are three times the mean over its three processors, to be whole.
+# The graph of the paper's figure 2. Costs are three times the mean over its three processors, so that they are whole.
 PAPER = {
     0: (39, ()),
     1: (50, (0,)),
@@ -44,7 +44,7 @@ Placed = dict[int, tuple[int, int, int]]
 
 
 def follow(graph: Graph, speeds: list[int], *, slots: int = 1, cores: dict[int, int] | None = None) -> Placed:
-    """Run the graph under the policy; every attempt's place and time."""
+    """Run the graph under the policy. Returns the place and time of every attempt."""
     plan = tuple(TaskSpec(cost, (cores or {}).get(task, 1), before) for task, (cost, before) in graph.items())
     workload = workload_us(release=[0], runtime=[0], tasks=len(plan), kind=Kind.WORKFLOW, workflows={0: plan})
     nodes = [NodeSpec(f"n{number}", slots=slots, speed=speed) for number, speed in enumerate(speeds)]
@@ -65,9 +65,9 @@ def follow(graph: Graph, speeds: list[int], *, slots: int = 1, cores: dict[int, 
 
 
 def static(graph: Graph, speeds: list[int]) -> Placed:
-    """The paper's algorithm as it stands, on nodes of one core: rank all tasks, then place one after the other.
+    """The paper's algorithm, literally, on nodes of one core: rank all tasks, then place one after the other.
 
-    Ties: of equal ranks the lower number first, of equal ends the first node.
+    Ties: the lower number among equal ranks, the first node among equal ends.
     """
     rank: dict[int, float] = {}
     for task in reversed(graph):
@@ -90,7 +90,7 @@ def static(graph: Graph, speeds: list[int]) -> Placed:
 
 
 def draw(chance: Random, *, tasks: int, ties: bool) -> Graph:
-    """A random graph with one first and one last task; costs that every speed up to 5 divides."""
+    """A random graph with one first and one last task. Its costs are divisible by all speeds up to 5."""
     graph: Graph = {}
     for task in range(tasks):
         cost = 60 * (chance.randint(1, 3) if ties else chance.randint(1, 10**7))
@@ -121,7 +121,7 @@ def test_the_graph_of_the_paper_by_hand() -> None:
 
 
 def test_what_a_bag_before_it_takes_is_not_promised_to_a_workflow() -> None:
-    """A slot a node: the bag takes the first for 10 s, one workflow the second for 5 s; the other comes after that."""
+    """One slot per node. The bag has the first for 10 s, one workflow the second for 5 s; the other comes next."""
     scheduler = Scheduler(registry.find, "heft")
     for name in ("a", "b"):
         scheduler.handle(NodeJoined(0, NodeSpec(name)))
@@ -151,13 +151,13 @@ def test_a_bag_takes_what_is_free_beside_what_a_workflow_starts() -> None:
 
 
 def test_a_task_goes_where_it_ends_first_though_it_starts_later_there() -> None:
-    """Section 4.1: task 1 waits for the fast node, where it is done at 40; on the slow one it would be at 70."""
+    """Section 4.1: task 1 waits for the fast node, where it ends at 40. On the slow one it would end at 70."""
     graph: Graph = {0: (60, ()), 1: (60, (0,)), 2: (6, (0,))}
     assert follow(graph, [1, 3]) == {0: (1, 0, 20), 1: (1, 20, 40), 2: (0, 20, 26)}
 
 
 def test_a_gap_is_used_where_a_task_fits() -> None:
-    """Section 4.1, insertion: node 0 is idle from 10 to 40, before task 3 that waits for task 2; task 4 fits in."""
+    """Section 4.1, insertion: node 0 is idle from 10 to 40, before task 3, which waits for task 2. Task 4 fits."""
     graph: Graph = {0: (10, ()), 1: (40, ()), 2: (20, (1,)), 3: (30, (0, 1)), 4: (25, ())}
     placed = follow(graph, [1, 1])
     assert placed == static(graph, [1, 1])
@@ -165,7 +165,7 @@ def test_a_gap_is_used_where_a_task_fits() -> None:
 
 
 def test_tasks_of_several_cores_share_a_node() -> None:
-    """Two nodes of two cores. Tasks 1 and 2 run beside each other; task 3 needs a whole node and gets the other."""
+    """Two nodes of two cores. Tasks 1 and 2 share one; task 3 needs a whole node and gets the other."""
     graph: Graph = {0: (10, ()), 1: (20, (0,)), 2: (20, (0,)), 3: (30, (0,)), 4: (5, (1, 2, 3))}
     placed = follow(graph, [1, 1], slots=2, cores={3: 2, 4: 2})
     assert placed == {0: (0, 0, 10), 3: (0, 10, 40), 1: (1, 10, 30), 2: (1, 10, 30), 4: (0, 40, 45)}
@@ -181,7 +181,7 @@ def test_running_follows_the_static_schedule(ties: bool) -> None:
 
 
 def test_workflows_are_served_in_order_of_submission() -> None:
-    """The second finds what the first leaves: its task fits into the gap before the first one's last task."""
+    """The second workflow gets what the first leaves: its task fits into the gap before the first one's last task."""
     first = (TaskSpec(10 * SECOND), TaskSpec(20 * SECOND), TaskSpec(10 * SECOND, 2, (0, 1)))
     workload = workload_us(
         release=[0, 0],
@@ -196,7 +196,7 @@ def test_workflows_are_served_in_order_of_submission() -> None:
 
 
 def test_tasks_that_can_never_start_keep_no_room() -> None:
-    """Task 0 fails; task 1 after it has the higher rank and the only slot, and must not keep it from task 2."""
+    """Task 0 fails. Task 1, which comes after it, has the higher rank, but must not keep the only slot from task 2."""
     scheduler = Scheduler(registry.find, "heft:per_instant=false")
     scheduler.handle(NodeJoined(0, NodeSpec("n")))
     scheduler.handle(JobSubmitted(0, job(1, plan=(TaskSpec(10), TaskSpec(100, 1, (0,)), TaskSpec(5)))))
@@ -209,7 +209,7 @@ def test_tasks_that_can_never_start_keep_no_room() -> None:
 
 @pytest.fixture(scope="module")
 def saga() -> Any:
-    """The peer; its imports warn of their own affairs."""
+    """The peer. Warnings of its imports are ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = pytest.importorskip("saga", reason="anrg-saga is not installed; `make peers` installs it")
@@ -219,9 +219,9 @@ def saga() -> Any:
 
 @pytest.mark.peers
 def test_makespans_are_those_of_anrg_saga(saga: Any) -> None:
-    """On nodes of one core without communication. Speeds differ and costs are drawn from millions: nothing ties.
+    """On nodes of one core, without communication. Speeds differ and costs are large random numbers: no ties.
 
-    Where ends tie, the peer takes the node that its set happens to give first, so makespans may then differ.
+    With ties, the peer takes the first node of a Python set, so makespans could differ.
     """
     scheduler = saga.schedulers.heft.HeftScheduler()
     for seed in range(40):

@@ -22,7 +22,7 @@ class Cluster:
     """A scheduler with its nodes, and the jobs that were submitted to it; times in seconds."""
 
     def __init__(self, policy: str, slots: int | list[float], *jobs: JobSpec, at: float = 0) -> None:
-        """`slots` is how many there are, or the speed of each."""
+        """`slots` is the number of slots, or the speed of each."""
         self.scheduler = Scheduler(registry.find, policy)
         self.now = round(at * SECOND)
         if isinstance(slots, int):
@@ -34,7 +34,7 @@ class Cluster:
         self.submit(*jobs)
 
     def submit(self, *jobs: JobSpec, at: float | None = None) -> None:
-        """Submit jobs at one instant; planning comes after the last of them."""
+        """Submit jobs at one instant. The round takes place after the last of them."""
         self.now = self.now if at is None else round(at * SECOND)
         for spec in jobs:
             self.scheduler.handle(JobSubmitted(self.now, spec))
@@ -47,7 +47,7 @@ class Cluster:
         return actions
 
     def end(self, of: int, *tasks: int, at: float) -> list[Action]:
-        """Tasks end, all at one instant."""
+        """Let tasks end, all at one instant."""
         self.now, actions = round(at * SECOND), list[Action]()
         for task in tasks:
             attempt = self.scheduler.state.jobs[of].attempts[task].number
@@ -56,12 +56,12 @@ class Cluster:
 
     @property
     def counts(self) -> list[int]:
-        """How many slots each job holds, in order of submission."""
+        """How many slots each job has, in order of submission."""
         return [view.held.bit_count() for view in self.scheduler.state.jobs.values()]
 
     @property
     def slots(self) -> dict[int, list[int]]:
-        """Which slots each job holds."""
+        """Which slots each job has."""
         return {number: list(numbers(view.held)) for number, view in self.scheduler.state.jobs.items()}
 
 
@@ -86,7 +86,7 @@ class TestPriority:
         [(0.3, 7), (0.25, 7), (0.9, 1), (0.8, 2), (0.7, 3), (0.95, 1), (1, 1), (0.05, 9)],
     )
     def test_the_first_job_gets_at_most_its_share_and_each_next_job_one_slot(self, reserve: float, first: int) -> None:
-        """Algorithm 1, reading of line 3: floor((1 - r) m), exactly so (0.2 * 10 is 2), at least one."""
+        """Algorithm 1, reading of line 3: floor((1 - r) m), computed exactly (0.2 * 10 is 2), and at least one."""
         jobs = [bag(number, 20, priority=9 - number) for number in range(4)]
         cluster = Cluster(f"priority:reserve={reserve}", 10, *jobs)
         assert cluster.counts == [first, *[1] * min(3, 10 - first), *[0] * (3 - min(3, 10 - first))]
@@ -114,7 +114,7 @@ class TestPriority:
         assert Cluster("priority:reserve=0.7,spare=due", 10, *jobs).counts == [3, 4, 3]
 
     def test_equal_priorities_go_by_submission_then_by_id(self) -> None:
-        """Reading: everywhere ties end in an id."""
+        """Reading: all ties are broken by id at last."""
         cluster = Cluster("priority", 2, bag(5, 1), bag(3, 1), bag(4, 1))
         assert cluster.slots == {5: [], 3: [0], 4: [1]}
         earlier = Cluster("priority", 1, bag(9, 1, release=1), bag(2, 1, release=2), at=3)
@@ -139,7 +139,7 @@ class TestProportion:
         assert Cluster("proportion", 12, *jobs).counts == [6, 4, 2]
 
     def test_priority_only_breaks_the_ties_of_the_rounding(self) -> None:
-        """Reading of line 2: ceil(10 / 3) = 4 for the first two in order of priority, what is left for the third."""
+        """Reading of line 2: ceil(10 / 3) = 4 for the first two in order of priority, and the rest for the third."""
         jobs = bag(1, 9, workload=1), bag(2, 9, workload=1, priority=1), bag(3, 9, workload=1, priority=2)
         assert Cluster("proportion", 10, *jobs).counts == [2, 4, 4]
         heavy = bag(1, 99, workload=90), bag(2, 99, workload=10, priority=9)
@@ -156,23 +156,23 @@ class TestProportion:
         assert Cluster("proportion", 10, bag(1, 3, workload=0), bag(2, 30, workload=0)).counts == [3, 7]
 
     def test_shares_follow_the_workload_that_is_left(self) -> None:
-        """4.4: planned anew with fresh statistics. Two jobs of 12 tasks on 4 slots; nine tasks of the first end."""
+        """4.4: planned again with fresh statistics. Two jobs of 12 tasks on 4 slots; nine tasks of the first end."""
         cluster = Cluster("proportion", 4, bag(1, 12), bag(2, 12))
         assert cluster.counts == [2, 2]
         for at, task in enumerate(range(9), 1):
             cluster.end(1, task, at=at)
-        cluster.submit(bag(3, 1, estimate=0.001))  # so there is a round: 3 against 12, and next to nothing
+        cluster.submit(bag(3, 1, estimate=0.001))  # causes a round: 3 tasks against 12, and almost nothing
         assert cluster.counts == [1, 3, 0]
 
     def test_figure_3_2(self) -> None:
-        """3.5.3: five workers each, then J3 gets w3, w4, w8 and w9, each when its task on hand has ended."""
+        """3.5.3: five workers each, then J3 gets w3, w4, w8 and w9, each when its current task has ended."""
         cluster = Cluster("proportion", 10, bag(1, 60, workload=30), bag(2, 60, workload=30))
         assert cluster.slots == {1: [0, 1, 2, 3, 4], 2: [5, 6, 7, 8, 9]}
         cluster.submit(bag(3, 80, workload=40, priority=1), at=1)
         assert cluster.slots == {1: [0, 1, 2], 2: [5, 6, 7], 3: [3, 4, 8, 9]}
         assert len(cluster.scheduler.state.running) == 10
         assert not cluster.scheduler.state.jobs[3].attempts
-        # Task 3 of J1 runs on w3; when it ends w3 runs a task of J3 at once, and task 0 is followed by one of J1.
+        # Task 3 of J1 runs on w3. When it ends, w3 runs a task of J3 at once. Task 0 is followed by a task of J1.
         state = cluster.scheduler.state
         assert state.jobs[1].attempts[3].slots == 1 << 3
         assert Launch(3, 0, 1, 1 << 3) in cluster.end(1, 3, at=10)
@@ -187,10 +187,10 @@ class TestProportion:
 
 
 class TestWorkload:
-    """5.3 and algorithm 3; reading: what is to be done within one planning period."""
+    """5.3 and algorithm 3; reading: the workload must be done within one planning period."""
 
     def test_the_fastest_slots_that_do_the_workload_within_the_period(self) -> None:
-        """60 s of work in 10 s: speeds 4 and 2 suffice (th 6); the next job, 20 s, gets the two that are left."""
+        """60 s of work in 10 s: speeds 4 and 2 suffice (th 6). The next job, of 20 s, gets the other two."""
         jobs = bag(1, 6, priority=2), bag(2, 2, priority=1), bag(3, 5)
         cluster = Cluster("workload:period=10,spare=none", [1.0, 4.0, 1.0, 2.0], *jobs)
         assert cluster.slots == {1: [1, 3], 2: [0, 2], 3: []}
@@ -211,7 +211,7 @@ class TestWorkload:
         assert Cluster(f"workload:period={period},spare=none", 16, bag(1, 10)).counts == [slots]
 
     def test_remaining_slots_go_to_jobs_still_in_need(self) -> None:
-        """Line 17, by priority unless told otherwise (5.5)."""
+        """Line 17, by priority by default (5.5)."""
         jobs = bag(1, 10, priority=1, due=50), bag(2, 10, priority=2, due=90)
         assert Cluster("workload:period=100,spare=none", 16, *jobs).counts == [1, 1]
         assert Cluster("workload:period=100", 16, *jobs).counts == [6, 10]
@@ -224,11 +224,11 @@ class TestWorkload:
 
 
 class TestDeadline:
-    """5.4 and algorithm 4; reading: th < 1 / d with d the time left until the due date."""
+    """5.4 and algorithm 4; reading: th < 1 / d, where d is the time left until the due date."""
 
     @pytest.mark.parametrize(("due", "slots"), [(160, 1), (80, 1), (40, 2), (20, 4), (10, 8), (39, 3), (41, 2)])
     def test_a_due_date_twice_as_tight_takes_twice_as_many_slots(self, due: int, slots: int) -> None:
-        """5.4.2: eight tasks of 10 s, so that a worker alone needs T = 80 s."""
+        """5.4.2: eight tasks of 10 s, so a single worker needs T = 80 s."""
         assert Cluster("deadline:spare=none,foresight=false", 16, bag(1, 8, due=due)).counts == [slots]
 
     def test_on_slots_of_different_speeds(self) -> None:
@@ -267,10 +267,10 @@ class TestDeadline:
         assert Cluster("deadline:spare=due,foresight=false", 10, *jobs).counts == [3, 6, 1]
 
     def test_more_slots_as_the_due_date_comes_near(self) -> None:
-        """5.4: "the closer the deadline is, the more worker a job should get"; tasks take twice what was said."""
+        """5.4: "the closer the deadline is, the more worker a job should get"; tasks take twice their estimate."""
         cluster = Cluster("deadline:spare=none,foresight=false", 16, bag(1, 8, due=50))
         assert cluster.counts == [2]
-        cluster.end(1, 0, 1, at=20)  # believed: the mean of 10, 20 and 20 s; 6 tasks of it are left, and 30 s
+        cluster.end(1, 0, 1, at=20)  # the estimate is the mean of 10, 20 and 20 s; 6 such tasks are left, and 30 s
         cluster.submit(bag(2, 1, due=999))
         assert cluster.counts == [4, 1]
         cluster.end(2, 0, at=31)  # still 100 s of work, 19 s left
@@ -279,13 +279,13 @@ class TestDeadline:
     def test_fewer_slots_when_tasks_are_light(self) -> None:
         """6.2: "each task execution progress is going faster than expected, so the system decided to decrease"."""
         cluster = Cluster("deadline:spare=none,foresight=false", 8, bag(1, 24, None, due=3600))
-        assert cluster.counts == [4]  # 24 tasks of the default, 600 s, in an hour
-        cluster.end(1, 0, 1, 2, 3, at=60)  # a default is no observation: 20 tasks of 60 s are left
+        assert cluster.counts == [4]  # 24 tasks of the default estimate, 600 s, in an hour
+        cluster.end(1, 0, 1, 2, 3, at=60)  # a default is not an observation: 20 tasks of 60 s are left
         cluster.submit(bag(2, 1, due=9999))
         assert cluster.counts == [1, 1]
 
     def test_a_spread_of_run_times_is_met_with_caution(self) -> None:
-        """4.4: run-time statistics correct what is believed; `caution` adds spreads to the mean. Seen: 10 and 30 s."""
+        """4.4: run-time statistics correct the estimate; `caution` adds spreads to the mean. Observed: 10 and 30 s."""
         counts = []
         for policy in ("deadline:spare=none,foresight=false", "deadline:spare=none,caution=1,foresight=false"):
             cluster = Cluster(policy, 16, bag(1, 12, None, due=6000))

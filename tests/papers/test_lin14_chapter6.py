@@ -1,4 +1,4 @@
-"""Lin14 chapter 6: what its figures say of the policies, on few samples of a made-up log and, at hand, of the real."""
+"""Lin14 chapter 6: what its figures say of the policies, on few samples of a generated log, and of the real one."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def judged(rows: list[Row]) -> dict[tuple[str, ...], tuple[str, Found]]:
 
 
 def hold_what_holds(rows: list[Row]) -> None:
-    """What of 6.3.2 our runs bear out, whichever samples are drawn."""
+    """Check those statements of 6.3.2 that our runs confirm for any samples."""
     answers = judged(rows)
     for figure in ("fig6.2", "fig6.3"):
         assert answers[figure, "priority"][0] == "holds"
         assert answers[figure, SPARE_PRIORITY][0] == "holds"
-        # Ours is much lower than the quarter of the thesis.
+        # Our rate is much lower than a quarter, the value of the thesis.
         word, ours = answers[figure, SPARE_DUE, "edf"]
         assert (word, ours.value < 0.05) == ("holds in part", True)
     for figure in ("fig6.4", "fig6.5"):
         word, ours = answers[figure, "priority", "edf"]
         assert (word, ours.value > 1.5) == ("holds in part", True)
         assert answers[figure, SPARE_DUE, "edf"][0] == "holds"
-        # The gap of two to three magnitudes between the spare rules does not come about with us.
+        # We do not find the gap of two to three magnitudes between the rules for leftover slots.
         assert answers[figure, SPARE_DUE, SPARE_PRIORITY][0] == "does not hold"
 
 
@@ -117,6 +117,6 @@ class TestFigure61:
         assert apart(whole, scaled) < 0.01
 
     def test_without_rounds_in_between_the_statistics_change_nothing(self) -> None:
-        """4.4: rounds are held periodically as well, for the statistics to be used."""
+        """4.4: rounds also take place periodically, so that the statistics are used."""
         never = curve(run(failure.bag(), failure.machines(), failure.POLICY))
         assert set(never.slots[never.at < 200]) == {4}

@@ -1,5 +1,5 @@
-"""MEASY14, the worked examples of section 2. Sizes and times of the figures are lost: these are the ones that fit the
-text, which names for each job when it starts, where it moves, and when it ends.
+"""MEASY14, the worked examples of section 2. Sizes and times of the figures are lost. These fit the text, which says
+for each job when it starts, where it moves, and when it ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIGURE_1 = (  # width, run time; the first of them is J1
     (1, 5),
 )
 
-# No loss in the foreground; who runs behind a half idle process advances 2 units in 5, as J5 to J8 do.
+# No loss in the foreground. A job behind a half idle process advances 2 units in 5, as J5 to J8 do.
 TIERS = TwoTiers(loss=(0, 0), single=(0.8, 0.8), several=(0.8, 0, 0.8, 0.8))
 
 
@@ -45,7 +45,7 @@ def simulated(
     several: float | Sequence[float] = HALF_IDLE,
     estimates: Sequence[int] | None = None,
 ) -> Schedule:
-    """All jobs are there from the start; one process uses all of its processor, one of several so much of it."""
+    """All jobs are released at 0. A single process uses all of its processor; one of several uses this share."""
     width = np.array([width for width, _ in jobs])
     runtime = (np.array([time for _, time in jobs]) * SECOND).astype(np.int64)
     workload = workload_us(
@@ -81,18 +81,18 @@ def end(done: Schedule, job: int) -> float:
 
 def test_figure_1a_keasy() -> None:
     done = simulated([*FIGURE_1, (1, 8), (5, 2), (1, 6)], "keasy")
-    # Time 0: J1 by FCFS, J3 and J4 by backfilling, J5 to J8 behind them; nobody behind J4, which is one process.
+    # Time 0: J1 by FCFS, J3 and J4 by backfilling, J5 to J8 behind them. None is behind J4, which is a single process.
     assert [ran(done, job)[0][:3] for job in (1, 3, 4)] == [(FG, [1, 2], 0), (FG, [3, 4], 0), (FG, [5], 0)]
     assert [ran(done, job)[0][:3] for job in (5, 6, 8, 7)] == [(BG, [slot], 0) for slot in (1, 2, 3, 4)]
-    # Time 5: J3 and J5 depart. J6 starts anew elsewhere, J7 swaps its tier, J8 is now behind J6.
+    # Time 5: J3 and J5 depart. J6 starts again elsewhere, J7 swaps its tier, J8 is now behind J6.
     assert end(done, 3) == end(done, 5) == 5
     assert ran(done, 6) == [(BG, [2], 0, 5), (FG, [3], 5, 8)]
     assert ran(done, 7) == [(BG, [4], 0, 5), (FG, [4], 5, 8)], "it had advanced 2 of 5 units, and keeps them"
     assert {ran(done, job)[0][0] for job in (9, 10)} == {BG}
-    # J8 cannot be backfilled as its original execution time is 4, yet it ends at 10: nobody is before it from 8 on.
+    # J8 cannot be backfilled, as its original execution time is 4. Yet it ends at 10: no job is before it from 8 on.
     assert ran(done, 8) == [(BG, [3], 0, 10)]
     assert end(done, 1) == end(done, 8) == 10
-    # J2 has its reservation; J9 starts anew at 11, when J4 has ended and it is the head.
+    # J2 has its reservation. J9 starts again at 11, when J4 has ended and it is the head.
     assert ran(done, 2) == [(FG, [1, 2, 3, 4], 10, 16)]
     assert ran(done, 9)[-1] == (FG, [5], 11, 16)
     # J10 has not finished at 16: it comes to the foreground, J11 is reserved, J12 leapfrogs it.

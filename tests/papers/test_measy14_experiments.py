@@ -1,4 +1,4 @@
-"""MEASY14 section 3: what its figures say of the policies, on few jobs of its models and, at hand, of a log."""
+"""MEASY14 section 3: what its figures say of the policies, on few jobs of its models, and of a log if present."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_models_have_what_the_paper_prints() -> None:
 
 
 def test_on_a_log(shared_data: Callable[[str], Path]) -> None:
-    """What the paper has not: the first jobs of SDSC-SP2, with the estimates of its users and the CPU use it logged."""
+    """Not in the paper: the first jobs of SDSC-SP2, with its users' estimates and the logged CPU use."""
     folder = shared_data(f"swf/{LOGS['SDSC-SP2'][0]}").parent.parent
     asked = [Setting("SDSC-SP2", None, policy) for policy in POLICIES]
     ran = perform(asked, share=0.1, folder=folder, processes=1)

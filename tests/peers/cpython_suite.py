@@ -1,7 +1,7 @@
 """CPython's own tests of executors with `HeadwayExecutor` in their place; run by a Python that has them.
 
-They are not copied: their classes get a mixin, as CPython's own executors do. Prints a line of JSON for each test: its
-name, its outcome (`ok`, `failed`, `skipped`), and the last line of the reason.
+They are not copied: their classes get a mixin, as for CPython's own executors. This prints a line of JSON for each
+test: its name, its outcome (`ok`, `failed`, `skipped`), and the last line of the reason.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ TEST_SECONDS = 90
 
 
 class Executor(HeadwayExecutor):
-    """Made as the tests make a process pool; where processes come from is not theirs to say here."""
+    """An executor that is made as the tests make a process pool. It ignores how they want processes to be started."""
 
     def __init__(self, *args: Any, mp_context: object = None, **terms: Any) -> None:
         super().__init__(*args, **terms)
 
 
 class HeadwayMixin:
-    """As CPython's own mixins: names the executor that the tests make."""
+    """Like CPython's own mixins: names the executor that the tests make."""
 
     executor_type = HeadwayExecutor
 
     def _assert_logged(self, message: str) -> Any:
-        """Nothing is logged here: what an initializer raised is in the error of each call."""
+        """Check nothing: Headway does not log what an initializer raised, but puts it in the error of each call."""
         return nullcontext()
 
 
 class ContextMixin(HeadwayMixin):
-    """For tests that ask for a context of `multiprocessing`."""
+    """For tests that need a context of `multiprocessing`."""
 
     executor_type = Executor
     ctx = "forkserver"
@@ -51,7 +51,7 @@ class ContextMixin(HeadwayMixin):
 
 
 def suite() -> unittest.TestSuite:
-    """Every test that CPython asks of both of its executors, and those of the one with processes."""
+    """All tests that CPython has for both of its executors, and those for the one with processes."""
     from test import support
     from test.test_concurrent_futures import (
         executor,
@@ -82,14 +82,14 @@ def suite() -> unittest.TestSuite:
         mixin = ContextMixin if name in ("process_pool", "deadlock") else HeadwayMixin
         own = type(f"Headway_{name}", (mixin, tests, util.ExecutorMixin, util.BaseTestCase), {})
         names = list(unittest.defaultTestLoader.getTestCaseNames(own))
-        if name == "process_pool":  # those it shares with threads are asked above
+        if name == "process_pool":  # the tests that it shares with threads are above
             names = [test for test in names if test not in dir(executor.ExecutorTest)]
         found.addTests(own(test) for test in names)
     return found
 
 
 class Told(unittest.TestResult):
-    """Prints what comes of each test as it does."""
+    """Prints the result of each test when it comes."""
 
     def _tell(self, test: unittest.TestCase, what: str, why: str = "") -> None:
         name = f"{type(test).__name__.removeprefix('Headway_')}.{getattr(test, '_testMethodName', test)}"

@@ -119,7 +119,7 @@ def command(*options: str) -> list[str]:
 
 
 def environment(data: Path) -> dict[str, str]:
-    """That of a user who has switched Snakemake's environment on, with the plugin as it is in the sources."""
+    """The environment variables of a user with Snakemake's environment active, and the plugin from the sources."""
     path = f"{SNAKEMAKE.parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "PYTHONPATH": str(PLUGIN), "HEADWAY_DATA_DIR": str(data)}
 

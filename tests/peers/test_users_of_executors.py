@@ -84,7 +84,7 @@ def inner(number: int) -> int:
 
 @pytest.fixture
 def joblib(data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """joblib with the backend registered, and the server found as users find theirs."""
+    """joblib with the backend registered. It finds the server as it does for users."""
     joblib = needed("joblib")
     importlib.import_module("headway.joblib")
     monkeypatch.setenv("HEADWAY_DATA_DIR", str(data))
@@ -158,7 +158,7 @@ def test_what_joblib_gives_up_frees_its_slots(joblib: Any, data: Path) -> None:
 
 
 def test_all_calls_of_joblib_are_of_one_function(joblib: Any, data: Path) -> None:
-    """A function of its own for each would be stored, sent to the slots and unpickled there, each time."""
+    """Otherwise each call's own function would be stored, sent to the slots and unpickled there."""
     with sqlite3.connect(data / "journal.sqlite") as journal, joblib.parallel_config(backend="headway"):
         names = "SELECT count(*) FROM blobs"
         before = journal.execute(names).fetchone()[0]
@@ -183,7 +183,7 @@ def test_grid_search(joblib: Any) -> None:
 
 
 def test_a_forest(joblib: Any) -> None:
-    """It asks for threads by preference where it is fitted, and for shared memory where it predicts."""
+    """It prefers threads when it is fitted, and requires shared memory when it predicts."""
     needed("sklearn")
     from sklearn.datasets import load_iris
     from sklearn.ensemble import RandomForestClassifier

@@ -1,7 +1,7 @@
-"""The core under random events and every policy, one that proposes nonsense among them: what must hold, holds always.
+"""The core under random events and every policy, also one with nonsensical plans. What must hold always holds.
 
-A `World` stands where a driver and its engines stand. It keeps books of its own, from the actions alone, so that an
-index of the core that is wrong in the same way everywhere is found as well. A failure names its seed.
+A `World` takes the place of a driver and its engines. It keeps its own books from the actions alone. So it also
+finds an index of the core that is wrong in the same way everywhere. A failure names its seed.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ UNKNOWN = 10_000
 
 @dataclass(frozen=True)
 class Chaos:
-    """Emits plans without sense, the same one for the same state: unknown jobs, wrong sizes, all claims, wakes.
+    """Makes nonsensical plans, the same for the same state: unknown jobs, wrong sizes, all claims, wakes.
 
-    Some of it makes sense by design, or nothing would ever move.
+    Some of it makes sense on purpose; otherwise nothing would ever move.
     """
 
     seed: int
@@ -139,7 +139,7 @@ class Chaos:
         return plan
 
     def move(self, view: Snapshot, chance: Random, job: JobView, task: int | None, here: int) -> Allocation:
-        """A change of the tier, or of the slots where there is room for it, its own among them."""
+        """A change of the tier, or of the slots if there is room for it; its own slots count as room."""
         tier = Tier(chance.random() < 0.4)
         if chance.random() < 0.6:
             return Allocation(job.id, here, task, chance.choice([Claim.FREE, Claim.SWAP, Claim.SWAP]), tier)
@@ -150,7 +150,7 @@ class Chaos:
 
 
 def seats(chance: Random, slots: int) -> tuple[int, ...]:
-    """Mostly none, else those of the slots in some order, now and then wrong ones."""
+    """Mostly none, or else the slots in some order, now and then wrong ones."""
     if chance.random() < 0.6 or slots < 0:
         return ()
     order = list(numbers(slots))
@@ -160,10 +160,10 @@ def seats(chance: Random, slots: int) -> tuple[int, ...]:
 
 @dataclass
 class Engaged:
-    """What an engine runs, as the core asked for it.
+    """An attempt that an engine runs, as the core asked for it.
 
     Attributes:
-        goal: where it goes when it has ended, since the core was first seen to keep that place for it.
+        goal: where it continues when it has ended, once the core keeps that place for it.
         refused: whether a change of its tier was refused.
     """
 
@@ -176,9 +176,9 @@ class Engaged:
 
 @dataclass
 class Watched:
-    """A policy whose wishes are noted.
+    """A policy whose wishes are recorded.
 
-    Watched closely, it is asked twice and must leave the state as it was, and short cuts must change nothing.
+    Watched closely, it is called twice and must not change the state, and shortcuts must change nothing.
     """
 
     policy: Policy
@@ -207,7 +207,7 @@ class Watched:
         self.world.wished += plan.allocations
         assert self.world.scheduler.dump() == before, "a policy changed the state"
         assert self.policy(view) == plan, "a policy gave two answers to one question"
-        # With many promises a second look may bring some forward again, so nothing else need be the same.
+        # With many promises, a second call may bring some forward again, so the rest may differ.
         many = isinstance(self.policy, Easy) and self.policy.depth > 1
         if view.arrived is not None and isinstance(self.policy, (Easy, Strict, TieredEasy)) and not many:
             arrived, view.arrived = view.arrived, None
@@ -217,7 +217,7 @@ class Watched:
 
 
 def source(text: str) -> Policy:
-    """A policy by its text; `chaos:SEED` besides the installed ones."""
+    """A policy by its text: an installed one, or `chaos:SEED`."""
     name, _, seed = text.partition(":")
     if name in ("chaos", "chaos_per_instant"):
         return Chaos(int(seed), per_instant=name != "chaos")
@@ -226,25 +226,25 @@ def source(text: str) -> Policy:
 
 @dataclass
 class World:
-    """Engines and a driver that obey and keep books; the books must agree with what the core asks for.
+    """Engines and a driver that obey and keep books. The books must agree with what the core asks for.
 
     Attributes:
-        running: what engines run; slots that were lost with a node are taken off.
+        running: what engines run, without slots that were lost with a node.
         gone: attempts that vanished with their nodes in this event.
         doomed: attempts whose end the core has asked for.
         suspended: attempts that the core has asked to save what they have done and to end.
         saves: tasks of which an attempt has saved something.
         changed: the latest changes of a tier.
-        wished: what the policy or the decider wants in this event.
-        leaving: what has ended in this event and was to move.
-        launched: where tasks were started first in this event.
+        wished: what the policy or the decider wanted in this event.
+        leaving: what ended in this event and was to move.
+        launched: where tasks were first started in this event.
         seen: what happened on two tiers, counted.
         cut: attempts that lost some of their slots.
-        cancelled, given_up: jobs, and single tasks, that were cancelled before they were done with.
-        copies: cores restored from what this one dumped; they must answer alike.
-        decided: whether plans come from a decider now and then; its answers come when they come.
-        question: the one that is open.
-        asked: every question that was ever asked, as it was sent.
+        cancelled, given_up: jobs, and single tasks, that were cancelled before they had ended.
+        copies: cores restored from dumps of this one. They must answer alike.
+        decided: whether plans come from a decider now and then. Its answers come at any time.
+        question: the open question.
+        asked: every question so far, as it was sent.
         copied_open: whether a core was restored while a question was open.
     """
 
@@ -294,7 +294,7 @@ class World:
     # Books
 
     def feed(self, event: Event) -> None:
-        """Feed an event to the core and to its copies, and hold the actions against the books."""
+        """Feed an event to the core and to its copies, and compare the actions with the books."""
         self.events.append(event)
         for books in (self.gone, self.wished, self.leaving, self.launched):
             books.clear()
@@ -312,7 +312,7 @@ class World:
             self.wished += event.plan.plan().allocations
         actions = self.scheduler.handle(event)
         self.answers.append(actions)
-        if isinstance(self.scheduler.failure, AssertionError):  # found by `Watched`, so copies do not know of it
+        if isinstance(self.scheduler.failure, AssertionError):  # found by `Watched`, so copies do not know it
             raise self.scheduler.failure
         for copy in self.copies:
             assert copy.handle(event) == actions, "a restored core answers otherwise"
@@ -351,7 +351,7 @@ class World:
                 assert stays, f"job {one.job.id} is left behind, though its foreground is free"
 
     def counts_are_right(self) -> None:
-        """Counted by index they are as many as counted one by one."""
+        """Check that the counts by index equal the counts one by one."""
         state = self.scheduler.state
         jobs = Counter(self.scheduler.status(job) for job in state.jobs)
         assert {status: number for status, number in job_counts(state).items() if number} == jobs
@@ -360,7 +360,7 @@ class World:
         assert {status: number for status, number in slot_counts(state).items() if number} == slots
 
     def nobody_waits_for_nothing(self) -> None:
-        """While nothing runs in the foreground, no job may wait that could start; in a strict queue, not the first."""
+        """Check that no waiting job could start (in a strict queue, the first) while nothing runs in front."""
         state = self.scheduler.state
         if state.allocated or any(one.tier is Tier.FOREGROUND for one in self.running.values()):
             return
@@ -399,7 +399,7 @@ class World:
                     taken |= one.slots
 
     def moves_arrive(self, closed: int) -> None:
-        """What was to move has started where it was to go, if that was kept until now; unless its task is done with."""
+        """Check that what was to move has started at its goal, if that was kept, unless its task has ended."""
         closed |= ~self.scheduler.state.up
         for key, one in self.leaving.items():
             if one.goal is None:
@@ -421,7 +421,7 @@ class World:
         return attempt is not None and attempt.alone
 
     def goals_are_kept(self, event: Event, closed: int) -> None:
-        """Goals are what plans say, and are given up for a reason only."""
+        """Check that goals are those of the plans, and are given up only for a reason."""
         state = self.scheduler.state
         closed |= ~state.up
         wished = {(of.job, of.task or 0, of.slots, of.tier, of.seats, of.claim) for of in self.wished}
@@ -429,7 +429,7 @@ class World:
             job, attempt = state.jobs[key[0]], state.jobs[key[0]].attempts[key[1]]
             goal = None if attempt.goal is None else (attempt.goal.slots, attempt.goal.tier, attempt.goal.seats)
             if goal is not None and goal[1] is Tier.FOREGROUND and goal[0] & ~job.held:
-                goal = None  # let go: it goes there only if nobody else has come
+                goal = None  # given up: it goes there only if no other has come
             if one.goal is None and goal is not None:
                 claim = Claim.MIGRATE if (*key, one.attempt) in self.suspended else Claim.KILL
                 assert (*key, *goal, claim) in wished, f"{key} goes where nobody wants it"
@@ -506,18 +506,18 @@ class World:
                 self.asked.append(write_question(self.scheduler.dump(), policy=self.scheduler.policy))
 
     def may_be_killed(self, job: int, task: int, attempt: int) -> None:
-        """What must not be killed for others ends so only with its job, with a part of it, or if it never began."""
+        """Check that what must not be killed for others dies only with (a part of) its job, or before it began."""
         view = self.scheduler.state.jobs.get(job)
         if self.jobs[job].preemptible or view is None or view.cancelled or (job, task, attempt) in self.cut | self.gone:
             return
         if (job, task) in self.given_up:
             return
-        if self.running[job, task].refused:  # its place has been taken
+        if self.running[job, task].refused:  # another one has its place
             return
         assert view.attempts[task].queued, "killed though its job does not allow it"
 
     def is_alone(self, key: tuple[int, int], slots: int, tier: Tier) -> None:
-        """Nothing runs in these places but, where the node reads ahead, other tasks of the same bag on the one slot."""
+        """Check that nothing runs in these places, except tasks of the same bag on one slot if the node reads ahead."""
         before = [other for other, one in self.running.items() if one.slots & slots and one.tier is tier]
         if before:
             node = self.scheduler.state.slot_nodes[slots.bit_length() - 1]
@@ -557,7 +557,7 @@ class World:
     # What may happen
 
     def step(self) -> None:
-        """One random event after the wakes that fall due before it; a wake may come late, as a live driver's does."""
+        """Feed one random event, after the wakes due before it. A wake may come late, as with a live driver."""
         if self.chance.random() < 0.6:
             self.now += self.chance.choice([1, 1, 3, 10])
         self.wake_up(self.now - self.chance.choice([0, 0, 2]))
@@ -572,7 +572,7 @@ class World:
         happen()
 
     def wake_up(self, before: int) -> None:
-        """Feed the wakes asked for before this instant, each at its own instant or, where that is over, now."""
+        """Feed the wakes that are due before this instant, each at its own instant, or now if that is over."""
         while self.wakes and min(self.wakes) < before:
             at = min(self.wakes)
             self.wakes.remove(at)
@@ -616,7 +616,7 @@ class World:
             self.feed(JobSubmitted(self.now, spec))
 
     def before_it(self) -> tuple[int, ...]:
-        """The jobs that the next one comes after, ended ones among them; in four lives of five none does."""
+        """The jobs that the next one comes after, also ended ones. In four lives of five there are none."""
         most = self.named.choice([0, 0, 0, 1, 3]) * (self.seed % 5 == 0) if self.jobs else 0
         return tuple(self.named.choice(list(self.jobs)) for _ in range(most))
 
@@ -639,7 +639,7 @@ class World:
                 self.feed(TaskEnded(self.now, job, task, one.attempt, outcome))
 
     def refuse(self) -> None:
-        """The operating system refuses one of the latest changes; or did long ago, or of another attempt."""
+        """The operating system refuses one of the latest changes, an old one, or one of another attempt."""
         change = self.chance.choice(self.changed)
         attempt = change.attempt - self.chance.choice([0, 0, 0, 1])
         event = TierRefused(self.now, change.job, change.task, attempt, change.tier)
@@ -659,7 +659,7 @@ class World:
         self.seen["ended already" if ended else "refused and killed" if killed else "put back"] += 1
 
     def end_wrongly(self) -> None:
-        """An answer about an attempt that is not the current one changes nothing but the count of such answers."""
+        """An answer about an older attempt only changes the count of such answers."""
         job, task = self.chance.choice([*self.jobs, UNKNOWN]), self.chance.randint(0, 3)
         attempt = self.running[job, task].attempt if (job, task) in self.running else self.tries[job, task] + 1
         before, quiet = self.scheduler.dump(), not self.scheduler.state.round_due
@@ -682,7 +682,7 @@ class World:
             self.feed(TaskSaved(self.now, job, task, one.attempt - self.chance.choice([0, 0, 0, 1])))
 
     def told(self) -> None:
-        """Things that are not about jobs."""
+        """Feed an event that is not about jobs."""
         chance, name = self.chance, self.chance.choice("abc")
         self.feed(
             chance.choice(
@@ -695,7 +695,7 @@ class World:
         )
 
     def answer(self) -> None:
-        """The decider answers the open question; or one that is not open, which changes nothing."""
+        """The decider answers the open question, or another one, which changes nothing."""
         if self.question is not None and self.chance.random() < 0.8:
             self.feed(self.answer_to(self.question))
         elif self.asked:
@@ -709,7 +709,7 @@ class World:
                     assert after == replace(before, now=after.now, ignored=after.ignored)
 
     def answer_to(self, question: int) -> Advised | DeciderFailed:
-        """What comes of a question as it was sent, however long ago."""
+        """The answer to a question as it was sent, however long ago."""
         sent = read_question(self.asked[question - 1])
         try:
             plan = read_plan(msgspec.json.encode(plan_text(decide(sent, source, ""))), sent.snapshot)
@@ -718,7 +718,7 @@ class World:
         return Advised(self.now, question, plan)
 
     def decider(self) -> None:
-        """It fails, or is back, or another one is chosen, or none; or it answers what makes no sense at all."""
+        """It fails or is back, another one or none is chosen, or it gives a nonsensical answer."""
         chance, question = self.chance, self.question or 0
         nowhere = PlanRecord((AllocationRecord(0, (999,)),))
         self.feed(
@@ -740,7 +740,7 @@ class World:
         self.feed(JobCancelled(self.now, job))
 
     def cancel_tasks(self) -> None:
-        """Some tasks of a job; those that are done with, and numbers of none, count for nothing."""
+        """Cancel some tasks of a job. Ended tasks, and numbers of no task, are ignored."""
         job = self.chance.choice([*self.jobs, UNKNOWN])
         tasks = self.jobs[job].tasks if job in self.jobs else 1
         named = tuple(self.chance.randint(0, tasks) for _ in range(self.chance.choice([1, 1, 2, 5])))
@@ -805,7 +805,7 @@ class World:
         self.copies.append(restored)
 
     def calm(self, policy: str) -> None:
-        """No more faults, a policy with sense and a node large enough: everything accepted must come to its end."""
+        """No more faults, a sensible policy and a large enough node: everything accepted must end."""
         for name in list(self.scheduler.state.nodes):
             self.feed(NodeLeft(self.now, name))
         self.feed(NodeJoined(self.now, NodeSpec("large", slots=6, cores=6)))
@@ -832,7 +832,7 @@ class World:
 def live(seed: int, policy: str, *, in_calm: str, watch: bool = False, steps: int = 60, decided: bool = False) -> World:
     """A random life of a cluster, then calm."""
     world = World(seed, policy, watch, decided=decided)
-    ahead = world.chance.choice([0, 0, 2])  # then a long bag, of which tasks are launched ahead of their turn
+    ahead = world.chance.choice([0, 0, 2])  # then a long bag, whose tasks are launched ahead of their turn
     world.feed(NodeJoined(0, NodeSpec("a", slots=world.chance.randint(1, 4), read_ahead=ahead)))
     if ahead:
         world.jobs[0] = JobSpec(0, tasks=40)
@@ -858,7 +858,7 @@ def replay(world: World) -> None:
 
 
 def attempt(seed: int, policy: str, **how: Any) -> World:
-    """Live and replay, with the seed in whatever fails."""
+    """Live and replay, with the seed in the message of any failure."""
     try:
         world = live(seed, policy, **how)
         replay(world)
@@ -932,7 +932,7 @@ def test_no_plan_can_harm_the_state(policy: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("policy", [*POLICIES, "chaos:8"])
 def test_what_must_hold_with_a_decider(policy: str) -> None:
-    """Answers come late, out of order, after it was given up, for states long gone: all that holds otherwise holds."""
+    """Answers come late, out of order, for questions that were given up, for states long gone. All else must hold."""
     worlds = [attempt(seed, policy, in_calm=POLICIES[seed % len(POLICIES)], decided=True) for seed in range(2000, 2016)]
     kinds = Counter(type(event) for world in worlds for event in world.events)
     assert min(kinds[kind] for kind in (Advised, DeciderFailed, DeciderBack, DeciderChosen)) > 1
@@ -941,17 +941,17 @@ def test_what_must_hold_with_a_decider(policy: str) -> None:
 
 
 def test_a_restored_core_names_lost_tasks_that_were_queued_in_the_same_order() -> None:
-    """Several slots of a node that is lost have queued tasks, and the slots got them in another order than theirs."""
+    """Several slots of a lost node have queued tasks, which they did not get in the order of the slots."""
     attempt(2140, "tempo:kill=false", in_calm="tempo:kill=false")
 
 
 def test_a_task_that_takes_more_slots_of_another_node_leaves_less_room() -> None:
-    """A workflow's task comes to the foreground on a node on which it needs three slots instead of one."""
+    """A workflow's task comes to the foreground on a node where it needs three slots instead of one."""
     attempt(2188, "edf", in_calm="edf")
 
 
 def test_a_task_that_is_suspected_before_it_moves_runs_alone_at_once() -> None:
-    """A suspect that finds an empty node goes there instead of where it was to go, within the same event."""
+    """A suspect that finds an empty node goes there instead of to its goal, within the same event."""
     world = attempt(2133, "workload:period=5,spare=none", in_calm="sjf")
     assert world.seen["suspected before it moved"]
 

@@ -1,4 +1,4 @@
-"""A journal is damaged in every way one can think of: it says so, or nothing is lost. No traceback, no silence."""
+"""A journal is damaged in every conceivable way. Either the damage is reported, or nothing is lost; no tracebacks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def settle() -> None:
 
 
 async def work(driver: Driver, engine: FakeEngine, most: int) -> None:
-    """End what runs, so many tasks at most."""
+    """End running tasks, at most this many."""
     for _ in range(most):
         await settle()
         if not engine.running:
@@ -49,7 +49,7 @@ async def work(driver: Driver, engine: FakeEngine, most: int) -> None:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders: `early` and `crashed` as kill -9 leaves a server, `closed` in order; half of the jobs have ended."""
+    """Folders: `early` and `crashed` after kill -9, `closed` after a stop in order. Half of the jobs have ended."""
     home = tmp_path_factory.mktemp("stored")
 
     async def scenario() -> None:
@@ -116,14 +116,14 @@ WHAT = (FILE, FILE, FILE, FILE, f"{FILE}-wal", f"{FILE}-wal", f"{FILE}-shm", MAR
 
 
 def damage(stored: Path, data: Path, dice: random.Random) -> str:
-    """Copy a folder and damage it; what was done."""
+    """Copy a folder and damage it. Returns what was done."""
     kind = dice.choice(("crashed", "crashed", "closed"))
     shutil.copytree(stored / kind, data)
     if dice.random() < 0.1:  # the journal of an earlier day
         for side in (FILE, f"{FILE}-wal"):
             shutil.copy(stored / "early" / side, data / side)
         return f"{kind}: an earlier journal"
-    if dice.random() < 0.1:  # a page of an earlier day: each of its rows is right
+    if dice.random() < 0.1:  # a page of an earlier day: each of its rows is valid
         with open(data / FILE, "r+b") as file, open(stored / "closed" / FILE, "rb") as other:
             place = dice.randrange(data.joinpath(FILE).stat().st_size // 4096) * 4096
             other.seek(place)
@@ -170,7 +170,7 @@ def test_a_damaged_journal_is_whole_or_says_what_it_lacks(stored: Path, tmp_path
 
 
 async def to_the_end(journal: Journal, right: dict[str, set[tuple[Any, ...]]]) -> None:
-    """What was whole is as it was, and goes on; numbers that were given are given to nothing else."""
+    """Check that what was whole is unchanged and continues, and that no number is given twice."""
     engine = FakeEngine()
     driver = Driver(journal, engine, ManualClock(2000), find)
     before = {row.id: row for row in journal.jobs()}
@@ -199,7 +199,7 @@ async def to_the_end(journal: Journal, right: dict[str, set[tuple[Any, ...]]]) -
 
 
 def test_a_transaction_that_the_mark_lags_behind_is_not_lost(stored: Path, tmp_path: Path) -> None:
-    """As after a loss of power: the mark may be of any time before."""
+    """As after a loss of power: the mark may be of any earlier time."""
     data = tmp_path / "data"
     shutil.copytree(stored / "crashed", data)
     shutil.copy(stored / "early" / MARK, data / MARK)
@@ -255,7 +255,7 @@ def test_a_changed_row_is_named_at_the_start_and_never_handed_out(stored: Path, 
 
 
 def change(data: Path, statement: str, *values: Any) -> None:
-    """Change rows as only damage can: without their checksums."""
+    """Change rows without their checksums, as only damage can."""
     with closing(sqlite3.connect(data / FILE)) as db:
         for name in ("row_sum", "body_sum"):
             db.create_function(name, -1, lambda *_: 0, deterministic=True)
@@ -277,7 +277,7 @@ def test_a_text_that_is_none_any_more_costs_its_row_alone(stored: Path, tmp_path
 
 
 def test_what_lies_behind_a_page_that_cannot_be_read_is_kept(stored: Path, tmp_path: Path) -> None:
-    """One page is made unreadable in each try: whatever message can be read by itself is kept."""
+    """One page is made unreadable in each try. Every message that can still be read by itself is kept."""
     content = (stored / "closed" / FILE).read_bytes()
     numbers = [row[0] for row in sorted(rows(stored / "closed")["messages"])]
     tried = 0
@@ -326,7 +326,7 @@ def test_a_job_without_its_row_is_given_up_and_the_others_go_on(stored: Path, tm
 
 
 def test_a_mark_of_a_future_that_a_copy_has_not_had_is_noticed(tmp_path: Path) -> None:
-    """Two servers went on from the same data directory, and the file beside the journal of one is the other's."""
+    """Two servers continued from the same data directory, and the mark of one is beside the journal of the other."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with closing(Journal(ours)) as journal:
         journal.note("before", 1)

@@ -1,7 +1,7 @@
-"""What is expected comes true, to the microsecond, where tasks take as long as they were said to, under every policy.
+"""Forecasts come true to the microsecond if tasks take as long as estimated, under every policy.
 
-Two things stand for what really happens: `Machines`, which knows nothing of the simulator, and for policies with a
-background the simulator itself, from the beginning. A failure names its seed.
+Two things stand for what really happens: `Machines`, which shares nothing with the simulator, and for policies with a
+background, the simulator itself from the beginning. A failure names its seed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headway.testing import job, node
 
 
 def texts() -> list[str]:
-    """Every policy there is, with something for parameters that it must be given, and a few with other parameters."""
+    """Every policy, with values for its required parameters, and a few with other parameters."""
     named = []
     for offer in registry.installed():
         needed = ",".join(f"{known.name}=5" for known in offer.parameters if known.required)
@@ -45,7 +45,7 @@ SEEDS = range(max(3, settings().max_examples // 5))
 
 
 def drawn(chance: Random) -> list[JobSpec]:
-    """Jobs of every kind, whose ids have gaps; whole numbers of seconds on nodes of either speed."""
+    """Jobs of every kind, with gaps in their ids. Times are whole seconds on nodes of either speed."""
     jobs = []
     for number in range(chance.randint(2, 12)):
         estimate = 2 * chance.randint(1, 20)
@@ -82,7 +82,7 @@ def plan(chance: Random) -> tuple[TaskSpec, ...]:
 
 
 class Machines:
-    """Runs every attempt for exactly as long as was estimated, on the slowest of its slots, and notes what happens.
+    """Runs every attempt for exactly its estimate on the slowest of its slots, and records what happens.
 
     Attributes:
         started, ended: instants at which attempts of each job were launched, and at which jobs ended.
@@ -127,7 +127,7 @@ class Machines:
         return round(said / min(one.speed for one in nodes))
 
     def go_on(self) -> bool:
-        """All that happens at the next instant; whether there was anything."""
+        """Feed everything that happens at the next instant. Returns whether there was anything."""
         if not self._heap or (len(self.ended) == len(self.specs)):
             return False
         at = self._heap[0][0]
@@ -141,7 +141,7 @@ class Machines:
 
 
 def compare(made: Forecast, started: dict[int, list[Instant]], ended: dict[int, Instant]) -> None:
-    """See that a forecast is what came after it."""
+    """Check that a forecast is what really followed."""
     assert not made.failure
     assert made.until is None
     for expected in made.jobs:

@@ -1,4 +1,4 @@
-"""Questions that somebody spoilt: each is refused with a message, or policies can rely on what it says."""
+"""Questions that were spoilt: each is refused with a message, or policies can rely on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ODD: list[Any] = [
 
 
 def questions(seed: int) -> list[bytes]:
-    """What a decider is asked now and then in a simulation of all kinds of jobs with nodes that go down."""
+    """Questions from a simulation of all kinds of jobs, with nodes that go down."""
     chance = np.random.default_rng(seed)
     jobs = 30
     kind = chance.choice([Kind.BAG, Kind.RIGID, Kind.WORKFLOW], jobs)
@@ -63,7 +63,7 @@ def questions(seed: int) -> list[bytes]:
 
 
 def spoil(plain: Any, chance: Random) -> None:
-    """Change one thing somewhere."""
+    """Change one value somewhere."""
     while True:
         place = chance.choice(list(plain) if isinstance(plain, dict) else range(len(plain)))
         if isinstance(plain[place], dict | list) and plain[place] and chance.random() < 0.9:

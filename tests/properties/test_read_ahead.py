@@ -1,4 +1,4 @@
-"""Reading ahead: to launch short tasks behind others on their slot changes when things happen, never what happens."""
+"""Reading ahead: launching short tasks behind others on their slot changes when things happen, never what happens."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Key = tuple[int, int, int]
 
 
 class Slots:
-    """An engine that works off what it was given slot by slot, in order."""
+    """An engine that runs what it gets, in order on each slot."""
 
     def __init__(self) -> None:
         self.queues: dict[int, deque[Key]] = {}
@@ -61,7 +61,7 @@ class Slots:
                     self.concluded[action.job] += 1
 
     def next_end(self, chance: random.Random, at: int) -> TaskEnded | None:
-        """What ends next: something that was to be killed, or the first of a slot."""
+        """What ends next: an attempt that is being killed, or the first of a slot."""
         while self.to_kill:
             key = self.to_kill.pop()
             for queue in self.queues.values():
@@ -105,7 +105,7 @@ def run(seed: int, *, calm: bool = False) -> tuple[Slots, Scheduler, list[JobSpe
             engine.lose(range(2))
             feed(NodeDown(at, "a"))
         elif luck < 0.09 and not calm:
-            engine.lose(range(2))  # a node that is back runs nothing of what it ran
+            engine.lose(range(2))  # a node that is back no longer runs what it ran
             feed(NodeUp(at, "a"))
         elif luck < 0.1 and step == 250 and not calm:
             feed(NodeDrained(at, "b"))

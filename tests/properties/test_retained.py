@@ -1,4 +1,4 @@
-"""Clearing in small parts, in any order of acknowledgements, held to a slow twin that looks at every result."""
+"""Clearing in small parts, for any order of acknowledgements, compared with a slow twin that visits every result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASKS = 6
 
 
 class Acknowledged(NamedTuple):
-    """A row of the table; `seen` is how many of the messages had been told."""
+    """A row of the table; `seen` is how many of the messages had been sent."""
 
     job: int
     first: int

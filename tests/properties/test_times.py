@@ -1,4 +1,4 @@
-"""Times that people write: what every command prints as a time can be typed back and means the same."""
+"""Times that people write: every time that a command prints can be typed back and means the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INSTANTS = st.floats(1.2e9, 4e9)
 
 @pytest.fixture(scope="module", params=["UTC", "Europe/Berlin", "Australia/Lord_Howe"], autouse=True)
 def zone(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Clocks here and elsewhere, with and without summer time."""
+    """A time zone, with or without summer time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TZ", request.param)
         time.tzset()
@@ -103,7 +103,7 @@ def test_a_time_of_day_is_the_next_one_or_the_last(now: float, hour: int, minute
     ahead, back = instant_of(text, "at", now), instant_of(text, "at", now, towards="past")
     assert back <= now < ahead <= now + 90_001
     assert back > now - 90_001
-    # Where clocks are put forward, a time of day is skipped.
+    # When clocks are set forward, a time of day is skipped.
     here = datetime.fromtimestamp(ahead)
     skipped = here.utcoffset() != datetime.fromtimestamp(ahead - 7200).utcoffset()
     assert skipped or (here.hour, here.minute) == (hour, minute) or abs(here.hour - hour) <= 1

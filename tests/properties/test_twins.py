@@ -1,7 +1,7 @@
-"""FCFS, EASY and conservative backfilling, job by job, against twins written from the definitions: slow and obvious.
+"""FCFS, EASY and conservative backfilling, compared job by job with slow twins written from the definitions.
 
-A twin knows nothing of Headway. It steps from event to event: of one instant the ends first, by job id, then the
-submissions, by id; after each event (or after all of an instant) it makes one whole pass over its queue.
+A twin shares no code with Headway. It steps from event to event: at one instant first the ends, by job id, then the
+submissions, by id. After each event (or after all events of an instant) it makes one whole pass over its queue.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Job:
 
 @dataclass
 class Twin:
-    """The world of a twin: who waits, who runs, and what is free."""
+    """The world of a twin: which jobs wait, which run, and what is free."""
 
     slots: int
     now: int = 0
@@ -104,7 +104,7 @@ def run(jobs: list[Job], slots: int, decide: Pass, *, per_instant: bool = False)
 
 
 def start_heads(twin: Twin, queue: list[Job]) -> list[Job]:
-    """Start jobs from the head of the queue while they fit; what is left of the queue."""
+    """Start jobs from the head of the queue while they fit. Returns the rest of the queue."""
     while queue and queue[0].width <= twin.free:
         twin.begin(queue.pop(0))
     return queue
@@ -140,21 +140,21 @@ def easy(key: Callable[[Job], object]) -> Pass:
 
 
 def promising(depth: float, key: Callable[[Job], object]) -> Pass:
-    """The first `depth` that cannot start have a promise; what starts behind them delays none.
+    """The first `depth` jobs that cannot start get a promise. What starts behind them delays none.
 
-    When a job has ended each of them, in order, may move to an earlier start that delays no other. When only jobs came,
-    those alone are looked at, unless they stand among the first and so end the promises of others.
+    When a job has ended, each of them, in order, may move to an earlier start that delays no other. If only jobs came,
+    only those are examined, unless they are among the first and so end the promises of others.
 
-    Readings: what has outlasted its estimate is believed to end now, and who is promised its slots waits for it; an
-    estimate of nothing counts as one unit; a promise whose time has passed is meant for now; when promises cannot all
-    be kept, all are made anew in order.
+    Readings: a job that has exceeded its estimate is expected to end now, and a job that has a promise of its slots
+    waits for it. An estimate of 0 counts as one unit. A promise whose time has passed is for now. If promises cannot
+    all be kept, all are made again in order.
     """
 
     def length(job: Job) -> int:
         return max(1, job.estimate)
 
     def taken(twin: Twin) -> list[tuple[int, int, int]]:
-        """From when until when how many slots are taken."""
+        """From when until when this many slots are taken."""
         now = twin.now
         by_running = [(now, twin.start[job.id] + length(job), job.width) for job in twin.running]
         promised = [(max(now, twin.promise[job.id]), job) for job in twin.queue if job.id in twin.promise]
@@ -225,7 +225,7 @@ def weighted(job: Job) -> float:
 
 
 def draw(seed: int, *, overruns: bool) -> tuple[list[Job], int]:
-    """A small workload with many ties: in release, width and run time, with estimates that are equal or too long."""
+    """A small workload with many ties in release, width and run time, and with exact or too long estimates."""
     chance = Random(seed)
     slots = chance.choice([1, 2, 3, 4, 8])
     span = chance.choice([1, 6, 30])
@@ -263,7 +263,7 @@ def columns(jobs: list[Job]) -> Workload:
 
 
 def headway(jobs: list[Job], slots: int, policy: str, audit: Callable[[Scheduler], None] | None) -> Simulation:
-    """Run the jobs through the core; two nodes, so that slots are not all of one."""
+    """Run the jobs through the core, on two nodes, so that not all slots are of the same node."""
     nodes = [NodeSpec("a", slots - slots // 2)] + [NodeSpec("b", slots // 2)] * (slots > 1)
     simulation = Simulation(columns(jobs), nodes, registry.find, policy, audit=audit)
     simulation.run()
@@ -348,7 +348,7 @@ def test_real_jobs_start_when_the_twin_starts_them(
 
 
 def test_with_one_promise_it_is_easy() -> None:
-    """One twin beside the other, while estimates hold and none is of nothing."""
+    """One twin compared with the other, if estimates hold and none is 0."""
     for seed in range(300):
         jobs, slots = draw(seed, overruns=False)
         jobs = [replace(job, runtime=job.runtime + 1, estimate=job.estimate + 1) for job in jobs]
@@ -358,7 +358,7 @@ def test_with_one_promise_it_is_easy() -> None:
 
 @pytest.mark.parametrize("policy", ["easy:depth=2", "easy:depth=3", "conservative:order=shortest"])
 def test_a_promise_is_never_put_off(policy: str) -> None:
-    """While estimates hold, and as long as nobody comes before those who have one."""
+    """If estimates hold, and as long as no job comes before those that have one."""
     promised = 0
     for seed in range(200):
         jobs, slots = draw(seed, overruns=False)
@@ -379,7 +379,7 @@ def test_a_promise_is_never_put_off(policy: str) -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_so_many_are_promised_a_start_and_no_more(depth: int) -> None:
-    """Also where newcomers stand before those who had a promise: these have it no more."""
+    """Also if new jobs come before jobs that had a promise: these lose it."""
     for seed in range(100):
         jobs, slots = draw(seed, overruns=True)
 
@@ -391,7 +391,7 @@ def test_so_many_are_promised_a_start_and_no_more(depth: int) -> None:
         headway(jobs, slots, f"easy:depth={depth},order=shortest", audit)
 
 
-def test_conservative_promises_everybody_and_never_later() -> None:
+def test_conservative_gives_every_job_a_promise_and_never_puts_it_off() -> None:
     """While estimates hold."""
     promised = 0
     for seed in range(400):
@@ -414,7 +414,7 @@ def test_conservative_promises_everybody_and_never_later() -> None:
 
 
 def test_backfilling_never_delays_the_head_of_the_queue() -> None:
-    """EASY, while estimates hold: the head starts at the first shadow time it was told, or before."""
+    """EASY, if estimates hold: the head starts at its first shadow time, or before."""
     promised = 0
     for seed in range(400):
         jobs, slots = draw(seed, overruns=False)

@@ -1,6 +1,6 @@
-"""The simulator with two tiers against a twin that works everything out anew at every event, process by process.
+"""The simulator with two tiers, compared with a twin that computes everything again at every event, process by process.
 
-Both have the same core; the twin knows nothing of the kernel's heap, its shortcuts or its performance model, and keeps
+Both have the same core. The twin does not use the kernel's heap, its shortcuts or its performance model, and keeps
 progress as fractions. A failure names its seed.
 """
 
@@ -53,7 +53,7 @@ MOVES_MAX = 6
 
 @dataclass(frozen=True)
 class AtRandom:
-    """Starts, tiers, swaps and moves at random, also such as the core must refuse."""
+    """Random starts, tiers, swaps and moves, also such that the core must refuse."""
 
     seed: int
     per_instant: bool = False
@@ -112,7 +112,7 @@ class Attempt:
 
     Attributes:
         left: microseconds at full rate that are left of its `total`.
-        since: until when `left` is worked out; ahead of now while it stands still.
+        since: the instant to which `left` applies; in the future while it stands still.
         came: when it came to its tier.
         uses: CPU use of its process on each slot.
     """
@@ -282,7 +282,7 @@ class Twin:
 
 
 def drawn(chance: Random, slots: int) -> Workload:
-    """A few jobs of all sizes, some of which say what their processes use."""
+    """A few jobs of all sizes; some say their CPU use."""
     jobs = chance.randint(1, 9)
     kind = [chance.choice([int(Kind.RIGID)] * 3 + [int(Kind.BAG)]) for _ in range(jobs)]
     width = [chance.randint(1, slots) if of == Kind.RIGID else 1 for of in kind]
@@ -304,7 +304,7 @@ def drawn(chance: Random, slots: int) -> Workload:
 
 
 def compare(seed: int, policy_of: Callable[[int], Policy]) -> Counter[str]:
-    """One random case in both simulators."""
+    """Compare both simulators in one random case."""
     chance = Random(seed)
     slots = chance.randint(1, 5)
     nodes = [NodeSpec("a", slots=slots)]

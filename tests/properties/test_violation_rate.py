@@ -1,4 +1,4 @@
-"""The sweep of the priority violation rate against a slow twin that looks at every job at every instant."""
+"""The sweep for the priority violation rate, compared with a slow twin that visits every job at every instant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def jobs(draw: st.DrawFn) -> Job:
 
 
 def share_at(some: list[Job], instant: int) -> float | None:
-    """The share of violated jobs once all has happened at an instant; None with no job in the system."""
+    """The share of violated jobs after everything of an instant has happened; None with no job in the system."""
     present = [job for job in some if job[1] <= instant and (job[2] == NOT_YET or instant < job[2])]
     if not present:
         return None

@@ -1,4 +1,4 @@
-"""Files: what is written is read again, and no line of text can upset a reader."""
+"""Files: what is written is read again, and no line of text can crash a reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headway.traces import read_swf, read_table, transforms, write_swf, write_ta
 from headway.traces.table import TABLE_COLUMNS
 
 times = st.integers(0, 2_000_000_000 * SECOND)
-# What CSV and a stripped cell can hold.
+# What CSV and a stripped cell can contain.
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Z"]), max_size=8)
 
 
@@ -49,7 +49,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 def rows(workload: Workload, *columns: str) -> list[tuple[object, ...]]:
-    """The jobs as tuples that can be compared: a CPU use that is not known is None."""
+    """The jobs as tuples that can be compared. An unknown CPU use becomes None."""
     known = (getattr(workload, name).tolist() for name in columns)
     return [tuple(None if value != value else value for value in job) for job in zip(*known, strict=True)]
 
@@ -79,7 +79,7 @@ def test_the_order_of_columns_does_not_matter(folder: Path, workload: Workload, 
 
 @given(workloads())
 def test_a_log_keeps_times_and_sizes(folder: Path, workload: Workload) -> None:
-    """Labels are lost where they are no numbers, terms the format has no place for always; 0 is no estimate."""
+    """Labels that are not numbers are lost, and all terms for which the format has no field. 0 is no estimate."""
     rigid = transforms.as_rigid(workload)
     write_swf(rigid, folder / "jobs.swf")
     again = read_swf(folder / "jobs.swf", cut_at_estimate=False)
@@ -110,8 +110,8 @@ broken = st.lists(field, min_size=16, max_size=19).map(" ".join) | st.text(max_s
 
 
 @given(st.lists(broken, max_size=5))
-def test_no_line_of_text_upsets_the_reader_of_logs(folder: Path, lines: list[str]) -> None:
-    """A whole line is always read, and each line is a job, left out and counted, or no record at all."""
+def test_no_line_of_text_crashes_the_reader_of_logs(folder: Path, lines: list[str]) -> None:
+    """A valid line is always read. Each line is a job, is left out and counted, or is not a record."""
     whole = "9 5 -1 3 1 -1 -1 1 -1 -1 1 2 -1 -1 -1 -1 -1 -1"
     (folder / "odd.swf").write_bytes("\n".join([whole, *lines]).encode("utf-8", "surrogatepass"))
     workload = read_swf(folder / "odd.swf")
@@ -122,8 +122,8 @@ def test_no_line_of_text_upsets_the_reader_of_logs(folder: Path, lines: list[str
 
 
 @given(st.text(max_size=200) | st.binary(max_size=200))
-def test_no_file_upsets_the_reader_of_tables(folder: Path, content: str | bytes) -> None:
-    """It is read, or refused in words for people."""
+def test_no_file_crashes_the_reader_of_tables(folder: Path, content: str | bytes) -> None:
+    """It is read, or refused with a readable message."""
     data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
     (folder / "odd.csv").write_bytes(b"job,runtime\n" + data)
     said = ""

@@ -24,7 +24,7 @@ def test_a_chain_runs_in_its_order_whatever_the_policy(policy: str) -> None:
 
 
 def test_what_comes_after_a_job_that_is_lost_is_cancelled_also_if_it_is_released_later() -> None:
-    """The only task kills its node each time: it is given up in the end, and nothing comes after it."""
+    """The only task kills its node each time. It is given up in the end, and nothing runs after it."""
     outages = [Outage("a", at=number * 10, until=number * 10 + 1) for number in range(1, 40)]
     workload = workload_us(
         release=[0, 0, 0, 1000 * SECOND],

@@ -1,4 +1,4 @@
-"""`tempo` is no worse than any policy of Lin14 on both of its measures at once; `docs/policies/tempo.md` says where."""
+"""`tempo` is no worse than any policy of Lin14 in both measures at once; `docs/policies/tempo.md` says where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulations with nodes that fail: first safety, then calm, in which everything comes to its end."""
+"""Simulations with nodes that fail: first safety, then a calm time in which everything ends."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def nodes_of(*speeds: float, slots: int = 2) -> list[NodeSpec]:
 
 
 def books_balance(schedule: Schedule, workload: Workload, *, uniform: bool) -> None:
-    """Attempts do not overlap on a slot, and what ran is what is counted as busy and, if it was not lost, as work."""
+    """Check that attempts do not overlap on a slot. All runs count as busy, and as work if they were not lost."""
     runs = schedule.attempts
     assert runs is not None
     assert schedule.busy == int(((runs.end - runs.start) * runs.count).sum())
@@ -189,7 +189,7 @@ def test_an_outage_after_the_last_end_costs_nothing_and_gives_nothing() -> None:
 
 
 def test_a_job_released_in_the_instant_in_which_a_node_fails_does_not_start_there() -> None:
-    """What happens to nodes comes first, whatever the job's place in the workload."""
+    """Events of nodes come first, whatever the job's place in the workload."""
     workload = workload_us(release=[0, 5 * SECOND], runtime=[SECOND, 2 * SECOND])
     schedule = experiment.run(workload, nodes_of(1.0, slots=1), "fcfs", outages=[Outage("n0", 5, 8)], record=True)
     assert schedule.start.tolist() == [0, 8 * SECOND]
@@ -252,7 +252,7 @@ def killing(text: str) -> Policy:
 
 
 def test_what_is_killed_at_the_instant_of_its_end_is_redone() -> None:
-    """Both tasks would end at 5 s. The first end brings a round in which the second is killed before its end is fed."""
+    """Both tasks would end at 5 s. The first end causes a round that kills the second before its end is fed."""
     workload = workload_us(release=[0, 3 * SECOND], runtime=[5 * SECOND, SECOND], tasks=[2, 2])
     simulation = Simulation(workload, nodes_of(1.0), killing, "kill", record=True, audit=Scheduler.check)
     schedule = simulation.run()

@@ -22,7 +22,7 @@ ALL = ["priority", "proportion", "workload", *DEADLINE, "deadline", "edf"]
 
 
 def bags(seed: int, jobs: int = 40) -> Workload:
-    """Bags as in Lin14 6.3: due twice the run time later, more for those of many tasks; priorities by user."""
+    """Bags as in Lin14 6.3: due after twice the run time, or more with many tasks; priorities by user."""
     chance = Random(seed)
     release, runtime, tasks, due, priority = [], [], [], [], []
     at = 0
@@ -50,7 +50,7 @@ def run(policy: str, workload: Workload, speeds: tuple[float, ...]) -> Schedule:
 
 @pytest.mark.parametrize("speeds", [(1.0,) * 5, SPEEDS], ids=["homogeneous", "heterogeneous"])
 def test_priority_is_never_violated_where_the_thesis_says_so(speeds: tuple[float, ...]) -> None:
-    """6.3.2: the rate is 0 for priority and for deadline with spare by priority, and is not for EDF."""
+    """6.3.2: the rate is 0 for `priority` and for `deadline:spare=priority`, but not for EDF."""
     for seed in range(3):
         workload = bags(seed)
         found = {policy: summarise(run(policy, workload, speeds)) for policy in ALL}

@@ -1,7 +1,7 @@
-"""One core: the live driver and the simulator, given the same jobs, decide the same under every policy.
+"""One core: with the same jobs, the live driver and the simulator act alike under every policy.
 
-The live driver runs as it does in `headway up`, with its journal on disk; only its clock is set by hand and its engine
-ends each attempt when the workload and the simulator's model of two tiers say so.
+The live driver runs as in `headway up`, with its journal on disk. Only its clock is set by hand, and its engine ends
+each attempt when the workload and the simulator's model of two tiers say so.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def mixed_workload(seed: int, jobs: int = 60) -> Workload:
 
 
 class TimedEngine(FakeEngine):
-    """Ends each attempt when the workload says, as far as it comes on two tiers in the world of the simulator."""
+    """Ends each attempt when the workload says, with its progress on two tiers as in the simulator."""
 
     def __init__(self, workload: Workload, clock: ManualClock) -> None:
         super().__init__()
@@ -79,11 +79,11 @@ class TimedEngine(FakeEngine):
         self._changes: dict[base.AttemptKey, Tier] = {}
 
     def next_end(self) -> tuple[int, base.AttemptKey]:
-        """When the next attempt ends, and which."""
+        """The next attempt to end, and when."""
         return min(((one.end, key) for key, one in self._timed.items() if one.end >= 0), default=(NEVER, (0, 0, 0)))
 
     def launch(self, assignment: base.Assignment) -> None:
-        """It lasts as long as on the slowest of its nodes, if it has its slots to itself."""
+        """Launch an attempt. Alone on its slots, it takes as long as on the slowest of its nodes."""
         super().launch(assignment)
         self.settle()
         job, task, attempt = assignment.key
@@ -103,12 +103,12 @@ class TimedEngine(FakeEngine):
         self.settle()
 
     def change(self, job: int, task: int, attempt: int, tier: Tier) -> None:
-        """All that change their places at one instant leave them before any comes."""
+        """Change tiers. All attempts that change at one instant leave their places before any enters another."""
         super().change(job, task, attempt, tier)
         self._changes[job, task, attempt] = tier
 
     def suspend(self, job: int, task: int, attempt: int) -> None:
-        """It saves and ends at once."""
+        """Let it save and end at once."""
         super().suspend(job, task, attempt)
         running = self._over(job, task, attempt)
         running.go_on(self._clock.now(), running.rate)
@@ -117,13 +117,13 @@ class TimedEngine(FakeEngine):
         asyncio.get_running_loop().call_soon(self.end, job, task, attempt, Outcome.KILLED)
 
     def kill(self, job: int, task: int, attempt: int) -> None:
-        """It ends at once."""
+        """Let it end at once."""
         super().kill(job, task, attempt)
         self._over(job, task, attempt)
         asyncio.get_running_loop().call_soon(self.end, job, task, attempt, Outcome.KILLED)
 
     def succeed(self, key: base.AttemptKey) -> None:
-        """It has come to its end."""
+        """Report that it has ended by itself."""
         self._over(*key)
         self.end(*key)
 
@@ -135,7 +135,7 @@ class TimedEngine(FakeEngine):
         return running
 
     def settle(self) -> None:
-        """Let everything go on as fast as it goes from now on."""
+        """Set how fast everything continues from now on."""
         changes, self._changes = self._changes, {}
         for key in changes:
             self._places.leave(self._timed[key])
@@ -146,7 +146,7 @@ class TimedEngine(FakeEngine):
 
 
 async def settle(driver: Driver) -> None:
-    """Let the driver take in what has arrived, until nothing more follows."""
+    """Let the driver handle what has arrived, until nothing more follows."""
     commits = -1
     while commits != driver.commits:
         commits = driver.commits
@@ -155,7 +155,7 @@ async def settle(driver: Driver) -> None:
 
 
 async def asked(url: str, snapshot: StateRecord, *, explain: bool = False) -> PlanRecord:
-    """What a decider answers, without the trip over HTTP."""
+    """The answer of a decider, without HTTP."""
     question = read_question(write_question(snapshot, policy=snapshot.policy, explain=explain))
     text = msgspec.json.encode(plan_text(decide(question, registry.find, ""), snapshot.now))
     return read_plan(text, snapshot)
@@ -190,7 +190,7 @@ async def run_live(workload: Workload, policy: str, folder: Path, *, decider: st
                 movable=spec.movable,
             )
             submissions.append(asyncio.create_task(driver.submit("me", wire.Submission((new,)))))
-        await asyncio.sleep(0)  # all that belongs to this instant has arrived when the driver takes its turn
+        await asyncio.sleep(0)  # everything of this instant has arrived when the driver takes its turn
         while engine.next_end()[0] == at:
             engine.succeed(engine.next_end()[1])
         await settle(driver)
@@ -206,7 +206,7 @@ async def run_live(workload: Workload, policy: str, folder: Path, *, decider: st
 
 
 def told(events: list[Event], first: int) -> list[tuple[object, ...]]:
-    """What the core was told, jobs counted from 0, without what only concerns the start of either driver."""
+    """The events of the core, with jobs numbered from 0, and without those of the start of either driver."""
     story: list[tuple[object, ...]] = []
     for event in events:
         name = type(event).__name__
@@ -232,7 +232,7 @@ def test_every_policy_decides_live_as_it_does_in_the_simulator(policy: str, tmp_
 @pytest.mark.parametrize("offer", registry.installed(), ids=lambda offer: offer.name)
 def test_a_decider_decides_live_as_the_policy_does_in_the_simulator(offer: registry.Offer, tmp_path: Path) -> None:
     once = "per_instant" in {parameter.name for parameter in offer.parameters}
-    policy = f"{offer.name}:per_instant=true" if once else offer.name  # a decider is asked once an instant
+    policy = f"{offer.name}:per_instant=true" if once else offer.name  # a decider is asked once per instant
     workload = mixed_workload(seed=8)
     simulated: list[Event] = []
     Simulation(workload, CLUSTER, registry.find, policy, journal=simulated).run()

@@ -1,4 +1,4 @@
-"""Tasks that kill the nodes they run on, among others that do not: under every policy only they are given up."""
+"""Tasks that kill their nodes, among others that do not: under every policy only they are given up."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POLICIES = [
 
 
 def workload_with(poison: Kind, seed: int, innocents: int = 20) -> Workload:
-    """Jobs of the kinds that the policy at hand may run, ten seconds long or so; the first is the poison."""
+    """Jobs of the kinds that the policy can run, about ten seconds long. The first is the poison."""
     chance = Random(seed)
     kinds = [poison] + [Kind.BAG if poison is Kind.BAG else Kind.RIGID] * innocents
     if poison is Kind.WORKFLOW:
@@ -59,7 +59,7 @@ def workload_with(poison: Kind, seed: int, innocents: int = 20) -> Workload:
 
 
 class Poisoned:
-    """A simulation in which attempts at some jobs take their nodes down after a while; they are back soon after."""
+    """A simulation in which attempts at some jobs take their nodes down after a while. The nodes are back soon."""
 
     def __init__(
         self, workload: Workload, nodes: list[NodeSpec], policy: str, poisons: set[int], seed: int, **terms: object
@@ -80,7 +80,7 @@ class Poisoned:
         )
 
     def look(self, core: Scheduler) -> None:
-        """See the state, and have each attempt at a poison end with a node of its own, unless it ends before."""
+        """Check the state, and let each attempt at a poison take a node down, unless it ends before."""
         core.check()
         state, heap = core.state, self.simulation._heap
         current = {(one.job.id, one.task, one.number): one for one in state.attempts() if one.job.id in self.poisons}
@@ -89,7 +89,7 @@ class Poisoned:
         for key in self.pending.keys() - current.keys():
             self.losses[key[0]] += lost > 0
             entries = self.pending.pop(key)
-            if entries[0] in heap:  # it ended before, or was lost with the node of another
+            if entries[0] in heap:  # it ended before, or was lost with another node
                 for entry in entries:
                     heap.remove(entry)
                 heapify(heap)
@@ -137,13 +137,13 @@ def test_the_poison_is_given_up_and_nothing_else(policy: str, count: int) -> Non
 
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "deadline", "heft", "tempo", "conservative"])
 def test_several_poisons_and_nodes_that_fail_by_themselves(policy: str) -> None:
-    """Losses elsewhere while a task runs alone speak for it, so more are needed, up to a bound."""
+    """Losses elsewhere while a task runs alone speak for its innocence. So more losses are needed, up to a bound."""
     for seed in range(3):
         workload = workload_with(Kind.BAG, seed)
         nodes = [NodeSpec(f"n{number}", slots=3) for number in range(3)]
         outages = drawn_outages(nodes, mean_up_seconds=60, mean_down_seconds=3, begin=0, until=200, seed=seed)
         poisons = {0, 4, 9}
-        # Its own clock may bring a node down that is down already: what runs nowhere is lost to nobody.
+        # It may bring down a node that is down already, which loses nothing.
         poisoned = Poisoned(workload, nodes, policy, poisons, seed, outages=outages)
         schedule = poisoned.run()
         given_up = {job for job in range(len(workload)) if schedule.status[job] == FAILED}
@@ -155,7 +155,7 @@ def test_several_poisons_and_nodes_that_fail_by_themselves(policy: str) -> None:
 
 
 def test_innocent_tasks_are_not_given_up_however_often_everything_dies() -> None:
-    """All nodes die every 3 s, which no task of 5 s survives; when that is over, all succeed."""
+    """All nodes die every 3 s, so no task of 5 s survives. When that is over, all succeed."""
     workload = replace_runtime(workload_with(Kind.BAG, 1), 5 * SECOND)
     nodes = [NodeSpec(f"n{number}", slots=3) for number in range(3)]
     poisoned = Poisoned(workload, nodes, "fcfs", set(), 1)
@@ -173,8 +173,8 @@ def replace_runtime(workload: Workload, runtime: int) -> Workload:
     return replace(workload, runtime=workload.runtime * 0 + runtime, estimate=workload.estimate * 0 + runtime)
 
 
-def test_a_cluster_is_not_brought_to_a_stand_by_losses_that_have_no_cause_in_it() -> None:
-    """Two crashes of one of four nodes: the other three go on, and the whole takes at most twice as long."""
+def test_losses_with_an_outside_cause_do_not_stop_a_cluster() -> None:
+    """Two crashes of one of four nodes: the other three continue, and the whole takes at most twice as long."""
     workload = workload_us(release=[0], runtime=[100 * SECOND], estimate=[100 * SECOND], tasks=64)
     nodes = [NodeSpec(f"n{number}", slots=4) for number in range(4)]
     calm = Simulation(workload, nodes, registry.find, "fcfs").run()

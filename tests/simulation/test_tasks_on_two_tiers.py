@@ -1,4 +1,4 @@
-"""Bags and workflows beside rigid jobs under the two-tier policies: their tasks run in the background too, and move."""
+"""Bags and workflows beside rigid jobs under policies with two tiers: their tasks run behind others too, and move."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLUSTER = [NodeSpec(f"n{number}", 4, cores=4) for number in range(3)]
 
 
 def mixed(seed: int, jobs: int = 120) -> Workload:
-    """Bags, rigid jobs and diamonds of tasks that want one core or two, half idle, more than there is room for."""
+    """More bags, rigid jobs and diamond-shaped workflows than fit, half idle. Tasks need one core or two."""
     chance = np.random.default_rng(seed)
     kind, size = chance.integers(0, 3, jobs), chance.integers(1, 7, jobs)
     runtime = chance.integers(2, 60, jobs) * SECOND

@@ -1,4 +1,4 @@
-"""Bags whose tasks or nodes are not alike: what really happens, and what the core makes of it."""
+"""Bags whose tasks or nodes differ: what really happens, and what the core learns from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_each_task_runs_as_long_as_is_said_of_it() -> None:
 
 
 def test_a_class_of_nodes_may_suit_one_job_and_not_another() -> None:
-    """Unrelated machines: each job is dealt the class on which it runs fastest, told by its profile."""
+    """Unrelated machines: each job gets the class on which it runs fastest, by its profile."""
     nodes = [NodeSpec("cpu", slots=2, kind="cpu"), NodeSpec("gpu", slots=2, kind="gpu")]
     suits = (("cpu", 100 * SECOND), ("gpu", 10 * SECOND)), (("cpu", 10 * SECOND), ("gpu", 100 * SECOND))
     bags = {job: BagTimes(classes=times, profile=times) for job, times in enumerate(suits)}
@@ -35,8 +35,8 @@ def test_a_class_of_nodes_may_suit_one_job_and_not_another() -> None:
     assert (schedule.end / SECOND).tolist() == [10, 10]
 
 
-def test_the_classes_are_learnt_where_nobody_tells() -> None:
-    """The first tasks show on which class the job is slow; from then on it asks for as many slots as it needs."""
+def test_classes_are_learnt_if_there_is_no_profile() -> None:
+    """The first tasks show on which class the job is slow. From then on it gets as many slots as it needs."""
     nodes = [NodeSpec("slow", slots=4, kind="old"), NodeSpec("fast", slots=4, kind="new")]
     times = BagTimes(classes=(("old", 100 * SECOND), ("new", 10 * SECOND)))
     workload = workload_us(release=[0], runtime=[50 * SECOND], tasks=100, due=[2000 * SECOND], bags={0: times})
@@ -53,7 +53,7 @@ def test_the_classes_are_learnt_where_nobody_tells() -> None:
 
 
 def test_estimates_follow_noise_free_tasks_at_once_and_a_job_meets_its_due_date() -> None:
-    """Lin14 6.2: light tasks, then heavy ones, nobody says so; periodic rounds notice, and the job is on time."""
+    """Lin14 6.2: light tasks, then heavy ones, without notice. Periodic rounds react, and the job is on time."""
     times = (5 * SECOND,) * 40 + (15 * SECOND,) * 60
     workload = workload_us(release=[0], runtime=[0], tasks=100, due=[240 * SECOND], bags={0: BagTimes(times)})
     nodes = [NodeSpec(f"w{number}") for number in range(8)]

@@ -1,4 +1,4 @@
-"""The performance model and the accounts of a simulation, by cases small enough to be worked out by hand."""
+"""The performance model and the measures of a simulation, in cases small enough to compute by hand."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_workflow_runs_its_tasks_in_order_each_at_the_speed_of_its_node() -> N
     workload = workload_us(release=[0], runtime=[0], tasks=4, kind=Kind.WORKFLOW, workflows={0: plan})
     nodes = [NodeSpec("fast", slots=2, speed=2.0), NodeSpec("plain", slots=1)]
     schedule = experiment.run(workload, nodes, "heft", record=True)
-    # 0 on fast until 5, then 1 on both cores of fast until 8, beside it 2 on plain until 9, then 3 at once.
+    # Task 0 on fast until 5; then 1 on both cores of fast until 8, and 2 on plain until 9; then 3 at once.
     assert seconds(schedule.end) == [9]
     assert schedule.busy == (5 + 2 * 3 + 4) * SECOND
 
@@ -77,7 +77,7 @@ def test_a_world_that_cannot_be_is_refused(field: str, value: float) -> None:
 
 
 def test_decision_time_comes_before_each_launch() -> None:
-    """Each start comes a second after the end or submission that lets it start; the slots stand idle meanwhile."""
+    """Each start comes a second after the end or submission that allows it. The slots are idle meanwhile."""
     workload = rigid(release=[0, 0], runtime=[10 * SECOND] * 2, width=[2, 2])
     schedule = experiment.run(workload, [NodeSpec("n", slots=2)], "fcfs", world=World(decision_time=1.0))
     assert seconds(schedule.start) == [1, 12]
@@ -99,14 +99,14 @@ def test_decisions_are_counted() -> None:
     plain = experiment.run(workload, [NodeSpec("n")], "fcfs")
     once = experiment.run(workload, [NodeSpec("n")], "fcfs:per_instant=true")
     assert plain.decisions == 7  # the node, three submissions, three ends
-    assert once.decisions == 4  # node and two submissions are of one instant, and after the last end nobody asks
+    assert once.decisions == 4  # the node and two submissions are of one instant; after the last end there is no round
     often = experiment.run(workload, [NodeSpec("n")], "fcfs", period=1.0)
     assert 30 <= often.decisions <= 37
     assert (plain.end == often.end).all()
 
 
 def test_holdings_tell_who_held_how_many_slots_when() -> None:
-    """Two bags on four slots: the second comes at 4 s with more priority and takes over slots as tasks end at 10 s."""
+    """Two bags on four slots. The second comes at 4 s with higher priority and gets slots when tasks end at 10 s."""
     workload = workload_us(
         release=[0, 4 * SECOND], runtime=[10 * SECOND, 5 * SECOND], tasks=[6, 3], priority=[1.0, 2.0]
     )
@@ -137,7 +137,7 @@ def test_what_is_fed_is_in_order_and_complete() -> None:
     kinds = [(type(event).__name__, event.at) for event in journal if isinstance(event, (JobSubmitted, TaskEnded))]
     assert kinds == [
         ("JobSubmitted", 0),
-        ("TaskEnded", 5),  # of one instant the ends come first
+        ("TaskEnded", 5),  # at one instant the ends come first
         ("JobSubmitted", 5),
         ("JobSubmitted", 5),
         ("TaskEnded", 5),  # the job that takes no time ends before the next comes
@@ -192,7 +192,7 @@ def test_a_third_tier_stops_the_simulation() -> None:
 
 
 def test_the_clock_may_start_late() -> None:
-    """A log's own zero: nothing happens before the first release."""
+    """On the clock of a log, nothing happens before the first release."""
     workload = rigid(release=[10**9 * SECOND], runtime=[SECOND])
     schedule = experiment.run(workload, [NodeSpec("n")], "fcfs")
     assert schedule.begin == 10**9 * SECOND

@@ -1,16 +1,16 @@
-"""Transcripts: text, events in and actions out. Each `*.txt` beside this file is a test; this is how to read them.
+"""Transcripts as text: events in, actions out. Each `*.txt` beside this file is a test, in this form:
 
     # what it shows
     policy NAME[:key=value,...]     the policy, or `scripted`: then the plan of each round is written under its event
-    10 submit 1 tasks=2             at 10 s this happens (see `Play.event`); times of terms are seconds as well
+    10 submit 1 tasks=2             at 10 s this happens (see `Play.event`); times of terms are in seconds too
        <- hold 1 on a:0 kill        scripted policies only: what the policy wants in the round that follows; under
                                     `advised 3`: what the decider wants, in answer to question 3; a wish ends in the
                                     claim, `background` and `seats=a:1,a:0` where they are not those usual
        -> launch 1.0#1 on a:0       what the core asks for: job 1, task 0, attempt 1, slot 0 of node a
     ? job 1 = running               how things stand (see `Play.answer`)
 
-The runner plays the events and writes the whole transcript anew; it must come out as it stands. A real policy that
-takes one round an instant needs a `wake`. After every event the whole state is checked.
+The runner plays the events and writes the whole transcript again. It must come out unchanged. A real policy with one
+round per instant needs a `wake`. After every event the whole state is checked.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ATTEMPT = re.compile(r"(\d+)\.(\d+)#(\d+)")
 
 @dataclass
 class Scripted:
-    """Gives the plan that the transcript has for this round, and asks again at every end of a task."""
+    """Returns the plan that the transcript has for this round, and wants a round at every end of a task."""
 
     script: list[str] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
@@ -190,9 +190,9 @@ class Play:
                 return f"consult {question}"
 
     def answer(self, question: str) -> str:
-        """How things stand: a job, why it waits, what it holds; a slot; what was asked, ignored, and refused anew.
+        """The answer to a `?` line: a job, why it waits, its slots; a slot; questions; what was ignored or refused.
 
-        `front` and `behind`: what runs in the two places of the slots; `moves` and `kills` of a job.
+        Also `front` and `behind`: what runs in the two places of the slots; `moves` and `kills` of a job.
         """
         verb, _, of = question.partition(" ")
         state = self.scheduler.state
@@ -264,7 +264,7 @@ def task(text: str) -> TaskSpec:
 
 
 def played(text: str) -> Iterator[str]:
-    """The transcript as it comes out."""
+    """The transcript that results from playing it."""
     lines = text.splitlines()
     play: Play | None = None
     for position, line in enumerate(lines):
@@ -279,7 +279,7 @@ def played(text: str) -> Iterator[str]:
         elif words[0] == "?":
             question = line[2:].partition(" =")[0]
             yield f"? {question} = {play.answer(question)}"
-        elif words[0] not in ("<-", "->"):  # those come out with their event
+        elif words[0] not in ("<-", "->"):  # those are written with their event
             below = lines[position + 1 :]
             wishes = [entry.split(maxsplit=1)[1] for entry in below[: len(list(leading(below)))]]
             play.script.script = list(wishes)
@@ -292,7 +292,7 @@ def played(text: str) -> Iterator[str]:
 
 
 def leading(lines: list[str]) -> Iterator[str]:
-    """The wishes that stand under an event."""
+    """The wishes below an event."""
     for line in lines:
         if not line.lstrip().startswith("<-"):
             return

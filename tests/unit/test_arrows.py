@@ -1,6 +1,6 @@
-"""Imports point inward, and the inner rooms touch neither clock nor chance nor the world outside.
+"""Imports point inward, and the inner parts use neither a clock nor random numbers nor the outside world.
 
-Read from the sources, so an import inside a function or for types only counts as well.
+This is read from the sources, so imports inside functions and imports only for types count too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "src"
 
 LEAF = {"model", "errors"}
 
-# Each room of the package, and the rooms it may import besides itself.
+# Each part of the package, and the parts it may import besides itself.
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "checkpoints": {"errors"},
@@ -48,25 +48,25 @@ ARROWS: dict[str, set[str]] = {
     "reproduce": LEAF | {"sim", "client", "metrics", "pictures", "policies", "policy_files", "traces", "workloads"},
 }
 
-# The edge of the program may import any room; no room imports it.
+# The edge of the program may import any part. No part imports it.
 OUTERMOST = {"__main__", "cli", "testing"}
 
-# The modules that join leaves with the rest, and what they may import beyond their room's arrows.
+# The modules that join leaves with the rest, and what they may import beyond the arrows of their part.
 JOINS = {
     "headway": {"checkpoints", "client", "errors", "files", "metrics", "model", "sim", "traces"},
     "headway.reproduce.live": {"engines", "live"},
     "headway.sim.experiment": {"policies", "policy_files", "times"},
 }
 
-# A driver knows its engines by their protocol alone, the status checker its collectors. What is below a process of this
-# machine is found out in one place.
+# A driver uses its engines only by their protocol, and the status checker its collectors. The descendants of a process
+# are found in one place.
 SINGLE = {
     ("headway.live", "headway.engines.base"),
     ("headway.live.checker", "headway.collectors.base"),
     ("headway.collectors.base", "headway.engines.local_processes"),
 }
 
-# Rooms without a clock, chance, files or waiting, and what each may have from beyond the standard library.
+# Parts without a clock, random numbers, files or waiting, and what each may use from outside the standard library.
 PURE = {"model": {"numpy"}, "core": set[str](), "policies": {"numpy"}}
 WORLD = {
     *("asyncio", "multiprocessing", "select", "selectors", "signal", "socket", "subprocess", "threading"),
@@ -76,7 +76,7 @@ WORLD = {
 
 
 def room(module: str) -> str:
-    """The first part of a module's name below `headway`; the package itself has none."""
+    """The first part of a module's name below `headway`; empty for the package itself."""
     return module.split(".")[1] if "." in module else ""
 
 
@@ -89,7 +89,7 @@ def modules() -> Iterator[tuple[str, Path]]:
 def imports(module: str, source: str, *, package: bool = False) -> Iterator[tuple[int, str]]:
     """Line and full dotted name of everything imported, relative names made absolute.
 
-    `from a import b` gives `a.b`, for `b` may be a module.
+    `from a import b` gives `a.b`, because `b` may be a module.
     """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -108,7 +108,7 @@ def within(name: str, module: str) -> bool:
 
 
 def wrong_arrows(module: str, source: str, *, package: bool = False) -> list[str]:
-    """What a source imports from rooms of ours that it may not know."""
+    """Imports of a source from parts of Headway that it must not use."""
     here = room(module)
     if here in OUTERMOST:
         return []
@@ -131,7 +131,7 @@ def wrong_arrows(module: str, source: str, *, package: bool = False) -> list[str
 
 
 def impurities(module: str, source: str) -> list[str]:
-    """What a source of a pure room takes from the world outside: clock, chance, files, waiting."""
+    """What a source of a pure part uses from outside: clock, random numbers, files, waiting."""
     if room(module) not in PURE:
         return []
     known = (sys.stdlib_module_names - WORLD) | PURE[room(module)] | {"headway"}
@@ -160,7 +160,7 @@ def test_imports_point_inward() -> None:
 
 
 def test_every_join_is_needed() -> None:
-    """One that nothing uses any more would let a new arrow in unseen."""
+    """A permission that nothing uses any more would let in a new arrow unnoticed."""
     used = {
         (module, room(name))
         for module, path in modules()
@@ -176,7 +176,7 @@ def test_pure_rooms_touch_nothing_outside() -> None:
 
 
 def test_importing_headway_imports_nothing_of_ours() -> None:
-    """Public names are loaded when first asked for, so that a command starts quickly."""
+    """Public names are loaded at their first use, so that a command starts quickly."""
     tree = ast.parse((SOURCES / "headway" / "__init__.py").read_text("utf-8"))
     eager = ast.Module(
         body=[node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], type_ignores=[]

@@ -1,4 +1,4 @@
-"""What tasks save: whole or not at all, the last readable state, and never over what a later attempt saved."""
+"""What tasks save: completely or not at all, the last readable state, and never over the state of a later attempt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headway.errors import HeadwayError
 
 
 class Heard:
-    """Notes what it is told."""
+    """Records what it is told."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -39,7 +39,7 @@ def numbers(folder: Path, attempt: int) -> list[str]:
 
 
 class Leaves:
-    """Ends who reads it."""
+    """An object whose unpickling ends the process."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return sys.exit, (3,)
@@ -65,7 +65,7 @@ def test_the_next_attempt_goes_on_from_the_last_state(tmp_path: Path) -> None:
         assert first.save(number)
     assert heard.times == 5
     assert numbers(tmp_path, 1) == ["4", "5"], "the last, and the one before"
-    third = attempt(tmp_path, 3)  # the second was lost before it asked
+    third = attempt(tmp_path, 3)  # the second was lost before it tried to read
     assert third.load(None) == 4
     assert third.save("more")
     assert numbers(tmp_path, 3) == ["5", "6"]

@@ -1,4 +1,4 @@
-"""The compiled core decides bit for bit as plain Python does, under every policy, and replays its journals alike.
+"""The compiled core acts exactly like plain Python under every policy, and replays its journals alike.
 
 Where the core is compiled (`make test-compiled`) another process runs the same sources as plain Python.
 """
@@ -42,7 +42,7 @@ ALIKE = [NodeSpec("all", 32)]
 
 
 def rigid(jobs: int = 200) -> Workload:
-    """Rigid jobs with estimates that are wrong both ways and processes that are partly idle."""
+    """Rigid jobs with too long and too short estimates and partly idle processes."""
     chance = np.random.default_rng(7)
     runtime = np.rint(chance.lognormal(5, 2, jobs)).astype(np.int64) * SECOND
     return workload_us(
@@ -78,7 +78,7 @@ def mixed(jobs: int = 80) -> Workload:
 
 
 def simulated(policy: str) -> tuple[list[list[Event]], list[str]]:
-    """The journals of two simulations under a policy, and digests of all that came of them."""
+    """The journals of two simulations under a policy, and digests of all results."""
     outages = drawn_outages(NODES, mean_up_seconds=900, mean_down_seconds=60, begin=0, until=2000, seed=3)
     journals, found = [], []
     for workload, nodes, world, down in (
@@ -100,7 +100,7 @@ def simulated(policy: str) -> tuple[list[list[Event]], list[str]]:
 
 
 def replayed(policy: str, journal: list[Event]) -> list[str]:
-    """Digests of what a scheduler asks for that is fed these events, and of where it stands then."""
+    """Digests of the actions of a scheduler for these events, and of its final state."""
     scheduler = Scheduler(registry.find, policy)
     actions = [scheduler.handle(event) for event in journal]
     scheduler.check()
@@ -112,7 +112,7 @@ def digest(written: bytes) -> str:
 
 
 def main(journals: Path) -> None:
-    """Print what comes of every policy here, and of the journals that another process has written."""
+    """Print the results of every policy here, and of the journals that another process has written."""
     given: dict[str, list[list[Event]]] = pickle.loads(journals.read_bytes())
     told = {
         policy: (simulated(policy)[1], [replayed(policy, journal) for journal in written])
@@ -122,7 +122,7 @@ def main(journals: Path) -> None:
 
 
 class Bounded(list[Event]):
-    """A journal that takes only so many events."""
+    """A journal that takes only this many events."""
 
     def append(self, event: Event) -> None:
         assert len(self) < 20_000, "events follow each other without end"
@@ -130,7 +130,7 @@ class Bounded(list[Event]):
 
 
 def test_emergencies_do_not_take_slots_from_each_other_for_ever() -> None:
-    """A job counted on five slots, then, with a task on one of them, on four: another emergency killed that task."""
+    """A job expected five slots, then four with a task on one of them. Another emergency killed that task."""
     outages = drawn_outages(NODES, mean_up_seconds=900, mean_down_seconds=60, begin=0, until=2000, seed=3)
     world = World(noise=0.3, seed=5)
     policy = "deadline:emergency=5"

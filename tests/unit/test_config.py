@@ -1,4 +1,4 @@
-"""Cluster files: the nodes they declare, and what is said of wrong ones."""
+"""Cluster files: the nodes that they declare, and the messages about wrong ones."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def promised(name: str, owner: ast.ClassDef, known: dict[str, ast.ClassDef]) -> 
 
 
 def silent(trees: dict[str, ast.Module]) -> Iterator[str]:
-    """Each module, public class, function and method without a docstring; `trees` goes by file name."""
+    """All modules, public classes, functions and methods without a docstring; `trees` is by file name."""
     known = classes(trees)
     for file, tree in trees.items():
         if not ast.get_docstring(tree):
@@ -74,7 +74,7 @@ def test_public_names_of_the_sources_are_documented() -> None:
 
 
 def with_examples() -> list[str]:
-    """The modules whose docstrings hold examples."""
+    """The modules whose docstrings contain examples."""
     paths = (path for path in SOURCES.rglob("*.py") if ">>> " in path.read_text("utf-8"))
     return sorted(".".join(path.relative_to(SOURCES.parent).with_suffix("").parts) for path in paths)
 
@@ -87,7 +87,7 @@ def test_the_examples_of_the_docstrings_run(module: str) -> None:
 
 
 def test_the_public_interface_is_there_and_documented() -> None:
-    """`headway.__all__` is the whole public interface; each name can be had and explains itself."""
+    """`headway.__all__` is the whole public interface. Each name can be imported and has a docstring."""
     assert len(set(headway.__all__)) == len(headway.__all__)
     for name in headway.__all__:
         value = getattr(headway, name)

@@ -1,4 +1,4 @@
-"""What README and docs say can be done, held to what there is."""
+"""What README and docs describe exists and works."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def names_of(module: str) -> set[str]:
-    """What can be imported from a module of ours; of one for which an extra is missing, what its source defines."""
+    """The names in a module of Headway. If an extra for it is missing, the names that its source defines."""
     try:
         return set(dir(importlib.import_module(module)))
     except ModuleNotFoundError as error:
@@ -120,7 +120,7 @@ def test_commands_are_found_on_the_pages() -> None:
 
 @pytest.fixture
 def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module that the how-to shows, as whoever follows it has it."""
+    """The module that the how-to shows, as a reader would have it."""
     return module_shown("my_policies", tmp_path, monkeypatch)
 
 
@@ -135,7 +135,7 @@ def module_shown(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Mo
 
 @dataclass
 class Watched:
-    """A policy, watched for changes of what it is shown and for answers that differ."""
+    """A policy that is checked for changes of its snapshot and for answers that differ."""
 
     policy: Policy
     dump: Callable[[], object]
@@ -167,7 +167,7 @@ def rigid(width: list[int], runtime: list[int], release: list[int]) -> Workload:
 
 
 def simulated(policy: Policy, workload: Workload, world: World | None = None) -> tuple[Schedule, int]:
-    """What comes of jobs on four slots, the whole state checked after every event; and how many rounds there were."""
+    """The schedule of jobs on four slots, and the number of rounds. The whole state is checked after every event."""
     running: list[Simulation] = []
     watched = Watched(policy, lambda: running[0].scheduler.dump())
     nodes = [NodeSpec("n", slots=4)]
@@ -178,7 +178,7 @@ def simulated(policy: Policy, workload: Workload, world: World | None = None) ->
 
 
 def test_the_policy_of_the_how_to_starts_the_widest_that_fits(shown: ModuleType) -> None:
-    # All four slots are taken until 10; of those that wait the widest go first, and 1 slot beside 3 is not left idle.
+    # All four slots are taken until 10. Of the waiting jobs the widest go first, and 1 slot beside 3 is not left idle.
     workload = rigid([4, 1, 3, 2], [10, 5, 5, 5], [0, 1, 2, 3])
     schedule, rounds = simulated(shown.WidestFit(), workload)
     assert schedule.start.tolist() == [0, 10, 10, 15]
@@ -217,7 +217,7 @@ def test_the_policy_of_the_how_to_is_had_by_name_with_its_parameter(
 def test_the_policy_of_the_how_to_with_a_background_swaps_and_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The third and the fourth run behind the first, at 40 %. The fifth waits, for nobody is put behind the second: it
+    # The third and the fourth run behind the first, at 40 %. The fifth waits, as none may be behind the second: it
     # uses its processor whole. At 50 it has ended: the third moves there with 16 done, and leaves its place to the
     # fifth. At 100 the first ends, and the fourth comes to the foreground where it is, with 32 done.
     policy = module_shown("run_behind", tmp_path, monkeypatch).RunBehind()
@@ -275,7 +275,7 @@ HARD_TO_READ = {
 
 
 def hard_to_read(text: str) -> list[str]:
-    """The phrases of a text to say otherwise; blocks, code and pictures' paths are left out."""
+    """The phrases of a text that should be reworded; blocks, code and paths of pictures are left out."""
     prose = re.sub(r"```.*?```|`[^`\n]*`|\]\([^)]*\)", " ", text, flags=re.DOTALL)
     return [f"{found[0]!r}: {better}" for rule, better in HARD_TO_READ.items() for found in re.finditer(rule, prose)]
 
@@ -286,7 +286,7 @@ def test_pages_are_in_plain_english(page: Path) -> None:
 
 
 def helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
-    """The help of a command and of all below it."""
+    """The help of a command and of all its subcommands."""
     context = click.Context(command, info_name=name)
     yield name, command.get_help(context)
     if isinstance(command, click.Group):

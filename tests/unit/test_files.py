@@ -18,7 +18,7 @@ SHA = "0123456789abcdef" * 4
 
 
 def take(*args: Any, **kwargs: Any) -> None:
-    """Of no importance."""
+    """A function that does nothing."""
 
 
 def test_a_path_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

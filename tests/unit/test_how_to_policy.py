@@ -1,4 +1,4 @@
-"""The how-to on policies of one's own, followed word for word in a new folder and a new virtual environment."""
+"""The how-to on own policies, followed word for word in a new folder and a new virtual environment."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.long
 
 
 def block(marker: str, language: str = "") -> str:
-    """The first fenced block of the page that has some words."""
+    """The first fenced block of the page that contains these words."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     return next(text for known, text in blocks if known == language and marker in text)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the page says to write, and an environment that has Headway in `.venv`."""
+    """A folder with the files that the page tells to write, and an environment with Headway in `.venv`."""
     folder = tmp_path_factory.mktemp("how-to")
     venv.create(folder / ".venv", with_pip=False, symlinks=True)
     (own,) = (folder / ".venv").glob("lib/python*/site-packages")
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def follow(folder: Path, line: str) -> str:
-    """Type a line of the page; nothing is fetched from anywhere."""
+    """Run a line of the page. Nothing is downloaded."""
     program, *words = shlex.split(line)
     env = {
         **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")},

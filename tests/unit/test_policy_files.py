@@ -139,7 +139,7 @@ def test_a_policy_may_be_an_object(jobs: Workload) -> None:
 
 
 def nothing(view: Any) -> None:
-    """Something that can be called and is no policy."""
+    """A function that is not a policy."""
 
 
 @pytest.mark.parametrize(

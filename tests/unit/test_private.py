@@ -1,4 +1,4 @@
-"""What belongs to one account: which token files are accepted, and what of a data directory others cannot read."""
+"""Privacy: which token files are accepted, and what other users cannot read of a data directory."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def test_every_public_name_can_be_had() -> None:
 
 def test_no_other_name_is_made_up() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Clinet'"):
-        headway.Clinet  # noqa: B018  # asking for it is what fails
+        headway.Clinet  # noqa: B018  # the access fails
 
 
 def test_a_simulation_in_a_few_lines() -> None:

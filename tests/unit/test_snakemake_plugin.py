@@ -1,4 +1,4 @@
-"""Names and terms of Snakemake's jobs on the cluster, and which are open; without Snakemake."""
+"""Names and terms of Snakemake's jobs on the cluster, and which of them are open; without Snakemake."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOON = 1_800_014_400.0
 
 
 def loaded(name: str) -> ModuleType:
-    """A module of the plugin that needs no Snakemake."""
+    """A module of the plugin that works without Snakemake."""
     place = PLUGIN / "src" / "snakemake_executor_plugin_headway" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"headway_plugin_{name}", place)
     assert spec is not None
@@ -62,7 +62,7 @@ def test_due_dates_of_the_workflow_are_for_jobs_without_one() -> None:
 
 
 def test_a_time_of_the_clock_is_the_first_after_the_start_of_the_workflow() -> None:
-    """A job that is submitted after it is late already, and is not due a day later."""
+    """A job that is submitted after this time is late already, and not due a day later."""
     import time
 
     half_past = time.strftime("%H:%M", time.localtime(NOON + HOUR / 2))
@@ -108,7 +108,7 @@ def test_jobs_get_what_they_need_of_the_environment(monkeypatch: pytest.MonkeyPa
 
 
 def test_open_jobs_are_found_again_and_no_others(tmp_path: Path) -> None:
-    """The server may be another one by now, whose jobs have the same numbers."""
+    """By now there may be another server, whose jobs have the same numbers."""
     jobs = remembered.OpenJobs(tmp_path / "jobs")
 
     def report(number: int, name: str, submitted: float) -> Any:

@@ -1,4 +1,4 @@
-"""The public builders, clock and engine for tests behave as they say."""
+"""The public builders, clock and engine for tests behave as documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes over HTTP: read as it was sent, by MessagePack and by JSON, and checked before it is believed."""
+"""What goes over HTTP is read as it was sent, in MessagePack and in JSON, and checked before it is used."""
 
 from __future__ import annotations
 

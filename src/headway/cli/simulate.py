@@ -139,7 +139,7 @@ def simulate(
         trace.tell(workload, held, "" if slots or cluster else ", as its header says")
     if hint := without_due_dates(workload, policies):
         click.echo(hint, err=True)
-    # What cannot be done is said now, not after a long run.
+    # What is refused is said now, not after a long run.
     asked = batches is not None or warm_up is not None
     batches, warm_up = BATCHES if batches is None else batches, WARM_UP if warm_up is None else warm_up
     if asked:

@@ -22,14 +22,14 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def with_server(talk: Talk, *, query: str = "", own: bool = False) -> PlanRecord:
-    """Ask a server that does this with each connection, the operator's `own` or not; it must be over within a limit."""
+    """Ask a server that does this with each connection, the operator's `own` or another. It must end within a limit."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await talk(reader, writer)
             await writer.drain()
         except ConnectionError:
-            pass  # it hung up first, as it may
+            pass  # it may hang up first
         finally:
             writer.close()
 
@@ -41,7 +41,7 @@ async def with_server(talk: Talk, *, query: str = "", own: bool = False) -> Plan
 
 
 def saying(*parts: bytes) -> Talk:
-    """Reads the question, says this, hangs up."""
+    """A server that reads the question, sends this, and hangs up."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -191,7 +191,7 @@ def test_the_question_as_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_token_goes_to_the_operators_decider_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not to one that somebody chose over HTTP, nor to where an answer sends on to."""
+    """Not to one that was chosen over HTTP, nor to the target of a redirection."""
     heads: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -11,7 +11,7 @@ from headway.cli.main import main
 
 
 class Ran(NamedTuple):
-    """What a command came to."""
+    """The outcome of a command."""
 
     status: int
     out: str
@@ -23,7 +23,7 @@ Headway = Callable[..., Ran]
 
 @pytest.fixture
 def headway(capfd: pytest.CaptureFixture[str]) -> Headway:
-    """Run `headway WORD...` and give its status and what it printed."""
+    """Run `headway WORD...`. Returns its status and what it printed."""
 
     def run(*words: object) -> Ran:
         with pytest.raises(SystemExit) as ended:

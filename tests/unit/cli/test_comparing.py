@@ -1,4 +1,4 @@
-"""`headway simulate` without a cluster, and what it says of comparisons that tell nothing."""
+"""`headway simulate` without a cluster, and what it says of comparisons that show no difference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINE = "{job} {submit} -1 {run} {width} -1 -1 {width} {run} -1 1 1 1 -1 -1 -1 -1
 
 
 def log(path: Path, header: str, *jobs: tuple[int, int, int]) -> Path:
-    """A log of jobs: submitted, run time, processors."""
+    """A log of jobs, each with submission, run time and processors."""
     lines = (LINE.format(job=job, submit=at, run=run, width=width) for job, (at, run, width) in enumerate(jobs, 1))
     text = header + "".join(lines)
     path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())

@@ -1,4 +1,4 @@
-"""The command itself: what it lists, how it fails, and that it starts quickly."""
+"""The command `headway` itself: what it lists, how it fails, and that it starts quickly."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_errors_have_no_traceback(
 
 
 def test_what_fails_on_the_way_out_after_ctrl_c_is_ctrl_c(headway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may hit anywhere, also where a lock is being taken, which is then released though nobody holds it."""
+    """Ctrl-c may come anywhere, also while a lock is being taken, which is then released although it is not locked."""
     lock = threading.Lock()
 
     @click.command()

@@ -13,7 +13,7 @@ def attempt(job: int, *slots: str, tier: Literal["foreground", "background"] = "
 
 
 def test_what_runs_stands_in_order_of_its_slots_on_the_node() -> None:
-    """Slot 10 comes after slot 9, and slots of other nodes do not count."""
+    """Slot 10 comes after slot 9. Slots of other nodes do not count."""
     attempts = (attempt(1, "n/10"), attempt(2, "m/0", "n/9"), attempt(3, "n/2", "n/1", tier="background"))
     node = NodeReport(
         name="n", site="s", speed=1, cores=None, up=True, draining=False, slots=("busy",) * 11, attempts=attempts

@@ -1,4 +1,4 @@
-"""What `headway explain`, `jobs` and `submit` say of when a job starts and ends."""
+"""What `headway explain`, `jobs` and `submit` say about when a job starts and ends."""
 
 from __future__ import annotations
 

@@ -145,14 +145,14 @@ def test_measy14_is_tables_pictures_statements_and_every_run(headway: Any, tmp_p
     assert "Figure 8: migrations a job under MEASY" in ran.out
     assert "Figure 6" not in ran.out
     assert "on JWload REASY is even worse than EASY\n    ours: at " in ran.out
-    assert "up to 41.1%" not in ran.out  # it takes figure 6 as well
+    assert "up to 41.1%" not in ran.out  # it needs figure 6 too
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"fig7.png", "fig8.png", "tables.md", "runs.csv"}
     for name in names:
         assert name in ran.out.splitlines()[-1]
     with (tmp_path / "out" / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 10 * 4 + 10  # FWload under MEASY beside it, for figure 8
+    assert len(rows) == 10 * 4 + 10  # also FWload under MEASY, for figure 8
     assert {row["policy"] for row in rows if row["source"] == "JWload"} == {"easy", "keasy", "reasy", "measy"}
     assert {row["jobs"] for row in rows} == {"400", "800"}
     tables = (tmp_path / "out" / "tables.md").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Hints at words that are meant for a shell."""
+"""Hints about words that are meant for a shell."""
 
 from __future__ import annotations
 

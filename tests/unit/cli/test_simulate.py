@@ -208,7 +208,7 @@ def test_the_table_shows_due_dates_only_where_there_are_any(headway: Any, table:
 
 
 class Narrow:
-    """Starts jobs of one slot only, and asks for the slots of all others where there is no such slot."""
+    """Starts only jobs of one slot, and plans slots that do not exist for all others."""
 
     per_instant, task_rounds = True, False
 
@@ -279,7 +279,7 @@ def test_as_first_and_load(headway: Any, table: Path, tmp_path: Path) -> None:
     assert releases[2] != 2
 
 
-# On three slots the head (c) waits for all of them; b ends at 40, so the one of d and e whose turn it is moves there.
+# The head (c) waits for all three slots. When b ends at 40, either d or e moves there, whichever comes first.
 TIERS = """\
 job,release,width,runtime,estimate,cpu
 a,0,2,100,100,0.5
@@ -507,7 +507,7 @@ def test_what_cannot_be_written_is_said_before_the_run(
 
 @pytest.fixture
 def queue(tmp_path: Path) -> Path:
-    """Two hundred jobs, one after the other, each of which waits for those before it."""
+    """Two hundred jobs in a row, each of which waits for those before it."""
     path = tmp_path / "queue.csv"
     lines = [f"{number},{8 * number},,1,{5 + number % 7},,,,," for number in range(200)]
     path.write_text("\n".join([TABLE.splitlines()[0], *lines]) + "\n")
@@ -523,7 +523,7 @@ def test_means_have_their_intervals_where_batches_are_asked_for(headway: Any, qu
     assert found["low"] < found["mean"] < found["high"]
     plain = json.loads(headway("simulate", queue, "--slots", 1, "--json").out)[0]
     assert "intervals" not in plain
-    assert plain["metrics"]["response_mean"] == told["metrics"]["response_mean"]  # over all jobs, as ever
+    assert plain["metrics"]["response_mean"] == told["metrics"]["response_mean"]  # over all jobs, as without the option
 
     shown = headway("simulate", queue, "--slots", 1, "--batches", 10, "--warm-up", 0.1).out
     assert shown.count(" ± ") == 3

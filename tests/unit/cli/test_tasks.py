@@ -1,4 +1,4 @@
-"""What the words of `headway submit` say of its tasks."""
+"""What the arguments of `headway submit` mean for its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors in the words that were typed."""
+"""Errors in typed arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that speaks the protocol and runs every task at once in its own thread; tests can make it fail."""
+"""A fake server that speaks the protocol and runs every task at once in its own thread. Tests can make it fail."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class FakeServer:
     """Jobs, messages and results in memory.
 
     Attributes:
-        asked: how often each route was asked, by name.
-        submissions: bodies as they came, repeated ones too.
+        asked: how often each route was requested, by name.
+        submissions: all bodies that came, also repeated ones.
         cleared, cancelled: ids of jobs; cancelled_tasks: with numbers of tasks.
-        acknowledged: acknowledgements as they came.
+        acknowledged: all acknowledgements that came.
         uploads: files by name.
-        drop: names of routes whose next answer is lost after the server has done its work.
-        cut: routes whose next answer breaks off after so many bytes.
+        drop: names of routes whose next answer is lost, after the server has done its work.
+        cut: routes whose next answer breaks off after this many bytes.
         refuse: what to answer to the next submission or upload instead of accepting it.
-        inline_max: results of more bytes do not come with their messages.
-        forgets_blobs: whether it has no function of an earlier submission.
+        inline_max: results with more bytes do not come with their messages.
+        forgets_blobs: whether it keeps no function of an earlier submission.
         held: whether tasks wait for `run_held`.
     """
 
@@ -71,7 +71,7 @@ class FakeServer:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Listen, with everything that was there before; on the same port as before."""
+        """Listen on the same port as before, with everything that was there before."""
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -119,7 +119,7 @@ class FakeServer:
         threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def stop(self) -> None:
-        """Cut every connection and stop listening, as a server that was killed."""
+        """Cut every connection and stop listening, like a server that was killed."""
         assert self._http is not None
         self._http.shutdown()
         self._http.server_close()
@@ -130,7 +130,7 @@ class FakeServer:
                 continue  # closed by the other side already
 
     def answer(self, method: str, target: str, headers: Any, body: bytes) -> tuple[str, int, Any]:
-        """Name of the route, status and body of the answer."""
+        """The name of the route, and the status and body of the answer."""
         parts = urlsplit(target)
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         numbers = [int(part) for part in parts.path.split("/") if part.isdigit()]
@@ -199,7 +199,7 @@ class FakeServer:
         return 200, answer
 
     def run_one(self, job: int, task: int) -> None:
-        """Run one task of those that were held back."""
+        """Run one of the tasks that were held back."""
         with self._news:
             self._run_task(job, task)
 
@@ -361,7 +361,7 @@ class FakeServer:
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    """A server that does what it should unless told otherwise."""
+    """A server that works properly unless a test changes that."""
     fake = FakeServer()
     yield fake
     fake.stop()

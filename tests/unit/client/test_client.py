@@ -1,4 +1,4 @@
-"""What a client promises, against a server that fails on request."""
+"""What a client promises, with a server that fails on request."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_a_server_that_comes_back_elsewhere_is_found_by_its_data_directory(serve
     with Client(data=tmp_path) as client:
         server.held = True
         waiter = client.submit(bag(1))
-        (tmp_path / "url").unlink()  # as a server does that ends in order
+        (tmp_path / "url").unlink()  # as a server that stops in order
         server.stop()
         with pytest.raises(HeadwayError, match="no server is known"), Client(data=tmp_path):
             pass

@@ -1,4 +1,4 @@
-"""Requests: what cannot be sent is named before anything is sent."""
+"""Requests: if something cannot be sent, the error names it before anything is sent."""
 
 from __future__ import annotations
 

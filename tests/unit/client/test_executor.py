@@ -39,7 +39,7 @@ def test_terms_go_with_each_job(server: Any, client: Client) -> None:
 
 def test_calls_that_come_together_go_together(server: Any, client: Client) -> None:
     with HeadwayExecutor(client) as executor, server._news:
-        # The server takes its time over the first one; all others go with the second submission.
+        # The server is slow with the first one; all others go with the second submission.
         futures = [executor.submit(pow, 2, exponent) for exponent in range(500)]
     assert [future.result(LIMIT) for future in futures] == [2**exponent for exponent in range(500)]
     assert len(server.submissions) <= 3

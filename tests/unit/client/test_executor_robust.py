@@ -1,4 +1,4 @@
-"""The executor when things go wrong or are cut short: what was submitted runs, or its future says why not."""
+"""The executor when something fails or is cut short: calls that were submitted run, or their futures say why not."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _others: set[threading.Thread] = set()
 
 @pytest.fixture(autouse=True)
 def others() -> None:
-    """Threads that were there before a test: of the tests before it in this process, and of the parts they used."""
+    """Threads that were there before a test, from earlier tests in this process and from the parts they used."""
     _others.clear()
     _others.update(threading.enumerate())
 
 
 def threads() -> list[str]:
-    """Names of the client's threads that have been started since the test began, and live."""
+    """Names of the client's threads that were started during the test and are alive."""
     started = set(threading.enumerate()) - _others
     return sorted(thread.name for thread in started if thread.name.startswith("headway"))
 
 
 @pytest.fixture
 def elsewhere(server: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The server as it is found where nobody names it."""
+    """The default server, for code that names none."""
     monkeypatch.setenv("HEADWAY_URL", server.url)
     monkeypatch.setenv("HEADWAY_TOKEN", "right")
     return server
@@ -72,14 +72,14 @@ def exits(*_: object) -> None:
 
 
 class ReadBack:
-    """Its pickle ends the thread that reads it."""
+    """An object whose pickle ends the thread that reads it."""
 
     def __reduce__(self) -> Any:
         return exits, ()
 
 
 class Value:
-    """Something that can be seen to be gone."""
+    """An object that can be observed to be gone."""
 
     def __call__(self) -> Value:
         return Value()
@@ -111,7 +111,7 @@ def test_at_the_end_of_a_program_everything_is_sent(elsewhere: Any, end: str) ->
 
 @pytest.mark.parametrize("end", ["", "futures[0].result()"])
 def test_ctrl_c_ends_the_wait_for_a_server_that_never_comes_back(elsewhere: Any, end: str) -> None:
-    """Of a program that has come to its end; if it waited itself, the first ctrl-c only brings it there."""
+    """At the end of a program. If it waits itself, the first ctrl-c only brings it to its end."""
     elsewhere.held = True
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(calls=3, end=f"print('ends', flush=True)\n{end}")],
@@ -129,7 +129,7 @@ def test_ctrl_c_ends_the_wait_for_a_server_that_never_comes_back(elsewhere: Any,
             time.sleep(0.3)
             program.send_signal(signal.SIGINT)
             assert "KeyboardInterrupt\n" in iter(program.stderr.readline, "")
-        with pytest.raises(subprocess.TimeoutExpired):  # its calls were accepted: it waits for them
+        with pytest.raises(subprocess.TimeoutExpired):  # its calls were accepted, so it waits for them
             program.wait(1.0)
         program.send_signal(signal.SIGINT)
         program.wait(LIMIT)
@@ -257,11 +257,11 @@ def test_max_workers_bounds_the_calls_on_the_server(server: Any, client: Client)
         until(lambda: len(server.tasks) == 3)
         time.sleep(0.05)
         assert len(server.tasks) == 3
-        assert futures[0].cancel()  # what takes its place is sent when the server is done with it
+        assert futures[0].cancel()  # the next call is sent when the server has finished it
         until(lambda: len(server.tasks) == 4)
         server.run_held()
         assert [future.result(LIMIT) for future in futures[1:]] == [2**number for number in range(1, 10)]
-    assert executor._max_workers == 1  # the server has no slot
+    assert executor._max_workers == 1  # the server has no slots
 
 
 def test_chunks(server: Any, client: Client) -> None:
@@ -292,7 +292,7 @@ def test_an_initializer_is_called_once_in_a_process_and_before_any_call(client: 
         assert executor.submit(begun).result(LIMIT) == [7, 8]
 
 
-# Nothing ends a thread without its futures
+# A thread never ends before its futures
 
 
 def test_an_initializer_that_fails_breaks_the_executor(server: Any, client: Client) -> None:
@@ -435,14 +435,14 @@ def test_a_cancelled_call_is_cancelled_on_the_server_though_others_of_its_batch_
 
 
 def in_child(of_it: Callable[[], None]) -> None:
-    """Fork, and see that it goes well there."""
+    """Run a function in a forked child, and check that it succeeds."""
     child = os.fork()
     if not child:
         status = 1
         try:
             of_it()
             status = 0
-        except BaseException:  # noqa: BLE001  # it must not go on as if it were the parent
+        except BaseException:  # noqa: BLE001  # the child must not continue as if it were the parent
             traceback.print_exc()
         finally:
             os._exit(status)

@@ -1,4 +1,4 @@
-"""Files that a client sends and gets, and what it acknowledges, against a server that fails on request."""
+"""Files that a client sends and gets, and what it acknowledges, with a server that fails on request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def until(true: Callable[[], object]) -> None:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was received is acknowledged without waiting for more."""
+    """Results that were received are acknowledged without waiting for more."""
     monkeypatch.setattr(receipts, "EVERY_SECONDS", 0.0)
 
 

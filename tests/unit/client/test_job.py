@@ -89,7 +89,7 @@ def test_every_term_is_sent() -> None:
 
 def test_a_profile_that_is_none() -> None:
     with pytest.raises(InvalidInput, match=r"profile\['xeon'\] is None; allowed: a finite number of seconds"):
-        sent(Job("j", [Task(len, "a")], profile={"xeon": None}))  # type: ignore[dict-item]  # a slip of the user's
+        sent(Job("j", [Task(len, "a")], profile={"xeon": None}))  # type: ignore[dict-item]  # a user's mistake
 
 
 @pytest.mark.parametrize(

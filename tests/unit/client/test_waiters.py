@@ -1,4 +1,4 @@
-"""A waiter by itself: results go in, futures are filled."""
+"""A waiter alone: results go in, futures are filled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_member_of_a_gang_has_its_own_result_before_the_job_is_over() -> N
     early = gang.tasks
     result = TaskResult(1, 0, 1, TaskEnding(Outcome.SUCCEEDED), (gave("a"), gave("b"), gave("c")))
     gang.settled(result)
-    gang.settled(result)  # told twice
+    gang.settled(result)  # reported twice
     assert [future.result(0) for future in early] == ["a", "b", "c"]
     assert gang.progress == (3, 0)
     assert list(gang) == ["a", "b", "c"]
@@ -57,7 +57,7 @@ def test_a_cancelled_task_cancels_its_future_and_leaves_the_others() -> None:
     assert early[0].result(0) == 7
     assert bag.progress == (2, 0)  # a cancelled task has not failed
     bag.concluded(JobStatus.CANCELLED)
-    assert early[2].cancelled()  # a follower, or cancelled with the job
+    assert early[2].cancelled()  # it comes after a failed one, or was cancelled with the job
     with pytest.raises(CancelledError):
         bag.result(0)
 

@@ -1,4 +1,4 @@
-"""Collectors: what is usable of an answer, rates, and Headway's own against what this machine really does."""
+"""Collectors: the usable parts of an answer, rates, and Headway's own compared with what this machine really does."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_machine_is_measured_for_the_nodes_that_are_on_it() -> None:
 
 
 def worker(source: str) -> subprocess.Popen[str]:
-    """A process that does something whenever it is told a line, and says so."""
+    """A process that does something whenever it gets a line, and confirms it."""
     loop = f"import os, sys\nfor line in sys.stdin:\n    {source}\n    print('done', flush=True)\n"
     return subprocess.Popen([sys.executable, "-c", loop], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -97,7 +97,7 @@ def do(process: subprocess.Popen[str]) -> None:
 
 
 def measured(source: str) -> tuple[dict[str, float], dict[str, float], float]:
-    """What is told of a node that does something and of one beside it that does nothing; and over how long."""
+    """The measures of a node that does something, of another that does nothing, and the time between."""
     busy, calm = worker(source), worker("pass")
     try:
         do(busy)

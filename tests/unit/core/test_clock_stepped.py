@@ -1,4 +1,4 @@
-"""A step of the clock: no task has run longer because of it, no node was silent because of it, nothing is learnt."""
+"""A step of the clock: no task counts as longer because of it, no node as silent, and nothing is learnt."""
 
 from __future__ import annotations
 

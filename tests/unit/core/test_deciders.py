@@ -49,7 +49,7 @@ def hold(of: int, *slots: int) -> AllocationRecord:
 
 
 def test_what_follows_from_a_plan_calls_for_no_other_question() -> None:
-    """Bag 1 gives back the slot for which it has no task: in process no second round follows from that either."""
+    """Bag 1 gives back the slot for which it has no task. Under a policy in process, no round follows from that."""
     core = asked(slots=4)
     actions = answer(core, PlanRecord((hold(1, 0, 1, 2, 3),)))
     assert [type(action) for action in actions] == [Launch, Launch, Launch]
@@ -105,7 +105,7 @@ def test_reasons_come_from_whoever_decides() -> None:
 
 
 def test_a_snapshot_written_by_hand_says_only_what_matters() -> None:
-    """What is left out follows: tasks with attempts are not ready, the others are."""
+    """Fields that are left out follow from the rest: tasks with attempts are not ready, the others are."""
     plan = (TaskSpec(1), TaskSpec(1), TaskSpec(1, 1, (0, 1)))
     state = restore_state(
         StateRecord(

@@ -1,4 +1,4 @@
-"""Emergency jobs (Lin14 4.4): running tasks make room at once, are redone, and what that cost is counted."""
+"""Emergency jobs (Lin14 4.4): running tasks make room at once and are redone, and the cost is counted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_cancelled_job_has_lost_nothing_to_others() -> None:
 
 
 def last_tasks(**terms: Any) -> Scheduler:
-    """Four slots, on which run the last tasks of job 1."""
+    """Four slots, on which the last tasks of job 1 run."""
     scheduler = Scheduler(registry.find, POLICY)
     scheduler.handle(NodeJoined(0, node("a", slots=4)))
     scheduler.handle(JobSubmitted(0, job(1, tasks=4, estimate=100, **terms)))

@@ -1,4 +1,4 @@
-"""What is believed of run times (Lin14 4.4): what was said, corrected by what is observed, by class of nodes."""
+"""Estimates of run times (Lin14 4.4): corrected by what is observed, by class of nodes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TestBags:
         end(scheduler, 0, at=5)
         assert view.estimate == 10 * SECOND
         assert {kind: times.mean for kind, times in view.times.items()} == {"speed=2": 5 * SECOND}
-        end(scheduler, 1, at=30)  # not 20 s as its speed says
+        end(scheduler, 1, at=30)  # not 20 s, which follows from its speed
         assert {kind: times.mean for kind, times in view.times.items()} == {
             "speed=0.5": 30 * SECOND,
             "speed=2": 5 * SECOND,
@@ -157,7 +157,7 @@ class TestCheckpoints:
     def test_what_was_killed_and_resumed_says_nothing_and_what_was_redone_whole_does(
         self, saves: bool, expected: float
     ) -> None:
-        """Part of what was saved may have been done in the background, nobody knows how fast."""
+        """Part of the saved work may have been done in the background, at an unknown speed."""
         scheduler, view = core(node("a"), policy="priority:emergency=9", tasks=2, estimate=100)
         scheduler.handle(Woke(0))
         if saves:

@@ -1,4 +1,4 @@
-"""The answers of `explain` are true: the policy's own reasons, and what the core refused."""
+"""The answers of `explain` are true: the policy's own reasons, and refusals of the core."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headway.testing import job, node
 
 @dataclass(frozen=True, slots=True)
 class Blunder:
-    """Wants every job on slots that do not exist; says nothing of the jobs it does not want."""
+    """Places every job on slots that do not exist, and gives no reason for jobs that it does not place."""
 
     wants: bool
     per_instant: ClassVar[bool] = False
@@ -34,7 +34,7 @@ class Blunder:
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """Lists for every job, in each round, all slots that it is to have."""
+    """Names in each round all slots of every job."""
 
     per_instant: ClassVar[bool] = False
     task_rounds: ClassVar[bool] = False
@@ -83,7 +83,7 @@ def test_a_start_that_is_refused_every_round_is_not_said_to_come() -> None:
 
 @pytest.mark.parametrize("policy", ["keasy", "reasy", "measy"])
 def test_in_the_background_or_behind_a_busy_process(policy: str) -> None:
-    """Both slots are taken until 9; behind half idle processes a job runs at once, behind busy ones it waits."""
+    """Both slots are taken until 9. Behind half idle processes a job runs at once; behind busy ones it waits."""
     half, full = cluster(policy), cluster(policy)
     for scheduler, cpu in ((half, 0.5), (full, 1.0)):
         scheduler.handle(JobSubmitted(0, job(1, width=2, estimate=9, cpu=(cpu,))))

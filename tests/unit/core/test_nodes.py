@@ -1,4 +1,4 @@
-"""Nodes that join, drain, leave and are resized while jobs run: what starts where, what is lost, what is kept."""
+"""Nodes join, drain, leave and are resized while jobs run: what starts where, what is lost, what is kept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FREE, OCCUPIED, BUSY, DOWN = SlotStatus.AVAILABLE, SlotStatus.OCCUPIED, SlotStat
 
 
 class Core:
-    """A scheduler, checked after each event, and a copy restored before it that must answer alike."""
+    """A scheduler that is checked after each event, and a copy, restored before the event, that must answer alike."""
 
     def __init__(self, *slots: int, policy: str = "fcfs", read_ahead: int = 0) -> None:
         self.scheduler = Scheduler(registry.find, policy)
@@ -171,7 +171,7 @@ class TestResized:
         core = Core(2, read_ahead=2, policy="priority")
         core.submit(job(1, tasks=40))
         core.wake()
-        for task in range(4):  # short tasks: from now on slots are given their next ones ahead
+        for task in range(4):  # short tasks: from now on slots get their next ones ahead of their turn
             core.end(1, task)
         ahead = [a for a in core.scheduler.state.attempts() if a.queued and a.slots == 0b10]
         assert ahead
@@ -263,7 +263,7 @@ class TestLeft:
 
 
 def test_nodes_are_alike_again_when_the_odd_one_has_left() -> None:
-    """By speed or by kind; what all nodes have in common is what makes decisions quick."""
+    """By speed or by kind. Rounds are quick if all nodes are alike."""
     for odd in (node("odd", speed=2.0), node("odd", kind="old")):
         scheduler = Scheduler(registry.find, "fcfs")
         scheduler.handle(NodeJoined(0, node("a")))
@@ -276,7 +276,7 @@ def test_nodes_are_alike_again_when_the_odd_one_has_left() -> None:
 
 
 def test_nodes_are_alike_again_when_the_one_that_is_not_has_gone() -> None:
-    """What takes as long everywhere is dealt with at less cost, and the audit sees that it is known."""
+    """If tasks take equally long everywhere, rounds cost less. The check of the state includes this."""
     core = Core(2)
     core.feed(NodeJoined(0, node("fast", slots=2, speed=2.0)))
     assert not core.scheduler.state.uniform

@@ -1,4 +1,4 @@
-"""The start that a job is promised, and what `explain` says of it."""
+"""The promised start of a job, and what `explain` says of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler's answers to questions, and the corners of its events that no transcript shows."""
+"""The scheduler's answers to questions, and special cases of its events that no transcript shows."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ def test_events_of_the_past_count_as_now() -> None:
 
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "fcfs:per_instant=true", "easy:per_instant=true"])
 def test_a_job_that_comes_late_may_stand_before_the_head_of_the_queue(policy: str) -> None:
-    """Its release date has passed, so it is before job 2, which waits; by its estimate it would delay that one."""
+    """Its release date has passed, so it comes before job 2, which waits. By its estimate it would delay that one."""
     scheduler = core(policy, slots=3)
     submit(scheduler, job(1, width=2, estimate=100, release=1), job(2, width=3, release=5), at=5)
     scheduler.handle(Woke(5 * SECOND))
@@ -355,7 +355,7 @@ def test_new_terms_of_a_job_bring_a_round() -> None:
 
 class TestWaking:
     def test_rounds_are_held_periodically_while_jobs_are_in_the_system(self) -> None:
-        """Lin14 4.4: the deadline comes nearer while nothing happens."""
+        """Lin14 4.4: the deadline approaches while nothing happens."""
         scheduler = core("deadline:spare=none,foresight=false", slots=8, period=10 * SECOND)
         scheduler.handle(Woke(0))
         rounds = scheduler.rounds
@@ -389,7 +389,7 @@ class TestWaking:
         scheduler = Scheduler(lambda _: Patient(), "patient")
         scheduler.handle(NodeJoined(0, node("a")))
         assert scheduler.handle(JobSubmitted(1, job(1))) == [Wake(5)]
-        assert scheduler.handle(JobSubmitted(2, job(2))) == []  # it has asked already
+        assert scheduler.handle(JobSubmitted(2, job(2))) == []  # it has already asked
         assert scheduler.handle(Woke(5)) == [Launch(1, 0, 1, 1)]
 
     def test_waking_too_often_does_no_harm(self) -> None:

@@ -1,4 +1,4 @@
-"""Tasks that may be what kills nodes, case by case: what counts against them, what is reported, what is recorded."""
+"""Tasks that may kill nodes, case by case: what counts against them, what is reported, and what is recorded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from headway.testing import job, node
 
 
 class Core:
-    """A scheduler, checked after each event, and a copy restored before it that must answer alike."""
+    """A scheduler that is checked after each event, and a copy, restored before the event, that must answer alike."""
 
     def __init__(self, *slots: int, policy: str = "fcfs", rules: int = RULES, **terms: object) -> None:
         self.scheduler = Scheduler(registry.find, policy)
@@ -325,7 +325,7 @@ def test_the_run_time_of_what_fetches_counts_from_its_start(rules: int) -> None:
     started(core, 60 * SECOND)
     counts_from = 60 * SECOND if rules == 2 else 0
     assert (attempt.running, attempt.start, attempt.expected_end) == (True, counts_from, counts_from + 10 * SECOND)
-    started(core, 62 * SECOND)  # told again after a restart
+    started(core, 62 * SECOND)  # reported again after a restart
     assert attempt.start == counts_from
     core.now = 64 * SECOND
     core.end(1)

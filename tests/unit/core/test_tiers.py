@@ -1,4 +1,4 @@
-"""Two places a slot: what may change its tier, be exchanged or moved, what is refused, and what happens on the way."""
+"""Two places per slot: what may change its tier, swap or move, what is refused, and what happens on the way."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KILL, MIGRATE, SWAP, AFTER = Claim.KILL, Claim.MIGRATE, Claim.SWAP, Claim.AFTER
 
 @dataclass
 class Wishes:
-    """A policy that wants what the test says, and keeps what it was told is new."""
+    """A policy that wants what the test says, and remembers which jobs were new."""
 
     wanted: list[Allocation] = field(default_factory=list)
     arrived: list[JobView] | None = None
@@ -56,7 +56,7 @@ class Wishes:
 
 
 class Core:
-    """A scheduler of one node "a", checked after each event, and a copy restored before it that must answer alike."""
+    """A scheduler of one node "a" that is checked after each event, and a restored copy that must answer alike."""
 
     def __init__(self, slots: int = 2) -> None:
         self.wishes = Wishes()
@@ -66,7 +66,7 @@ class Core:
         self.feed(NodeJoined(0, node("a", slots=slots)))
 
     def feed(self, event: Event, *wanted: Allocation) -> list[Action]:
-        """What the event and the plan that follows it lead to, wakes aside."""
+        """The actions that follow from the event and the plan after it, without wakes."""
         self.wishes.wanted = list(wanted)
         stored = msgspec.json.encode(self.scheduler.dump())
         twin = Scheduler.restore(msgspec.json.decode(stored, type=StateRecord), lambda text: self.wishes)
@@ -82,12 +82,12 @@ class Core:
             assert self.feed(JobSubmitted(self.now, spec)) == []
 
     def want(self, *wanted: Allocation) -> list[Action]:
-        """A round with these wishes."""
+        """Run a round with these wishes."""
         self.state.look_at_everything()
         return self.feed(Woke(self.now), *wanted)
 
     def refused(self, *wanted: Allocation) -> dict[str, int]:
-        """The rules by which wishes are refused; nothing is asked of the driver, and nothing else changes."""
+        """The rules by which wishes are refused. Checks that there are no actions, and that nothing else changes."""
         before = self.scheduler.refusals.copy()
         places = self.places()
         assert self.want(*wanted) == []
@@ -399,7 +399,7 @@ class TestMoves:
         assert view.attempts[0].expected_end == (26 + 80) * SECOND
 
     def test_no_run_time_is_observed_of_what_was_begun_in_the_background(self) -> None:
-        """The first task ends 1 s after it has moved, with what it did before; the second was in front all along."""
+        """The first task ends 1 s after it has moved with its earlier work. The second was in front all the time."""
         core = Core()
         core.submit(job(1, width=1), job(2, tasks=2, movable=True, estimate=100))
         core.want(hold(1, 0b01), place(2, 0, 0b01, tier=BACK), place(2, 1, 0b10))
@@ -439,7 +439,7 @@ class TestMoves:
         assert core.state.jobs[1].held == 0b001
 
     def test_behind_a_slot_whose_foreground_its_job_gives_up(self) -> None:
-        """The place behind it is another one, and is still kept for the task."""
+        """The place behind it is another place, and is still kept for the task."""
         core = Core(2)
         core.submit(job(1, tasks=3, movable=True))
         core.want(hold(1, 0b11), place(1, 2, 0b01, tier=BACK))

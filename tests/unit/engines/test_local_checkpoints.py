@@ -1,4 +1,4 @@
-"""The folders of programs' checkpoints: taken over whole, out of reach of earlier attempts, removed if empty."""
+"""The checkpoint folders of programs: taken over completely, out of reach of earlier attempts, removed if empty."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_next_attempt_has_the_folder_and_the_one_before_has_none(root: str, 
     (first / "draft").write_text("more")
     third = Path(local.begin(root, launch(3)))
     assert (third / "model").read_text() == "half"
-    with pytest.raises(FileNotFoundError):  # it runs on somewhere, and writes as it was told to
+    with pytest.raises(FileNotFoundError):  # it still runs somewhere, and writes where it should
         os.replace(first / "draft", first / "model")
     with pytest.raises(FileNotFoundError):
         (first / "model").write_text("late")

@@ -1,4 +1,4 @@
-"""The files of attempts: fetched, put whole or not at all, and only by the latest attempt."""
+"""The files of attempts: fetched, stored completely or not at all, and only by the latest attempt."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def place(tmp_path: Path) -> Path:
 
 
 def files_of(place: Path, attempt: int = 1, *, task: int = 0, rank: int = 0) -> AttemptFiles:
-    """The files of an attempt, each of them on a slot of its own."""
+    """The files of an attempt, each with a slot of its own."""
     launch = Launch(7, task, attempt, rank, 2, (0,), None, None, "", None, Raw(b""), str(place / "uploads"), True)
     return AttemptFiles(str(place / f"slot-{task}-{attempt}-{rank}"), str(place / "fences"), launch)
 
 
 def give(files: AttemptFiles, url: str | Path, content: str) -> None:
-    """Write an output as a function does."""
+    """Write an output like a function."""
     files.answer(Output(url)).write_text(content)
 
 
@@ -68,7 +68,7 @@ def test_an_upload_is_read_where_it_lies(place: Path) -> None:
 
 
 def test_what_fsspec_can_open_is_fetched(place: Path) -> None:
-    """A file within an archive, which the standard library wrote."""
+    """A file in an archive, written with the standard library."""
     with zipfile.ZipFile(place / "z.zip", "w") as archive:
         archive.writestr("inner/a.txt", "zipped")
     files = files_of(place)
@@ -77,7 +77,7 @@ def test_what_fsspec_can_open_is_fetched(place: Path) -> None:
 
 
 class Remembering(LocalFileSystem):
-    """A file system that remembers what it has read as long as it lives, as some do with their listings."""
+    """A file system that caches what it has read, as some do with listings."""
 
     protocol = "remembering"
 
@@ -91,8 +91,8 @@ class Remembering(LocalFileSystem):
         Path(lpath).write_bytes(content)
 
 
-def test_a_file_that_has_changed_is_fetched_anew(place: Path) -> None:
-    """Though the process of a slot lives on, and fsspec keeps file systems as long as their process lives."""
+def test_a_file_that_has_changed_is_fetched_again(place: Path) -> None:
+    """The process of a slot lives on, and fsspec keeps file systems as long as their process lives."""
     fsspec.register_implementation("remembering", Remembering, clobber=True)
     for content in ("one", "two"):
         (place / "a").write_text(content)
@@ -205,7 +205,7 @@ def test_an_attempt_that_was_overtaken_puts_nothing(place: Path) -> None:
     assert names(place / "fences") == ["7.0.0"]
     second.put()
     assert (place / "one").read_text() == "second"
-    late = files_of(place, 1)  # it began before the second, and is only now so far
+    late = files_of(place, 1)  # it began before the second, but only now comes to this
     late._outputs = first._outputs
     for wanted in late._outputs:
         os.makedirs(os.path.dirname(wanted.path), exist_ok=True)
@@ -256,7 +256,7 @@ with files._fence.passed():
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_later_attempt_waits_for_one_that_is_just_putting(place: Path, killed: bool) -> None:
-    """Another process is held within its putting: the later attempt begins when it is over, or dead."""
+    """Another process is stopped while it stores. The later attempt begins when that one has finished or died."""
     with subprocess.Popen(
         [sys.executable, "-c", PUTTING, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as first:

@@ -1,4 +1,4 @@
-"""Frames arrive whole however the stream is cut; both ends of a connection have the same functions."""
+"""Frames arrive complete however the stream is cut. Both ends of a connection have the same functions."""
 
 from __future__ import annotations
 

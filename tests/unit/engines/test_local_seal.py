@@ -1,4 +1,4 @@
-"""Messages of a slot's process: only those that are sealed and true of its run are passed on."""
+"""Messages of a slot's process: only sealed messages about its own run are passed on."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_whatever_a_frame_holds_it_is_read_or_said_to_be_forged(body: bytes) -> 
         encode(Done(False, Raw(encode(["no outcome"])))),
         encode(Done(False, Raw(b"\x91" * 100_000))),
         encode(Done(False, Raw(encode(["succeeded", None, 3])))),
-        encode([22, False, ["succeeded", None, ""]])[:-1] + b"\xa1\xff",  # text that is no UTF-8
+        encode([22, False, ["succeeded", None, ""]])[:-1] + b"\xa1\xff",  # text that is not UTF-8
     ],
 )
 def test_an_ending_that_cannot_be_read_is_forged(body: bytes) -> None:

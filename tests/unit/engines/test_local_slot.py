@@ -1,4 +1,4 @@
-"""The process of a slot: how the end of a program is reported, whenever it comes."""
+"""The process of a slot: how the end of a program is reported, at any time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headway.model.events import Outcome
 
 
 class Ended(subprocess.Popen[bytes]):
-    """A program of which nobody hears before it has ended."""
+    """A program that has ended before its start was noticed."""
 
     def __init__(self, *words: Any, **how: Any) -> None:
         super().__init__(*words, **how)

@@ -1,4 +1,4 @@
-"""What is kept of a stream: all of it up to the bound, else its first and its last part."""
+"""What is kept of a stream: all of it up to the bound, or else its first and its last part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAUNCH = Launch(7, 3, 1, 0, 1, (0,), None, None, "", None, Raw(b""))
 
 
 class Pipe:
-    """A stream and who writes to it."""
+    """A stream and its writer."""
 
     def __init__(self, kept: Path, bound: int = BOUND) -> None:
         reading, self.writing = os.pipe()
@@ -28,7 +28,7 @@ class Pipe:
         self.stream = Stream(reading, 1, str(kept), bound)
 
     def write(self, written: bytes) -> None:
-        """Write as a process does that waits where the pipe is full."""
+        """Write like a process that waits while the pipe is full."""
         while written:
             try:
                 written = written[os.write(self.writing, written) :]
@@ -51,7 +51,7 @@ def pipe(tmp_path: Path) -> Iterator[Pipe]:
 
 
 def numbered(size: int) -> bytes:
-    """Bytes of which every part is recognised."""
+    """Bytes in which every part can be recognised."""
     return b"".join(b"%7d\n" % number for number in range(size // 8 + 1))[:size]
 
 
@@ -88,7 +88,7 @@ def test_beyond_the_bound_the_first_and_the_last_part_are_kept_and_it_is_said_wh
 
 
 def test_each_member_has_its_own(pipe: Pipe) -> None:
-    """Nothing is left of the one before, and what comes while nothing runs is nobody's."""
+    """Nothing is left of the one before. What comes while nothing runs belongs to none."""
     assert pipe.output(numbered(3 * BOUND)) is not None
     pipe.write(b"of a thread that was left")
     while pipe.stream.pump():
@@ -131,7 +131,7 @@ def test_a_stream_that_nobody_can_write_to_is_closed(tmp_path: Path) -> None:
 
 def test_who_reads_along_finds_a_file_that_goes_with_the_end(tmp_path: Path) -> None:
     pipe, file = Pipe(tmp_path), tmp_path / "7" / "3.1.out"
-    pipe.stream.show()  # of nobody: nothing runs
+    pipe.stream.show()  # of none: nothing runs
     pipe.stream.begin(LAUNCH)
     pipe.write(b"a")
     pipe.stream.drop()
@@ -141,7 +141,7 @@ def test_who_reads_along_finds_a_file_that_goes_with_the_end(tmp_path: Path) -> 
     pipe.write(b"bc")
     pipe.stream.drop()
     assert file.read_bytes() == b"abc"
-    pipe.stream.show()  # once more, and nothing is written twice
+    pipe.stream.show()  # again, and nothing is written twice
     assert pipe.stream.end() == Output("", 3, b"abc")
     assert not file.exists()
     pipe.stream.begin(LAUNCH)
@@ -149,7 +149,7 @@ def test_who_reads_along_finds_a_file_that_goes_with_the_end(tmp_path: Path) -> 
     assert pipe.stream.end() is None
     pipe.stream.begin(LAUNCH)
     pipe.write(b"d")
-    assert pipe.stream.end() == Output("", 1, b"d")  # nobody reads along any more
+    assert pipe.stream.end() == Output("", 1, b"d")  # the output is no longer followed
     assert not file.exists()
 
 

@@ -20,12 +20,12 @@ from headway.policies.registry import find
 
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system gives no thread from here on."""
+    """From now on the system gives no threads."""
 
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    for pools in (module, asking):  # new ones: what an earlier test began has threads
+    for pools in (module, asking):  # new pools: those of earlier tests have threads
         monkeypatch.setattr(pools, "_pool", ThreadPoolExecutor(2))
     monkeypatch.setattr(threading.Thread, "start", start)
 
@@ -52,7 +52,7 @@ def test_without_threads_it_is_taken_within_the_loop(no_threads: None, caplog: p
 
 
 def test_a_step_that_the_pool_has_kept_is_not_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool keeps what it could start no thread for, and takes it when it has one."""
+    """If a pool can start no thread for a step, it keeps the step, and runs it when it has a thread."""
     kept: list[Any] = []
 
     class Pool:
@@ -73,7 +73,7 @@ def test_a_step_that_the_pool_has_kept_is_not_taken_twice(monkeypatch: pytest.Mo
 
 
 def test_a_decider_whose_host_cannot_be_looked_up_gives_no_advice(no_threads: None) -> None:
-    """Left to uvloop, that would end the process."""
+    """With uvloop's own lookup, that would end the process."""
 
     async def main() -> None:
         with pytest.raises(NoAdvice, match="its host cannot be looked up: can't start new thread"):

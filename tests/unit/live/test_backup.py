@@ -1,4 +1,4 @@
-"""A backup: each of its files is on the disk before it appears, and files deleted meanwhile are named."""
+"""A backup: each of its files is on the disk before it appears, and files that were deleted meanwhile are named."""
 
 from __future__ import annotations
 

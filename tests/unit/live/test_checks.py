@@ -61,7 +61,7 @@ def test_what_is_old_goes_but_not_so_much_at_once_that_others_wait(journal: Jour
         write(checks, since=old, slots=0)
         left.append(len(checks.metrics(0, 10**6)[0]))
     assert left == [DROPPED_AT_ONCE + 8, 8, 3, 3]
-    # Of many that are written as many go, and more.
+    # If many are written, at least as many are deleted.
     write(checks, *(MetricRow(-at, "a", "load", 0.0) for at in range(1, 5001)), since=0)
     assert [row.at for row in checks.metrics(-(10**6), 10)[0]] == [old, old + 1, old + 2]
     write(checks, since=old + 1, slots=1)

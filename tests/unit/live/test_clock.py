@@ -1,4 +1,4 @@
-"""The machine's clock is set back, forward and by sleeping; time goes on, never back."""
+"""The machine's clock is set back and forward, and stands still while the machine sleeps. Time never goes back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START = 1_700_000_000 * SECOND
 
 
 class Machine:
-    """What the system says of the time, in microseconds."""
+    """The clocks of the system, in microseconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall, self.ran, self.slept = START, 50 * SECOND, 0

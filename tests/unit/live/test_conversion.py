@@ -1,4 +1,4 @@
-"""Data directories of older formats are converted as they are opened; small ones of each are kept in `journals`."""
+"""Data directories of older formats are converted when they are opened. `journals` has a small one of each."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_older_format_is_converted_and_goes_on(tmp_path: Path, old: int) -> N
             driver = Driver(journal, engine, ManualClock(10**12), find)
             await driver.start()
             await asyncio.sleep(0)
-            # Of the one that went on, the task without a result is done again.
+            # In the one that continued, the task without a result is redone.
             assert [(key[0], key[1]) for key in engine.running] == [(3, 0)]
             engine.end(*next(iter(engine.running)), Outcome.SUCCEEDED)
             for _ in range(4):

@@ -1,4 +1,4 @@
-"""How late the event loop runs what is due."""
+"""How late the event loop does what is due."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_loop_that_is_held_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         found = LoopDelay()
         found.start()
-        time.sleep(0.15)  # holding the loop is what this is about
+        time.sleep(0.15)  # blocking the loop is the purpose
         while not sum(found.counts):
             await asyncio.sleep(0.005)
         found.stop()

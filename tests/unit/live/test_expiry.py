@@ -1,4 +1,4 @@
-"""Rows whose time is over go in small parts; what is still needed stays, and no number is used twice."""
+"""Rows whose time is over are deleted in small parts. What is still needed stays, and no number is used twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headway.testing import job
 def journal(tmp_path: Path) -> Iterator[Journal]:
     with closing(Journal(tmp_path / "data")) as journal:
         yield journal
-    see_whole(tmp_path / "data")  # whatever went was counted
+    see_whole(tmp_path / "data")  # all deleted rows were counted
 
 
 def snapshot(journal: Journal, seq: int, at: int) -> None:
@@ -47,7 +47,7 @@ def seqs(journal: Journal) -> list[int]:
 
 
 def add_jobs(journal: Journal, ended: dict[int, int | None], *, client: int = 1, told: tuple[int, ...] = ()) -> None:
-    """Jobs that ended at these instants, None: not yet; of those in `told` the last message is there."""
+    """Jobs that ended at these instants (None: not yet). Those in `told` have their last message."""
     batch, work = Batch(), encode(wire.Commands((wire.Command(("true",)),)))
     for number, at in ended.items():
         batch.jobs.append((number, client, "", "me", 0, encode(job(number)), "f", work))
@@ -66,7 +66,7 @@ class TestEvents:
                 happen(journal, *(Woke(at) for at in range(seq - 9, seq + 1)))
             snapshot(journal, seq, seq)
         assert journal.expiry.drop_snapshots(45, 90) == 40
-        assert snapshots(journal) == [40, 60, 80, 90]  # the last two, the first that is needed, and one every 11
+        assert snapshots(journal) == [40, 60, 80, 90]  # the last two, the first that is needed, and every 11th
         while journal.expiry.drop_events(40, 7):
             pass
         assert seqs(journal) == list(range(41, 91))

@@ -1,4 +1,4 @@
-"""What is read from a journal is what happened: held to what a simulation of the same events has measured."""
+"""What is read from a journal is what happened: compared with the measures of a simulation of the same events."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_journal_tells_what_the_simulation_of_its_events_has_measured(policy: 
     assert known_alone is (policy not in ("keasy", "reasy", "measy"))
     assert (simulated.migrations > 0) is (policy == "measy")
     for name in known:
-        # Nobody has written down how long a decision took, nor how long a job would have taken in the foreground.
+        # It does not contain how long rounds took, nor how long jobs would have taken in the foreground.
         if not name.startswith(("decision_",) if known_alone else ("decision_", "bounded_slowdown_")):
             assert told[name] == pytest.approx(known[name], nan_ok=True), name
     if "emergency" in policy:
@@ -90,13 +90,13 @@ def test_jobs_that_were_changed_or_cancelled_have_their_last_terms(tmp_path: Pat
     submitted = [position for position, event in enumerate(events) if type(event).__name__ == "JobSubmitted"]
     last = submitted[-1]
     at = events[last].at
-    # The last job is changed and the cancelled as soon as it is there; what it would have done is not fed any more.
+    # The last job is changed and then cancelled at once. Events of its run are no longer fed.
     events[last + 1 :] = [JobChanged(at, 5, priority=77.0), JobCancelled(at, 5)]
     found = history(journal_of(tmp_path, "edf", events), registry.find)
     assert found.priority.tolist()[:5] == workload.priority.tolist()[:5]
     assert found.priority[5] == 77.0
     assert summarise(found)["jobs_cancelled"] == 1
-    assert found.until == at  # other jobs go on: what is known ends with the last event
+    assert found.until == at  # other jobs continue: what is known ends with the last event
 
 
 def test_cancelled_tasks_are_replayed(tmp_path: Path) -> None:

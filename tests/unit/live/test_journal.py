@@ -1,4 +1,4 @@
-"""The journal by itself: what it keeps, what it lets go, and what it will not open."""
+"""The journal alone: what it keeps, what it deletes, and what it refuses to open."""
 
 from __future__ import annotations
 

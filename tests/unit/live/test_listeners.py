@@ -1,4 +1,4 @@
-"""Which listener is told what and when, without a driver: rows go in, answers come out."""
+"""What each listener receives and when, without a driver: rows go in, answers come out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLIENT = -7
 
 
 class Caller:
-    """Notes the steps in which it is answered; one of them may fail."""
+    """Records the steps in which it is answered. One of them may fail."""
 
     def __init__(self, room: Room, fails_to: str = "") -> None:
         self.room, self.fails_to = room, fails_to
@@ -40,7 +40,7 @@ class Caller:
 
 
 class Room:
-    """Listeners, what they were told, and the jobs and clients that have work left."""
+    """Listeners, what they received, and the jobs and clients that have work left."""
 
     def __init__(self) -> None:
         self.busy: set[int] = set()
@@ -157,7 +157,7 @@ def test_a_caller_who_has_waited_long_gathers_no_more() -> None:
     ],
 )
 def test_one_answer_holds_no_more_than_it_may(wanted: Any, numbers: list[int], results: list[bytes | None]) -> None:
-    """What is left is found by the next question, for the cursor stands before it."""
+    """The next question finds the rest, because the cursor is before it."""
 
     async def scenario(room: Room) -> None:
         room.wait(CLIENT, **wanted)
@@ -214,7 +214,7 @@ def test_who_leaves_is_not_told_and_may_leave_twice() -> None:
 @pytest.mark.parametrize("loop", [asyncio.run, uvloop.run])
 @pytest.mark.parametrize("wait", [1e-9, 0.0004, 0.0005, 0.001])
 def test_who_waits_for_less_than_a_loop_can_tell_apart_is_answered(loop: Callable[..., None], wait: float) -> None:
-    """uvloop's handle of a delay that it rounds to 0 ms has no time."""
+    """uvloop rounds short delays to 0 ms, and the handle then has no time."""
 
     async def main() -> None:
         room = Room()

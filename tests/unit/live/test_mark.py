@@ -1,4 +1,4 @@
-"""The mark: two slots in turn, so that one that was cut off leaves the one before."""
+"""The mark: two slots are written in turn, so if one is cut off, the one before remains."""
 
 from __future__ import annotations
 

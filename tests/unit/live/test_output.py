@@ -1,4 +1,4 @@
-"""The output of tasks is read only from the engine's files, whatever place a result names."""
+"""The output of tasks is read only from the engine's files, whatever path a result names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On time, at risk, late: what callers are told of a job, by what is expected of it."""
+"""On time, at risk, late: what callers get about a job, by its forecast."""
 
 from __future__ import annotations
 

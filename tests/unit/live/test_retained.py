@@ -1,4 +1,4 @@
-"""What the journal lets go of, in small parts, and what it keeps."""
+"""What the journal deletes, in small parts, and what it keeps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 class Rows:
-    """Rows to be written, with message numbers given in order."""
+    """Rows to be written, with message numbers in order."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -65,7 +65,7 @@ def rows(journal: Journal) -> Rows:
 
 
 def kept(journal: Journal, job: int) -> list[int]:
-    """Tasks of a job whose results are there."""
+    """Tasks of a job whose results are kept."""
     found, _ = journal.results([wire.TaskRange(job)], 1 << 20)
     return [msgspec.msgpack.decode(body, type=wire.TaskResult).task for body in found]
 
@@ -108,7 +108,7 @@ def test_it_goes_in_small_parts(journal: Journal, rows: Rows) -> None:
 
 
 def test_what_came_after_the_acknowledgement_stays(journal: Journal, rows: Rows) -> None:
-    """A whole job is acknowledged while it goes on: only results that were told then are meant."""
+    """If a whole job is acknowledged while it runs, only results that were reported by then are meant."""
     rows.job(1, 2)
     rows.acknowledge(1)
     rows.result(1, 2)

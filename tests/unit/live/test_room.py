@@ -1,4 +1,4 @@
-"""What there is room for, on a disk whose free bytes a test sets."""
+"""What there is room for, on a disk whose free space a test sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 class Disk:
-    """A disk of 100 MiB with a reserve of 10, of which 40 may be output; it is the journal's as well."""
+    """A disk of 100 MiB with a reserve of 10, of which 40 may be output. The journal is on it too."""
 
     def __init__(self, bounds: Bounds = Bounds(10 * MIB, 40 * MIB)) -> None:  # noqa: B008  # frozen
         self.free = 50 * MIB
@@ -74,7 +74,7 @@ def test_there_is_room_again_with_somewhat_more_than_the_reserve() -> None:
     disk.free = 9 * MIB
     disk.clock.advance(to_seconds(LOOK_EVERY))
     assert [kind for kind, _ in disk.told] == ["disk_short"]
-    disk.free = 11 * MIB  # more than the reserve, but not by an eighth
+    disk.free = 11 * MIB  # more than the reserve, but by less than an eighth
     disk.clock.advance(10 * to_seconds(LOOK_EVERY))
     assert disk.room.short
     disk.free = 12 * MIB

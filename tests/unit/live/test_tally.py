@@ -1,4 +1,4 @@
-"""What has happened since the server started, counted."""
+"""Counts of what has happened since the server started."""
 
 from __future__ import annotations
 

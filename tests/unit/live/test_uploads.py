@@ -24,7 +24,7 @@ async def parts() -> AsyncIterator[bytes]:
 def test_when_an_upload_is_taken_its_bytes_and_its_name_are_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a loss of power could take a file that the journal names."""
+    """Otherwise a loss of power could remove a file that the journal names."""
     synced: list[tuple[str, bool]] = []
     fsync = os.fsync
 

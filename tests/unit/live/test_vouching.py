@@ -1,4 +1,4 @@
-"""The chain of transactions: it is kept as long as is said, and not cut back at each of them."""
+"""The chain of transactions: it is kept as long as configured, and not shortened at each of them."""
 
 from __future__ import annotations
 

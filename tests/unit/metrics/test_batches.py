@@ -1,4 +1,4 @@
-"""Batch means against tables of Student's t, and against series and queues whose mean is known in closed form."""
+"""Batch means, compared with tables of Student's t, and with series and queues whose mean has a closed form."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_more_confidence_is_a_wider_interval() -> None:
 
 
 def autoregressive(series: int, length: int, memory: float) -> FloatArray:
-    """Rows x[t] = memory x[t-1] + noise with true mean 0, begun in equilibrium; shape (series, length)."""
+    """Rows x[t] = memory x[t-1] + noise with true mean 0, started in equilibrium; shape (series, length)."""
     noise = np.random.default_rng(7).standard_normal((length, series))
     rows = np.empty_like(noise)
     rows[0] = noise[0] / (1 - memory**2) ** 0.5
@@ -62,7 +62,7 @@ def autoregressive(series: int, length: int, memory: float) -> FloatArray:
 
 
 def covered(series: FloatArray, mean: float, warm_up: float) -> float:
-    """For which share of the rows the interval holds the true mean."""
+    """The share of the rows whose interval contains the true mean."""
     found = [batch_means(row, warm_up=warm_up) for row in series]
     return sum(one.low <= mean <= one.high for one in found) / len(found)
 
@@ -75,7 +75,7 @@ ERROR = 3 * (0.95 * 0.05 / SERIES) ** 0.5
 def test_the_interval_of_a_correlated_series_holds_its_mean_as_often_as_it_says() -> None:
     series = autoregressive(SERIES, 4000, 0.8)
     assert covered(series, 0.0, 0.0) == pytest.approx(0.95, abs=ERROR)
-    # Taken as independent, the same values promise far too much.
+    # If the same values counted as independent, the interval would be much too narrow.
     alone = [interval(row) for row in series]
     assert sum(one.low <= 0 <= one.high for one in alone) / SERIES < 0.6
 
@@ -84,7 +84,7 @@ def test_batches_too_short_for_their_series_are_seen_and_others_are_not() -> Non
     long, short = autoregressive(200, 20_000, 0.5), autoregressive(200, 1_000, 0.98)
     assert sum(batch_means(row, warm_up=0).is_correlated for row in long) / 200 < 0.1
     assert sum(batch_means(row, warm_up=0).is_correlated for row in short) / 200 > 0.4
-    assert batch_means(short[0], 2).is_correlated is False  # two means say nothing of it
+    assert batch_means(short[0], 2).is_correlated is False  # two means say nothing about it
 
 
 def test_of_independent_series_one_in_forty_is_said_to_be_correlated() -> None:
@@ -96,7 +96,7 @@ def test_of_independent_series_one_in_forty_is_said_to_be_correlated() -> None:
 
 @pytest.mark.long
 def test_the_wait_in_a_queue_with_one_server_is_the_closed_form() -> None:
-    """M/M/1, load 1/2, service 1 s on average: 1 s of waiting (Kleinrock, Queueing Systems I); begun empty."""
+    """M/M/1, load 1/2, service 1 s on average: 1 s of waiting (Kleinrock, Queueing Systems I); it starts empty."""
     draw = np.random.default_rng(11)
     gaps, services = draw.exponential(2, (10_000, SERIES)), draw.exponential(1, (10_000, SERIES))
     waits = np.zeros_like(gaps)

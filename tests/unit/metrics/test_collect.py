@@ -93,7 +93,7 @@ def test_jobs_that_did_not_succeed_are_counted_and_late_to_the_end_of_the_run() 
 
 
 def test_a_job_that_never_ended_missed_its_due_date() -> None:
-    """Until 20 s: one in time; one that waits, due at 15 s, is 5 s late; one that runs, due at 30 s, just missed."""
+    """Until 20 s: one is in time; one waits, due at 15 s, and is 5 s late; one runs, due at 30 s, and just missed."""
     status = [STATUSES.index(each) for each in (JobStatus.SUCCEEDED, JobStatus.WAITING, JobStatus.RUNNING)]
     told = summarise(
         finished(
@@ -199,7 +199,7 @@ def test_a_data_frame_has_a_row_a_job() -> None:
 
 
 def test_the_slowdown_of_a_job_that_ran_behind_others_is_against_its_run_time_alone() -> None:
-    """MEASY14 3.3: response / max(run time, 10 s), where it crawled from 5 to 95 what takes 30 s, 2 s, or 95 s."""
+    """MEASY14 3.3: response / max(run time, 10 s). It ran slowly from 5 to 95; alone it takes 30 s, 2 s, or 95 s."""
     crawled = [
         finished([0], [5], [95], run={"alone": [alone * S], "migrations": 3, "kills": 2}) for alone in (30, 2, 95)
     ]

@@ -56,13 +56,13 @@ def steps(
     leave: list[int],
     *changes: tuple[int, int, int],
 ) -> Steps:
-    """`changes` are rows of instant, job and slots held from then on."""
+    """`changes` are rows of instant, job, and slots from then on."""
     at, job, held = np.array(changes, dtype=np.int64).reshape(-1, 3).T
     return measures.violated_share(np.array(priority), np.array(enter), np.array(leave), at, job, held)
 
 
 def test_a_job_that_waits_while_a_lower_one_holds_a_slot_is_violated() -> None:
-    """Low holds from 0 to 10, high comes at 4 and waits until 10: 6 of 16 s, one of two jobs."""
+    """`low` has slots from 0 to 10; `high` comes at 4 and waits until 10: 6 of 16 s, one of two jobs."""
     seen = steps([1, 5], [0, 4], [10, 16], (0, 0, 1), (10, 1, 1))
     assert seen.at.tolist() == [0, 4, 10, 16]
     assert seen.share.tolist() == [0, 0.5, 0, 0]
@@ -122,7 +122,7 @@ def test_rounds_without_jobs_are_left_out_of_the_average() -> None:
 
 
 def test_very_large_violations_are_swept_quickly() -> None:
-    """Every job has a priority of its own and holds in turn, lowest last: no walk over ranks or jobs a change."""
+    """Each job has its own priority and gets slots in turn, lowest last. No change may visit all jobs."""
     jobs = 50_000
     job = np.arange(jobs)
     seen = measures.violated_share(

@@ -40,7 +40,7 @@ def fits(job: JobView, steps: list[tuple[int, int]]) -> bool:
 def test_every_job_that_fits_is_found_in_order(
     key: module.Key, terms: list[tuple[int, int, int, Kind]], work: list[tuple[int, list[tuple[int, int]], int]]
 ) -> None:
-    """In blocks of 3 to 6 jobs; a block is read because one of its jobs fits, not in vain."""
+    """In blocks of 3 to 6 jobs. A block is read only if one of its jobs fits."""
     with patch.object(module, "BLOCK", 3), patch.object(module, "SHORT", 6):
         jobs = [waiting(number, *terms) for number, terms in enumerate(terms)]
         queue, twin = Queue(key, jobs[::2]), jobs[::2]
@@ -65,13 +65,13 @@ def test_every_job_that_fits_is_found_in_order(
 
 
 def test_steps_may_be_lowered_on_the_way() -> None:
-    """As room is used up, what no longer fits is no longer found."""
+    """When slots are used up, jobs that no longer fit are no longer found."""
     jobs = [waiting(number, number, 1 + number % 2, 10) for number in range(2000)]
     queue, steps, found = Queue(by_order, jobs), [(1, NEVER)], 0
     for _ in queue.fitting(steps):
         found += 1
         steps[0] = (0, NEVER)
-    assert found == module.BLOCK  # the rest of the block at hand
+    assert found == module.BLOCK  # the rest of the current block
 
 
 def test_a_long_queue_that_empties_and_fills_again() -> None:

@@ -1,4 +1,4 @@
-"""Jobs, nodes and instants: what is wrong with their terms is said with field, value and what is allowed."""
+"""Jobs, nodes and instants: errors in their terms name the field, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_plain_node_has_no_flaw() -> None:
     ],
 )
 def test_slots_for_cores(slots: int, cores: int | None, wanted: int, takes: int) -> None:
-    """A task holds ceil(c * slots / cores) slots; more than there are means that it never fits."""
+    """A task needs ceil(c * slots / cores) slots. If that is more than there are, it never fits."""
     assert NodeSpec("n", slots=slots, cores=cores).slots_for(wanted) == takes
 
 

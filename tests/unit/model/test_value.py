@@ -1,4 +1,4 @@
-"""Values: the type checker keeps them from being changed; otherwise they are data classes."""
+"""Values: the type checker forbids changes; otherwise they are data classes."""
 
 from __future__ import annotations
 

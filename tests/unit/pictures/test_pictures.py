@@ -1,4 +1,4 @@
-"""Pictures: what is drawn is what the schedule says, everything on it is named, and no text lies upon another."""
+"""Pictures: they show what the schedule says, everything on them is named, and no texts overlap."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def run(*rows: tuple[int, int, float, float, bool], jobs: int, capacity: int, **
 
 
 def simulated(policy: str, slots: int, *, record: bool = True, **columns: Any) -> Schedule:
-    """What comes of jobs under a policy."""
+    """The schedule of jobs under a policy."""
     nodes = [NodeSpec("n", slots=slots)]
     return Simulation(workload_us(**columns), nodes, registry.find, policy, record=record).run()
 
 
 def texts(drawn: Any) -> list[tuple[str, Any]]:
-    """Every text that is seen, with its extent in pixels."""
+    """Every visible text, with its extent in pixels."""
     drawn.draw_without_rendering()
     found = [*drawn.texts, *(text for box in drawn.legends for text in box.get_texts())]
     found += [text for text in (drawn._suptitle, drawn._supxlabel) if text is not None and text not in found]
@@ -75,7 +75,7 @@ def texts(drawn: Any) -> list[tuple[str, Any]]:
 
 
 def touching(drawn: Any) -> list[tuple[str, str]]:
-    """Pairs of texts that lie upon each other, and texts that are cut off by the edge of the figure."""
+    """Pairs of texts that overlap, and texts that are cut off by the edge of the figure."""
     seen = [(text, box.padded(-1)) for text, box in texts(drawn)]
     pairs = [(one, other) for (one, box), (other, second) in combinations(seen, 2) if box.overlaps(second)]
     width, height = drawn.canvas.get_width_height()
@@ -111,7 +111,7 @@ def bar_colours(axes: Any) -> list[str]:
 
 
 def bands(axes: Any) -> dict[str, Any]:
-    """Of each band of a stack its corners: instants and heights from its lower to its upper edge."""
+    """The corners of each band of a stack: instants and heights from its lower to its upper edge."""
     return {
         str(band.get_label()): np.concatenate([path.vertices for path in band.get_paths()]) for band in axes.collections
     }
@@ -146,7 +146,7 @@ def many(jobs: int) -> Schedule:
 
 
 def waited_for(record: bool) -> Schedule:
-    """A bag on both slots; at 1 s an urgent job is given one of them, where a task of the bag runs until 5 s."""
+    """A bag on both slots. At 1 s an urgent job gets one of them, where a task of the bag runs until 5 s."""
     return simulated(
         "deadline",
         2,
@@ -229,7 +229,7 @@ def test_a_part_that_is_none_is_refused() -> None:
 
 
 def test_ten_thousand_jobs_are_pixels_that_say_what_became_of_them() -> None:
-    """Twelve colours could not tell so many jobs apart; a third of them ended late."""
+    """Twelve colours cannot distinguish so many jobs. A third of them ended late."""
     drawn = gantt(many(10_000))
     (image,) = drawn.axes[0].images
     grid = np.asarray(image.get_array())
@@ -243,13 +243,13 @@ def test_ten_thousand_jobs_are_pixels_that_say_what_became_of_them() -> None:
 
 
 def in_background(schedule: Schedule, *jobs: int) -> Schedule:
-    """The same with these jobs in the background of their slots."""
+    """The same schedule with these jobs in the background of their slots."""
     assert schedule.attempts is not None
     return replace(schedule, attempts=replace(schedule.attempts, behind=np.isin(schedule.attempts.job, jobs)))
 
 
 def test_both_places_of_a_slot_are_seen() -> None:
-    """One job on both slots, behind it one on the first, for half the time, and one on both later, alone."""
+    """One job on both slots; behind it one on the first, for half the time, and later one on both, alone."""
     rows = (0, 0b11, 0, 20, False), (1, 0b01, 0, 10, False), (2, 0b11, 20, 40, False)
     drawn = gantt(in_background(run(*rows, jobs=3, capacity=2), 1, 2))
     assert [(left, right, low, high) for _, left, right, low, high in boxes(drawn)] == [
@@ -268,7 +268,7 @@ def test_labels_are_written_over_strips_where_slots_are_thin() -> None:
 
 
 def test_many_jobs_in_the_background_are_rows_of_pixels_below_the_foreground() -> None:
-    """In turn on two slots, and one job behind the first all the time."""
+    """They run in turn on two slots, and one job is behind the first all the time."""
     rows = [(job, 0b11, job, job + 1, False) for job in range(3_000)]
     both = run(*rows, (3_000, 1, 0, 3_000, False), jobs=3_001, capacity=2)
     grid = np.asarray(gantt(in_background(both, 3_000)).axes[0].images[0].get_array())
@@ -292,7 +292,7 @@ def test_allocation_stacks_the_slots_that_tasks_ran_on() -> None:
 
 @pytest.mark.parametrize("record", [True, False])
 def test_allocation_agrees_with_the_schedule_where_slots_are_waited_for(record: bool) -> None:
-    """The urgent job holds its slot from 1 s, but runs there from 5 s to 9 s, as the schedule says."""
+    """The urgent job has its slot from 1 s, but runs there from 5 s to 9 s, as the schedule says."""
     schedule = waited_for(record)
     assert (schedule.start // SECOND).tolist() == [0, 5]
     above, below = allocation(schedule).axes
@@ -311,7 +311,7 @@ def test_a_run_in_which_nothing_is_waited_for_has_one_field() -> None:
 
 
 def test_allocation_follows_the_records_of_holdings() -> None:
-    """The first job holds 1 slot for 10 s, then 3 for 10 s; the second 2 for 20 s, without news of its end."""
+    """The first job has 1 slot for 10 s, then 3 for 10 s; the second has 2 for 20 s, without a record of its end."""
     workload = workload_us(release=[0, 0], runtime=[1, 1], tasks=[9, 9])
     at, job, slots = [0, 0, 10 * SECOND, 20 * SECOND], [0, 1, 0, 0], [1, 2, 3, 0]
     schedule = schedule_of(workload, start=[0, 0], end=[20 * SECOND] * 2, holdings=(at, job, slots), capacity=6)
@@ -345,13 +345,13 @@ def test_few_jobs_have_the_colours_of_the_gantt_chart() -> None:
 
 
 def medians(axes: Any) -> list[tuple[float, float]]:
-    """Where each median begins, and its height."""
+    """The beginning of each median, and its height."""
     (found,) = [group for group in axes.collections if group.get_label() == "median"]
     return [tuple(segment[0].tolist()) for segment in found.get_segments() if len(segment)]
 
 
 def test_a_timeline_has_queue_use_wait_and_lateness() -> None:
-    """Jobs 0 and 1 run at once; 2 waits from 5 s to 10 s, and ends 3 s after its due date."""
+    """Jobs 0 and 1 run at once. Job 2 waits from 5 s to 10 s, and ends 3 s after its due date."""
     rows = (0, 0b01, 0, 10, False), (1, 0b10, 0, 20, False), (2, 0b01, 10, 13, False)
     due = [20 * SECOND, NEVER, 10 * SECOND]
     schedule = run(*rows, jobs=3, capacity=2, release=[0, 0, 5 * SECOND], due=due)
@@ -388,7 +388,7 @@ def test_a_timeline_of_ten_thousand_jobs_shows_means_and_says_so() -> None:
 
 
 def test_what_ran_in_the_background_does_not_use_slots_where_that_is_known() -> None:
-    """Two jobs on one slot, one behind the other; without a record of it the picture says that both are counted."""
+    """Two jobs on one slot, one behind the other. Without a record of that, the picture says that both are counted."""
     alone = replace(run((0, 1, 0, 10, False), (1, 1, 0, 10, False), jobs=2, capacity=1), alone=np.array([10, 5]))
     assert courses(timeline(in_background(alone, 1)).axes[1])["tasks run"][0].tolist() == [1]
     unknown = replace(alone, attempts=None)
@@ -425,7 +425,7 @@ METRICS = {
 
 
 def test_every_field_has_the_same_scale_and_says_so() -> None:
-    """Whatever lies between its values: they are linear from 0, and have their unit and what is better."""
+    """However far apart its values are: scales are linear from 0, and say their unit and what is better."""
     names = ["deadline_miss_penalty", "utilisation", "wait_mean"]
     drawn = comparison(METRICS, names=names, title="log.swf: 2 jobs on 64 slots, offered load 0.80", note="A note.")
     for axes in drawn.axes:
@@ -470,7 +470,7 @@ def test_what_is_no_number_has_no_bar() -> None:
 
 
 def test_without_names_what_says_nothing_of_the_jobs_is_not_drawn() -> None:
-    """Without due dates wait, response, slowdown and utilisation; what had to be redone if anything had to be."""
+    """Without due dates: wait, response, slowdown and utilisation, and work that was redone if there was any."""
 
     def fields(told: dict[str, float]) -> list[str]:
         drawn = comparison({"easy": told})
@@ -486,7 +486,7 @@ def test_without_names_what_says_nothing_of_the_jobs_is_not_drawn() -> None:
     assert fields(plain | due) == [*missed, "Wait, mean", "Slowdown, mean", "Utilisation"]
 
 
-# Nothing lies upon anything else
+# Nothing overlaps
 
 LONG = "deadline:spare=priority,emergency=0.25,lookahead=0.125,another_parameter=a_rather_long_value"
 SWEEP = {
@@ -658,7 +658,7 @@ def test_lines_about_a_level_are_seen_on_both_sides_of_it() -> None:
 
 
 def test_no_point_of_a_plane_is_hidden() -> None:
-    """Of those in one place each is smaller than the one before; a lone one has the usual size; none is cut off."""
+    """In one place each is smaller than the one before. A single one has the usual size. None is cut off."""
     drawn = plane(SWEEP, x="violation", y="penalty", spread="standard error", title="plane")
     cell = drawn.axes[0]
     sizes = {lines.get_label(): lines.lines[0].get_markersize() for lines in cell.containers}

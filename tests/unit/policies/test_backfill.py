@@ -1,4 +1,4 @@
-"""`easy` and similar policies: which tasks of bags start beside a promise, and what is said of jobs that never fit."""
+"""`easy` and similar policies: which tasks of bags start beside a promise, and the reasons for jobs that never fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headway.testing import job, node
 
 
 def core(policy: str, *jobs: JobSpec, slots: int = 6) -> Scheduler:
-    """One round at time 0 for jobs that are submitted in this order."""
+    """A core after one round at time 0, for jobs that were submitted in this order."""
     scheduler = Scheduler(registry.find, policy)
     scheduler.handle(NodeJoined(0, node("a", slots=slots)))
     for spec in jobs:
@@ -32,7 +32,7 @@ def running(scheduler: Scheduler) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("policy", ["easy", "easy:per_instant=true", "easy:order=release,depth=1"])
 class TestBesideAPromise:
-    """Job 1 has 2 of 6 slots until 10 s, job 2 wants 5 then: of the 4 that are free now one is extra."""
+    """Job 1 has 2 of 6 slots until 10 s, when job 2 needs 5. So of the 4 free slots, one is extra."""
 
     HEAD = (job(1, width=2, estimate=10), job(2, width=5, estimate=10))
 

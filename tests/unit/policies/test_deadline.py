@@ -1,4 +1,4 @@
-"""`deadline` with foresight: whole tasks, each slot from when it is free. The thesis's rule is tested in `papers`."""
+"""`deadline` with foresight: whole tasks, each slot from when it is free. `papers` tests the thesis's rule."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ def ends(bags: list[Bag], slots: int, policy: str = "deadline") -> list[float]:
 
 @pytest.mark.parametrize(("due", "end", "as_the_thesis"), [(4, 7, 7), (5, 7, 9), (6, 7, 9), (8, 7, 9), (9, 9, 9)])
 def test_a_slot_counts_from_when_it_can_be_had(due: int, end: int, as_the_thesis: int) -> None:
-    """Both slots are busy until 5: due at 8, one of them would end its second task at 9."""
+    """Both slots are busy until 5. The job is due at 8, but one slot alone would end its second task at 9."""
     bags = [(0, 4, 5, 20, 1.0), (1, 2, 2, due, 9.0)]
     assert ends(bags, 2)[1] == end
     assert ends(bags, 2, "deadline:foresight=false")[1] == as_the_thesis
 
 
 def test_slots_do_whole_tasks() -> None:
-    """Three tasks of 2 s in 3 s are the work of two slots, of which one would do two tasks: until 4."""
+    """Three tasks of 2 s in 3 s are work for two slots, but one of them would do two whole tasks, until 4."""
     bags = [(0, 3, 2, 3, 1.0)]
     assert schedule_of(bags, 3, "deadline:spare=none").held_at(0) == {0: 3}
     assert schedule_of(bags, 3, "deadline:spare=none,foresight=false").held_at(0) == {0: 2}
 
 
 def test_the_slots_that_are_free_first_are_waited_for() -> None:
-    """Of three busy slots, those that are free at 3 and 4 end the job in time; the first of all is busy until 9."""
+    """Of three busy slots, those that are free at 3 and 4 end the job in time. Slot 0 is busy until 9."""
     bags = [(0, 1, 9, 90, 1.0), (0, 1, 3, 90, 2.0), (0, 1, 4, 90, 3.0), (1, 2, 2, 6, 9.0)]
     assert ends(bags, 3)[3] == 6
 
 
 def test_what_runs_counts_with_what_is_left_of_it() -> None:
-    """Two slots end four tasks of 10 s by 20; when another job comes at 1, they still do."""
+    """Two slots end four tasks of 10 s by 20. When another job comes at 1, that is still so."""
     bags = [(0, 4, 10, 20, 9.0), (1, 1, 5, 99, 1.0)]
     assert schedule_of(bags, 4, "deadline:spare=none").held_at(1) == {0: 2, 1: 1}
     assert schedule_of(bags, 4, "deadline:spare=none,foresight=false").held_at(1) == {0: 3, 1: 1}
 
 
 def test_tasks_of_unequal_size_count_by_size() -> None:
-    """Waiting are tasks of 2 s and 2 s of a mean of 4 s: one slot ends both in 4 s."""
+    """Two tasks of 2 s wait, while the mean is 4 s. One slot ends both in 4 s."""
     times = BagTimes((8 * SECOND, 2 * SECOND, 2 * SECOND), sizes=(8.0, 2.0, 2.0))
     jobs = workload_us(release=[0], runtime=[0], estimate=[4 * SECOND], tasks=3, due=[12 * SECOND], bags={0: times})
     schedule = run(jobs, [NodeSpec("n", slots=3)], "deadline:spare=none")
@@ -88,7 +88,7 @@ def test_a_later_due_date_makes_no_job_later_than_its_due_date(
     due: tuple[int, int, int],
     priority: tuple[float, float],
 ) -> None:
-    """Two jobs, run times known: with a later due date the second may end later, but not miss it by more."""
+    """Two jobs with known run times. With a later due date the second may end later, but not miss it by more."""
     other, earlier, more = due
     tardiness = math.inf
     for at in (released + earlier, released + earlier + more):

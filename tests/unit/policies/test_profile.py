@@ -1,4 +1,4 @@
-"""The step function of free slots, against one that is asked instant by instant."""
+"""The step function of free slots, compared with one that is queried instant by instant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headway.policies.profile import Profile
 
 
 class Slow:
-    """How many slots are free at each of the next sixty instants; what is after that is as at the last."""
+    """How many slots are free at each of the next sixty instants, and the same as at the last after that."""
 
     def __init__(self, now: int, free: int, changes: list[tuple[int, int]]) -> None:
         self.now = now

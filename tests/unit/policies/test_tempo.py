@@ -1,4 +1,4 @@
-"""`tempo`: who holds slots, who gets the rest, what is killed; over whole runs, and beside the best order there is."""
+"""`tempo`: which jobs get slots, which get the rest, what is killed; over whole runs, and beside the best order."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from headway.testing import job, node
 
 
 class Cluster:
-    """A scheduler under a policy and the jobs submitted to it; times in seconds. What is to be killed dies at once."""
+    """A scheduler under a policy, and the jobs submitted to it; times in seconds. Kills take effect at once."""
 
     def __init__(self, slots: int | list[float], *jobs: JobSpec, policy: str = "tempo") -> None:
-        """`slots` is how many there are, or the speed of each."""
+        """`slots` is the number of slots, or the speed of each."""
         self.scheduler = Scheduler(registry.find, policy)
         speeds = [1.0] * slots if isinstance(slots, int) else slots
         for number, speed in enumerate(speeds):
@@ -60,7 +60,7 @@ class Cluster:
 
     @property
     def counts(self) -> dict[int, int]:
-        """How many slots each job holds."""
+        """How many slots each job has."""
         return {number: view.held.bit_count() for number, view in self.scheduler.state.jobs.items()}
 
     @property
@@ -79,7 +79,7 @@ def bag(number: int, tasks: int = 1, estimate: float | None = 10, **terms: Any) 
 
 class TestWhoHolds:
     def test_each_job_one_slot_in_order_of_priority_and_the_rest_where_waiting_costs_most(self) -> None:
-        """Job 2 is short and due; the others have time, and job 1 the higher priority."""
+        """Job 2 is short and due soon. The others have time, and job 1 has the higher priority."""
         jobs = (
             bag(1, 20, 10, priority=9, due=900),
             bag(2, 6, 5, priority=1, due=12),
@@ -92,12 +92,12 @@ class TestWhoHolds:
         assert Cluster(3, *jobs).counts == {1: 0, 2: 1, 3: 1, 4: 1}
 
     def test_no_lower_priority_is_let_in_where_that_saves_less(self) -> None:
-        """One slot for each of three jobs, or two for the one that is late at once: the fewer jobs hold, the better."""
+        """One slot for each of three jobs, or two for the one that is late at once: fewer jobs in work are better."""
         jobs = bag(1, 2, 10, priority=9, due=10), bag(2, 2, 1000, priority=8, due=9000), bag(3, priority=7, due=9000)
         assert Cluster(2, *jobs).counts == {1: 2, 2: 0, 3: 0}
 
     def test_what_a_rigid_job_costs_is_that_of_all_its_slots(self) -> None:
-        """Its task is hardly longer than those of the bag, whose work is half as much."""
+        """Its task is hardly longer than those of the bag, but the bag has half as much work."""
         jobs = (job(1, width=4, estimate=10, due=100), bag(2, 2, 9, due=100), bag(3, 2, 9, due=100))
         assert Cluster(4, *jobs).counts == {1: 0, 2: 2, 3: 2}
 
@@ -114,27 +114,27 @@ class TestWhoHolds:
 
     @pytest.mark.parametrize("policy", ["tempo", "tempo:strict=false"])
     def test_priority_decides_among_jobs_without_a_due_date(self, policy: str) -> None:
-        """The least important one is the shortest, and came first."""
+        """The least important job is the shortest, and came first."""
         jobs = bag(1, 2, 1, priority=1), bag(2, 9, 10, priority=5), bag(3, 4, 10, priority=9)
         assert Cluster(2, *jobs, policy=policy).counts == {1: 0, 2: 0, 3: 2}
         assert Cluster(6, *jobs, policy=policy).counts == {1: 0, 2: 2, 3: 4}
         assert Cluster(16, *jobs, policy=policy).counts == {1: 2, 2: 9, 3: 4}
 
     def test_a_floor_that_is_not_strict_ends_where_slots_are_too_few_for_one_each(self) -> None:
-        """Job 3 is the one in a hurry, and has the lowest priority."""
+        """Job 3 is urgent, and has the lowest priority."""
         jobs = bag(1, 4, 10, priority=9, due=900), bag(2, 4, 10, priority=8, due=900), bag(3, 4, 10, priority=1, due=11)
         assert Cluster(3, *jobs, policy="tempo:strict=false").counts == {1: 1, 2: 1, 3: 1}
         assert Cluster(2, *jobs, policy="tempo:strict=false").counts == {1: 0, 2: 0, 3: 2}
         assert Cluster(2, *jobs).counts == {1: 2, 2: 0, 3: 0}
 
     def test_a_rigid_job_counts_with_all_its_slots_where_slots_are_few(self) -> None:
-        """Three slots are enough for two jobs, but not where one of them needs three."""
+        """Three slots are enough for two jobs, but not if one of them needs three."""
         hurried = bag(3, 3, 10, priority=1, due=11)
         wide = job(1, width=3, estimate=9, priority=9, due=900)
         assert Cluster(3, wide, hurried, policy="tempo:strict=false").counts == {1: 0, 3: 3}
 
     def test_an_unknown_run_time_is_at_most_the_time_to_the_due_date(self) -> None:
-        """By the core's default of 600 s job 1 would have 40 times the work of job 2, and so be the last in a crowd."""
+        """By the core's default of 600 s, job 1 would have 40 times the work of job 2, and so be last in a crowd."""
         hurried, other = bag(1, 2, None, priority=3, due=12), bag(2, 2, 15, priority=1, due=12)
         assert Cluster(2, hurried, other, policy="tempo:floor=false").counts == {1: 2, 2: 0}
 
@@ -142,7 +142,7 @@ class TestWhoHolds:
         assert Cluster(2, bag(1, priority=-3, due=5), bag(2, priority=0, due=5)).counts == {1: 1, 2: 1}
 
     def test_without_kills_no_more_than_the_due_date_needs(self) -> None:
-        """100 s of work in 50 s need two slots; what is left waits for jobs to come. One that is late takes all."""
+        """100 s of work in 50 s need two slots. The rest waits for new jobs. A job that is late takes all."""
         assert Cluster(8, bag(1, 10, due=50), policy="tempo:kill=false").counts == {1: 2}
         assert Cluster(8, bag(1, 10, due=0), policy="tempo:kill=false").counts == {1: 8}
 
@@ -156,7 +156,7 @@ class TestKills:
         assert cluster.scheduler.state.jobs[1].kills == 1
 
     def test_nothing_is_killed_as_long_as_the_wait_costs_nothing(self) -> None:
-        """Slots are free at 30, job 2 can begin at 40: a wake is asked for then; the others are over their time."""
+        """Slots are free at 30, and job 2 can wait until 40, so a wake is asked for then. The others are late."""
         cluster = Cluster(2, bag(1, 2, 30, priority=5, due=500))
         done = cluster.submit(bag(2, 1, 10, priority=1, due=50), at=20)
         assert not any(isinstance(action, Kill) for action in done)
@@ -172,7 +172,7 @@ class TestKills:
         assert cluster.runs == {1: [0], 2: [], 3: [1]}
 
     def test_no_kill_that_costs_more_than_the_wait(self) -> None:
-        """Job 1 is late by itself, weighs much, and would lose 20 s for a wait of 10 s."""
+        """Job 1 is late by itself, has a high weight, and would lose 20 s to save a wait of 10 s."""
         cluster = Cluster(1, bag(1, 1, 30, priority=9, due=0))
         assert not any(isinstance(action, Kill) for action in cluster.submit(bag(2, 1, 1, priority=9, due=0), at=20))
 
@@ -189,7 +189,7 @@ class TestKills:
         assert not any(isinstance(action, Kill) for action in cluster.submit(bag(2, 1, 1, due=1)))
 
     def test_each_kill_makes_the_next_one_dearer(self) -> None:
-        """Twice the same job comes 10 s after job 1 began: a kill costs job 1 20 s, and saves 27; then it costs 40."""
+        """The same job comes twice, 10 s after job 1 began. The first kill costs 20 s, saves 27; the next costs 40."""
         cluster = Cluster(1, bag(1, 1, 100, priority=1, due=0), policy="tempo:floor=false")
         assert Kill(1, 0, 1) in cluster.submit(bag(2, 1, 10, priority=0.3, due=0), at=10)
         cluster.scheduler.handle(TaskEnded(20 * SECOND, 2, 0, 1))
@@ -200,7 +200,7 @@ class TestKills:
         assert cluster.runs == {1: [0], 3: []}
 
     def test_work_that_stands_before_a_job_makes_its_kill_dearer(self) -> None:
-        """Job 1 would end at 100 s and is due at 130 s; with 60 s of work before it, it is late already."""
+        """Job 1 would end at 100 s and is due at 130 s. With 60 s of work before it, it is late already."""
         for work, kills in ((0, True), (50, False)):
             cluster = Cluster(1, bag(1, 1, 100, priority=1, due=130), policy="tempo:floor=false")
             urgent = [bag(2, 1, 10, priority=0.2, due=0), *([bag(3, 1, work, priority=0.3, due=0)] if work else [])]
@@ -277,7 +277,7 @@ def test_a_lookahead_is_a_number_above_zero(lookahead: float) -> None:
 
 
 def bags(seed: int, jobs: int = 40) -> Workload:
-    """A crowded cluster: bags of few to many tasks, due about when two slots would be done with them."""
+    """A crowded cluster: bags of few to many tasks, due about when two slots would have done them."""
     chance = Random(seed)
     tasks = [chance.choice([1, 1, 2, 4, 8, 16]) for _ in range(jobs)]
     runtime = [chance.choice([1, 5, 20, 60]) * SECOND for _ in range(jobs)]
@@ -311,7 +311,7 @@ def test_no_priority_is_ever_violated(policy: str, speeds: tuple[float, ...]) ->
 def test_where_many_jobs_wait_those_that_are_due_first_are_looked_at(
     policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With three instead of hundreds: no priority is violated, no job is forgotten, and the penalty hardly grows."""
+    """With three instead of hundreds, no priority is violated, no job is forgotten, and the penalty hardly grows."""
     seeds, speeds = range(3), (1.0, 1.0)
     whole = [summarise(audited(policy, bags(seed), speeds)) for seed in seeds]
     monkeypatch.setattr(tempo, "LOOKED_AT_MOST", 3)
@@ -323,7 +323,7 @@ def test_where_many_jobs_wait_those_that_are_due_first_are_looked_at(
 
 
 def test_jobs_without_a_due_date_wait_behind_hundreds_that_have_one() -> None:
-    """The most important of them is looked at, and so are more than there are slots."""
+    """The most important of them is examined, and more of them than there are slots."""
     jobs = [bag(number, 1, 10, priority=0, due=90) for number in range(1, 40)]
     jobs += [bag(number, 1, 10, priority=number) for number in range(40, 60)]
     assert {number for number, slots in Cluster(3, *jobs).counts.items() if slots} == {57, 58, 59}
@@ -332,7 +332,7 @@ def test_jobs_without_a_due_date_wait_behind_hundreds_that_have_one() -> None:
 
 
 def test_no_job_redoes_more_work_than_it_has() -> None:
-    """A long task that nothing hurries, and every 20 s a short one that cannot wait: without a bound it comes last."""
+    """A long task without hurry, and every 20 s a short one that cannot wait. Without a bound it would end last."""
     short = 60
     release = [20 * SECOND * number for number in range(short + 1)]
     runtime = [100 * SECOND, *([2 * SECOND] * short)]
@@ -347,7 +347,7 @@ def test_no_job_redoes_more_work_than_it_has() -> None:
 
 @pytest.mark.long
 def test_it_comes_near_the_best_order_there_is() -> None:
-    """Six jobs, one slot, all there at once: total weighted tardiness beside the best of all 720 orders."""
+    """Six jobs, one slot, all released at 0: total weighted tardiness, compared with the best of all 720 orders."""
     ratios: dict[str, list[float]] = {"tempo:floor=false": [], "edf": []}
     for seed in range(40):
         chance = Random(seed)

@@ -16,7 +16,7 @@ EVERY = ["keasy", "reasy", "measy"]
 
 
 def core(policy: str, slots: int, *jobs: JobSpec) -> Scheduler:
-    """One round at time 0 for jobs that are submitted in this order."""
+    """A core after one round at time 0, for jobs that were submitted in this order."""
     scheduler = Scheduler(registry.find, f"{policy}:per_instant=true")
     scheduler.handle(NodeJoined(0, node("a", slots=slots)))
     submit(scheduler, 0, *jobs)
@@ -42,7 +42,7 @@ def front(scheduler: Scheduler) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("policy", EVERY)
 class TestBesideAPromise:
-    """Job 1 has 2 of 6 slots until 10 s, job 2 wants 5 then: of the 4 that are free now one is extra."""
+    """Job 1 has 2 of 6 slots until 10 s, when job 2 needs 5. So of the 4 free slots, one is extra."""
 
     HEAD = (job(1, width=2, estimate=10), job(2, width=5, estimate=10))
 
@@ -73,7 +73,7 @@ class TestBesideAPromise:
 
 
 def pinned() -> Scheduler:
-    """`reasy` at 4 s: job 1 has slots 0 and 1 until 10 s; job 3 is the head, and waits behind it for slots 0 to 2."""
+    """`reasy` at 4 s: job 1 has slots 0 and 1 until 10 s. Job 3 is the head, and waits behind it for slots 0 to 2."""
     jobs = job(1, width=2, estimate=10), job(2, width=2, estimate=4), job(3, width=3, estimate=30)
     scheduler = core("reasy", 4, *jobs)
     assert {attempt.job.id: attempt.slots for attempt in scheduler.state.background} == {3: 0b0111}
@@ -96,7 +96,7 @@ def test_where_the_head_waits_for_its_own_slots_what_is_late_goes_elsewhere() ->
 
 
 def test_late_tasks_take_all_slots_that_the_head_does_not_wait_for() -> None:
-    """Task 1 of job 3 is the head and waits behind job 1 for slot 0: the three free slots are of no use to it."""
+    """Task 1 of job 3 is the head and waits behind job 1 for slot 0. The three free slots are of no use to it."""
     bags = (job(number, tasks=2, estimate=lasts) for number, lasts in ((1, 4), (2, 10), (3, 20)))
     scheduler = core("reasy", 5, *bags)
     assert [(one.job.id, one.task, one.slots) for one in scheduler.state.background] == [(3, 1, 0b00001)]
@@ -113,7 +113,7 @@ def test_what_is_late_and_wider_than_the_slots_elsewhere_waits() -> None:
 
 
 def test_what_ends_in_time_goes_elsewhere_too_and_uses_up_what_is_extra() -> None:
-    """Job 4 has the slot that the head does not wait for: job 5 has to wait, and job 6 is not held up by it."""
+    """Job 4 has the slot for which the head does not wait. So job 5 has to wait, but does not delay job 6."""
     scheduler = pinned()
     submit(scheduler, 4, *(job(number, width=1, estimate=lasts) for number, lasts in ((4, 2), (5, 99), (6, 1))))
     assert front(scheduler) == {1: [0], 4: [0], 6: [0]}
@@ -122,7 +122,7 @@ def test_what_ends_in_time_goes_elsewhere_too_and_uses_up_what_is_extra() -> Non
 
 @pytest.mark.parametrize("policy", EVERY)
 def test_no_task_of_a_workflow_goes_behind_before_an_earlier_one_that_finds_no_room(policy: str) -> None:
-    """One place is left behind others: task 0 wants two, and task 1 does not get ahead of it."""
+    """One place in the background is left. Task 0 needs two, and task 1 must not overtake it."""
     tasks = tuple(TaskSpec(estimate=10 * SECOND, cores=cores) for cores in (2, 1))
     jobs = job(1, width=2, estimate=90), job(2, width=1, estimate=5)
     scheduler = core(policy, 2, *jobs, job(3, plan=tasks, estimate=10))
@@ -134,7 +134,7 @@ def test_no_task_of_a_workflow_goes_behind_before_an_earlier_one_that_finds_no_r
 
 @pytest.mark.parametrize("policy", EVERY)
 def test_the_busiest_processes_stand_where_nobody_is_behind_them(policy: str) -> None:
-    """Job 3 is behind nobody on slots 2 and 3; of job 2, which comes before it, the idlest process goes there."""
+    """Job 3 has nothing before it on slots 2 and 3. The idlest process of job 2, which comes first, goes there."""
     jobs = job(1, width=2, estimate=1), job(2, width=3, estimate=99, cpu=(0.9, 0.5, 0.9))
     scheduler = core(policy, 4, *jobs, job(3, width=2, estimate=9, cpu=(0.2, 0.2)))
     assert {one.job.id: one.slots for one in scheduler.state.background} == {3: 0b1100}

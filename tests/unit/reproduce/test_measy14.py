@@ -1,4 +1,4 @@
-"""The figures of MEASY14 from hand-made runs: settings, tables, statements; and how runs are performed."""
+"""The figures of MEASY14 from artificial runs: settings, tables, statements; and how runs are performed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_figure_has_a_table_a_measure_with_the_gain_of_measy() -> None:
     response, slowdown = tables(FIGURES["fig6"], made("fig6"))
     assert response.columns == ("load", "EASY", "KEASY", "REASY", "MEASY", "MEASY to EASY")
     assert [row[0] for row in response.rows] == [f"{load:g}" for load in LOADS]
-    # Four batches of 0.9, 1.1, 0.9 and 1.1: half of the interval is 3.182 times 0.1155 over 2.
+    # Four batches of 0.9, 1.1, 0.9 and 1.1: half of the interval is 3.182 * 0.1155 / 2.
     assert response.rows[0][1:] == (
         *("1,000 ± 184", "800 ± 147", "1,200 ± 220", "700 ± 129"),
         "+30.0% ± 5.5%",
@@ -140,7 +140,7 @@ def test_every_figure_is_drawn(figure: Figure, tmp_path: Path) -> None:
 
 
 def test_a_gain_is_taken_batch_by_batch() -> None:
-    """Both runs swing by 10 %, but together, so their difference is known far better than either."""
+    """Both runs vary by 10 %, but together. So their difference is known far better than either."""
     found = made("fig6")
     one, other = (found[Setting("FWload", 0.9, policy)] for policy in ("measy", "easy"))
     gain = one.gain(other, "response")
@@ -182,7 +182,7 @@ def test_what_is_within_its_interval_is_not_contrary() -> None:
     found[setting] = Run(setting, 100, (2000, 1, 2000, 10), (10,) * 4, 0, 0, 0, 0, 0)
     (response,) = (gain for gain in gains(found, ["fig7"], "reasy", "easy", ["response"]) if "0.9" in gain.where)
     assert response.by.low < 0 < response.by.high
-    assert always([response]).verdict == "does not hold"  # on average it is none
+    assert always([response]).verdict == "does not hold"  # on average there is no gain
     assert always([response, *gains(made("fig7"), ["fig7"], "measy", "easy")]).verdict == "holds"
 
 
@@ -198,7 +198,7 @@ def test_migrations_depend_on_load() -> None:
 
 @pytest.mark.parametrize(("limit", "best"), [(0.0, 1800.0), (900.0, 720.0), (480.0, 240.0), (20.0, 0.0)])
 def test_the_cost_up_to_which_a_migration_pays(limit: float, best: float) -> None:
-    """MEASY is better than KEASY below a cost of `limit`, worse from there on; 0: always better."""
+    """MEASY is better than KEASY below a cost of `limit`, and worse from there on; 0: always better."""
     found = made("fig13")
     for setting in [setting for setting in found if setting.policy == "measy" and limit and setting.cost >= limit]:
         found[setting] = ran(setting, 810.0)
@@ -233,7 +233,7 @@ def small(seed: int, jobs: int) -> Workload:
 
 @pytest.fixture
 def small_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Jobs of a small model; none of them is left for a later test of this process."""
+    """Jobs of a small model. The cache is cleared, so no later test of this process gets them."""
     monkeypatch.setattr(runs, "fwload", small)
     monkeypatch.setattr(runs, "jwload", small)
     runs._jobs.cache_clear()

@@ -1,4 +1,4 @@
-"""Work in several processes: its results, and that no process outlives the one that asked for the work."""
+"""Work in several processes: its results, and that no process outlives the one that started the work."""
 
 from __future__ import annotations
 

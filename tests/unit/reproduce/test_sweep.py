@@ -1,4 +1,4 @@
-"""Samples, clusters and sweeps: same jobs for all policies, same rows however many processes work."""
+"""Samples, clusters and sweeps: the same jobs for all policies, the same rows with any number of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a forecast says beside starts and ends: what is waited for, what was assumed, how far it looked."""
+"""What a forecast says besides starts and ends: what jobs wait for, what was assumed, how far it goes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_under_every_policy_job_task_and_slot_are_named(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", TIERED)
 def test_behind_others_as_well(policy: str) -> None:
-    """Of three jobs one runs in the background; the third waits for the slot in the foreground or behind."""
+    """One of three jobs runs in the background. The third waits for the slot, in the foreground or behind."""
     jobs = [submitted(number, estimate=10, width=1, cpu=(0.9,), movable=True) for number in (1, 2, 3)]
     found = of(core_of(policy, ONE_SLOT, *jobs), 3)
     assert [(one.job, one.slots, one.start, one.end) for one in found.awaits] == [(1, (0,), None, found.start)]

@@ -1,4 +1,4 @@
-"""The jobs of a workload as the core is told of them."""
+"""The jobs of a workload as they are submitted to the core."""
 
 from __future__ import annotations
 

@@ -87,8 +87,8 @@ def back(job: int, slots: int, claim: Claim = Claim.FREE, seats: tuple[int, ...]
 
 def test_behind_a_foreground_of_60_percent_a_process_that_wants_all_finds_40() -> None:
     ends, schedule = run(rigid([100, 60], cpu=[0.6, 1.0]), {0: [front(0, 1), back(1, 1)]})
-    # In front: 0.98 a second all the time, 100 s / 0.98, rounded up to whole microseconds.
-    # Behind: 0.9 * 0.4 / 1 = 0.36 a second until then, and at full rate what is left of 60 s.
+    # In front: a rate of 0.98 all the time, so 100 s / 0.98, rounded up to whole microseconds.
+    # Behind: a rate of 0.9 * 0.4 / 1 = 0.36 until then, and full rate for what is left of 60 s.
     assert ends == [102_040_817, 102_040_817 + 23_265_306]
     assert schedule.busy == 102_040_817, "time in the background is no slot time"
 
@@ -172,7 +172,7 @@ def test_a_swap_exchanges_rates_and_restarts_nothing() -> None:
 def test_a_migration_keeps_what_was_done_and_stands_still_for_its_cost() -> None:
     jobs, script = rigid([100, 60], cpu=[0.5, 0.5]), {0: [front(0, 1), back(1, 1)], 50: [front(1, 2, Claim.MIGRATE)]}
     ends, schedule = run(jobs, script, 2)
-    assert ends == [101_000_000, 50_000_000 + 20_000_000 + 15_000_000]  # after 50 s at 0.98 nobody is behind job 0
+    assert ends == [101_000_000, 50_000_000 + 20_000_000 + 15_000_000]  # after 50 s at 0.98 nothing is behind job 0
     assert (schedule.migrations, schedule.kills) == (1, 0)
     assert run(jobs, script, 2, migration_cost=0)[0][1] == 65_000_000
     assert run(jobs, script, 2, migration_cost=7e-6)[0][1] == 65_000_007
@@ -183,7 +183,7 @@ def test_while_a_migration_stands_still_it_has_its_place() -> None:
     script = {0: [front(0, 1), back(1, 1)], 50: [front(1, 2, Claim.MIGRATE), back(2, 2)]}
     ends, _ = run(jobs, script, 2)
     assert ends[2] == 70_000_000  # 0.9 * 0.5
-    assert ends[1] == 85_000_000  # nobody is behind it any more when it goes on
+    assert ends[1] == 85_000_000  # nothing is behind it any more when it continues
 
 
 def test_a_move_by_kill_starts_anew_and_pays_for_it() -> None:
@@ -207,7 +207,7 @@ def test_what_was_saved_for_a_move_outlasts_a_node() -> None:
     nodes = [NodeSpec("a"), NodeSpec("b")]
     outage = Outage("b", 90, None)
     schedule = Simulation(rigid([100]), nodes, lambda text: policy, "t", world=World(), outages=[outage]).run()
-    assert schedule.end.tolist() == [160_000_000]  # 50 s were saved; it stands still for 20 s, and 50 are left
+    assert schedule.end.tolist() == [160_000_000]  # 50 s were saved; it pauses for 20 s, and 50 s are left
 
 
 def test_a_launch_that_comes_later_than_its_decision_goes_on_later() -> None:
@@ -217,7 +217,7 @@ def test_a_launch_that_comes_later_than_its_decision_goes_on_later() -> None:
 
 
 def test_a_change_and_a_start_in_one_plan_leave_each_its_place() -> None:
-    """Job 0 goes back, job 1 starts in front, and both change once more: what stands last in the plan holds."""
+    """Job 0 goes to the background, job 1 starts in front, and both change again. The last entry in the plan counts."""
     jobs = rigid([10, 10], cpu=[0.5, 0.5])
     script = {0: [front(0, 1)], 1: [front(1, 1, Claim.SWAP), front(0, 1, Claim.SWAP)]}
     ends, schedule = run(jobs, script)
@@ -280,7 +280,7 @@ def test_progress_does_not_depend_on_how_often_it_is_asked() -> None:
 
 
 def test_rates_are_those_of_the_formula_wherever_jobs_stand() -> None:
-    """`Places` keeps no rate that is out of date, whoever comes, goes or changes: each is as derived anew."""
+    """No rate in `Places` is out of date, whatever enters, leaves or changes: each equals the formula."""
     for seed in range(60):
         chance = Random(seed)
         jobs = 12
@@ -312,7 +312,7 @@ def test_rates_are_those_of_the_formula_wherever_jobs_stand() -> None:
 def naive_rate(
     one: Running, everybody: list[Running], cpu: list[float], losses: list[float], gains: list[float], alone: bool
 ) -> int:
-    """The formulas of MEASY14 3.2 process by process."""
+    """The formulas of MEASY14 3.2, process by process."""
     used = {(slot, of.tier): of for of in everybody for slot in range(6) if of.slots >> slot & 1}
     mine = [slot for slot in range(6) if one.slots >> slot & 1]
     if one.tier is FRONT:
@@ -344,7 +344,7 @@ def test_draws_are_within_their_ranges_and_fixed_by_the_seed() -> None:
     assert (single.min() >= 0.80, single.max() <= 0.92) == (True, True)
     assert single.mean() == pytest.approx(0.86, abs=0.003)
     assert (several.min() >= 0.198, several.max() <= 0.766) == (True, True)
-    assert several.mean() == pytest.approx(0.44, abs=0.02)  # the lower end is cut nearer to the mean
+    assert several.mean() == pytest.approx(0.44, abs=0.02)  # the lower end is cut off nearer to the mean
     assert several.std() == pytest.approx(0.12, abs=0.02)
     assert tiers.losses(10_000, 3) == losses.tolist() != tiers.losses(10_000, 4)
     assert tiers.gains(width, 3) == gains.tolist() != tiers.gains(width, 4)

@@ -1,4 +1,4 @@
-"""Workloads that a program makes, simulations of them and what is read off: all in seconds."""
+"""Workloads from columns, simulations of them, and the results: all in seconds."""
 
 from __future__ import annotations
 

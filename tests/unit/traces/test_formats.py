@@ -115,7 +115,7 @@ def test_a_name_that_misleads_is_said(tmp_path: Path, name: str, content: str, s
 
 
 def test_rubbish_in_the_header_of_a_log_is_let_through(tmp_path: Path) -> None:
-    """As in public logs: names of partitions with bytes that are no characters."""
+    """As in public logs: names of partitions with bytes that are not characters."""
     header = b"; Partition: 1 \x00\x01\x02\xff\xfe batch\n" + b"; Note: a machine with a long history\n" * 5
     row = b"1 0 0 5 1 -1 -1 1 5 -1 1 1 1 -1 -1 -1 -1 -1\n"
     (tmp_path / "log.swf").write_bytes(header + row)

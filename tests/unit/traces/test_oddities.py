@@ -1,4 +1,4 @@
-"""What is said of workloads that are odd and are run as they are."""
+"""The messages about odd workloads, which are run as they are."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_estimates_below_the_run_time_absurd_ones_and_gaps_are_said() -> None:
 
 
 def test_users_of_curie_asked_for_68_years(shared_data: Callable[[str], Path]) -> None:
-    """The only oddities of a log that is known for them, 2147483647 s among them."""
+    """The only oddities of a log that is known for them; one estimate is 2147483647 s."""
     told = list(oddities(read_swf(shared_data("swf/CEA-Curie-2011-2.1-cln.swf.gz"))))
     assert [sentence.split(":")[0] for sentence in told] == ["jobs with an estimate of more than a year, kept as it is"]
     assert ": 3, " in told[0]

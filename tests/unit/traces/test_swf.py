@@ -1,4 +1,4 @@
-"""Logs in Standard Workload Format: what is read, what is left out and why."""
+"""Logs in Standard Workload Format: what is read, and what is left out and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP interface, asked as a server asks it: tokens, bodies of both kinds, every route, every refusal."""
+"""The HTTP interface, called as by an HTTP server: tokens, bodies of both kinds, every route, every refusal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Rig:
     async def send(
         self, method: str, target: str, body: bytes | list[bytes] = b"", *, hangs_up: bool = False, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of an answer; who `hangs_up` does so instead of sending the end of the body."""
+        """Status, headers and body of an answer. A caller that `hangs_up` does not send the end of the body."""
         parts = body if isinstance(body, list) else [body]
         messages = [
             {"type": "http.request", "body": part, "more_body": hangs_up or number < len(parts)}
@@ -91,7 +91,7 @@ class Rig:
     async def ask(
         self, route: wire.Route, body: Any = None, *, query: str = "", status: int = 200, **names: int | str
     ) -> Any:
-        """The answer in MessagePack, of the route's type or an `ErrorBody`; `names` stand in the path."""
+        """The answer in MessagePack, of the route's type or an `ErrorBody`; `names` fill the path."""
         got, headers, content = await self.send(
             route.method,
             route.path.format(**{"job": 0, "node": "", "upload": "", **names}) + query,

@@ -1,4 +1,4 @@
-"""Submissions of any size: what becomes of them, and that no other request waits for a large one."""
+"""Submissions of any size: how they are decoded, and that no other request waits for a large one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decider's interface, used as a server uses it."""
+"""The decider's interface, called as by a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONE_NODE: dict[str, Any] = {"now": 0, "nodes": [{"spec": {"name": "a", "slots": 
 
 
 class Odd:
-    """Fails, or wants what is not there, or only to be asked again."""
+    """Fails, or plans slots that do not exist, or only asks for another round."""
 
     per_instant: ClassVar[bool] = True
     task_rounds: ClassVar[bool] = False

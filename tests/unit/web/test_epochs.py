@@ -1,4 +1,4 @@
-"""Requests of another epoch are refused before anything is done, others are answered with the epoch."""
+"""Requests of another epoch are refused before anything is done. Others are answered with the epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OURS, THEIRS = "a" * 32, "b" * 32
 
 
 def asked(path: str, **headers: str) -> tuple[int, list[Message], dict[str, str], bytes]:
-    """How often the application was asked, and the answer."""
+    """How often the application was called, and the answer."""
     seen: list[str] = []
     sent: list[Message] = []
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads, read with the parser of its official client."""
+"""The text for Prometheus, read with the parser of its official client."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_every_kind_of_incident_has_a_value() -> None:
 
 @pytest.mark.long
 def test_many_open_jobs_do_not_make_it_dear(tmp_path: Path) -> None:
-    """Processor time, so that a busy machine changes nothing."""
+    """Measures processor time, so that a busy machine does not matter."""
 
     async def main() -> None:
         with closing(Journal(tmp_path)) as journal:

@@ -1,4 +1,4 @@
-"""What one connection may do to others, on both event loops, with raw bytes; deadlines are shortened."""
+"""What one connection may do to others, on both event loops, with raw bytes and shortened time limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WITHIN = 10.0
 
 
 class App:
-    """Answers `/` at once and `/body` when the body is here, if the token is right; `/wait` when it is let go."""
+    """Answers `/` at once, `/body` when the body is complete and the token right, and `/wait` when the test says so."""
 
     def __init__(self) -> None:
         self.bodies: list[int] = []
@@ -86,7 +86,7 @@ class Caller:
 
 
 class Rig:
-    """A server and those who call it."""
+    """A server and its callers."""
 
     def __init__(self, port: int, app: App) -> None:
         self.app = app
@@ -194,7 +194,7 @@ def test_a_head_has_a_deadline(run: Run, text: bytes, monkeypatch: pytest.Monkey
 
         async def drip() -> None:
             while not caller.writer.is_closing():
-                caller.send(text[-1:])  # each byte in time, the whole never
+                caller.send(text[-1:])  # each byte in time, the whole request never
                 await asyncio.sleep(0.02)
 
         caller.send(text)
@@ -203,7 +203,7 @@ def test_a_head_has_a_deadline(run: Run, text: bytes, monkeypatch: pytest.Monkey
             assert (await caller.answer())[0] == 408
         assert await caller.is_over()
         task.cancel()
-        other.send(b"GET / HTTP/1.1\r\n\r\n")  # one that is done with its head may be idle for longer
+        other.send(b"GET / HTTP/1.1\r\n\r\n")  # a caller that has sent its head may be idle for longer
         assert await other.answer() == (200, "well")
 
     run(test)
@@ -229,8 +229,8 @@ def test_a_body_that_stops_arriving_is_given_up(run: Run, monkeypatch: pytest.Mo
     run(test)
 
 
-def test_nobody_unknown_has_a_body_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer comes before the body; what still comes is read past, up to a bound and for a while."""
+def test_bodies_of_callers_without_a_token_are_not_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer comes before the body. What still comes is discarded, up to a bound and for a limited time."""
     monkeypatch.setattr(line, "LINGER_STRANGER_MAX", 1 << 20)
     monkeypatch.setattr(line, "LINGER_SECONDS", 0.5)
 
@@ -363,7 +363,7 @@ def test_idle_callers_make_place_unknown_ones_first(run: Run, monkeypatch: pytes
         older = await asked(await rig.caller(), known)
         newer = await asked(await rig.caller(), known)
         stranger = await asked(await rig.caller(), ask)
-        # The room is full: who is unknown goes first, then who has been idle the longest; who waits never.
+        # The server is full: unknown callers are closed first, then those idle for longest, but never those that wait.
         fifth = await asked(await rig.caller(), known)
         assert await stranger.is_over()
         await asked(older, known)
@@ -372,7 +372,7 @@ def test_idle_callers_make_place_unknown_ones_first(run: Run, monkeypatch: pytes
         for number, caller in enumerate((older, fifth, sixth), 2):
             caller.send(wait)
             await rig.until(lambda number=number: rig.app.waiting == number)
-        # Nobody is idle: who comes is told so, and the answer of /health is true for all that.
+        # No caller is idle: a new caller gets an error, but the answer of /health is still true.
         for _ in range(line.BEYOND_MAX + 5):
             last = await rig.caller()
         last.send(b"GET / HTTP/1.1\r\n\r\n")

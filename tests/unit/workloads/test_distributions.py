@@ -1,4 +1,4 @@
-"""Distributions: closed forms and draws against each other, a fit that has the moments it was given."""
+"""Distributions: closed forms compared with draws, and a fit that has the given moments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_gamma_variable_is_above_zero_and_somewhere() -> None:
 
 
 def test_moments_are_those_of_the_density() -> None:
-    """Integrated over the density as it is written down, which the closed form does not use."""
+    """Integrated numerically over the density, which the closed form does not use."""
     x = np.linspace(0, 1_000_000, 2_000_001)
     density = sum(
         share * rate**SKEWED.stages * x ** (SKEWED.stages - 1) * np.exp(-rate * x) / math.factorial(SKEWED.stages - 1)
@@ -62,7 +62,7 @@ def test_draws_have_the_moments_and_a_factor_scales_them() -> None:
     st.floats(0.05, 0.95),
 )
 def test_a_fit_has_the_moments_it_was_given(stages: int, rate: float, ratio: float, share: float) -> None:
-    """Its order is the least that can have them, so no more than that of the distribution they came from."""
+    """Its order is the least possible for them, so at most that of the distribution they came from."""
     given_moments = [HyperErlang(stages, rate, rate * ratio, share).moment(order) for order in (1, 2, 3)]
     fitted = fit_hyper_erlang(*given_moments)
     assert fitted.stages <= stages

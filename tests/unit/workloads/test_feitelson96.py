@@ -1,4 +1,4 @@
-"""The style of Feitelson 1996: widths, run times and repeated runs have the probabilities that the parameters give."""
+"""The style of Feitelson 1996: widths, run times and repeated runs have the probabilities of the parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONCE = Feitelson96(repeat_most=1)
 
 @pytest.fixture(scope="module")
 def jobs() -> Workload:
-    """Each job once, so that all are independent."""
+    """Jobs without repeated runs, so that all are independent."""
     return feitelson96(JOBS, 2, 128, model=ONCE, estimates=None)
 
 
@@ -36,7 +36,7 @@ def test_widths_are_as_probable_as_their_weights(jobs: Workload, width: int) -> 
 
 
 def test_without_tailoring_widths_are_harmonic() -> None:
-    """Of order 1.5 on 128 processors: 41.1 % serial, 22.4 % other powers of two."""
+    """With order 1.5 on 128 processors: 41.1 % serial, 22.4 % other powers of two."""
     order = {n: n**-1.5 for n in range(1, 129)}
     plain = Feitelson96(small=1.0, powers=0.0).widths(128)
     powers = [2**bits for bits in range(1, 8)]
@@ -66,7 +66,7 @@ def test_new_jobs_arrive_at_random_for_the_load(jobs: Workload) -> None:
 
 
 def series(jobs: Workload) -> dict[tuple[int, int], list[int]]:
-    """Submissions by width and run time; on many processors hardly two jobs share both."""
+    """Submissions by width and run time. On many processors two jobs hardly ever share both."""
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
     for release, width, runtime in zip(
         (jobs.release // SECOND).tolist(), jobs.width.tolist(), (jobs.runtime // SECOND).tolist(), strict=True
@@ -91,7 +91,7 @@ def test_users_may_think_between_runs() -> None:
     often = Feitelson96(short=1.0, long=1.0, think=5000.0, arrival_load=1e-7, **ANY_WIDTH)
     model = replace(often, repeat_most=2, repeat_order=0.0)
     jobs = feitelson96(4000, 1, 1000, model=model, estimates=None)
-    # New jobs come so seldom that a gap is either between two jobs or a pause between two runs of one.
+    # New jobs come so rarely that a gap is either between two jobs, or between two runs of one.
     pauses = np.diff(jobs.release / SECOND)[jobs.width[1:] == jobs.width[:-1]]
     pauses = pauses[pauses < 1e5]
     assert pauses.mean() == pytest.approx(5000, rel=0.1)

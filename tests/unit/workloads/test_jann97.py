@@ -1,4 +1,4 @@
-"""Jann et al. 1997: ranges of widths whose gaps and run times have the moments they were fitted to."""
+"""Jann et al. 1997: ranges of widths whose gaps and run times have the moments to which they were fitted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headway.workloads import jann97
 from headway.workloads.distributions import HyperErlang
 from headway.workloads.jann97 import CTC, Range, fit
 
-# Of the log: low and high width, then mean and coefficient of variation of gaps and of run times.
+# From the log: low and high width, then mean and coefficient of variation of gaps and of run times.
 TABLE = [
     (1, 1, 869.6, 2.788, 13475.1, 1.430),
     (2, 2, 3679.2, 3.155, 14180.9, 1.605),
@@ -80,7 +80,7 @@ def test_on_fewer_processors_wider_jobs_do_not_come_and_others_come_as_often() -
     assert narrow.width.max() == 12
 
     def rate(jobs: Workload, low: int, high: int) -> float:
-        """Jobs of these widths a second."""
+        """Jobs of these widths per second."""
         return ((jobs.width >= low) & (jobs.width <= high)).sum() / (jobs.release[-1] / SECOND)
 
     for low, high in ((1, 1), (3, 4), (9, 12)):
@@ -112,7 +112,7 @@ def test_a_fit_needs_moments() -> None:
 
 
 def test_the_constants_are_the_fit_to_the_first_part_of_the_log(shared_data: Callable[[str], Path]) -> None:
-    """Found again from the log itself: allocated sizes, submitted until 12 September 1996."""
+    """The constants follow from the log: allocated sizes, submitted until 12 September 1996."""
     with reading(shared_data("swf/CTC-SP2-1996-3.1-cln.swf.gz"), "latin-1") as text:
         rows = np.loadtxt([line for line in text if not line.startswith(";")], usecols=(1, 3, 4))[:17_826].T
     submit, runtime, size = rows.astype(np.int64)

@@ -31,7 +31,7 @@ def typed() -> Workload:
 
 
 def figures(jobs: Workload) -> dict[str, float]:
-    """As the published program's output was measured."""
+    """The same statistics as those measured from the published program's output."""
     width, runtime, gaps = jobs.width, jobs.runtime / SECOND, np.diff(jobs.release / SECOND)
     return {
         "serial": (width == 1).mean(),
@@ -96,7 +96,7 @@ def test_each_type_is_as_published(stream: Stream, published: dict[str, float]) 
 
 
 def test_batch_jobs_come_by_day() -> None:
-    """The program has about 1.2 % in hour 0, 6.8 % in hour 12, 2 % in hour 23, of the 31,000 among 200,000 jobs."""
+    """The program has about 1.2 % in hour 0, 6.8 % in hour 12, 2 % in hour 23, of 31,000 batch jobs among 200,000."""
     shares = []
     for seed in range(10):
         jobs = lublin99(31_000, seed, streams=(BATCH,), estimates=None)
@@ -106,7 +106,7 @@ def test_batch_jobs_come_by_day() -> None:
 
 
 def walked(stream: Stream, jobs: int, seed: int) -> list[int]:
-    """Arrivals step by step, bucket by bucket, as the program has them."""
+    """Arrivals computed step by step, bucket by bucket, like the program."""
     weight = stream.day().tolist()
     gaps = np.exp(
         draw_gamma_up_to(np.random.default_rng(seed), stream.gap_shape * stream.gap_all_day, stream.gap_scale, 13, jobs)
@@ -173,7 +173,7 @@ def test_constants_can_be_changed() -> None:
 
 @pytest.mark.parametrize("change", [{"gap_scale": 10.0}, {"run_scale1": 100.0}, {"run_shape2": 9999.0}])
 def test_distributions_that_are_hardly_ever_within_limits_are_refused(change: dict[str, float]) -> None:
-    """Drawing anew until they are would never end."""
+    """Drawing again until they are would never end."""
     with pytest.raises(InvalidInput, match=r"allowed: a logarithm of at most 1[23] in one draw of a hundred"):
         replace(TYPELESS, **change)
 

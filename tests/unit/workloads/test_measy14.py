@@ -55,7 +55,7 @@ def test_the_constants_of_jwload_give_its_aggregates() -> None:
 
 
 def test_jwload_is_hardly_moved_from_the_log() -> None:
-    """The run times by 7 %, the share of no range by more than a tenth."""
+    """Run times change by 7 %, and the share of each range by at most a tenth."""
 
     def shares(ranges: Sequence[Range]) -> np.ndarray:
         rate = np.array([1 / part.gap.moment(1) for part in ranges])
@@ -70,7 +70,7 @@ def test_jwload_is_hardly_moved_from_the_log() -> None:
 
 
 def sample_error(jobs: Workload, values: np.ndarray) -> float:
-    """The standard error of a mean of jobs that come in series, from means of batches."""
+    """The standard error of a mean over jobs that come in series, from means of batches."""
     batches = [batch.mean() for batch in np.array_split(values, 100)]
     return float(np.std(batches, ddof=1) / 10)
 

@@ -1,4 +1,4 @@
-"""Estimates of users: the histogram that the published program makes, and how it is dealt."""
+"""Estimates of users: the histogram that the published program makes, and how estimates are assigned."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_histogram_is_of_all_jobs_and_round_values(jobs: int, largest: int) ->
     assert (times[0] > 0, times[-1]) == (True, largest)
     assert counts.min() >= 1
     assert counts.sum() == jobs
-    # In a narrow range some find no free place.
+    # In a narrow range some values find no free place.
     assert 0.7 * distinct_values(jobs) <= len(times) <= distinct_values(jobs)
     others = times[:-1]
     assert (others % 10 == 0).all() or largest % 10
@@ -90,7 +90,7 @@ def test_every_log_has_every_rank_once() -> None:
 
 
 def test_popular_values_are_those_that_were_popular_in_the_logs() -> None:
-    """The rank at a place is drawn from what it was there, or before and is still to be had: 5 min is never rare."""
+    """The rank at a place is one that the logs have there, or an unused earlier one: 5 min is never rare."""
     places = [
         np.argsort(-counts[np.isin(times, head_times(18 * HOUR))]).tolist().index(0)
         for times, counts in (histogram(10_000, 18 * HOUR, np.random.default_rng(seed)) for seed in range(30))
@@ -115,7 +115,7 @@ def test_no_estimate_is_below_its_run_time_and_all_are_dealt() -> None:
 
 
 def test_estimates_go_with_run_times_only_as_far_as_they_must() -> None:
-    """Jobs under a minute get nearly any estimate: their mean is nearly that of all."""
+    """Jobs under a minute get nearly any estimate, so their mean is nearly that of all."""
     after = with_estimates(some(20_000, 300.0), largest=18 * HOUR)
     short = after.runtime < 60 * SECOND
     assert after.estimate[short].mean() == pytest.approx(after.estimate.mean(), rel=0.1)
@@ -166,7 +166,7 @@ def test_hinted_estimates_have_their_jobs() -> None:
 
 
 def test_a_hint_stands_in_for_the_nearest_round_value() -> None:
-    """Of those that fill the head up first: 13 h to 17 h with a limit of 18 h."""
+    """Of the values that fill up the head first: 13 h to 17 h with a limit of 18 h."""
     assert set(head_times(18 * HOUR)) - set(head_times(18 * HOUR, {9000: 1})) == {46_800}
     assert set(head_times(18 * HOUR)) - set(head_times(18 * HOUR, {9000: 1, 301: 1, 60_000: 1})) == {
         *(46_800, 50_400, 61_200)
