@@ -6,10 +6,12 @@ Where the core is compiled (`make test-compiled`) another process runs the same 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import json
 import os
 import pickle
+import pkgutil
 import subprocess
 import sys
 import tomllib
@@ -19,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import headway
 from headway.cli.main import is_compiled
 from headway.core.scheduler import Scheduler
 from headway.model.events import Event
@@ -158,11 +161,35 @@ def test_compiled_and_plain_decide_and_replay_alike_under_every_policy(tmp_path:
     }
 
 
+def to_be_compiled() -> list[str]:
+    """The names of the modules that pyproject.toml lists."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    paths = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"]
+    return [".".join(Path(path).with_suffix("").parts[1:]) for path in paths]
+
+
+def test_what_simulations_and_forecasts_spend_their_time_in_is_to_be_compiled() -> None:
+    core = {f"headway.core.{path.stem}" for path in (ROOT / "src/headway/core").glob("*.py")}
+    rare = {f"headway.core.{name}" for name in ("__init__", "audit", "counts", "record")}  # not run for every event
+    loop = {"headway.sim.kernel", "headway.sim.tiers", "headway.sim.forecast", "headway.model.snapshot"}
+    assert (core - rare) | loop <= {*to_be_compiled()}
+
+
+def test_no_plain_class_inherits_from_a_compiled_one() -> None:
+    """A compiled core would refuse it when its module is imported."""
+    listed = to_be_compiled()
+    for _, name, is_package in pkgutil.walk_packages(headway.__path__, "headway."):
+        if not is_package and not name.endswith("__main__"):
+            importlib.import_module(name)
+    for name in listed:
+        for one in vars(importlib.import_module(name)).values():
+            for heir in one.__subclasses__() if isinstance(one, type) and one.__module__ == name else ():
+                assert heir.__module__ in listed or not heir.__module__.startswith("headway."), heir
+
+
 @pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here; `make test-compiled` compiles it")
 def test_what_is_compiled_is_what_was_to_be() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    for path in project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"]:
-        name = ".".join(Path(path).with_suffix("").parts[1:])
+    for name in to_be_compiled():
         found = importlib.util.find_spec(name)
         assert found is not None
         assert found.origin is not None

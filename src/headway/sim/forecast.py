@@ -112,12 +112,15 @@ class _FarEnough(Exception):
 
 
 class _ByBelief:
-    """Run times as the core estimates them when an attempt starts; takes the place of `Stopwatch`."""
-
-    plain = None
+    """Run times as the core estimates them when an attempt starts; a `Timing`."""
 
     def __init__(self, state: State) -> None:
         self._state = state
+
+    @property
+    def plain(self) -> list[int] | None:
+        """None: the core learns meanwhile."""
+        return None
 
     def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> Duration:
         """How long the attempt runs if it continues from no checkpoint."""
@@ -131,7 +134,7 @@ class _Ahead(Simulation):
         super().__init__(_workload(record), (), policies, record.policy, world=WORLD)
         self.scheduler = Scheduler.restore(record, lambda text: self._time(policies(text)))
         state = self.scheduler.state
-        self._stopwatch = _ByBelief(state)  # type: ignore[assignment]  # it has the methods that are used
+        self._timing = _ByBelief(state)
         self._holdings = None
         self._record = record
         self._work_left = work_max

@@ -41,7 +41,7 @@ from headway.sim.faults import Outage
 from headway.sim.specs import specs
 from headway.sim.tiers import FULL, UNKNOWN, Places, Running
 from headway.sim.timed import TimedPolicy
-from headway.sim.world import Stopwatch, World
+from headway.sim.world import Stopwatch, Timing, World
 
 # Events of one instant are fed in this order: ends, then nodes' coming and going, then submissions, then wakes.
 END: Final = 0
@@ -154,7 +154,7 @@ class Simulation:
         self._saved: dict[tuple[int, int], tuple[int, int]] = {}
         self._killed: set[tuple[int, int]] = set()
         self._alone: dict[int, int] = {}
-        self._stopwatch = Stopwatch(self.world, workload)
+        self._timing: Timing = Stopwatch(self.world, workload)
         self._runs: list[tuple[int, Slots, int, int, bool, bool]] | None = [] if record else None
         self._rounds: list[Instant] = []
         only_rigid = bool((workload.kind == RIGID).all())
@@ -315,7 +315,7 @@ class Simulation:
 
     def _perform(self, actions: list[Action], thought: float) -> None:
         now, state = self.scheduler.state.now, self.scheduler.state
-        plain = self._stopwatch.plain if state.uniform else None
+        plain = self._timing.plain if state.uniform else None
         delay = self._decision_time
         start = now + (round(thought * SECOND) if delay is None else delay)
         changes: list[ChangeTier] = []
@@ -328,7 +328,7 @@ class Simulation:
                 lasts = (
                     plain[job]
                     if plain is not None
-                    else self._stopwatch.run_time(job, task, number, slots, state.slot_nodes)
+                    else self._timing.run_time(job, task, number, slots, state.slot_nodes)
                 )
                 if self.start[job] < 0:
                     self.start[job] = start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -69,8 +69,25 @@ class World:
         return float(np.exp(self.noise * draw))
 
 
+class Timing(Protocol):
+    """How long the attempts of a simulation run."""
+
+    @property
+    def plain(self) -> list[int] | None:
+        """The run time of every job, if it depends on nothing but the job."""
+        ...
+
+    def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> Duration:
+        """How long this attempt runs.
+
+        Args:
+            nodes: node by slot number.
+        """
+        ...
+
+
 class Stopwatch:
-    """Run times of the attempts of one workload on slots of given speeds."""
+    """Run times of the attempts of one workload on slots of given speeds; a `Timing`."""
 
     def __init__(self, world: World, workload: Workload) -> None:
         self._world = world
