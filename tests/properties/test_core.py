@@ -956,6 +956,21 @@ def test_a_task_that_is_suspected_before_it_moves_runs_alone_at_once() -> None:
     assert world.seen["suspected before it moved"]
 
 
+def test_who_goes_to_the_background_changes_who_may_start() -> None:
+    """The head of the queue goes behind slots that it cannot leave, and then a job comes."""
+    attempt(2237, "tempo", in_calm="tempo", watch=True)
+
+
+def test_newcomers_are_not_held_up_by_a_head_that_fits() -> None:
+    """The first in the queue fits, but is behind slots that it cannot leave; step 1 goes on beyond it."""
+    attempt(31475, "easy:per_instant=true", in_calm="easy:per_instant=true", watch=True)
+
+
+def test_nobody_waits_for_what_will_not_run() -> None:
+    """A task that was cancelled in the background has not ended yet, and the head needs two slots where one is up."""
+    attempt(2211, "measy:order=widest,threshold=1", in_calm="measy:order=widest,threshold=1")
+
+
 @pytest.mark.parametrize("policy", [*POLICIES, "chaos:5"])
 def test_policies_are_pure(policy: str) -> None:
     for seed in range(1000, 1004):

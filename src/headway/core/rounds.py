@@ -146,6 +146,7 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
         if rule := tiers.taken(state, slots, wanted.tier):
             return rule
         state.launch(job, state.take_task(job, wanted.task), slots, False, wanted.tier, wanted.seats)
+        state.arrived = None  # it may wait for other slots now than those that were kept for it
         return None
     if gained & ~state.free:
         if gained & ~state.up:

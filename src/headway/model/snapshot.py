@@ -393,7 +393,7 @@ class Snapshot:
         uniform: whether all nodes have speed factor 1 and are of one class.
         arrived: what is new since this policy's last round: None means look at everything; otherwise nothing has
             happened but that these jobs came, in order and behind all others, so that what could not start then still
-            cannot.
+            cannot. What that round itself placed in the background counts as having happened.
         orders: the lists of `in_order` that were asked for, kept up to date by the core.
         queues: the same of `waiting_by`; `waiting` is one of them.
         recording: whether reasons were asked for.

@@ -87,8 +87,10 @@ class TieredEasy:
             head = next(_merged(queue, background, queue.key), None)
             if head is None:
                 return deployment.plan
-            if head[1] is not None or head[0] not in newcomers:
-                # Only jobs have come since: the head still waits, and so do all that waited beside it.
+            job, attempt = head
+            # A head that fits, but cannot leave its own slots, does not end step 1.
+            blocks = job not in newcomers if attempt is None else count(attempt.slots) > count(view.free)
+            if blocks:  # only jobs have come since: the head still waits, and so do all that waited beside it
                 newcomers = sorted(newcomers, key=queue.key) if len(newcomers) > 1 else newcomers
                 if newcomers and (view.free or view.recording):
                     deployment.backfill(head, ((job, None) for job in newcomers), deployment.needed(head))
@@ -140,7 +142,9 @@ class Deployment:
         self.free = view.free
         # Moves under way have their slots already, and will be running there.
         self.started: list[Started] = [
-            (view.now + attempt.job.estimate, count(attempt.slots)) for attempt in view.background if attempt.ending
+            (view.now + view.time_of(attempt.job, attempt.task, goal.slots), count(goal.slots))
+            for attempt in view.background
+            if (goal := attempt.goal) is not None and goal.tier is Tier.FOREGROUND
         ]
         self.steps: list[tuple[int, Duration]] = [(count(self.free), NEVER)]
         self._came: list[tuple[JobView, Allocation]] = []
@@ -213,7 +217,9 @@ class Deployment:
             width = job.width if attempt is None else count(attempt.slots)
             reason = Reason.NO_ROOM_NOW
             if width <= room:
-                estimate = job.estimate if uniform else view.time_of(job, 0, lowest(self.free, width))
+                estimate = job.estimate
+                if not uniform or job.kind is not RIGID:
+                    estimate = view.time_of(job, 0 if attempt is None else attempt.task, lowest(self.free, width))
                 late, reason = estimate > limit, Reason.WOULD_DELAY
                 if (not late or width <= extra) and self._deploy(job, attempt, width, kept, late=late):
                     taken = room - count(self.free)  # a workflow's task may need more slots of another node

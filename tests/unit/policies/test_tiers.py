@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.core.scheduler import Scheduler
-from headway.model.events import JobSubmitted, NodeJoined, TaskEnded, Woke
+from headway.model.events import JobCancelled, JobSubmitted, NodeJoined, TaskEnded, Woke
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, TaskSpec
 from headway.model.tier import Tier
@@ -141,3 +141,48 @@ def test_the_busiest_processes_stand_where_nobody_is_behind_them(policy: str) ->
     scheduler.handle(TaskEnded(SECOND, 1, 0, 1))
     submit(scheduler, 1)
     assert scheduler.state.jobs[2].attempts[0].seats == (0, 2, 1)
+
+
+def test_who_goes_behind_its_own_slots_frees_room_for_who_waits_longest() -> None:
+    """Job 3 is promised slots 1 and 2 at 10 s, then goes behind slots 0 and 2: now job 4 may take slot 2 until 100 s.
+
+    It came before job 5, so it starts first, also in the round for job 5's arrival.
+    """
+    jobs = (job(1, width=1, estimate=100, cpu=(0.5,)), job(2, width=1, estimate=10, cpu=(1.0,)))
+    scheduler = core("reasy", 3, *jobs, job(3, width=2, estimate=5), job(4, width=1, estimate=50))
+    assert [(one.job.id, one.slots) for one in scheduler.state.background] == [(3, 0b101)]
+    submit(scheduler, 1, job(5, width=1, estimate=50))
+    assert front(scheduler) == {1: [0], 2: [0], 4: [0]}
+
+
+@pytest.mark.parametrize("policy", EVERY)
+def test_what_is_cancelled_behind_others_will_not_come_before_them(policy: str) -> None:
+    """Job 3 needs the slots of job 1 until 100 s, and nothing else: job 4 may take the free slot meanwhile."""
+    scheduler = core(policy, 3, job(1, width=2, estimate=100), job(2, width=2, estimate=5))
+    assert [one.job.id for one in scheduler.state.background] == [2]
+    scheduler.handle(JobCancelled(SECOND, 2))
+    submit(scheduler, 1, job(3, width=3, estimate=5), job(4, width=1, estimate=50))
+    assert front(scheduler) == {1: [0], 4: [0]}
+    assert scheduler.state.jobs[3].promise == 100 * SECOND
+
+
+@pytest.mark.parametrize("policy", ["keasy", "measy"])
+def test_a_long_task_of_short_ones_stays_behind_others_until_the_head_has_started(policy: str) -> None:
+    """Job 2 is promised three slots at 10 s; the first task of job 3 would take one of them until 50 s."""
+    plan = (TaskSpec(50 * SECOND), *(TaskSpec(2 * SECOND, after=(0,)) for _ in range(6)))
+    scheduler = core(policy, 3, job(1, width=2, estimate=10), job(2, width=3, estimate=60), job(3, plan=plan))
+    assert [(one.job.id, one.slots) for one in scheduler.state.background] == [(3, 0b001)]
+    submit(scheduler, 1, job(4, width=3))
+    assert front(scheduler) == {1: [0]}
+    assert not scheduler.state.background[0].ending
+
+
+def test_a_head_that_fits_but_is_behind_taken_slots_does_not_hold_up_newcomers() -> None:
+    """Algorithm 1, step 1, ends only where a job does not fit: job 3 does, but waits behind job 1 for slot 0."""
+    jobs = job(1, width=1, estimate=10), job(2, width=2, estimate=4), job(3, width=2, estimate=30)
+    scheduler = core("reasy", 3, *jobs)
+    assert [(one.job.id, one.slots) for one in scheduler.state.background] == [(3, 0b011)]
+    scheduler.handle(TaskEnded(4 * SECOND, 2, 0, 1))
+    submit(scheduler, 4)
+    submit(scheduler, 5, *(job(number, width=1, estimate=99) for number in (4, 5)))
+    assert front(scheduler) == {1: [0], 4: [0], 5: [0]}
