@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,6 +33,29 @@ for effort, examples in EXAMPLES.items():
         print_blob=True,
     )
 settings.load_profile(os.environ.get("HEADWAY_EFFORT", "usual"))
+
+
+@pytest.fixture
+def lines_run() -> Callable[[Callable[[], object]], int]:
+    """Count the lines of Python that something runs: how much work it is, the same on every machine."""
+
+    def of(work: Callable[[], object]) -> int:
+        lines = 0
+
+        def count(frame: FrameType, event: str, argument: object) -> Callable[..., object]:
+            nonlocal lines
+            lines += event == "line"
+            return count
+
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            work()
+        finally:
+            sys.settrace(before)
+        return lines
+
+    return of
 
 
 @pytest.fixture(scope="session")

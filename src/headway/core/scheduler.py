@@ -215,12 +215,13 @@ class Scheduler:
         if known is not None:
             return known
         state = self.state
-        arrived, state.arrived, state.recording = state.arrived, None, True
+        arrived = state.arrived
+        state.arrived, state.recording, state.about = None, True, job
         try:
             plan = self._policy(state)
             check_types(plan)
         finally:
-            state.arrived, state.recording = arrived, False
+            state.arrived, state.recording, state.about = arrived, False, None
         return self.reason_in(plan, job)
 
     def known_reason(self, job: JobId) -> Waiting | None:

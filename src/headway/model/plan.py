@@ -124,21 +124,24 @@ class Plan:
 
     Attributes:
         recording: whether reasons were asked for (`explain`). Otherwise `waiting` stays empty.
+        about: the job whose reason was asked for; None: all jobs.
         allocations: which jobs have which slots from now on. Slots that one allocation gives up may be taken by another
             of the same plan, in whatever order they stand.
         promises: starts reserved for waiting jobs; a promise lasts until the job starts or is promised another start.
-        waiting: an answer for each job the policy passed over.
+        waiting: an answer for each job that was asked about and that the policy passed over.
         wake: the instant at which the policy wants another round even if nothing happens.
     """
 
     recording: bool
+    about: JobId | None
     allocations: list[Allocation]
     promises: list[Promise]
     waiting: list[Waiting]
     wake: Instant | None
 
-    def __init__(self, recording: bool = False, wake: Instant | None = None) -> None:
+    def __init__(self, recording: bool = False, wake: Instant | None = None, about: JobId | None = None) -> None:
         self.recording = recording
+        self.about = about
         self.allocations = []
         self.promises = []
         self.waiting = []
@@ -166,8 +169,8 @@ class Plan:
         self.promises.append(Promise(job, start, slots, task))
 
     def pass_over(self, job: JobId, reason: Reason, start: Instant | None = None) -> None:
-        """Record why a job does not start now. Nothing is recorded unless reasons were asked for."""
-        if self.recording:
+        """Record why a job does not start now. Nothing is recorded unless its reason was asked for."""
+        if self.recording and (self.about is None or self.about == job):
             self.waiting.append(Waiting(job, reason, start))
 
 

@@ -61,12 +61,17 @@ class Queue(list["JobView"]):
 
     def discard(self, job: JobView) -> None:
         """Take a job out, if it is in the queue."""
-        place = 0 if self and self[0] is job else bisect_left(self, self.key(job), key=self.key)
-        if place == len(self) or self[place] is not job:
+        place = self.place(job)
+        if place is None:
             return
         del self[place]
         if self._blocks:
             self._drop_from_block(job)
+
+    def place(self, job: JobView) -> int | None:
+        """The place of a job, counted from 0; None if it is not in the queue."""
+        place = 0 if self and self[0] is job else bisect_left(self, self.key(job), key=self.key)
+        return place if place < len(self) and self[place] is job else None
 
     def fitting(self, steps: Steps, begin: int = 0) -> Iterable[JobView]:
         """The jobs that could start, in order: all that fit the steps, and some others, so check each.
@@ -77,6 +82,8 @@ class Queue(list["JobView"]):
         """
         if len(self) <= SHORT:
             return self[begin:] if begin else self
+        if not any(width for width, _ in steps):
+            return ()  # there is no room at all
         return self._sift(steps, begin)
 
     def check(self) -> None:

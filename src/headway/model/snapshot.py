@@ -7,14 +7,14 @@ state before and after each policy).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
-from headway.model.queue import Key, Queue, by_order
+from headway.model.queue import Key, Queue, Steps, by_order
 from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
 from headway.model.tier import Tier
 
@@ -397,9 +397,11 @@ class Snapshot:
         orders: the lists of `in_order` that were asked for, kept up to date by the core.
         queues: the same of `waiting_by`; `waiting` is one of them.
         recording: whether reasons were asked for.
+        about: the job whose reason was asked for; None: all jobs.
     """
 
     __slots__ = (
+        "about",
         "allocated",
         "arrived",
         "background",
@@ -443,6 +445,7 @@ class Snapshot:
         self.orders: dict[Key, Queue] = {}
         self.queues: dict[Key, Queue] = {by_order: self.waiting}
         self.recording = False
+        self.about: JobId | None = None
 
     def in_order(self, key: Key) -> Queue:
         """The jobs whose release date has come and that are not cancelled, by a key; to be read only.
@@ -471,7 +474,28 @@ class Snapshot:
 
     def plan(self) -> Plan:
         """An empty plan for this round. It records reasons if they were asked for."""
-        return Plan(self.recording)
+        return Plan(self.recording, about=self.about)
+
+    def asked(self, queue: Queue, begin: int = 0) -> Sequence[JobView]:
+        """The jobs of a queue, from a place on, whose reasons were asked for; none in an ordinary round.
+
+        An explanation is about one job, so it costs a round and no walk over the queue.
+        """
+        if not self.recording:
+            return ()
+        if self.about is None:
+            return queue[begin:]
+        job = self.jobs[self.about]
+        place = queue.place(job)
+        return () if place is None or place < begin else (job,)
+
+    def fitting(self, queue: Queue, steps: Steps, begin: int = 0) -> Iterable[JobView]:
+        """The jobs of a queue that could start, see `Queue.fitting`, and in their places those that are asked about."""
+        if self.recording and self.about is None:
+            return queue[begin:]
+        found = queue.fitting(steps, begin)
+        asked = self.asked(queue, begin)
+        return _with(asked[0], found, queue.key) if asked else found
 
     def time_of(self, job: JobView, task: int, slots: Slots) -> Duration:
         """Expected run time of a job's task on these slots: as long as on the slowest of them for this job."""
@@ -486,6 +510,19 @@ class Snapshot:
             return estimate
         slowest = min(self.speeds[slot] for slot in numbers(slots))
         return estimate if slowest == 1.0 else min(-int(-estimate // slowest), LONGEST)
+
+
+def _with(asked: JobView, found: Iterable[JobView], key: Key) -> Iterator[JobView]:
+    """Jobs in order, one of them in its place whether it was found or not."""
+    place, is_due = key(asked), True
+    for job in found:
+        if is_due and key(job) >= place:
+            is_due = False
+            if job is not asked:
+                yield asked
+        yield job
+    if is_due:
+        yield asked
 
 
 class Policy(Protocol):

@@ -186,9 +186,8 @@ class Strict:
             free, needed = start(view, plan, job, free, started)
             if needed:
                 plan.pass_over(job.id, Reason.NO_ROOM_NOW)
-                if plan.recording:
-                    for behind in queue[position + 1 :]:
-                        plan.pass_over(behind.id, Reason.BEHIND_OTHERS)
+                for behind in view.asked(queue, position + 1):
+                    plan.pass_over(behind.id, Reason.BEHIND_OTHERS)
                 break
         return plan
 
@@ -241,11 +240,11 @@ def backfill(
     candidates: Iterable[JobView]
     if isinstance(begin, list):
         candidates = sorted(begin, key=queue.key) if len(begin) > 1 else begin
-    elif recording or len(queue) <= SHORT:
+    elif len(queue) <= SHORT:
         candidates = queue[begin:]
     else:
         steps = (many or Shadow(limit, extra)).steps(room) if uniform else [(room, NEVER)]
-        candidates = queue.fitting(steps, begin)
+        candidates = view.fitting(queue, steps, begin)
     for job in candidates:
         width = job.width
         if width > room:

@@ -10,7 +10,6 @@ Source: T.-C. Lin, "Job Dispatching and Scheduling under Heterogeneous Clusters"
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Final
@@ -19,6 +18,7 @@ from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, from_seconds
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
+from headway.model.queue import Queue
 from headway.model.slots import NO_SLOTS, count, numbers
 from headway.model.snapshot import JobView, Snapshot
 from headway.policies.order import ORDERS, by_due, by_priority, require_order, with_due_date_by_priority
@@ -42,15 +42,14 @@ def deal_spare(dealing: Dealing, rule: str) -> None:
             dealing.deal(job, dealing.size)
 
 
-def finish(view: Snapshot, dealing: Dealing, jobs: Iterable[JobView], short: Reason) -> Plan:
-    """The plan of the slots dealt; with a reason for every job that got none, if reasons were asked for."""
+def finish(view: Snapshot, dealing: Dealing, jobs: Queue, short: Reason) -> Plan:
+    """The plan of the slots dealt; with a reason for each job that got none and whose reason was asked for."""
     plan = dealing.write(view.plan())
-    if plan.recording:
-        for job in jobs:
-            if job.ready and not dealing.dealt.get(job.id):
-                width = job.width if job.kind is Kind.RIGID else 1
-                room = Reason.NEVER_FITS if width > count(view.up) else Reason.NO_ROOM_NOW
-                plan.pass_over(job.id, short if width <= dealing.size else room)
+    for job in view.asked(jobs):
+        if job.ready and not dealing.dealt.get(job.id):
+            width = job.width if job.kind is Kind.RIGID else 1
+            room = Reason.NEVER_FITS if width > count(view.up) else Reason.NO_ROOM_NOW
+            plan.pass_over(job.id, short if width <= dealing.size else room)
     return plan
 
 

@@ -58,6 +58,7 @@ class Dealing:
         last: by job id, the slots on which run the last tasks of bags with nothing more to start. These bags get them
             or, if it lacks others, a rigid job: another bag would have to wait for the tasks to end, and then the slots
             are shared out anyway.
+        ending: the slots of `last` together.
         placed: job, task and slots of the tasks of workflows that start now.
         kept: the tasks of workflows that start now or for which slots are kept.
     """
@@ -76,8 +77,10 @@ class Dealing:
         self.last = {job: slots & view.up for job, slots in self.running.items() if not view.jobs[job].ready}
         self.left: Slots = view.up & ~taken
         self.size = count(self.left)
+        self.ending: Slots = NO_SLOTS
         for slots in self.last.values():
-            self.left &= ~slots
+            self.ending |= slots
+        self.left &= ~self.ending
         self.classes = classes_of(view)
         self.room = [count(self.left & slots) for _, slots in self.classes]
         self.shares: dict[int, list[int]] = {}
@@ -134,7 +137,7 @@ class Dealing:
             return self._deal_tasks(job, wanted)
         spare = self.last.get(job.id, NO_SLOTS)
         if job.kind is Kind.RIGID:
-            wanted, spare, offers = job.width, sum(self.last.values()), self.room
+            wanted, spare, offers = job.width, self.ending, self.room
             if sum(offers) + count(spare) < wanted:
                 return 0
         else:
@@ -157,8 +160,9 @@ class Dealing:
     def _deal_last(self, job: JobView, slots: Slots) -> int:
         """Give the job slots on which a bag's last tasks run."""
         if slots:
-            for bag in self.last:
+            for bag in (job.id,) if job.id in self.last else self.last:  # thousands of bags may run their last tasks
                 self.last[bag] &= ~slots
+            self.ending &= ~slots
             self.dealt[job.id] = self.dealt.get(job.id, NO_SLOTS) | slots
         return count(slots)
 
@@ -192,8 +196,9 @@ class Dealing:
         slots; then the rest.
         """
         view, busy = self.view, self.view.busy
+        shares = {job: share for job, share in self.shares.items() if any(share)}
         for kind in range(5):
-            for job, share in self.shares.items():
+            for job, share in shares.items():
                 running, held = self.running.get(job, NO_SLOTS), view.jobs[job].held
                 preferred = (held & running, held, running, ~busy, -1)[kind] & self.left
                 for position, lacking in enumerate(share):
@@ -221,7 +226,7 @@ class Dealing:
         """The jobs one after the other, until one with ready tasks finds that all slots it might get are given out."""
         for job in jobs:
             needs_room = job.ready and job.priority < self.emergency
-            if not any(self.room) and (needs_room or not any(self.last.values())):
+            if not any(self.room) and (needs_room or not self.ending):
                 return
             yield job
 

@@ -37,6 +37,10 @@ LOOKED_AT_MOST: Final = 500
 """Of the jobs that have a due date a round looks at so many of those that are due first, besides the most important."""
 
 
+ENOUGH: Final = 1000
+"""Of more jobs than this a round looks at no more than can hold a slot each, those that run among them."""
+
+
 class Opening(NamedTuple):
     """A slot and when it can be had: in so many microseconds, 0 for one that is idle or is cleared by a kill."""
 
@@ -120,6 +124,12 @@ class Tempo:
         return Round(self, view).plan()
 
 
+# Names of their own, because looking up a member of an enumeration is slow.
+BAG: Final = Kind.BAG
+RIGID: Final = Kind.RIGID
+WORKFLOW: Final = Kind.WORKFLOW
+
+
 def _is_unknown(job: JobView) -> bool:
     """Whether the job has no estimate, and none of its tasks has ended yet."""
     return job.spec.estimate is None and not job.ended and not job.times
@@ -148,6 +158,7 @@ class Round:
     Attributes:
         open: the slots that can be dealt and are not yet.
         on: what runs on each of them, by slot.
+        going: the bags of which a task runs that can go on, by id.
         capacity: work done per microsecond by one slot on average.
         by_job: the jobs that could use a slot, by id, in order of priority.
         stakes: the same, most urgent first.
@@ -159,13 +170,16 @@ class Round:
         self.policy, self.view = policy, view
         self.classes = [(spec, slots & view.up) for spec, slots in classes_of(view)]
         self.open, self.on = view.up, dict[int, AttemptView]()
+        self.going = set[int]()
         running: dict[int, list[AttemptView]] = {}
-        for _, _, _, attempt in view.running:
+        for _, number, _, attempt in view.running:
             if not attempt.fed:
                 self.open &= ~attempt.slots
             else:
                 self.on[attempt.slots.bit_length() - 1] = attempt
-                running.setdefault(attempt.job.id, []).append(attempt)
+                running.setdefault(number, []).append(attempt)
+                if not attempt.ending and attempt.slots & view.up:
+                    self.going.add(number)
         self.size = count(self.open)
         speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
         self.capacity = speeds / self.size if self.size else 1.0
@@ -197,13 +211,18 @@ class Round:
         return sorted(found.values(), key=by_priority)
 
     def _enough(self, jobs: Iterable[JobView]) -> Iterator[JobView]:
-        """Jobs up to one bag with ready tasks more than there are slots."""
-        bags = 0
-        for job in jobs:
+        """Jobs up to one bag with ready tasks more than there are slots; of many, bags that run count too."""
+        ready = bags = 0
+        for looked, job in enumerate(jobs, 1):
             yield job
-            bags += bool(job.ready) and job.kind is Kind.BAG
-            if bags > self.size:
-                return
+            if job.kind is BAG:
+                if job.ready:
+                    ready += 1
+                    bags += 1
+                elif job.id in self.going:
+                    bags += 1
+                if ready > self.size or (bags > self.size and looked > ENOUGH):
+                    return
 
     # What is at stake
 
@@ -220,37 +239,38 @@ class Round:
     def _stake(self, job: JobView, attempts: Sequence[AttemptView]) -> Stake:
         task = expected_run_time(job)
         stake = Stake(job, max(job.priority, LEAST_WEIGHT), job.due, task, [], job.left * task)
-        if job.kind is Kind.RIGID:
+        if job.kind is RIGID:
             stake.least = job.width
             stake.usable = job.width if job.ready and job.width <= self.size else 0
             stake.waiting = stake.work = job.width * task
             return stake
-        if job.kind is Kind.WORKFLOW:
+        if job.kind is WORKFLOW:
             nodes = [node.spec for node in self.view.nodes.values() if node.up and not node.draining]
             for core in (job.spec.plan[ready].cores for ready in job.again):
                 fitting = (node.slots_for(core) for node in nodes if node.slots_for(core) <= node.slots)
                 stake.usable += max(fitting, default=0)  # what fits nowhere must not keep slots from others
             stake.work = stake.waiting
             return stake
+        waiting, run_time, uniform = stake.waiting, round(task), self.view.uniform
         for attempt in attempts:
-            slot = attempt.slots.bit_length() - 1
-            ends = self._ends_in(attempt)
-            stake.waiting -= job.sized(round(task), attempt.task)
-            if not attempt.ending and self.open >> slot & 1:
+            waiting -= job.sized(run_time, attempt.task) if job.mean_size else run_time
+            if not attempt.ending and attempt.slots & self.open:
+                slot, ends = attempt.slots.bit_length() - 1, self._ends_in(attempt)
                 stake.running.append((ends, slot))
-                stake.work += ends * self._rate(stake, slot)
-        stake.waiting = max(stake.waiting, float(job.ready))
+                stake.work += ends if uniform else ends * self._rate(stake, slot)
+        stake.waiting = max(waiting, float(job.ready))
         stake.work += stake.waiting
         stake.usable = job.ready + len(stake.running)
-        stake.running.sort(key=lambda run: (not job.held >> run[1] & 1, run))
+        if len(stake.running) > 1:
+            stake.running.sort(key=lambda run: (not job.held >> run[1] & 1, run))
         return stake
 
     def _weigh(self) -> None:
         """Settle how urgent each job is and in which order they stand; and when the next becomes urgent."""
-        now, size, capacity = self.view.now, self.size, self.capacity
+        now, size, capacity, kill = self.view.now, self.size, self.capacity, self.policy.kill
         for stake in self.stakes:
-            longest = stake.task / capacity if stake.job.ready else max(run[0] for run in stake.running)
-            stake.wanted = self._wanted(stake)
+            longest = stake.task / capacity if stake.job.ready else max(stake.running)[0]
+            stake.wanted = stake.usable if kill else self._wanted(stake)
             stake.need = max(longest, stake.work / min(stake.usable, size) / capacity)
         work = math.fsum(stake.work for stake in self.stakes if stake.due < NEVER)
         scale = self.policy.lookahead * work / size / capacity
@@ -312,9 +332,9 @@ class Round:
         return best
 
     def _wanted(self, stake: Stake) -> int:
-        """All it can use or, without kills, what it needs to be on time."""
+        """Without kills: what it needs to be on time; all it can use if it is late."""
         within = stake.due - self.view.now
-        if self.policy.kill or within <= 0 or stake.job.kind is not Kind.BAG:
+        if within <= 0 or stake.job.kind is not BAG:
             return stake.usable
         return min(stake.usable, math.ceil(stake.work / self.capacity / within))
 
@@ -329,7 +349,7 @@ class Round:
                     self._give(stake, slot)
         self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
         for stake in self.stakes:
-            if stake.share and stake.job.kind is Kind.WORKFLOW:
+            if stake.share and stake.job.kind is WORKFLOW:
                 self._place(plan, stake)
             elif stake.job.ready and count(stake.slots) < stake.share:
                 self._fill(stake)
@@ -341,13 +361,13 @@ class Round:
             plan.hold(owner, NO_SLOTS, Claim.AFTER)
         for stake in self.stakes:
             job, waits = stake.job, stake.slots & ~stake.killed
-            if job.kind is not Kind.WORKFLOW and waits != job.held:
+            if job.kind is not WORKFLOW and waits != job.held:
                 plan.hold(job.id, waits, Claim.AFTER)
             if stake.killed:
                 plan.hold(job.id, stake.slots, Claim.KILL)
         if self.wake < NEVER:
             plan.wake = self.wake
-        for job in view.waiting if plan.recording else ():
+        for job in view.asked(view.waiting):
             if job.id not in self.by_job or not self.by_job[job.id].share:
                 plan.pass_over(job.id, Reason.NEVER_FITS if job.width > count(view.up) else Reason.NO_SHARE)
         return plan
@@ -392,17 +412,17 @@ class Round:
         """Give the job the slots it lacks: those it can have soonest, or some at once by a kill."""
         lacking = min(stake.share - count(stake.slots), stake.job.ready * stake.least)
         openings: list[Opening] = []
-        if stake.job.kind is Kind.RIGID:  # it goes on gathering the slots it holds
+        if stake.job.kind is RIGID:  # it goes on gathering the slots it holds
             gathered = lowest(stake.job.held & self.open, lacking)
             openings = [self._opening(slot) for slot in numbers(gathered)]
             self.open &= ~gathered
         while len(openings) < lacking and (opening := self._soonest(stake)):
             openings.append(opening)
-        if stake.job.kind is Kind.RIGID and len(openings) < stake.least:
+        if stake.job.kind is RIGID and len(openings) < stake.least:
             for opening in openings:  # the tasks of workflows before it took more than their share
                 self._return(opening)
             return
-        if self.policy.kill and stake.job.kind is Kind.BAG and openings:
+        if self.policy.kill and stake.job.kind is BAG and openings:
             openings = self._hasten(stake, openings)
         stake.slots |= of_numbers(opening.slot for opening in openings)
 

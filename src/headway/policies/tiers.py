@@ -98,7 +98,7 @@ class TieredEasy:
                 return deployment.plan
         passed, needed, position, behind = deployment.start_in_order(queue, background)
         if passed:
-            fitting = queue[position:] if view.recording else queue.fitting(deployment.steps, position)
+            fitting = view.fitting(queue, deployment.steps, position)
             rest = _merged(fitting, background[behind:], queue.key)
             deployment.backfill(passed[0], chain(passed[1:], rest), needed)
         if view.waiting:

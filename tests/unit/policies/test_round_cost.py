@@ -1,0 +1,56 @@
+"""What a round costs with many slots: it grows with their number, not with its square."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.model.events import JobSubmitted, NodeJoined, Outcome, TaskEnded, Woke
+from headway.model.slots import count
+from headway.policies import registry
+from headway.policies.tempo import ENOUGH, Round, Tempo
+from headway.testing import job, node
+
+Lines = Callable[[Callable[[], object]], int]
+
+
+def busy(policy: str, slots: int, *, waiting: int) -> Scheduler:
+    """A cluster of which each slot runs the only task of a job, and on which more such jobs wait."""
+    scheduler = Scheduler(registry.find, policy)
+    scheduler.handle(NodeJoined(0, node(slots=slots)))
+    scheduler.handle(Woke(0))
+    for number in range(1, slots + waiting + 1):
+        scheduler.handle(JobSubmitted(0, job(number, estimate=9, due=99 + number)))
+        if number == slots:
+            scheduler.handle(Woke(0))
+    scheduler.handle(Woke(0))
+    assert count(scheduler.state.busy) == slots
+    return scheduler
+
+
+@pytest.mark.parametrize("policy", sorted(registry.BUILT_IN))
+def test_twice_the_slots_are_twice_the_work_of_a_round(policy: str, lines_run: Lines) -> None:
+    few, many = (lines_run(ending(busy(policy, slots, waiting=20))) for slots in (150, 300))
+    assert many <= 2.5 * few
+
+
+def test_of_many_slots_a_round_of_tempo_looks_at_no_more_jobs_than_can_hold_one_each() -> None:
+    slots = ENOUGH + 100
+    scheduler = busy("tempo:strict=false", slots, waiting=2 * slots)
+    looked_at = Round(Tempo(strict=False), scheduler.state).by_job
+    assert len(looked_at) == slots + 1
+    ending(scheduler)()
+    assert count(scheduler.state.busy) == slots  # the next one runs
+
+
+def ending(scheduler: Scheduler) -> Callable[[], object]:
+    """What ends one task and holds the round that follows."""
+
+    def end() -> None:
+        _, number, task, attempt = scheduler.state.running[0]
+        scheduler.handle(TaskEnded(1_000_000, number, task, attempt.number, Outcome.SUCCEEDED))
+        scheduler.handle(Woke(1_000_000))
+
+    return end
