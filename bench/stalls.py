@@ -14,13 +14,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import uvloop
 
 import measure
@@ -155,17 +156,44 @@ async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, str, str]
             ("`GET /v1/nodes`", "GET", wire.NODES.path, b""),
             ("an upload of 256 MB", "PUT", wire.UPLOAD.path.format(upload=name), content),
             (f"results of {CLEARED:,} jobs are cleared", "POST", wire.CLEAR.path, some),
+            *_growing(jobs),
         )
-        await measured("nothing but tasks that end", lambda: end(driver, engine, 400))
+        await measured("nothing but tasks that end (`fcfs`)", lambda: end(driver, engine, 400))
         await measured("the state is stored", snapshot)
         for what, method, path, body in asked:
             await measured(what, partial(caller.ask, method, path, body))
+        await measured("nothing but tasks that end (`tempo`)", lambda: end(driver, engine, 400))
+        last = wire.EXPLAIN.path.format(job=jobs)
+        await measured("`GET /v1/jobs/{job}/explain` (`tempo`)", lambda: caller.ask("GET", last))
         over.set()
         driver.take_no_more()
         await serving
         driver._snapshots.stop()
         driver._serving = False
     return rows
+
+
+def _growing(jobs: int) -> Iterator[tuple[str, str, str, bytes]]:
+    """Requests whose work could grow with the open jobs or the nodes."""
+    last = {"job": jobs}
+    yield "`GET /v1/jobs/{job}/explain` (`fcfs`)", "GET", wire.EXPLAIN.path.format(**last), b""
+    yield "`GET /v1/jobs/{job}`", "GET", wire.JOB.path.format(**last), b""
+    yield "`GET /v1/jobs?limit=10000`", "GET", f"{wire.JOBS.path}?limit=10000", b""
+    yield "`GET /v1/messages?limit=10000`", "GET", f"{wire.MESSAGES.path}?limit=10000", b""
+    yield "`GET /v1/messages?client=...`", "GET", f"{wire.MESSAGES.path}?client=client%201&limit=10000", b""
+    yield "`GET /v1/incidents`", "GET", f"{wire.INCIDENTS.path}?limit=10000", b""
+    yield "`GET /v1/requests`", "GET", f"{wire.REQUESTS.path}?limit=10000", b""
+    yield "`GET /v1/statistics`", "GET", wire.STATISTICS.path, b""
+    yield "`GET /metrics`", "GET", wire.PROMETHEUS.path, b""
+    yield "a job gets another due date", "PATCH", wire.CHANGE.path.format(**last), b'{"due": 5e9}'
+    yield "a job is cancelled", "POST", wire.CANCEL.path, json.dumps({"jobs": [jobs - 1]}).encode()
+    some = json.dumps({"jobs": list(range(jobs - 2001, jobs - 1))}).encode()
+    yield "2,000 jobs are cancelled", "POST", wire.CANCEL.path, some
+    new = msgspec.json.encode(submission(*[new_job(name="one more")] * 2000, client="client 1"))
+    yield "2,000 jobs are submitted", "POST", wire.SUBMIT.path, new
+    yield "a node is drained", "POST", wire.DRAIN_NODE.path.format(node="n5"), b""
+    yield "a node is removed", "DELETE", wire.REMOVE_NODE.path.format(node="n6"), b""
+    yield "another policy is chosen", "PUT", wire.CHOOSE.path, b'{"policy": "tempo:strict=false"}'
 
 
 def journal_event(journal: Journal) -> int:

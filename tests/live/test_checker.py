@@ -502,10 +502,10 @@ def test_incidents_are_listed_the_latest_last(tmp_path: Path) -> None:
             for number in range(5):
                 live.driver.incident("test", str(number), "")
             await live.advance(GATHER)
-            found = reports.incidents(live.driver, 0, 3)
+            found = await reports.incidents(live.driver, 0, 3)
             assert [(one.subject, one.kind) for one in found.incidents] == [("2", "test"), ("3", "test"), ("4", "test")]
             assert found.more
-            rest = reports.incidents(live.driver, found.incidents[0].number, 3)
+            rest = await reports.incidents(live.driver, found.incidents[0].number, 3)
             assert ([one.subject for one in rest.incidents], rest.more) == (["3", "4"], False)
             assert len(list(live.journal.events())) > 5, "there are other events"
             assert [one.subject for _, one in live.journal.incidents(10)] == ["0", "1", "2", "3", "4"]

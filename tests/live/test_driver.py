@@ -555,7 +555,7 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(tmp_path: Path, caplo
             assert live.driver.full is not None
             with pytest.raises(JournalFull):
                 await live.driver.submit("me", submission())
-            assert reports.statistics(live.driver).full
+            assert (await reports.statistics(live.driver)).full
             assert len([record for record in caplog.records if "cannot grow" in record.message]) == 1, "said once"
             # Nothing was acknowledged and nothing launched. What ends meanwhile is kept.
             assert live.engine.acknowledged == []
@@ -792,7 +792,7 @@ def test_what_waits_runs_behind_and_comes_to_the_foreground_when_it_is_free(tmp_
             ]
             (told,) = (await reports.node_list(live.driver)).nodes
             assert [(one.job, one.tier) for one in told.attempts] == [(1, "foreground"), (2, "background")]
-            assert reports.statistics(live.driver).background == 1
+            assert (await reports.statistics(live.driver)).background == 1
             await live.end(1)
             assert live.engine.changed == [(2, 0, 1, Tier.FOREGROUND)]
             assert [one.tier for one in reports.job_detail(live.driver, 2).attempts] == ["foreground"]

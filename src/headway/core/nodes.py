@@ -1,11 +1,13 @@
-"""Nodes that come, change their size and leave."""
+"""Nodes that come, change their size and leave; what they can hold."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from headway.core.state import State
 from headway.model.events import Outcome
+from headway.model.job import JobSpec, Kind
 from headway.model.node import NodeSpec, SlotStatus
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import NodeView
@@ -98,3 +100,28 @@ def slot_statuses(state: State) -> list[SlotStatus]:
             for slot in numbers(attempt.slots):
                 statuses[slot] = SlotStatus.OCCUPIED
     return statuses
+
+
+class Extent:
+    """What a cluster can hold when nothing runs there. Nodes that drain do not count; slots that are down do."""
+
+    def __init__(self, nodes: Iterable[NodeView]) -> None:
+        self._nodes = [node.spec for node in nodes if not node.draining]
+        self._slots = sum(node.slots for node in self._nodes)
+        self._holds: dict[int, bool] = {}
+
+    def misfit(self, job: JobSpec) -> str | None:
+        """Why it can never run a job, as `field is value; allowed: ...`; None if it can."""
+        if job.kind is Kind.RIGID and job.width > self._slots:
+            return f"width is {job.width}; allowed: at most {self._slots}, the slots of the whole cluster"
+        for number, task in enumerate(job.plan):
+            if not self._is_held(task.cores):
+                widest = max((node.cores or node.slots for node in self._nodes), default=0)
+                return f"plan[{number}].cores is {task.cores}; allowed: at most {widest}, those of the largest node"
+        return None
+
+    def _is_held(self, cores: int) -> bool:
+        """Whether a node can run a task with so many cores; found once, because thousands of tasks may be alike."""
+        if cores not in self._holds:
+            self._holds[cores] = any(node.slots_for(cores) <= node.slots for node in self._nodes)
+        return self._holds[cores]

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import assert_never
 
 from headway.core import audit, leases, lifecycle, reactor, suspects, tiers
+from headway.core.nodes import Extent
 from headway.core.record import StateRecord, isolation_record, job_record, node_record, restore_state, suspicion_record
 from headway.core.rounds import carry_out, check_types, hold_round
 from headway.core.state import State
@@ -185,17 +186,11 @@ class Scheduler:
 
     def misfit(self, job: JobSpec) -> str | None:
         """Why the cluster, as it is now, can never run a job; None if it can. Nodes that drain do not count."""
-        if job.kind is Kind.BAG:
-            return None
-        nodes = [node.spec for node in self.state.nodes.values() if not node.draining]
-        slots = sum(node.slots for node in nodes)
-        if job.kind is Kind.RIGID and job.width > slots:
-            return f"width is {job.width}; allowed: at most {slots}, the slots of the whole cluster"
-        for number, task in enumerate(job.plan):
-            if not any(node.slots_for(task.cores) <= node.slots for node in nodes):
-                widest = max((node.cores or node.slots for node in nodes), default=0)
-                return f"plan[{number}].cores is {task.cores}; allowed: at most {widest}, those of the largest node"
-        return None
+        return None if job.kind is Kind.BAG else self.extent().misfit(job)
+
+    def extent(self) -> Extent:
+        """What the cluster, as it is now, can hold."""
+        return Extent(self.state.nodes.values())
 
     def status(self, job: JobId) -> JobStatus:
         """The status of a job in the system.
@@ -392,8 +387,9 @@ class Scheduler:
         state.task_rounds = self._policy.task_rounds
         self._tiers = uses_tiers(self._policy)
         state.forget_orders()
-        for job in state.jobs.values():
+        for job in list(state.promised.values()):
             state.promise(job, None)
+        for _, job in sorted({job.id: job for job in state.owners.values()}.items()):
             state.give_up(job, job.held)  # what runs, runs on; who gets its slots is the new policy's to say
         state.look_at_everything()
 

@@ -37,7 +37,7 @@ from headway.live.forecasts import Ask, Forecasts
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
 from headway.live.journal import Journal, JournalBusy, NotNow
-from headway.live.leases import LEASE, Leases
+from headway.live.leases import LEASE, PART, Leases
 from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, Wanted
 from headway.live.nodes import Nodes, changes_since
@@ -376,9 +376,16 @@ class Driver:
         return await answer
 
     async def cancel(self, jobs: Iterable[JobId], *, by: str = "") -> int:
-        """Cancel jobs; returns how many of them were open."""
-        jobs = tuple(jobs)
-        return await self.request(lambda now: [JobCancelled(now, job) for job in jobs], by=by)
+        """Cancel jobs; returns how many of them were open. Of many, part by part: others need not wait for all.
+
+        Raises:
+            NotNow, Unavailable: those that were not reached go on.
+        """
+        jobs, counted = tuple(jobs), 0
+        for first in range(0, len(jobs), PART):
+            some = jobs[first : first + PART]
+            counted += await self.request(partial(_cancelled, some), by=by)
+        return counted
 
     async def cancel_tasks(self, job: JobId, tasks: tuple[int, ...], *, by: str = "") -> int:
         """Cancel tasks of a job; returns how many of them had not ended."""
@@ -682,3 +689,7 @@ class Driver:
         self._listeners.leave(listener)
         if listener.wanted.client is not None:
             self._leases.heard(-listener.keys[0])
+
+
+def _cancelled(jobs: Sequence[JobId], now: Instant) -> list[Event]:
+    return [JobCancelled(now, job) for job in jobs]

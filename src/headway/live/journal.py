@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
@@ -41,9 +40,6 @@ from headway.model.events import Asked, Event, Incident, Outcome
 from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
 from headway.wire import TaskRange, Work
-
-ASKED_MAX: Final = 10_000
-"""How many events without a caller are searched for those with one."""
 
 _SHORT: Final = 1 << 16
 """A state of at most this many bytes is stored uncompressed, so that one can look at it with `sqlite3`."""
@@ -317,22 +313,23 @@ class Journal:
         rows = self._rows.of("events", "WHERE seq > ? ORDER BY seq", (after,))
         return ((seq, event_of(kind, body)) for seq, _, kind, body, _ in rows)
 
-    def incidents(self, limit: int, after: int = 0) -> list[tuple[int, Incident]]:
-        """The latest incidents with greater event numbers, at most `limit`, in order."""
-        rows = self._rows.of("events", "WHERE kind = 'Incident' AND seq > ? ORDER BY seq DESC LIMIT ?", (after, limit))
+    def incidents(self, limit: int, after: int = 0, *, before: int | None = None) -> list[tuple[int, Incident]]:
+        """The latest incidents with event numbers between these, at most `limit`, in order."""
+        values = (after, retained.LAST if before is None else before, limit)
+        rows = self._rows.of(
+            "events", "WHERE kind = 'Incident' AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?", values
+        )
         return [(seq, _DECODERS["Incident"].decode(body)) for seq, _, _, body, _ in reversed(list(rows))]
 
-    def asked(self, limit: int, after: int = 0) -> list[tuple[int, Asked]]:
-        """The latest events with greater numbers that a caller asked for, at most `limit`, in order.
+    def asked(self, limit: int, after: int = 0, *, before: int | None = None) -> list[tuple[int, Asked]]:
+        """The latest events with numbers between these that a caller may have asked for, at most `limit`, in order.
 
-        Events from before callers were recorded are skipped, but only so many of them.
+        Events from before callers were recorded have no `by`.
         """
-        rows = self._rows.of(
-            "events", f"WHERE {ASKED} AND seq > ? ORDER BY seq DESC LIMIT ?", (after, limit + ASKED_MAX)
-        )
+        values = (after, retained.LAST if before is None else before, limit)
+        rows = self._rows.of("events", f"WHERE {ASKED} AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?", values)
         events = ((seq, event_of(kind, body)) for seq, _, kind, body, _ in rows)
-        found = list(islice(((seq, event) for seq, event in events if isinstance(event, Asked) and event.by), limit))
-        return found[::-1]
+        return [(seq, event) for seq, event in events if isinstance(event, Asked)][::-1]
 
     def last(self) -> tuple[int, int, JobId]:
         """The greatest numbers so far: of an event, a message, a job; 0 if there has been none.

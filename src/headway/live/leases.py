@@ -35,7 +35,7 @@ LEASE_LEAST: Final[Duration] = SECOND
 LOOKS: Final = 4
 """Checks per lease: a client is given up between one lease and one and a quarter after its last sign of life."""
 
-PART: Final = 200
+PART: Final = 100
 """How many jobs are cancelled in one turn: others wait for it to end."""
 
 _AGAIN: Final[Duration] = SECOND

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from headway import wire
 from headway.core.scheduler import Scheduler
@@ -22,12 +22,15 @@ from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.live.intake import Conflict
 from headway.model.events import Event, NodeDrained, NodeJoined, NodeLeft, NodeResized, NodesHeard, NodeUp
 from headway.model.instant import Instant
-from headway.model.job import Kind
+from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec, node_flaw
 from headway.model.slots import of_numbers
 from headway.model.snapshot import NodeView
 
 log = logging.getLogger(__name__)
+
+LOOKED_AT_ONCE: Final = 5_000
+"""After this many jobs, other requests are served."""
 
 
 class NoSuchNode(HeadwayError):
@@ -138,7 +141,7 @@ class Nodes:
                 return wire.NodeChange(name, False)
             self._see_another(name, by)
             await self._recorder.request(lambda now: [NodeDrained(now, name)], by=by)
-            return wire.NodeChange(name, True, unfit=self._unfit())
+            return wire.NodeChange(name, True, unfit=await self._unfit())
 
     async def remove(self, name: str, *, by: str = "") -> wire.NodeChange:
         """End a node at once; what runs there is redone elsewhere. Returns when all its processes have ended.
@@ -153,7 +156,7 @@ class Nodes:
             await self._recorder.request(lambda now: [NodeLeft(now, name)], by=by)
             if (leaving := self._leaving.get(name)) is not None:
                 await asyncio.wait((leaving,))
-            return wire.NodeChange(name, True, redone, self._unfit())
+            return wire.NodeChange(name, True, redone, await self._unfit())
 
     async def resize(self, name: str, size: wire.NodeSize, *, by: str = "") -> wire.NodeChange:
         """Give a node more or fewer slots.
@@ -176,7 +179,7 @@ class Nodes:
             surplus = of_numbers(node.places[size.slots :]) & node.slots
             redone = len(self._recorder.core.state.attempts_on(surplus)) if size.at_once else 0
             await self._recorder.request(lambda now: [NodeResized(now, name, size.slots, size.at_once)], by=by)
-            return wire.NodeChange(name, True, redone, self._unfit())
+            return wire.NodeChange(name, True, redone, await self._unfit())
 
     # Internal
 
@@ -213,12 +216,22 @@ class Nodes:
             self._recorder.incident("last_node", name, detail, by)
             raise Conflict(detail, "Add another first: `headway node add NAME --slots N`.")
 
-    def _unfit(self) -> tuple[int, ...]:
-        """Jobs that wait, or will once their preempted runs have ended, and can never run on the cluster as it is."""
-        core = self._recorder.core
-        wide = (job for job in core.state.jobs.values() if job.kind is not Kind.BAG and not job.cancelled)
-        waiting = (job for job in wide if job.ready or any(attempt.ending for attempt in job.attempts.values()))
-        return tuple(job.id for job in waiting if core.misfit(job.spec) is not None)
+    async def _unfit(self) -> tuple[JobId, ...]:
+        """Jobs that wait, or will once their preempted runs have ended, and can never run on the cluster as it is.
+
+        Others are served meanwhile.
+        """
+        found: list[JobId] = []
+        ids = tuple(self._recorder.core.state.jobs)
+        for first in range(0, len(ids), LOOKED_AT_ONCE):
+            if first:
+                await asyncio.sleep(0)
+            core = self._recorder.core
+            extent, jobs = core.extent(), map(core.state.jobs.get, ids[first : first + LOOKED_AT_ONCE])
+            wide = (job for job in jobs if job is not None and job.kind is not Kind.BAG and not job.cancelled)
+            waiting = (job for job in wide if job.ready or any(attempt.ending for attempt in job.attempts.values()))
+            found += (job.id for job in waiting if extent.misfit(job.spec) is not None)
+        return tuple(found)
 
 
 def changes_since(known: Mapping[str, NodeView], nodes: Iterable[NodeSpec], now: Instant) -> Iterator[Event]:

@@ -25,6 +25,7 @@ from headway.live.intake import NoSuchJob
 from headway.live.journal import JobRow
 from headway.live.prospects import seconds
 from headway.model.actions import JobStatus
+from headway.model.events import Incident
 from headway.model.forecast import Expected
 from headway.model.instant import NEVER, Instant, to_seconds
 from headway.model.job import JobId, JobSpec
@@ -35,6 +36,9 @@ from headway.model.tier import Tier
 
 LOOKED_AT_ONCE: Final = 100
 """After this many jobs or ids, or a quarter as many nodes, other requests are served."""
+
+COUNTED_AT_ONCE: Final = 10_000
+"""Waiting jobs that are counted in one go, in about a millisecond; then other requests are served."""
 
 
 def row(driver: Driver, job: JobId) -> JobRow:
@@ -357,9 +361,16 @@ def checker_report(checker: Checker) -> wire.CheckerReport:
     )
 
 
-def incidents(driver: Driver, after: int, limit: int) -> wire.Incidents:
-    """The latest incidents, in order."""
-    found = driver.journal.incidents(limit + 1, after)
+async def incidents(driver: Driver, after: int, limit: int) -> wire.Incidents:
+    """The latest incidents, in order; others are served while many are read."""
+    found: list[tuple[int, Incident]] = []
+    while len(found) <= limit:
+        part = min(LOOKED_AT_ONCE * 10, limit + 1 - len(found))
+        some = driver.journal.incidents(part, after, before=found[0][0] if found else None)
+        found[:0] = some
+        if len(some) < part:
+            break
+        await asyncio.sleep(0)
     kept = found[max(0, len(found) - limit) :]
     told = (
         wire.IncidentReport(number, to_seconds(told.at), told.kind, told.subject, told.detail, told.by)
@@ -368,8 +379,21 @@ def incidents(driver: Driver, after: int, limit: int) -> wire.Incidents:
     return wire.Incidents(tuple(told), len(found) > limit)
 
 
-def statistics(driver: Driver) -> wire.Statistics:
+async def tasks_waiting(driver: Driver) -> int:
+    """How many tasks wait for slots; jobs that come and go while they are counted may be missed."""
+    total = first = 0
+    while True:
+        waiting = driver.core.state.waiting
+        total += sum([job.ready for job in waiting[first : first + COUNTED_AT_ONCE]])
+        first += COUNTED_AT_ONCE
+        if first >= len(waiting):
+            return total
+        await asyncio.sleep(0)
+
+
+async def statistics(driver: Driver) -> wire.Statistics:
     """How the server is doing."""
+    waiting = await tasks_waiting(driver)
     core, state, room = driver.core, driver.core.state, driver.room
     room.look()
     return wire.Statistics(
@@ -378,7 +402,7 @@ def statistics(driver: Driver) -> wire.Statistics:
         started=to_seconds(driver.started),
         policy=core.policy,
         jobs=len(state.jobs),
-        waiting=sum(job.ready for job in state.waiting),
+        waiting=waiting,
         running=len(state.running),
         slots=count(state.up),
         free=count(state.free),

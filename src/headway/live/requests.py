@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from typing import get_args
+from typing import Final, get_args
 
 from headway import wire
 from headway.live.journal import Journal
@@ -26,9 +27,25 @@ KINDS = {kind.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() f
 """What each kind of event is called in a report."""
 
 
-def report(journal: Journal, after: int, limit: int) -> wire.Requests:
+LOOKED_AT_ONCE: Final = 1_000
+"""After this many events, other requests are served."""
+
+WITHOUT_CALLER_MAX: Final = 10_000
+"""How many events without a caller are searched for those with one."""
+
+
+async def report(journal: Journal, after: int, limit: int) -> wire.Requests:
     """The latest requests with greater event numbers, at most `limit`, in order."""
-    found = journal.asked(limit + 1, after)
+    found: list[tuple[int, Asked]] = []
+    before, left, part = None, limit + 1 + WITHOUT_CALLER_MAX, min(LOOKED_AT_ONCE, limit + 1)
+    while left > 0 and len(found) <= limit:
+        some = journal.asked(part, after, before=before)
+        found[:0] = [(number, event) for number, event in some if event.by]
+        if len(some) < part:
+            break
+        before, left = some[0][0], left - part
+        await asyncio.sleep(0)
+    found = found[-limit - 1 :]
     told = tuple(
         wire.RequestReport(number, to_seconds(event.at), event.by, _kind(event), *_about(event))
         for number, event in found[-limit:]

@@ -63,16 +63,16 @@ async def failed_tasks(journal: Journal, row: JobRow) -> list[int]:
 def _with_followers(spec: JobSpec, words: dict[int, str]) -> list[int]:
     """Failed tasks of a workflow, and those after them that never ran, except those that wait for a cancelled task."""
     over = {Outcome.SUCCEEDED.value, Outcome.CANCELLED.value}
-    found: list[int] = []
+    found: dict[int, None] = {}
     for task, planned in enumerate(spec.plan):
         if task in words:
             if words[task] not in over:
-                found.append(task)
+                found[task] = None
         elif planned.after and all(
             before in found or words.get(before) == Outcome.SUCCEEDED.value for before in planned.after
         ):
-            found.append(task)
-    return found
+            found[task] = None
+    return list(found)
 
 
 def again(spec: JobSpec, work: wire.Work, tasks: list[int], wanted: wire.Retry) -> wire.NewJob:

@@ -63,6 +63,9 @@ log = logging.getLogger(__name__)
 
 _PART: Final = 1 << 16
 
+MESSAGES_AT_ONCE: Final = 2_000
+"""More messages do not come in one answer, which is made in one go: the caller asks for the rest with its cursor."""
+
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
 _MESSAGES: Final = {name: kind for name, kind, _ in wire.MESSAGES.query}
 _TOKEN: Final = "the file `token` of the data directory"
@@ -380,7 +383,7 @@ class Api:
         self._see_known(jobs)
         wanted = Wanted(
             query.get("after", 0),
-            _within("limit", query.get("limit", 1000), 1, LIMIT_MAX),
+            min(MESSAGES_AT_ONCE, _within("limit", query.get("limit", 1000), 1, LIMIT_MAX)),
             query.get("client"),
             jobs,
             _within("results", query.get("results", 0), 0, ANSWER_MAX),
@@ -435,14 +438,14 @@ class Api:
 
     async def _incidents(self, asked: Asked) -> wire.Incidents:
         limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
-        return reports.incidents(self._driver, asked.query.get("after", 0), limit)
+        return await reports.incidents(self._driver, asked.query.get("after", 0), limit)
 
     async def _requests(self, asked: Asked) -> wire.Requests:
         limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
-        return requests.report(self._driver.journal, asked.query.get("after", 0), limit)
+        return await requests.report(self._driver.journal, asked.query.get("after", 0), limit)
 
     async def _statistics(self, asked: Asked) -> wire.Statistics:
-        return reports.statistics(self._driver)
+        return await reports.statistics(self._driver)
 
     async def _prometheus(self, asked: Asked) -> Response:
         from headway.web.exposition import (

@@ -27,6 +27,7 @@ from headway.core.counts import job_counts, slot_counts
 from headway.core.state import State
 from headway.live.delay import BOUNDS, LoopDelay
 from headway.live.driver import Driver
+from headway.live.reports import tasks_waiting
 from headway.live.tally import INCIDENTS
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
@@ -34,8 +35,8 @@ from headway.model.instant import to_seconds
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
-AT_ONCE: Final = 10_000
-"""Waiting jobs that are counted in one go, in about a millisecond; then others take their turns."""
+READ_AT_ONCE: Final = 4
+"""After this many families, other requests are served."""
 
 RULES_MAX: Final = 50
 """So many rules have a label value of their own; the core has fewer."""
@@ -45,8 +46,13 @@ _RAISED: Final = "policy_raised"
 
 async def exposition(driver: Driver, delay: LoopDelay) -> bytes:
     """Everything, in the text format of Prometheus."""
-    ready = await _ready_tasks(driver)
-    return generate_latest(_Read(tuple(_families(driver, delay, ready))))
+    ready = await tasks_waiting(driver)
+    families = []
+    for place, family in enumerate(_families(driver, delay, ready)):
+        families.append(family)
+        if place % READ_AT_ONCE == 0:
+            await asyncio.sleep(0)  # some are counted over all that runs
+    return generate_latest(_Read(tuple(families)))
 
 
 @dataclass(frozen=True)
@@ -60,18 +66,6 @@ class _Read(Collector):
 
 
 _process: Final = ProcessCollector(registry=None)
-
-
-async def _ready_tasks(driver: Driver) -> int:
-    """Tasks that wait for slots; jobs that come and go meanwhile may be missed."""
-    total = first = 0
-    while True:
-        waiting = driver.core.state.waiting
-        if first >= len(waiting):
-            return total
-        total += sum([job.ready for job in waiting[first : first + AT_ONCE]])
-        first += AT_ONCE
-        await asyncio.sleep(0)
 
 
 def _families(driver: Driver, delay: LoopDelay, ready: int) -> Iterator[Metric]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import subprocess
@@ -19,6 +20,7 @@ from headway import wire
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
+from headway.live import requests
 from headway.live.journal import FILE, FORMAT, Batch, Journal, JournalBusy, JournalFull, encode, event_of, event_row
 from headway.model.actions import JobStatus
 from headway.model.events import (
@@ -141,8 +143,24 @@ def test_the_latest_events_that_somebody_asked_for_are_found(journal: Journal) -
     events = [JobCancelled(at, at, by="me" if at % 2 else "") for at in range(1, 8)]
     events.insert(3, Woke(3))
     journal.write(Batch([event_row(number, event.at, event) for number, event in enumerate(events, 1)]))
-    assert [(number, event.at) for number, event in journal.asked(3)] == [(3, 3), (6, 5), (8, 7)]
-    assert [number for number, _ in journal.asked(3, after=6)] == [8]
+    assert [(number, event.at) for number, event in journal.asked(3)] == [(6, 5), (7, 6), (8, 7)]
+    assert [number for number, _ in journal.asked(3, after=6)] == [7, 8]
+    assert [number for number, _ in journal.asked(3, before=6)] == [2, 3, 5]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 1000])
+def test_requests_are_read_part_by_part(journal: Journal, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(requests, "LOOKED_AT_ONCE", at_once)
+    events = [JobCancelled(at, at, by="me" if at % 2 else "") for at in range(1, 8)]
+    journal.write(Batch([event_row(number, event.at, event) for number, event in enumerate(events, 1)]))
+
+    def told(after: int, limit: int) -> tuple[list[int], bool]:
+        found = asyncio.run(requests.report(journal, after, limit))
+        return [one.number for one in found.requests], found.more
+
+    assert told(0, 3) == ([3, 5, 7], True)
+    assert told(0, 4) == ([1, 3, 5, 7], False)
+    assert told(3, 10) == ([5, 7], False)
 
 
 def test_a_state_is_read_as_it_was_stored(journal: Journal) -> None:

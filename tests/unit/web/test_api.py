@@ -30,6 +30,7 @@ from headway.model.events import Asked, NodeJoined, Outcome
 from headway.model.instant import SECOND, to_seconds
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+from headway.web import api as api_module
 from headway.web.api import LIMIT_MAX, Api, Owner
 from headway.web.bodies import BODY_MAX, JSON_MAX, OTHERS_MAX
 from headway.web.openapi import describe
@@ -685,5 +686,22 @@ def test_a_row_that_was_changed_on_the_disk_is_an_error_of_the_server(
                 said = await rig.ask(route, body, job=1, status=500)
                 assert f"journal.sqlite is damaged: the row of {named} is not as it was written" in said.error
                 assert "headway check" in said.hint
+
+    run(tmp_path, scenario)
+
+
+def test_one_answer_has_only_so_many_messages_and_the_cursor_leads_to_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_module, "MESSAGES_AT_ONCE", 3)
+
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission(new_job(tasks=4), client="c"))
+        for task in range(4):
+            await rig.end(1, task)
+        first = await rig.ask(wire.MESSAGES, query="?client=c&limit=10000")
+        assert len(first.messages) == 3
+        rest = await rig.ask(wire.MESSAGES, query=f"?client=c&limit=10000&after={first.cursor}")
+        assert [one.number for one in (*first.messages, *rest.messages)] == [1, 2, 3, 4, 5]
 
     run(tmp_path, scenario)
