@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from headway import wire
+from headway.core.lifecycle import STRIKES_MAX
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, InvalidInput
@@ -23,6 +24,7 @@ from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import FILE, Journal, JournalFull
+from headway.live.room import Bounds
 from headway.live.sweep import Keep
 from headway.model.actions import JobStatus
 from headway.model.events import (
@@ -318,6 +320,21 @@ def test_nobody_is_kept_waiting_for_more_while_a_slot_stands_idle(
     run(scenario)
 
 
+def test_a_task_that_signals_from_outside_have_ended_says_how_often(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job())
+            for attempt in range(1, STRIKES_MAX + 2):
+                await live.end(1, 0, attempt, Outcome.SIGNALLED, outside=True, detail="killed by signal 9")
+            said = f"killed by signal 9. Its attempts ended so {STRIKES_MAX + 1} times"
+            assert [result.ending.detail for result in live.results(1)] == [said]
+            live.engine.end(1, 0, 9, Outcome.SIGNALLED, outside=True)  # of a job that is no longer in the system
+            await live.settle()
+            assert len(live.results(1)) == 1
+
+    run(scenario)
+
+
 def test_cancelled_tasks_are_told_of_and_the_others_go_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, ONE) as live:
@@ -575,6 +592,39 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(tmp_path: Path, caplo
             assert live.running == [(2, 0, 1)]
         async with rig(tmp_path) as live:
             assert [row.id for row in live.journal.jobs(open_only=True)] == [2]
+
+    run(scenario)
+
+
+def test_a_function_counts_as_used_only_by_submissions_that_were_accepted(tmp_path: Path) -> None:
+    """Else it could be deleted before clients expect that, though one of them has just used it."""
+    blob = b"a function"
+    name = wire.blob_name(blob)
+    call = wire.NewJob(wire.Calls((name,), (b"args",)))
+
+    async def scenario() -> None:
+        async with rig(tmp_path, at=1000) as live:
+            await live.submit(call, blobs={name: blob})
+            await live.advance(1000)
+            fill(live.journal)
+            with pytest.raises(JournalFull):
+                await live.driver.submit("me", submission(call, new_job(argv=("x" * 100_000,))))
+            make_room(live.journal)
+            await live.advance(to_seconds(RETRY_AFTER))
+            await live.submit(call)
+        with closing(sqlite3.connect(tmp_path / FILE)) as db:
+            assert db.execute("SELECT used FROM blobs").fetchall() == [(2000 * SECOND + RETRY_AFTER,)]
+
+    run(scenario)
+
+
+def test_statistics_say_that_there_is_no_room_for_files(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, bounds=Bounds(0, 40)) as live:
+            assert reports.statistics(live.driver).short == ""
+            live.journal.retained.stored = 40
+            live.driver.room.look()
+            assert reports.statistics(live.driver).short.startswith("output and uploads take")
 
     run(scenario)
 

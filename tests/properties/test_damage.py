@@ -276,6 +276,20 @@ def test_a_text_that_is_none_any_more_costs_its_row_alone(stored: Path, tmp_path
     assert rows(data)["submissions"] == kept
 
 
+def test_texts_that_are_none_any_more_cost_nothing_between_them(stored: Path, tmp_path: Path) -> None:
+    """Reading from both ends would not find what is between them."""
+    data = tmp_path / "data"
+    shutil.copytree(stored / "closed", data)
+    content = (data / FILE).read_bytes()
+    for key in (b"key 3", b"key 7"):
+        content = content.replace(key, key[:-1] + b"\xff")
+    (data / FILE).write_bytes(content)
+    Journal(data, accept_loss=True).close()
+    before = rows(stored / "closed")["submissions"]
+    assert rows(data)["submissions"] == {row for row in before if not {"key 3", "key 7"} & {*row}}
+    assert any("key 5" in row for row in before)
+
+
 def test_what_lies_behind_a_page_that_cannot_be_read_is_kept(stored: Path, tmp_path: Path) -> None:
     """One page is made unreadable in each try. Every message that can still be read by itself is kept."""
     content = (stored / "closed" / FILE).read_bytes()

@@ -75,11 +75,15 @@ class FromEngine:
         turn.spent += work.spent_files(ended, kept=kept and keeps)
 
     def _counted(self, ended: base.Ended) -> base.Ended:
-        """An end by a signal from outside; its detail says how often that has happened to its task."""
+        """An end by a signal from outside; its detail says how often that has happened to its task.
+
+        Callers see it only if it settles the task, so not the first time.
+        """
         job = self._ledger.core.state.jobs.get(ended.job)
-        times = 1 if job is None else job.strikes.get(ended.task, 0) + 1
-        said = f"{ended.ending.detail}. Its attempts ended so {times} times"
-        return structs.replace(ended, ending=structs.replace(ended.ending, detail=said)) if times > 1 else ended
+        if job is None:
+            return ended
+        said = f"{ended.ending.detail}. Its attempts ended so {job.strikes.get(ended.task, 0) + 1} times"
+        return structs.replace(ended, ending=structs.replace(ended.ending, detail=said))
 
     def _take_rare(self, turn: Turn, report: _Rare) -> None:
         now = turn.now

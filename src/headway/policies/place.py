@@ -124,22 +124,19 @@ class Dealing:
             addable -= max(0, offered - stays)
         return found
 
-    def deal(self, job: JobView, most: int) -> int:
-        """Give the job up to `most` more slots; a rigid job gets its width or nothing, a workflow whole tasks.
-
-        Returns:
-            How many slots it got.
-        """
+    def deal(self, job: JobView, most: int) -> None:
+        """Give the job up to `most` more slots; a rigid job gets its width or nothing, a workflow whole tasks."""
         wanted = min(most, self.usable(job) - self.has(job))
         if wanted <= 0:
-            return 0
+            return
         if job.kind is Kind.WORKFLOW:
-            return self._deal_tasks(job, wanted)
+            self._deal_tasks(job, wanted)
+            return
         spare = self.last.get(job.id, NO_SLOTS)
         if job.kind is Kind.RIGID:
             wanted, spare, offers = job.width, self.ending, self.room
             if sum(offers) + count(spare) < wanted:
-                return 0
+                return
         else:
             offers = [] if spare else self.offers(job)
             if job.priority >= self.emergency and job.ready:
@@ -150,23 +147,21 @@ class Dealing:
             share[position] += gets
             self.room[position] -= gets
             gained += gets
-        gained += self._deal_last(job, lowest(spare, wanted - gained))
-        return gained
+        self._deal_last(job, lowest(spare, wanted - gained))
 
     def _makes_room(self, bag: JobView, job: JobView) -> bool:
         """Whether a bag's last tasks may be killed for an emergency."""
         return bag.spec.preemptible and bag.priority < job.priority
 
-    def _deal_last(self, job: JobView, slots: Slots) -> int:
+    def _deal_last(self, job: JobView, slots: Slots) -> None:
         """Give the job slots on which a bag's last tasks run."""
         if slots:
             for bag in (job.id,) if job.id in self.last else self.last:  # thousands of bags may run their last tasks
                 self.last[bag] &= ~slots
             self.ending &= ~slots
             self.dealt[job.id] = self.dealt.get(job.id, NO_SLOTS) | slots
-        return count(slots)
 
-    def _deal_tasks(self, job: JobView, wanted: int) -> int:
+    def _deal_tasks(self, job: JobView, wanted: int) -> None:
         """Place a workflow's ready tasks; if a node has no room now, keep its slots until bags have left them."""
         self._choose()
         gained = 0
@@ -185,7 +180,6 @@ class Dealing:
                 self._give(job.id, slots)
                 self.room = [count(self.left & of_class) for _, of_class in self.classes]
                 gained += count(slots)
-        return gained
 
     def _give(self, job: int, slots: Slots) -> None:
         self.left &= ~slots

@@ -30,7 +30,9 @@ from headway.model.events import (
 )
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import JobSpec, TaskSpec
-from headway.model.plan import Plan, Reason, Waiting
+from headway.model.plan import Claim, Plan, Reason, Waiting
+from headway.model.queue import by_order
+from headway.model.slots import NO_SLOTS
 from headway.model.snapshot import Policy, Snapshot
 from headway.policies import registry
 from headway.testing import job, node
@@ -202,6 +204,44 @@ def test_a_policy_that_raises_changes_nothing_and_is_counted() -> None:
     assert scheduler.handle(PolicyChosen(2, "fcfs")) == [Launch(1, 0, 1, 1)]
     assert scheduler.failure is None
     assert scheduler.policy == "fcfs"
+
+
+def test_orders_that_a_former_policy_asked_for_are_not_kept_up_to_date() -> None:
+    scheduler = core("edf")
+    submit(scheduler, job(1, due=9), job(2, due=8))
+    scheduler.handle(Woke(0))
+    state = scheduler.state
+    assert state.orders
+    scheduler.handle(PolicyChosen(0, "easy:order=due"))
+    scheduler.handle(PolicyChosen(0, "fcfs"))
+    assert len(state.orders) == 0
+    assert list(state.queues) == [by_order]
+
+
+def test_a_round_follows_the_end_of_a_job_whose_slot_goes_straight_to_another() -> None:
+    """The shares of the jobs that are left may be larger."""
+
+    class Succession:
+        per_instant: ClassVar[bool] = False
+        task_rounds: ClassVar[bool] = False
+
+        def __call__(self, view: Snapshot) -> Plan:
+            plan = view.plan()
+            *before, last = view.jobs
+            for number in before:
+                plan.hold(number, NO_SLOTS)
+            plan.hold(last, 1, Claim.AFTER)
+            return plan
+
+    scheduler = Scheduler(lambda _: Succession(), "succession")
+    scheduler.handle(NodeJoined(0, node("a", slots=1)))
+    submit(scheduler, job(1), job(2, tasks=3))
+    rounds = scheduler.rounds
+    assert scheduler.handle(TaskEnded(1, 2, 0, 1)) == []  # nobody knows this attempt
+    assert scheduler.handle(TaskEnded(1, 1, 0, 1))[-1] == Conclude(1, JobStatus.SUCCEEDED)
+    assert scheduler.rounds == rounds + 1
+    scheduler.handle(TaskEnded(2, 2, 0, 1))  # the slot goes on with the job's next task
+    assert scheduler.rounds == rounds + 1
 
 
 def test_what_is_not_a_plan_is_refused() -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from headway.core.lifecycle import LOSSES_MAX, RULES
 from headway.core.nodes import slot_statuses
-from headway.core.record import StateRecord
+from headway.core.record import StateRecord, SuspicionRecord, suspicion_record
 from headway.core.scheduler import Scheduler
 from headway.core.suspects import ALONE_MAX, ALONE_MOST, PATIENCE, PATIENCE_MOST, SHARE
+from headway.core.suspicion import Suspicion
 from headway.model.actions import Action, Conclude, JobStatus, Kill, Launch, Settle
 from headway.model.events import (
     ClockStepped,
@@ -32,6 +33,7 @@ from headway.model.instant import SECOND
 from headway.model.job import JobSpec, TaskSpec
 from headway.model.node import SlotStatus
 from headway.model.plan import Reason
+from headway.model.snapshot import JobView
 from headway.policies import registry
 from headway.testing import job, node
 
@@ -285,6 +287,10 @@ def test_read_ahead_tasks_are_there_as_well() -> None:
     assert len(core.scheduler.state.suspicions) > 1
     core.crash(after=1)
     assert len(core.alone) == len(core.running) == 1, "nothing is launched behind what runs alone"
+
+
+def test_a_record_of_a_task_alone_holds_nothing_against_it() -> None:
+    assert suspicion_record(Suspicion(JobView(job(1), SECOND), 3)) == SuspicionRecord(1, 3)
 
 
 def test_a_record_without_rules_is_of_before_and_decided_by_its_rules() -> None:
