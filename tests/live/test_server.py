@@ -198,6 +198,7 @@ def test_a_file_of_the_port_that_says_none_is_as_if_it_were_not_there(tmp_path: 
     [
         ({"port": 70000}, "port is 70000; allowed: 0"),
         ({"host": "no such host"}, "cannot listen on no such host"),
+        ({"host": "192.0.2.1"}, "Name an address of this machine with --host"),
         ({"policy": "easi"}, "'easi'"),
     ],
 )

@@ -110,7 +110,7 @@ def test_change_gives_open_jobs_new_terms(headway: Any, tmp_path: Path) -> None:
         (("change", 1, "--priority", "nan"), "--priority is 'nan'"),
         (("wait", 9999), "there is no job 9999"),
         (("wait", 1, "--timeout", "long"), "--timeout is 'long'"),
-        (("wait",), "Missing argument"),
+        (("wait",), "ID is missing"),
         (("stop", "--timeout", "long"), "--timeout is 'long'"),
         (("stop", "--data", "nothing-here"), "data is 'nothing-here'; allowed: the data directory of a server"),
     ],

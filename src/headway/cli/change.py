@@ -23,7 +23,7 @@ def change(reach: Reach, numbers: tuple[int, ...], due: str | None, priority: fl
     Exit status: 0 all were changed; 1 one of them has ended and stays as it was.
     """
     if due is None and priority is None:
-        raise HeadwayError("nothing was named that is to change", "Give --due, --priority, or both.")
+        raise HeadwayError("there is nothing to change", "Give --due, --priority, or both.")
     at = None if due is None else instant_in(due, "--due")
     if at is not None and at < time.time():
         click.echo(f"Warning: {due} has passed.", err=True)

@@ -10,6 +10,7 @@ import click
 from headway.cli.ended import print_ended, ran, ranges
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, clock, done, period_in, print_json, print_table, span, when
+from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
 from headway.wire import AttemptReport, AwaitedReport, Explanation, JobReport, NodeReport
 
@@ -230,7 +231,7 @@ def assumption_lines(found: Explanation, begins: str) -> Iterator[str]:
     others = [job for job in found.assumes if job != found.job]
     whose = f"{'job' if len(others) == 1 else 'jobs'} {', '.join(map(str, others))}" if others else "it"
     if others and found.job in found.assumes:
-        whose = f"it and for {whose}"
+        whose = f"it or for {whose}"
     is_start_known = found.expected_start is None or not found.start_assumes
     what = "end" if is_start_known else "start and end"
     yield f"When it will {what} is not known, because there is no estimate for {whose}."
@@ -284,7 +285,9 @@ def at(instant: float) -> str:
 def cancel(reach: Reach, numbers: tuple[int, ...], tasks: tuple[int, ...], as_json: bool) -> None:
     """End jobs, or tasks of one job. Waiting tasks are dropped, running ones killed."""
     if tasks and len(numbers) > 1:
-        raise click.UsageError("--task is of one job: name one ID.")
+        raise HeadwayError(
+            "--task goes with one ID", "Each job numbers its own tasks: cancel the tasks of one job at a time."
+        )
     with reach() as client:
         changed = client.cancel_task(numbers[0], *tasks) if tasks else client.cancel(*numbers)
     wanted = len(set(tasks or numbers))

@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 import click
 
 from headway import __version__
-from headway.errors import HeadwayError, did_you_mean
+from headway.errors import HeadwayError, cut, did_you_mean
 
 COMMANDS: Final = {
     "up": ("headway.cli.up", "Run a server on this machine."),
@@ -81,7 +81,10 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the words name; for an unknown name the error suggests a similar one."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"There is no command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}".strip(), ctx)
+            raise HeadwayError(
+                f"there is no command {cut(args[0])!r}",
+                did_you_mean(args[0], COMMANDS) or "`headway --help` lists the commands.",
+            )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -107,10 +110,14 @@ def main(argv: list[str] | None = None) -> NoReturn:
         from headway.cli.typed import in_words_typed
 
         typed = in_words_typed(str(error.args[0]), headway, sys.argv[1:] if argv is None else argv)
-        click.echo(f"Error: {typed}", err=True)
-        if error.hint:
-            click.echo(error.hint, err=True)
-        status = 2
+        status = _said(HeadwayError(typed, error.hint))
+    except getattr(click.exceptions, "NoArgsIsHelpError", ()) as error:  # a group without a command
+        error.show()
+        status = error.exit_code
+    except click.UsageError as error:
+        from headway.cli.misuse import in_our_words
+
+        status = _said(in_our_words(error))
     except click.ClickException as error:
         error.show()
         status = error.exit_code
@@ -127,6 +134,13 @@ def main(argv: list[str] | None = None) -> NoReturn:
         click.echo("Interrupted.", err=True)
         status = INTERRUPTED
     sys.exit(status)
+
+
+def _said(error: HeadwayError) -> int:
+    click.echo(f"Error: {error.args[0]}", err=True)
+    if error.hint:
+        click.echo(error.hint, err=True)
+    return 2
 
 
 def _follows_ctrl_c(error: BaseException | None) -> bool:

@@ -41,8 +41,8 @@ def hint(command: Sequence[str]) -> str:
     for word in command[1:]:
         if OPERATOR.fullmatch(word) and word not in ends_of_find:
             return (
-                f"{shlex.quote(word)} goes to {program} as an argument, for no shell is involved. "
-                f"If a shell is to read it: headway submit -- sh -c {_line(command)}"
+                f"{shlex.quote(word)} goes to {program} as an argument, because no shell reads the line. "
+                f"To have one read it: headway submit -- sh -c {_line(command)}"
             )
     if "/" not in program and shutil.which(program) is None:
         return f"there is no program {shlex.quote(program)} on the PATH here. Tasks look for it on the server's PATH."

@@ -10,7 +10,7 @@ import click
 from headway.cli.main import GOES_ON, INTERRUPTED
 from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, counted, done, print_json, seconds_in
+from headway.cli.show import as_json, counted, done, print_json, seconds_in, span
 from headway.client.client import PATIENCE_SECONDS, Client
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
@@ -58,7 +58,7 @@ def wait(reach: Reach, numbers: tuple[int, ...], timeout: str | None, as_json: b
         found = [client.job(number).job for number in numbers]
     late = [job for job in found if not job.status.is_final]
     if late:
-        click.echo(f"{counted(len(late), 'job')} of {len(found)} did not end within {timeout}.", err=True)
+        click.echo(f"{counted(len(late), 'job')} of {len(found)} did not end within {span(seconds or 0)}.", err=True)
     print_json(found) if as_json else click.echo("\n".join(map(line_of, found)))
     return exit_status_of(found)
 

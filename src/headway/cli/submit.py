@@ -19,7 +19,7 @@ from headway.cli.main import INTERRUPTED
 from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, bytes_in, instant_in, limit_in, print_json, seconds_in, span, when
-from headway.cli.tasks import Program, WithFiles, absent, too_wide, variables_in
+from headway.cli.tasks import Program, WithFiles, absent, misplaced, too_wide, variables_in
 from headway.client.client import Client
 from headway.client.connection import Refused
 from headway.client.job import Job
@@ -151,7 +151,8 @@ def submit(
         cpu=None if cpu is None else shares_in(cpu, "--cpu"),
         **terms,
     )
-    for said in filter(None, (shell.hint(command), absent(places["cwd"]))):
+    misread = misplaced(command, click.get_current_context())
+    for said in filter(None, (shell.hint(command), misread, absent(places["cwd"]))):
         click.echo(f"Hint: {said}", err=True)
     if isinstance(job.due, float) and job.due < time.time():
         click.echo(f"Warning: {due} has passed; the job is late from the start.", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ class WithFiles(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words of a command line."""
+        ctx.obj = "--" in args
         return super().parse_args(ctx, spread(self, args))
 
 
@@ -119,6 +121,19 @@ def absent(folder: str) -> str:
     return f"there is no folder {folder} here. Tasks are refused unless it is there where they run."
 
 
+def misplaced(command: Sequence[str], ctx: click.Context) -> str:
+    """What to say where options of the command seem to follow its program; empty where they do not, or after a `--`."""
+    known = {name for param in ctx.command.params if isinstance(param, click.Option) for name in param.opts}
+    found = [word for word in command[1:] if word.startswith("--") and word.partition("=")[0] in known]
+    if not found or ctx.obj:
+        return ""
+    program = shlex.quote(command[0])
+    return (
+        f"{found[0]} goes to {program} as an argument. Options of {ctx.command_path} come before the program, "
+        f"and -- between them: {ctx.command_path} {found[0]} ... -- {program}"
+    )
+
+
 def _as_it_is(text: str) -> str:
     return text
 
@@ -147,7 +162,7 @@ def spread(command: click.Command, words: list[str]) -> list[str]:
                 found += ["--each", words[place]]
                 place += 1
             if place == first:
-                raise click.UsageError(f"--each names no file. {HOW}")
+                raise HeadwayError("--each names no file", HOW)
             continue
         found.append(word)
         if word in valued and place < end:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def renamed(old: str, new: str) -> Callable[[Any], Any]:
     """An option of an earlier version, which is answered with its new name."""
 
-    def refuse(context: click.Context, _: click.Parameter, given: str | None) -> None:
+    def refuse(_: click.Context, __: click.Parameter, given: str | None) -> None:
         if given is not None:
-            raise click.UsageError(f"{old} is now {new}.", context)
+            raise HeadwayError(f"{old} is now {new}")
 
     return click.option(old, hidden=True, expose_value=False, callback=refuse)
 

@@ -221,7 +221,7 @@ class Line:
     def _silence(self, error: Exception) -> Unreachable:
         return Unreachable(
             f"no server answers at {self._url}: {error.__cause__ or error}",
-            "Start it with `headway up`, or look whether --url, --data or HEADWAY_URL name the one you mean.",
+            "Start it with `headway up`, or check that --url, --data or HEADWAY_URL name the one you mean.",
         )
 
     def _refusal(self, status: int, content: bytes) -> HeadwayError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from itertools import chain, islice
 from typing import Any, ParamSpec, TypeVar
@@ -14,7 +15,7 @@ from headway.client.client import Client
 from headway.client.job import Job
 from headway.client.pickling import pickled_arguments
 from headway.client.sender import Call, CallFuture, Preparation, Sender
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, did_you_mean
 from headway.files import naming
 from headway.pool import Chunk
 
@@ -80,6 +81,7 @@ class HeadwayExecutor(Executor):
             raise TypeError("initializer must be a callable")
         self._at_once = None if max_workers is None else _count(max_workers)
         name = uuid4().hex
+        _check_terms(terms)
         job = Job(**{"name": "executor", "warm": name, **terms})
         self._client = Client() if client is None else client
         self._sender = Sender(
@@ -161,6 +163,14 @@ def _count(workers: object) -> int:
     if count < 1:
         raise ValueError(f"max_workers must be greater than 0, and is {count}")
     return count
+
+
+def _check_terms(terms: Mapping[str, Any]) -> None:
+    known = {*inspect.signature(HeadwayExecutor).parameters, *inspect.signature(Job).parameters} - {"terms"}
+    for name in terms:
+        if name not in known:
+            allowed = did_you_mean(name, known) or f"Allowed: {', '.join(sorted(known))}."
+            raise TypeError(f"HeadwayExecutor has no keyword {name!r}. {allowed}")
 
 
 def _chunks(calls: Iterator[tuple[Any, ...]], size: int) -> Iterator[list[tuple[Any, ...]]]:

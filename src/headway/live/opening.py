@@ -208,7 +208,8 @@ def _lock(folder: Path) -> tuple[int, bool]:
         os.close(lock)
         raise HeadwayError(
             f"{folder} is in use by the process {said.partition(' ')[0] or '(unknown)'}",
-            "Only one `headway up` can use a data directory. Use the one that runs, end it, or choose another --data.",
+            "Only one `headway up` can use a data directory. Use that server, end it with `headway stop`, or choose "
+            "another --data.",
         ) from None
     return lock, said.endswith(_MAKING)
 

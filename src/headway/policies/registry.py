@@ -115,7 +115,7 @@ def _known(name: str) -> PolicyFactory:
 def _added(name: str) -> PolicyFactory:
     known = factories()  # reads what every installed package offers: only where no built-in policy has the name
     if name not in known:
-        hint = did_you_mean(name, known)
+        hint = did_you_mean(name, known) or "`headway policies` says what each of them does."
         if name.endswith(".py"):
             hint = "A policy from a file is for simulations; a server takes one that is installed under a name."
         raise InvalidInput("policy", name, ", ".join(sorted(known)), hint=hint)

@@ -22,6 +22,10 @@ from headway.web.line import Line, Room
 
 log = logging.getLogger(__name__)
 
+OF_HOSTS: Final = (
+    "Name an address of this machine with --host: 127.0.0.1 for this machine alone, 0.0.0.0 for others too."
+)
+
 FILES_KEPT: Final = 128
 """Files that callers leave for the server itself, or a tenth of all if that is more: journal, nodes, uploads."""
 
@@ -94,7 +98,7 @@ def listen(host: str, port: int) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise HeadwayError(f"cannot listen on {host}: {error.strerror or error}") from error
+        raise HeadwayError(f"cannot listen on {host}: {error.strerror or error}", OF_HOSTS) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -107,7 +111,8 @@ def listen(host: str, port: int) -> socket.socket:
             raise PortTaken(
                 f"port {port} of {host} is in use", "Choose another with --port, or --port 0 for any that is free."
             ) from error
-        raise HeadwayError(f"cannot listen on port {port} of {host}: {error.strerror or error}") from error
+        hint = OF_HOSTS if error.errno == errno.EADDRNOTAVAIL else ""
+        raise HeadwayError(f"cannot listen on port {port} of {host}: {error.strerror or error}", hint) from error
     return listener
 
 
@@ -115,8 +120,8 @@ def _say_who_may_come(listener: socket.socket) -> None:
     host = listener.getsockname()[0]
     if not ip_address(host.partition("%")[0]).is_loopback:
         log.warning(
-            "listening on %s: whoever reaches this machine may try tokens, and can read what goes over, for it is not "
-            "encrypted; 127.0.0.1 is for this machine alone, to others it can be brought by `ssh -L`",
+            "listening on %s: whoever reaches this machine can try tokens, and can read the traffic, because it is not "
+            "encrypted. With --host 127.0.0.1 only this machine is served; other machines can use `ssh -L`",
             host,
         )
 

@@ -76,7 +76,7 @@ def test_without_estimates_it_is_said_whose_are_missing_and_what_to_do() -> None
         advice,
     ]
     assert lines(**times, assumes=(2, 1, 7), start_assumes=(1, 7)) == [
-        "When it will start and end is not known, because there is no estimate for it and for jobs 1, 7.",
+        "When it will start and end is not known, because there is no estimate for it or for jobs 1, 7.",
         f"If each such task takes 10 min 00 s, it will start {after(10)} and end {after(20)}.",
         advice,
     ]

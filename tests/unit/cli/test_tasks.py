@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from headway import HeadwayError, InvalidInput
@@ -53,7 +52,7 @@ def test_each_takes_the_words_up_to_the_next_option(words: str, parsed: str) -> 
 
 
 def test_each_without_a_file_is_refused() -> None:
-    with pytest.raises(click.UsageError, match="--each names no file"):
+    with pytest.raises(HeadwayError, match="--each names no file"):
         spread(submit, ["--each", "--wait", "--", "wc"])
 
 

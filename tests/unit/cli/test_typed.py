@@ -83,8 +83,8 @@ def test_a_job_that_is_too_wide(given: Any, typed: str) -> None:
     [
         (("--keep-keys", "1s"), "--keep-keys is '1s'; allowed: 120 seconds or more, or none"),
         (("--policy", "priority:reserve=3"), "reserve of policy priority is 3.0; allowed: 0 to 1"),
-        (("--output-max", "3"), "--output-max is now --task-output-max."),
-        (("--outputs-max", "3"), "--outputs-max is now --storage-max."),
+        (("--output-max", "3"), "--output-max is now --task-output-max\n"),
+        (("--outputs-max", "3"), "--outputs-max is now --storage-max\n"),
     ],
 )
 def test_a_server_says_which_option_is_wrong(headway: Any, tmp_path: Path, words: tuple[str, str], said: str) -> None:

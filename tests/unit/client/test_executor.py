@@ -33,7 +33,7 @@ def test_terms_go_with_each_job(server: Any, client: Client) -> None:
         executor.submit(pow, 2, 2).result(LIMIT)
     job = server.submissions[0].jobs[0]
     assert (job.name, job.priority, job.retries) == ("urgent", 3, 2)
-    with pytest.raises(TypeError, match="colour"):
+    with pytest.raises(TypeError, match=r"no keyword 'colour'\. Allowed: after, "):
         HeadwayExecutor(client, colour="red")
 
 
