@@ -56,7 +56,7 @@ def test_wait_ends_with_the_jobs_or_its_timeout(headway: Any, tmp_path: Path) ->
     late = headway("wait", well, runs, "--timeout", "50ms")
     assert late.status == GOES_ON
     assert late.out == f"{well} succeeded 1/1\n{runs} running 0/1\n"
-    assert late.err == "1 job of 2 did not end within 50ms.\n"
+    assert late.err == "1 job of 2 did not end within 0.05 s.\n"
     opening = threading.Timer(0.3, (tmp_path / "gate").unlink)
     opening.start()
     assert headway("wait", runs, well, "--timeout", f"{LIMIT}s") == Ran(
