@@ -100,7 +100,7 @@ class Output:
         """Draw one schedule; the files."""
         from headway import pictures
 
-        title = f"{text}: {self.subject}"
+        title = f"{text}, {self.subject}"
         gantt, allocation, timeline = (
             file_for(self.folder / f"{kind}.png", text) for kind in ("gantt", "allocation", "timeline")
         )

@@ -186,7 +186,7 @@ class Lin14Report(Report):
             if folder := self.drawing():
                 from headway.reproduce import drawn
 
-                drawn.figure(name, rows, policies, folder / f"{name}.png")
+                drawn.figure(name, rows, policies, self.log, folder / f"{name}.png")
                 self.written.append(f"{name}.png")
         self._every("figures.csv", rows)
 
@@ -210,7 +210,7 @@ class Lin14Report(Report):
         if folder := self.drawing():
             from headway.reproduce import drawn
 
-            self.written += drawn.sweep(rows, policies, folder)
+            self.written += drawn.sweep(rows, policies, self.log, folder)
         self._every("sweep.csv", rows)
 
     def live(self) -> None:

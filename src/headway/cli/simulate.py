@@ -29,6 +29,8 @@ from headway.model.workload import Workload
 from headway.sim.world import CpuKnown, World
 
 COLUMNS: Final = {
+    "failed": "jobs_failed",
+    "never ended": "jobs_unfinished",
     "wait": "wait_mean",
     "response": "response_mean",
     "slowdown": "bounded_slowdown_mean",
@@ -43,6 +45,9 @@ COLUMNS: Final = {
     "decision": "decision_ms_mean",
 }
 """What the table shows, by heading."""
+
+COUNTS: Final = ("failed", "never ended", "kills", "migrations")
+"""Columns that are left out where all of it is 0."""
 
 QUIET_SECONDS: Final = 0.5
 """A run that takes no longer shows no progress."""
@@ -267,7 +272,10 @@ def print_metrics(
     ranked = any(one["priority_violation_rate"] for one in told)
     hidden = set() if has_due else {"missed", "tardiness", "miss penalty"}
     hidden |= set() if ranked else {"violation"}
-    hidden |= {heading for heading in ("kills", "migrations") if not any(one[heading] for one in told)}
+    # Jobs are late, but none has a priority above 0 that would weigh it.
+    is_weighed = any(one["deadline_miss_penalty"] for one in told) or not any(one["deadline_miss_rate"] for one in told)
+    hidden |= set() if is_weighed else {"miss penalty"}
+    hidden |= {heading for heading in COUNTS if not any(one[COLUMNS[heading]] for one in told)}
     headings = [heading for heading in COLUMNS if heading not in hidden]
 
     def cell(text: str, heading: str) -> str:
@@ -318,7 +326,7 @@ def _cell(heading: str, value: float) -> str:
         return "–"
     if heading in ("missed", "violation", "utilisation"):
         return f"{value:.1%}"
-    if heading in ("kills", "migrations"):
+    if heading in COUNTS:
         return f"{value:,.0f}"
     if heading == "decision":
         return f"{value:.3f} ms"

@@ -11,7 +11,7 @@ from headway.errors import HeadwayError
 from headway.model.schedule import Schedule
 from headway.model.workload import FloatArray, IntArray
 from headway.pictures.canvas import COLOURS, FAINT, INK, clock_of, entitle, figure, finish, legend, time_axis, whole
-from headway.pictures.series import Changes, Window, awaited, edges_of, knows_tiers, means, running, window_of
+from headway.pictures.series import Changes, Window, awaited, edges_of, means, running, tier_words, window_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,7 @@ def allocation(
     )
     bands = _Bands(schedule, shown, len(np.setdiff1d(holders, shown)))
     handles = bands.draw(axes[0, 0], ran, window)
-    tiers = "" if knows_tiers(schedule) else ",\nin the background too"
+    tiers = tier_words(schedule).replace(" ", "\n", 1)
     axes[0, 0].set_ylabel(f"slots that tasks run on{tiers}", color=INK)
     up = schedule.offered / max(schedule.until - schedule.begin, 1)
     if up:

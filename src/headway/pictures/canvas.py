@@ -238,15 +238,15 @@ def _touch(axis: Axis) -> bool:
     return any(one.overlaps(other) for one, other in pairwise(boxes))
 
 
-def legend(axes: Axes, handles: Sequence[Any]) -> None:
-    """Draw the legend, to the right of the top right panel."""
+def legend(axes: Axes, handles: Sequence[Any], *, inside: bool = False) -> None:
+    """Draw the legend: inside axes that are kept for it, else to the right of the axes."""
     if handles:
         names = [name_lines(handle.get_label()) for handle in handles]
         axes.legend(
             handles,
             names,
             loc="upper left",
-            bbox_to_anchor=(1.01, 1),
+            bbox_to_anchor=(0 if inside else 1.01, 1),
             frameon=False,
             fontsize=8,
             labelcolor=INK,

@@ -30,8 +30,9 @@ WITH_DUE_DATES: Final = (
     "priority_violation_rate",
     "wait_mean",
     "bounded_slowdown_mean",
+    "makespan",
 )
-WITHOUT: Final = ("wait_mean", "response_mean", "bounded_slowdown_mean")
+WITHOUT: Final = ("wait_mean", "response_mean", "bounded_slowdown_mean", "makespan")
 COSTS: Final = ("kills", "work_lost", "migrations")
 """Drawn besides the usual measures if they are not 0."""
 
@@ -39,9 +40,12 @@ RULE: Final = "linear scale from 0"
 """The scale of every panel, as each says."""
 
 _DARK: Final = "Dark bars are the best in their panel."
+_PARTIAL: Final = "Hatched: some jobs did not end well. Means leave them out, so hatched bars are never the best."
+_ALIKE: Final = "The same under every policy, so not drawn"
 _BEST: Final = "#2f5f96"
 _OTHERS: Final = "#b7c7da"
 _NEITHER: Final = "#7f9cbf"
+_HATCH: Final = "////"
 
 _SPREADS: Final = {
     "wait": "Wait",
@@ -99,12 +103,15 @@ def comparison(
     """Draw measures of several policies: a panel for each measure, with a bar and its value for each policy.
 
     Every panel has a linear scale from 0, and says whether less or more is better. The best bars of a panel are dark.
+    If jobs failed or never ended under a policy, this is said below its name. Its bars are hatched and never the best,
+    because most means leave such jobs out.
 
     Args:
         metrics: the result of `summarise`, by policy.
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
         names: the measures to draw. Default: the usual ones. If no job has a due date, response times take the place
-            of measures of due dates. Kills, work redone and migrations are drawn if there were any.
+            of measures of due dates. Kills, work redone and migrations are drawn if there were any. Usual measures
+            that are the same under all policies are not drawn, but named in a line below the picture.
         title: above the picture: which log, how many slots, what load.
         note: a line below it.
 
@@ -112,8 +119,9 @@ def comparison(
         InvalidInput: a measure is not among the metrics of every policy.
         HeadwayError: there is nothing to compare, matplotlib is not installed, or the file cannot be written.
     """
+    alike: Sequence[str] = ()
     if names is None:
-        names = _usual(metrics.values())
+        names, alike = _usual(metrics.values())
     if not metrics or not names:
         raise HeadwayError("there is nothing to compare")
     known = [name for name in next(iter(metrics.values())) if all(name in told for told in metrics.values())]
@@ -122,7 +130,11 @@ def comparison(
             raise InvalidInput("measure", name, ", ".join(known), hint=did_you_mean(name, known))
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
-    policies = [name_lines(policy) for policy in metrics]
+    partial = [_partial(told) for told in metrics.values()]
+    policies = [
+        name_lines(policy) + (f"\n({remark})" if remark else "")
+        for policy, remark in zip(metrics, partial, strict=True)
+    ]
     lines = sum(policy.count("\n") + 1 for policy in policies) + len(policies)
     widest = max(len(line) for policy in policies for line in policy.splitlines())
     drawn, axes = figure(0.6 + 0.085 * widest + 3.2 * columns, 0.5 + rows * (1.15 + 0.17 * lines), rows, columns)
@@ -131,29 +143,68 @@ def comparison(
             cell.set_visible(False)
             continue
         values = [float(told[names[place]]) for told in metrics.values()]
-        _bars(cell, names[place], policies if place % columns == 0 else [""] * len(policies), values)
-    entitle(drawn, title, f"{note} {_DARK}" if note else _DARK)
+        labels = policies if place % columns == 0 else [""] * len(policies)
+        _bars(cell, names[place], labels, values, [not remark for remark in partial])
+    first = next(iter(metrics.values()))
+    left_out = f"{_ALIKE}: {'; '.join(_told(name, first[name]) for name in alike)}." if alike else ""
+    notes = (note, _DARK, _PARTIAL if any(partial) else "", left_out)
+    entitle(drawn, title, " ".join(filter(None, notes)))
     return finish(drawn, path)
 
 
-def _usual(told: Collection[Mapping[str, float]]) -> Sequence[str]:
-    names = WITH_DUE_DATES if any(one["jobs_due"] for one in told) else WITHOUT
-    costs = [name for name in COSTS if any(one[name] for one in told)]
-    # Work that had to be redone counts as use, but is not useful.
-    return [*names, *costs] if "work_lost" in costs else [*names, "utilisation", *costs]
+def _usual(told: Collection[Mapping[str, float]]) -> tuple[Sequence[str], Sequence[str]]:
+    """The measures to draw by default, and those that are left out because they are the same under all policies."""
+    is_due = any(one["jobs_due"] for one in told)
+    usual = [*(WITH_DUE_DATES if is_due else WITHOUT), *(name for name in COSTS if any(one[name] for one in told))]
+    alike = [name for name in usual if len({_text(name, one[name]) for one in told}) == 1]
+    if len(told) < 2 or len(alike) == len(usual):
+        return usual, ()
+    drawn = [name for name in usual if name not in alike]
+    if is_due and "deadline_miss_rate" in drawn and not any(one["deadline_miss_penalty"] for one in told):
+        # No job has a priority above 0, so the penalty does not say how late jobs are.
+        drawn.insert(1, "tardiness_mean")
+    return drawn, alike
 
 
-def _bars(axes: Axes, name: str, policies: Sequence[str], values: Sequence[float]) -> None:
+def _partial(told: Mapping[str, float]) -> str:
+    """How many jobs failed or never ended, in words. Empty if there are none."""
+    of = f"of {told['jobs']:,} jobs" if "jobs" in told else "jobs"
+    counts = {"failed": told.get("jobs_failed", 0), "never ended": told.get("jobs_unfinished", 0)}
+    return ", ".join(f"{count:,} {of} {what}" for what, count in counts.items() if count)
+
+
+def _measure(name: str) -> Measure:
+    return MEASURES.get(name, Measure(name.replace("_", " ").capitalize()))
+
+
+def _text(name: str, value: float) -> str:
+    """A value with its unit, for a sentence."""
+    factor, unit = _unit(_measure(name).unit, abs(value) if math.isfinite(value) else 0.0)
+    return f"{number(value / factor)} {unit}".rstrip() if value or unit == _SHARE else "0"
+
+
+def _told(name: str, value: float) -> str:
+    """A measure and its value, for a sentence."""
+    words = _measure(name).words
+    return f"{words[0].lower()}{words[1:]} ({_text(name, value)})"
+
+
+def _bars(axes: Axes, name: str, policies: Sequence[str], values: Sequence[float], complete: Sequence[bool]) -> None:
     # The first policy is on top; a value that is not a number has no bar.
-    measure = MEASURES.get(name, Measure(name.replace("_", " ").capitalize()))
+    measure = _measure(name)
     factor, unit = _unit(measure.unit, max((abs(value) for value in values if math.isfinite(value)), default=0.0))
     heights = range(len(values), 0, -1)
     lengths = [value / factor if math.isfinite(value) else 0.0 for value in values]
     texts = [number(value / factor) for value in values]
-    best = _best(values, texts, measure.better)
-    colours = [_NEITHER if not measure.better else _BEST if text == best else _OTHERS for text in texts]
-    axes.barh(heights, lengths, height=0.66, color=colours)
-    for height, length, text in zip(heights, lengths, texts, strict=True):
+    compared = [value if whole else math.nan for value, whole in zip(values, complete, strict=True)]
+    best = _best(compared, texts, measure.better)
+    is_best = [text == best and whole for text, whole in zip(texts, complete, strict=True)]
+    colours = [_NEITHER if not measure.better else _BEST if first else _OTHERS for first in is_best]
+    bars = axes.barh(heights, lengths, height=0.66, color=colours)
+    for bar, whole in zip(bars, complete, strict=True):
+        if not whole:
+            bar.set(hatch=_HATCH, edgecolor="white", linewidth=0)
+    for height, length, text, first in zip(heights, lengths, texts, is_best, strict=True):
         axes.annotate(
             text,
             (max(length, 0.0), height),
@@ -162,7 +213,7 @@ def _bars(axes: Axes, name: str, policies: Sequence[str], values: Sequence[float
             va="center",
             fontsize=8,
             color=INK,
-            weight="bold" if text == best else "normal",
+            weight="bold" if first else "normal",
         )
     axes.set_yticks(list(heights), policies)
     axes.tick_params(axis="y", length=0)

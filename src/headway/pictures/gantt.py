@@ -34,10 +34,12 @@ if TYPE_CHECKING:
 _BARS: Final = 2_000  # with more, bars are thinner than their edges, so a grid of pixels is drawn instead
 _GRID: Final = (700, 1800)  # rows and columns of that grid, at most
 _PLACES_MAX: Final = 350  # rows at most if each slot has one for each of its two places; thinner ones flicker
+_NOTE: Final = f"Labels in bars are jobs. Colours distinguish neighbours; they repeat after {len(COLOURS)} jobs."
 _LIGHT: Final = tuple(f"#{(int(colour[1:], 16) & 0xFEFEFE) // 2 + 0x7F7F7F:06x}" for colour in COLOURS)
 _STRIP: Final = 0.36  # height of the background place; the foreground is seen above it
 _SLOTS_NAMED: Final = 24
 _LEAST_LETTERS: Final = 5  # points; smaller labels cannot be read
+_BRIGHT: Final = 0.257  # luminance above which dark letters are easier to read than white ones
 # What pixels stand for. Twelve colours cannot distinguish so many jobs, so they show what became of them.
 _INSTANT: Final = "task without a length"
 _FATES: Final = (
@@ -90,7 +92,7 @@ def gantt(
     axes.set_ylabel("slot", color=INK)
     _name_slots(axes, slots)
     (_legend if small else _legend_of_pixels)(axes, schedule, attempts)
-    entitle(drawn, title)
+    entitle(drawn, title, " ".join(filter(None, (_NOTE if small else "", _never_ran(schedule)))))
     if small:
         _label(drawn, axes, schedule, attempts, clock)
     return finish(drawn, path)
@@ -127,6 +129,13 @@ def _slot_by_slot(attempts: Attempts) -> Attempts:
 def _late(schedule: Schedule) -> NDArray[np.bool_]:
     ended = np.where(schedule.end == NOT_YET, schedule.until, schedule.end)
     return (schedule.due < NEVER) & (ended > schedule.due)
+
+
+def _never_ran(schedule: Schedule) -> str:
+    """How many jobs have no bar because they never ran, as a sentence. Empty if there are none."""
+    jobs = int(np.count_nonzero(schedule.start == NOT_YET))
+    never = "1 job" if jobs == 1 else f"{jobs:,} jobs"
+    return f"{never} of {len(schedule):,} never ran." if jobs else ""
 
 
 def _name_slots(axes: Axes, slots: int) -> None:
@@ -196,7 +205,7 @@ def _label(drawn: Figure, axes: Axes, schedule: Schedule, attempts: Attempts, cl
     for label, is_behind, lies_over, x, y, (width, height), face in zip(
         *(part.tolist() for part in columns), faces.tolist(), strict=True
     ):
-        ink = INK if is_behind else "white"
+        ink = INK if is_behind or _luminance(face) > _BRIGHT else "white"
         size = min(6 if is_behind else 7.5, 0.95 * height * 72 / drawn.dpi)
         if size < _LEAST_LETTERS or width < 0.45 * size * drawn.dpi / 72 * len(str(label)):
             continue
@@ -205,6 +214,16 @@ def _label(drawn: Figure, axes: Axes, schedule: Schedule, attempts: Attempts, cl
             text.remove()
         elif lies_over:
             text.set_bbox({"facecolor": face, "edgecolor": "none", "pad": 0.8})
+
+
+def _luminance(colour: str) -> float:
+    """How bright a colour looks, 0 to 1.
+
+    Source: relative luminance as of WCAG 2.1.
+    """
+    parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def _pixels(axes: Axes, schedule: Schedule, attempts: Attempts, slots: int, window: Window) -> None:

@@ -60,6 +60,13 @@ def knows_tiers(schedule: Schedule) -> bool:
     return schedule.alone is None or schedule.attempts is not None or schedule.holdings is not None
 
 
+def tier_words(schedule: Schedule) -> str:
+    """Which tier `running` counts, as the end of a sentence. Empty if there was only one."""
+    if schedule.alone is None:
+        return ""
+    return ", in the foreground" if knows_tiers(schedule) else ", in the background too"
+
+
 def running(schedule: Schedule) -> Changes:
     """On how many slots the tasks of each job ran, in the foreground if that is known."""
     attempts = schedule.attempts

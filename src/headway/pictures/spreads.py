@@ -1,9 +1,14 @@
-"""Measures of many runs, as means with their spread: bars, lines over a quantity, and one measure against another."""
+"""Measures of many runs, as means with their spread: bars, lines over a quantity, and one measure against another.
+
+Panels of one measure have the same scale, so that they can be compared. Each scale says whether it is linear or
+logarithmic and, if the caller knows, whether less or more is better.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -55,18 +60,21 @@ def bars(
     *,
     measure: str,
     spread: str = "",
+    better: str = "",
     log: bool = False,
     title: str = "",
 ) -> Figure:
-    """Draw bars: in each panel a bar for each policy with its error.
+    """Draw bars: in each panel a bar for each policy with its error. All panels have the same scale.
 
-    A logarithmic scale has no 0 at which a bar could begin, so points are drawn instead.
+    A logarithmic scale has no 0 at which a bar could begin, so points are drawn instead. If no mean is below 0, errors
+    that reach below 0 are cut off there.
 
     Args:
         panels: a mean for each policy, by title of the panel.
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
         measure: the name of the measure, for the scale.
         spread: what the errors are, such as `95 % interval`.
+        better: `less` or `more`, if one of them is.
         log: whether the scale is logarithmic.
 
     Raises:
@@ -77,6 +85,7 @@ def bars(
     tallest = max((max((name.count("\n") for name in field), default=0) * len(field) for field in names), default=0)
     most = max(map(len, names), default=0)
     drawn, cells = _fields(panels, 2.9 + 0.075 * max(map(len, lines), default=0), 0.9 + 0.34 * most + 0.14 * tallest)
+    every = _columns(mean for means in panels.values() for mean in means.values())
     for cell, (name, means) in zip(cells, panels.items(), strict=False):
         places = np.arange(len(means), 0, -1)
         values, errors = _columns(means.values())
@@ -88,13 +97,13 @@ def bars(
         cell.set_ylim(0.4, len(means) + 0.6)
         cell.set_yticks(places, [name_lines(policy) for policy in means], fontsize=8)
         cell.tick_params(axis="y", length=0)
-        rule = _scale(cell.xaxis, log, values, errors)
+        rule = _scale(cell.xaxis, log, *every)
         low, high = cell.get_xlim()
         cell.set_xlim(low, high * (high / low) ** 0.25 if rule == LOG else high + 0.28 * (high - min(low, 0.0)))
         for place, value, error in zip(places.tolist(), values.tolist(), errors.tolist(), strict=True):
             at = (0.0 if math.isnan(value) else value + error, place)
             cell.annotate(number(value), at, (6, 0), textcoords="offset points", va="center", fontsize=7.5, color=INK)
-        cell.set_xlabel(f"{measure}\n{rule}", color=INK, fontsize=8.5)
+        cell.set_xlabel(_told(measure, rule, better), color=INK, fontsize=8.5)
         cell.set_title(name, loc="left", fontsize=10, color=INK)
     entitle(drawn, title, _errors(spread))
     return finish(drawn, path)
@@ -107,28 +116,33 @@ def lines(
     over: str,
     measure: str,
     spread: str = "",
+    better: str = "",
     log: bool = False,
-    level: float | None = None,
+    level: tuple[float, str] | None = None,
     title: str = "",
 ) -> Figure:
     """Draw lines: in each panel a line for each policy, with a band as wide as its error.
 
-    Earlier lines are wider, so that they stay visible below later ones.
+    Earlier lines are wider, so that they stay visible below later ones. All panels have the same scale, unless each
+    shows a measure of its own.
 
     Args:
         panels: means by their position on the lower scale, for each policy, by title of the panel.
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
-        over, measure: names of the two scales.
+        over, measure: names of the two scales. An empty `measure` means that the panels' titles name their measures.
         spread: what the bands are, such as `95 % interval`.
+        better: `less` or `more`, if one of them is.
         log: whether the scale of the measure is logarithmic.
-        level: a value to mark, with which the lines are compared. The scale need not begin at 0 then.
+        level: a value to mark, with which the lines are compared, and its name. The scale need not begin at 0 then.
 
     Raises:
         HeadwayError: there is nothing to draw, matplotlib is not installed, or the file cannot be written.
     """
     drawn, cells = _fields(panels, width=4.8, height=3.8)
+    shown = {
+        name: [mean for means in policies.values() for mean in means.values()] for name, policies in panels.items()
+    }
     for cell, (name, policies) in zip(cells, panels.items(), strict=False):
-        every = np.array([part for means in policies.values() for part in means.values()]).reshape(-1, 2)
         widths = np.linspace(*_WIDTHS, len(policies))
         for colour, marker, width, (policy, means) in zip(
             _colours(policies), _markers(policies), widths.tolist(), policies.items(), strict=True
@@ -146,15 +160,16 @@ def lines(
                 clip_on=False,
             )
             cell.fill_between(at, values - errors, values + errors, color=colour, alpha=0.15, linewidth=0)
-        rule = ""
+        every = _columns(chain.from_iterable(shown.values()) if measure else shown[name])
         if level is None:
-            rule = _scale(cell.yaxis, log, every[:, 0], np.nan_to_num(every[:, 1]))
+            rule = _scale(cell.yaxis, log, *every)
         else:
-            cell.axhline(level, color=INK, linewidth=1, linestyle=":")
+            rule = _about(cell.yaxis, level[0], *every)
+            cell.axhline(level[0], color=INK, linewidth=1, linestyle=":", label=level[1])
         cell.set_xlabel(over, color=INK, fontsize=9)
-        cell.set_ylabel("\n".join(filter(None, (measure, rule))), color=INK, fontsize=9)
+        cell.set_ylabel(_told(measure, rule, better), color=INK, fontsize=9)
         cell.set_title(name, loc="left", fontsize=10, color=INK)
-    legend(cells[min(_COLUMNS, len(panels)) - 1], _named(cells[: len(panels)]))
+    _name(cells, len(panels), _named(cells[: len(panels)]))
     entitle(drawn, title, f"Bands: {spread}." if spread else "")
     return finish(drawn, path)
 
@@ -166,42 +181,65 @@ def plane(
     x: str,
     y: str,
     spread: str = "",
+    better: str = "",
     log: bool = True,
     title: str = "",
 ) -> Figure:
     """Draw one measure against another: in each panel a point for each policy, with its errors on both measures.
 
-    If several points are in one place, each is smaller than the one before it, so that all are visible.
+    If several points are in one place, each is smaller than the one before it, so that all are visible. All panels
+    have the same two scales, which are named beside the leftmost panels and below the lowest ones.
 
     Args:
         panels: a point for each policy, by title of the panel.
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
         x, y: names of the measures.
         spread: what the errors are, such as `standard error`.
+        better: `less` or `more`, if one of them is, of both.
         log: whether the scale of y is logarithmic.
 
     Raises:
         HeadwayError: there is nothing to draw, matplotlib is not installed, or the file cannot be written.
     """
-    drawn, cells = _fields(panels, width=3.2, height=2.8)
-    for cell, (name, points) in zip(cells, panels.items(), strict=False):
-        across, up = (_columns([point[part] for point in points.values()]) for part in (0, 1))
-        _scale(cell.xaxis, False, *across)
-        rule = _scale(cell.yaxis, log, *up)
+    drawn, cells = _fields(panels, width=3.2, height=2.9)
+    across, up = (_columns(point[part] for points in panels.values() for point in points.values()) for part in (0, 1))
+    for place, (cell, name) in enumerate(zip(cells, panels, strict=False)):
+        rules = _scale(cell.xaxis, False, *across), _scale(cell.yaxis, log, *up)
         cell.set_xlim(-0.08 * cell.get_xlim()[1], cell.get_xlim()[1])
-        if rule == LINEAR:
+        if rules[1] == LINEAR:
             cell.set_ylim(-0.08 * cell.get_ylim()[1], cell.get_ylim()[1])
         cell.grid(color=FAINT, linewidth=0.5)
-        cell.set_xlabel(x, color=INK, fontsize=8)
-        cell.set_ylabel(f"{y}\n{rule}", color=INK, fontsize=8)
+        if place + _COLUMNS >= len(panels):
+            cell.set_xlabel(_told(x, rules[0], better), color=INK, fontsize=8)
+        if place % _COLUMNS == 0:
+            cell.set_ylabel(_told(y, rules[1], better), color=INK, fontsize=8)
         cell.set_title(name, loc="left", fontsize=9.5, color=INK)
     # Which markers overlap is known only once the panels have their places.
     drawn.draw_without_rendering()
     for cell, points in zip(cells, panels.values(), strict=False):
         _mark(cell, points)
-    legend(cells[min(_COLUMNS, len(panels)) - 1], _markers_of(panels))
+    _name(cells, len(panels), _markers_of(panels))
     entitle(drawn, title, _errors(spread))
     return finish(drawn, path)
+
+
+def _told(measure: str, rule: str, better: str) -> str:
+    """The name of a scale: the measure, and in a line of its own how it is scaled and what is better."""
+    how = f"{rule}, {better} is better" if better else rule
+    return f"{measure}\n{how}" if measure else how
+
+
+def _name(cells: Sequence[Axes], panels: int, handles: Sequence[Any]) -> None:
+    """Draw the legend: in the first place without a panel, else to the right of the panels."""
+    if panels == len(cells):
+        legend(cells[min(_COLUMNS, panels) - 1], handles)
+        return
+    free = cells[panels]
+    free.set_visible(True)
+    free.set_axis_off()
+    free.set_xticks([])
+    free.set_yticks([])
+    legend(free, handles, inside=True)
 
 
 def _mark(cell: Axes, points: Mapping[str, Point]) -> None:
@@ -300,7 +338,7 @@ def _scale(axis: Axis, log: bool, values: Any, errors: Any) -> str:
     """Scale an axis for these values and their errors. Returns a description of the scale.
 
     If 0 is among the values, a logarithmic axis has 0 at its end, set apart from the rest. Bands and error bars that
-    reach below the least value are cut off a decade below it.
+    reach below the least value are cut off a decade below it; on a linear axis at 0, unless a value is below 0.
     """
     named: Literal["x", "y"] = "x" if axis is axis.axes.xaxis else "y"
     limits, scale = (getattr(axis.axes, f"set_{named}{part}") for part in ("lim", "scale"))
@@ -308,9 +346,11 @@ def _scale(axis: Axis, log: bool, values: Any, errors: Any) -> str:
     most = float(np.nanmax(values + errors, initial=0.0)) or 1.0
     axis.axes.tick_params(axis=named, which="both", labelsize=8.5, colors=INK)
     if not log or not len(above):
-        least = float(np.nanmin(values - errors, initial=0.0))
-        limits(min(0.0, least * 1.08), most * 1.08)
-        return LINEAR if least == 0 else BELOW_0
+        if not (values < 0).any():
+            limits(0.0, most * 1.08)
+            return LINEAR
+        limits(float(np.nanmin(values - errors)) * 1.08, most * 1.08)
+        return BELOW_0
     bottom = 10.0 ** math.floor(math.log10(float(above.min())))
     top = most * 1.5
     if not (values == 0).any():
@@ -323,6 +363,15 @@ def _scale(axis: Axis, log: bool, values: Any, errors: Any) -> str:
     limits(0.0, top)
     _decades(axis, apart=bottom)
     return LOG_WITH_0
+
+
+def _about(axis: Axis, level: float, values: Any, errors: Any) -> str:
+    """Scale an axis for values that are compared with a level. Returns a description of the scale."""
+    reached = [level, *(values - errors), *(values + errors)]
+    low, high = float(np.nanmin(reached)), float(np.nanmax(reached))
+    room = 0.05 * (high - low) or 1.0
+    axis.axes.set_ylim(low - room, high + room)
+    return BELOW_0
 
 
 def _decades(axis: Axis, *, apart: float | None = None) -> None:

@@ -28,7 +28,7 @@ from headway.pictures.canvas import (
     time_words,
     whole,
 )
-from headway.pictures.series import Changes, Window, awaited, edges_of, knows_tiers, means, running, waiting, window_of
+from headway.pictures.series import Changes, Window, awaited, edges_of, means, running, tier_words, waiting, window_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,8 +52,9 @@ def timeline(
 
     Panels from the top: jobs that waited to start; slots that tasks ran on; how long jobs waited; and, if jobs have due
     dates, how late they ended (below 0: how early). The last two group jobs by the time of their release. For each
-    group they show the median, and a band with nine of ten jobs. A job that never ended counts as ended at the end of
-    the run. Cancelled jobs are left out.
+    group they show the median, and a band with nine of ten jobs; if there are few jobs, a point for each. A job that
+    never ended counts as ended at the end of the run. Jobs that failed count as late, but are not drawn. Cancelled jobs
+    are left out.
 
     Args:
         path: the file to write; its ending sets the format (.png, .svg, .pdf). None: the figure is only returned.
@@ -98,8 +99,7 @@ def _use(axes: Axes, schedule: Schedule, window: Window, slots: int | None) -> N
     if up:
         axes.axhline(up, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="slots there are")
     axes.set_ylim(0, max(axes.get_ylim()[1], up * 1.08))
-    tiers = "" if knows_tiers(schedule) else ", in the background too"
-    _entitle(axes, f"Slots that tasks run on{tiers}{means_over}", "slots")
+    _entitle(axes, f"Slots that tasks run on{tier_words(schedule)}{means_over}", "slots")
     _name(axes)
 
 
@@ -110,22 +110,27 @@ def _wait(axes: Axes, schedule: Schedule, window: Window) -> None:
     _spread(axes, found, window, clock, COLOURS[2])
     axes.set_ylim(bottom=0)
     told = f": median {_time(found, 50)}, longest {_time(found, 100)}" if len(found.values) else ""
-    _entitle(axes, f"Wait of the jobs released then{told}", clock.unit)
+    _entitle(axes, f"Wait of the jobs released then{told}", f"wait ({clock.unit})")
 
 
 def _lateness(axes: Axes, schedule: Schedule, has_due: NDArray[np.bool_], window: Window) -> None:
     ended = np.where(schedule.has(JobStatus.SUCCEEDED), schedule.end, schedule.until)
-    found = _within(schedule.release[has_due], (ended - np.where(has_due, schedule.due, 0))[has_due], window)
+    failed = has_due & schedule.has(JobStatus.FAILED)
+    drawn = has_due & ~failed
+    found = _within(schedule.release[drawn], (ended - np.where(drawn, schedule.due, 0))[drawn], window)
+    without = len(_within(schedule.release[failed], schedule.due[failed], window).values)
     clock = clock_for(int(np.abs(found.values).max(initial=0)))
     _spread(axes, found, window, clock, COLOURS[4])
     axes.axhline(0, color=ALARM, linewidth=1, label="the due date")
     low, high = axes.get_ylim()
     # How early jobs end says little, and may be so much that late jobs would be invisible.
-    cut = high > 0 and low < -high and bool((found.values > 0).any())
+    cut = high > 0 and low < -high and bool((found.values > 0).any()) and not _are_few(found)
     axes.set_ylim(-high if cut else min(low, -0.05 * high), max(high, -0.05 * low))
-    late = f": {number(100 * float((found.values > 0).mean()))} % late" if len(found.values) else ""
+    jobs = len(found.values) + without
+    share = f": {number(100 * (int((found.values > 0).sum()) + without) / jobs)} % late" if jobs else ""
+    failures = f", with {without:,} that failed" if without else ""
     below = "; early ones are cut off" if cut else ""
-    _entitle(axes, f"End minus due date, of the jobs released then{late}{below}", f"{clock.unit} late")
+    _entitle(axes, f"End minus due date, of the jobs released then{share}{failures}{below}", f"late ({clock.unit})")
     _name(axes)
 
 
@@ -164,7 +169,14 @@ def _course(axes: Axes, changes: Changes, window: Window, colour: str, name: str
 
 
 def _spread(axes: Axes, found: _Found, window: Window, clock: Clock, colour: str) -> None:
-    """Draw the median, and a band with most of the jobs, for each span of the time of release."""
+    """Draw each job if there are few; else, for each span of the time of release, the median and a band."""
+    if _are_few(found):
+        at, values = found.release / _length(window), found.values / clock.length
+        axes.scatter(at, values, s=20, color=colour, linewidth=0, alpha=0.8, clip_on=False, label="a job", zorder=3)
+        if len(values):
+            axes.set_ylim(*_limits(values.min(), values.max()))
+        _name(axes)
+        return
     spans = int(np.clip(len(found.values) // _JOBS, *_SPANS))
     edges = np.linspace(window.begin, max(window.end, window.begin + SECOND), spans + 1)
     span = np.clip(np.searchsorted(edges, found.release, side="right") - 1, 0, spans - 1)
@@ -179,6 +191,11 @@ def _spread(axes: Axes, found: _Found, window: Window, clock: Clock, colour: str
     if len(found.values):
         axes.set_ylim(*_limits(np.nanmin(low), np.nanmax(high)))
     _name(axes)
+
+
+def _are_few(found: _Found) -> bool:
+    """Whether there are so few jobs that each can be drawn."""
+    return len(found.values) < _JOBS * _SPANS[0]
 
 
 def _limits(low: float, high: float) -> tuple[float, float]:

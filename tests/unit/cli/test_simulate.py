@@ -130,7 +130,7 @@ def test_a_part_is_drawn_on_the_clock_of_the_log(headway: Any, tmp_path: Path, m
     log.write_text(MANY)
     words = ("simulate", log, "--slots", 4, "--policy", "edf", "--out", tmp_path / "out", "--json")
     headway(*words, "--from", "1h", "--to", "66m")
-    title = "edf: many.csv: 400 jobs on 4 slots, offered load 0.75"
+    title = "edf, many.csv: 400 jobs on 4 slots, offered load 0.75"
     assert drawn["gantt"] == {"start": 3600, "end": 3960, "slots": 4, "title": title}
     assert drawn["allocation"] == {"start": 3600, "end": 3960, "title": title}
     assert drawn["timeline"] == {"slots": 4, "title": title}
@@ -207,6 +207,18 @@ def test_the_table_shows_due_dates_only_where_there_are_any(headway: Any, table:
     assert "missed" not in headway("simulate", table, "--slots", 3).out
 
 
+def test_the_table_leaves_out_what_says_nothing(headway: Any, table: Path) -> None:
+    """Jobs that failed or never ended where there are none, and the penalty of late jobs that no priority weighs."""
+    late = TABLE.replace(",20,", ",1,")
+    table.write_text(late)
+    told = headway("simulate", table, "--slots", 3).out
+    assert "33.3%" in told
+    for heading in ("never ended", "failed", "miss penalty"):
+        assert heading not in told
+    table.write_text(late.replace(",1,,,v", ",1,2,,v"))
+    assert "miss penalty" in headway("simulate", table, "--slots", 3).out
+
+
 class Narrow:
     """Starts only jobs of one slot, and plans slots that do not exist for all others."""
 
@@ -228,6 +240,9 @@ def test_what_the_means_hide_is_said_below_the_table(
     words = ("simulate", table, "--slots", 3, "--policy", "easy", "--policy", "narrow")
     lines = headway(*words).out.splitlines()
     assert "narrow: 2 jobs never ended; their waits are in no mean." in lines
+    heading, _, easy, narrow = lines[1:5]
+    at = heading.index("never ended") + len("never ended") - 1
+    assert (easy[at], narrow[at]) == ("0", "2")
     _, told = json.loads(headway(*words, "--json").out)
     refusals = told["metrics"]["refusals"]
     assert refusals > 1

@@ -16,9 +16,10 @@ import pytest
 
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.driver import FIRST_POLICY
+from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND
 from headway.model.node import NodeSpec
-from headway.model.schedule import NOT_YET, Schedule, attempts_of, schedule_of
+from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
 from headway.model.workload import workload_us
 from headway.pictures import Mean, Point, allocation, bars, comparison, gantt, lines, plane, steps, timeline
 from headway.pictures.canvas import ALARM, COLOURS, clock_for, clock_of
@@ -201,6 +202,17 @@ def test_late_jobs_and_lost_work_are_marked_and_named() -> None:
     assert {"job ended late", "work was lost"} <= set(words(drawn))
 
 
+def test_letters_differ_from_the_colour_of_their_bar() -> None:
+    """They are dark on bright bars, white on dark ones; the picture says what they are, and whose bar there is not."""
+    rows = [(job, 1 << job, 0, 30, False) for job in range(12)]
+    drawn = gantt(run(*rows, jobs=13, capacity=12, label=[f"j{job}" for job in range(13)]))
+    ink = {text.get_text(): text.get_color() for text in drawn.axes[0].texts}
+    assert len(ink) == 12
+    assert (ink["j0"], ink["j1"], ink["j5"]) == ("white", "#33383f", "#33383f"), "on blue, orange, yellow"
+    (note,) = [line for line in words(drawn) if line.startswith("Labels in bars are jobs.")]
+    assert note.endswith("1 job of 13 never ran.")
+
+
 def test_tasks_without_a_length_are_seen() -> None:
     drawn = gantt(run((0, 1, 5, 5, False), (1, 2, 0, 9, False), jobs=2, capacity=2))
     (marks,) = [group for group in drawn.axes[0].collections if group.get_label() == "task without a length"]
@@ -350,6 +362,12 @@ def medians(axes: Any) -> list[tuple[float, float]]:
     return [tuple(segment[0].tolist()) for segment in found.get_segments() if len(segment)]
 
 
+def points(axes: Any) -> list[tuple[float, float]]:
+    """When each job was released, and its value."""
+    (found,) = [group for group in axes.collections if group.get_label() == "a job"]
+    return [tuple(at) for at in np.asarray(found.get_offsets()).tolist()]
+
+
 def test_a_timeline_has_queue_use_wait_and_lateness() -> None:
     """Jobs 0 and 1 run at once. Job 2 waits from 5 s to 10 s, and ends 3 s after its due date."""
     rows = (0, 0b01, 0, 10, False), (1, 0b10, 0, 20, False), (2, 0b01, 10, 13, False)
@@ -361,19 +379,19 @@ def test_a_timeline_has_queue_use_wait_and_lateness() -> None:
     assert (heights.tolist(), edges.tolist()) == ([0, 1, 0], [0, 5, 10, 20])
     heights, edges, _ = courses(use)["tasks run"]
     assert (heights.tolist(), edges.tolist()) == ([2, 2, 1], [0, 10, 13, 20])
-    assert medians(wait) == [(0, 0), (5, 5)]
-    assert medians(late) == [(0, -10), (5, 3)]
+    assert points(wait) == [(0, 0), (0, 0), (5, 5)]
+    assert points(late) == [(0, -10), (5, 3)]
     assert set(words(drawn)) >= {
         "two slots",
         "Jobs waiting to start: at most 1 at once",
         "Slots that tasks run on",
         "slots there are",
         "Wait of the jobs released then: median 0 s, longest 5 s",
-        "End minus due date, of the jobs released then: 50 % late; early ones are cut off",
-        "5th to 95th percentile",
-        "median",
+        "End minus due date, of the jobs released then: 50 % late",
+        "a job",
         "the due date",
-        "s late",
+        "wait (s)",
+        "late (s)",
     }
 
 
@@ -384,13 +402,29 @@ def test_a_timeline_of_ten_thousand_jobs_shows_means_and_says_so() -> None:
     assert len(heights) == 1_500
     assert float((heights * np.diff(edges)).sum()) * 60 == pytest.approx(30_000, rel=1e-6), "minutes"
     assert queue.get_title(loc="left").startswith("Jobs waiting to start: at most 0 at once (means over 13.3 s)")
-    assert "33.3 % late" in late.get_title(loc="left")
+    assert late.get_title(loc="left").endswith("33.3 % late")
+    assert {"5th to 95th percentile", "median"} <= set(words(drawn))
+
+
+def test_medians_and_bands_are_of_the_jobs_of_a_span_and_very_early_ones_are_cut_off() -> None:
+    """Of 300 jobs, one a second, every tenth is 1 s late, and the others are 99 s early."""
+    rows = [(job, 1, job, job + 1, False) for job in range(300)]
+    due = [(job + (0 if job % 10 == 0 else 100)) * SECOND for job in range(300)]
+    release = [job * SECOND for job in range(300)]
+    drawn = timeline(run(*rows, jobs=300, capacity=1, release=release, due=due))
+    late = drawn.axes[3]
+    assert late.get_title(loc="left").endswith("10 % late; early ones are cut off")
+    assert {height for _, height in medians(late)} == {-99}
+    low, high = late.get_ylim()
+    assert low == pytest.approx(-high)
 
 
 def test_what_ran_in_the_background_does_not_use_slots_where_that_is_known() -> None:
     """Two jobs on one slot, one behind the other. Without a record of that, the picture says that both are counted."""
     alone = replace(run((0, 1, 0, 10, False), (1, 1, 0, 10, False), jobs=2, capacity=1), alone=np.array([10, 5]))
     assert courses(timeline(in_background(alone, 1)).axes[1])["tasks run"][0].tolist() == [1]
+    assert "Slots that tasks run on, in the foreground" in words(timeline(in_background(alone, 1)))
+    assert "slots that tasks run on, in the foreground" in words(allocation(in_background(alone, 1)))
     unknown = replace(alone, attempts=None)
     assert courses(timeline(unknown).axes[1])["tasks run"][0].tolist() == [2]
     assert "Slots that tasks run on, in the background too" in words(timeline(unknown))
@@ -412,8 +446,18 @@ def test_jobs_that_never_ended_are_late_until_the_end_of_the_run() -> None:
     workload = workload_us(release=[0, 0], runtime=[1, 1], due=[2 * SECOND, NEVER])
     schedule = schedule_of(workload, start=[NOT_YET, 0], end=[NOT_YET, 60 * SECOND], capacity=1)
     late = timeline(schedule).axes[3]
-    assert "100 % late" in late.get_title(loc="left")
-    assert medians(late) == [(0, 58)]
+    assert late.get_title(loc="left").endswith("100 % late")
+    assert points(late) == [(0, 58)]
+
+
+def test_jobs_that_failed_are_late_and_have_no_lateness() -> None:
+    """However early the one that failed ended."""
+    workload = workload_us(release=[0, 0, 0], runtime=[1] * 3, due=[90 * SECOND, 90 * SECOND, NEVER])
+    became = [STATUSES.index(status) for status in (JobStatus.FAILED, JobStatus.SUCCEEDED, JobStatus.FAILED)]
+    end = [1 * SECOND, 60 * SECOND, 1 * SECOND]
+    late = timeline(schedule_of(workload, start=[0, 0, 0], end=end, status=became, capacity=3)).axes[3]
+    assert late.get_title(loc="left").endswith("50 % late, with 1 that failed")
+    assert points(late) == [(0, -30)]
 
 
 # Comparisons
@@ -433,6 +477,7 @@ def test_every_field_has_the_same_scale_and_says_so() -> None:
         assert axes.get_xlim()[0] == 0
         assert axes.get_xlabel().endswith("linear scale from 0")
     said = words(drawn)
+    assert not [word for word in said if "never ended" in word or "Hatched" in word]
     assert "log.swf: 2 jobs on 64 slots, offered load 0.80" in said
     assert "A note. Dark bars are the best in their panel." in said
     assert said.count("less is better") == 2
@@ -469,21 +514,59 @@ def test_what_is_no_number_has_no_bar() -> None:
     assert "–" in words(drawn)
 
 
-def test_without_names_what_says_nothing_of_the_jobs_is_not_drawn() -> None:
-    """Without due dates: wait, response, slowdown and utilisation, and work that was redone if there was any."""
+def fields(*told: dict[str, float]) -> tuple[list[str], str]:
+    """The panels of a comparison of the usual measures, and the line below it."""
+    drawn = comparison({f"policy {number}": one for number, one in enumerate(told)})
+    (note,) = [line for line in words(drawn) if line.startswith("Dark bars")]
+    return [axes.get_title(loc="left") for axes in drawn.axes if axes.get_visible()], note
 
-    def fields(told: dict[str, float]) -> list[str]:
-        drawn = comparison({"easy": told})
-        return [axes.get_title(loc="left") for axes in drawn.axes if axes.get_visible()]
 
-    plain: dict[str, float] = {"jobs_due": 0, "wait_mean": 1, "response_mean": 1, "bounded_slowdown_mean": 1}
-    plain |= {"utilisation": 1, "kills": 0, "migrations": 0, "work_lost": 0}
-    due = {"jobs_due": 1, "deadline_miss_rate": 1, "deadline_miss_penalty": 1, "priority_violation_rate": 1}
-    assert fields(plain) == ["Wait, mean", "Response time, mean", "Slowdown, mean", "Utilisation"]
-    killed = plain | {"kills": 3, "work_lost": 9}
-    assert fields(killed) == [*fields(plain)[:3], "Tasks killed", "Work that had to be redone"]
+PLAIN: dict[str, float] = {"jobs": 9, "jobs_due": 0, "wait_mean": 1, "response_mean": 1, "bounded_slowdown_mean": 1}
+PLAIN |= {"makespan": 1, "kills": 0, "migrations": 0, "work_lost": 0}
+DUE = {"jobs_due": 1, "deadline_miss_rate": 1, "deadline_miss_penalty": 1, "priority_violation_rate": 1}
+
+
+def test_without_names_what_suits_the_jobs_is_drawn() -> None:
+    """Without due dates wait, response, slowdown and makespan; what had to be redone if anything had to be."""
+    usual = ["Wait, mean", "Response time, mean", "Slowdown, mean", "Makespan"]
+    assert fields(PLAIN)[0] == usual
+    assert fields(PLAIN | {"kills": 3, "work_lost": 9})[0] == [*usual, "Tasks killed", "Work that had to be redone"]
     missed = ["Due dates missed", "Penalty of missed due dates", "Jobs passed over by lower priorities"]
-    assert fields(plain | due) == [*missed, "Wait, mean", "Slowdown, mean", "Utilisation"]
+    assert fields(PLAIN | DUE)[0] == [*missed, "Wait, mean", "Slowdown, mean", "Makespan"]
+
+
+def test_what_cannot_tell_policies_apart_is_told_below_and_not_drawn() -> None:
+    """Without priorities there is no penalty and nobody is passed over: tardiness says how late jobs are."""
+    late = PLAIN | DUE | {"deadline_miss_penalty": 0, "priority_violation_rate": 0, "tardiness_mean": 9}
+    panels, note = fields(late, late | {"deadline_miss_rate": 0.5, "wait_mean": 1.00001})
+    assert panels == ["Due dates missed", "Tardiness, mean"]
+    assert note == (
+        "Dark bars are the best in their panel. The same under every policy, so not drawn: penalty of missed due dates "
+        "(0); jobs passed over by lower priorities (0 %); wait, mean (1 s); slowdown, mean (1); makespan (1 s)."
+    )
+    panels, note = fields(PLAIN, PLAIN)
+    assert len(panels) == 4
+    assert note == "Dark bars are the best in their panel."
+
+
+def test_a_policy_under_which_jobs_did_not_end_well_is_marked_and_never_the_best() -> None:
+    told = {
+        "whole": {"jobs": 40, "jobs_failed": 0, "jobs_unfinished": 0, "wait_mean": 9.0},
+        "partial": {"jobs": 40, "jobs_failed": 1, "jobs_unfinished": 3, "wait_mean": 2.0},
+        "worse": {"jobs": 40, "jobs_failed": 0, "jobs_unfinished": 0, "wait_mean": 10.0},
+    }
+    drawn = comparison(told, names=["wait_mean"])
+    best, partial, worse = bar_colours(drawn.axes[0])
+    assert best != partial == worse
+    assert [bar.get_hatch() for bar in sorted(drawn.axes[0].patches, key=lambda bar: -bar.get_y())] == [
+        None,
+        "////",
+        None,
+    ]
+    said = words(drawn)
+    assert "partial (1 of 40 jobs failed, 3 of 40 jobs never ended)" in said
+    assert {"whole", "worse"} <= set(said)
+    assert [line for line in said if "Means leave them out" in line]
 
 
 # Nothing overlaps
@@ -634,6 +717,40 @@ def test_zero_has_its_place_on_a_logarithmic_scale() -> None:
     assert drawn.axes[0].get_ylim()[0] == 0
 
 
+def test_panels_of_one_measure_have_one_scale() -> None:
+    """Bars, lines and planes; only panels that each name a measure of their own have scales of their own."""
+    panels = {"low": {"a": Mean(1, 0)}, "high": {"a": Mean(900, 50)}}
+    for log in (False, True):
+        low, high = bars(panels, measure="penalty", log=log, better="less").axes
+        assert low.get_xlim() == high.get_xlim()
+        assert low.get_xlabel().endswith(f"{'logarithmic scale' if log else 'linear scale from 0'}, less is better")
+    curves = {name: {"a": {0.2: one["a"]}} for name, one in panels.items()}
+    low, high = lines(curves, over="load", measure="penalty").axes
+    assert low.get_ylim() == high.get_ylim()
+    low, high = lines(curves, over="load", measure="", better="less").axes
+    assert low.get_ylim()[1] < 10 < high.get_ylim()[1]
+    assert low.get_ylabel() == "linear scale from 0, less is better"
+    drawn = plane(SWEEP, x="violation", y="penalty", better="less")
+    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in drawn.axes}) == 1
+    assert [axes.get_ylabel() for axes in drawn.axes] == ["penalty\nlogarithmic scale, less is better", "", ""]
+
+
+def test_errors_are_cut_off_at_0_where_no_mean_is_below_it() -> None:
+    (axes,) = bars({"a": {"x": Mean(1, 3)}}, measure="ratio").axes
+    assert axes.get_xlim()[0] == 0
+    assert axes.get_xlabel() == "ratio\nlinear scale from 0"
+    (axes,) = bars({"a": {"x": Mean(-1, 3)}}, measure="gain").axes
+    assert axes.get_xlim()[0] < -4
+
+
+def test_names_stand_where_no_panel_does() -> None:
+    drawn = plane({f"load {place}": next(iter(SWEEP.values())) for place in range(7)}, x="violation", y="penalty")
+    *panels, names = drawn.axes
+    assert len(panels) == 7
+    assert names.get_legend().get_texts()[0].get_text() == "priority"
+    assert not touching(drawn)
+
+
 def test_lines_have_bands_as_wide_as_their_errors_and_a_name_for_them() -> None:
     means = {"policy": {0.2: Mean(5, 1), 1.0: Mean(5, 2)}, "other": {0.2: Mean(9, 0), 1.0: Mean(9, 0)}}
     drawn = lines({"panel": means}, over="load", measure="penalty", spread="95 % interval")
@@ -653,8 +770,10 @@ def test_a_line_below_another_is_wider_and_so_are_its_markers() -> None:
 
 def test_lines_about_a_level_are_seen_on_both_sides_of_it() -> None:
     panels = {"panel": {"above": {0.0: Mean(3, 0), 1.0: Mean(4, 0)}, "below": {0.0: Mean(-2, 0), 1.0: Mean(-1, 0)}}}
-    low, high = lines(panels, over="cost", measure="gain", level=0).axes[0].get_ylim()
+    drawn = lines(panels, over="cost", measure="gain", level=(0, "as before"), better="more")
+    low, high = drawn.axes[0].get_ylim()
     assert low < -2 < 4 < high
+    assert {"as before", "gain linear scale, more is better"} <= set(words(drawn))
 
 
 def test_no_point_of_a_plane_is_hidden() -> None:
@@ -718,8 +837,8 @@ def test_the_picture_of_the_readme_has_the_default_and_our_best_policy() -> None
     """`make pictures` draws it again."""
     image = pytest.importorskip("PIL.Image")
     with image.open(DOCS / "pictures" / "policies-compared.png") as picture:
-        policies = picture.text["Description"].split(", ")
-    assert f"{FIRST_POLICY} (default)" in policies
+        policies = picture.text["Description"].split("; ")
+    assert FIRST_POLICY in policies
     assert [policy for policy in policies if policy.startswith("tempo")]
 
 

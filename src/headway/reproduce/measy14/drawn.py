@@ -9,7 +9,7 @@ from headway import pictures
 from headway.metrics.batches import Interval
 from headway.pictures import Mean
 from headway.reproduce.measy14.figures import MEASURES, Figure, Runs, load_text, per_job
-from headway.reproduce.measy14.runs import Measure, Setting
+from headway.reproduce.measy14.runs import LOGS, PROCESSORS, Measure, Setting
 
 Lines = dict[str, dict[float, Mean]]
 
@@ -21,18 +21,37 @@ def draw(figure: Figure, runs: Runs, path: Path) -> None:
 
     The picture of the logs has a panel for each log and load. Each policy has a bar there, as a share of EASY's value.
     """
-    title = f"{figure.label}: {figure.title}"
+    title = _title(figure, runs)
     if figure.name == "fig8":
         _migrations(figure, runs, path, title)
     elif figure.name == "logs":
         _logs(figure, runs, path, title)
     elif len(figure.costs) > 1:
-        fields = {words: _by_cost(figure, runs, measure) for measure, words in MEASURES.items()}
-        over, measure = "cost of a migration (s)", "less than KEASY by (%)"
-        pictures.lines(fields, path, over=over, measure=measure, spread=SPREAD, level=0, title=title)
+        panels = {words: _by_cost(figure, runs, measure) for measure, words in MEASURES.items()}
+        pictures.lines(
+            panels,
+            path,
+            over="cost of a migration (s)",
+            measure="less than under KEASY by (%)",
+            spread=SPREAD,
+            better="more",
+            level=(0, "as under KEASY"),
+            title=title,
+        )
     else:
-        fields = {words: _by_load(figure, runs, measure) for measure, words in MEASURES.items()}
-        pictures.lines(fields, path, over="offered load", measure="", spread=SPREAD, log=True, title=title)
+        panels = {words: _by_load(figure, runs, measure) for measure, words in MEASURES.items()}
+        pictures.lines(
+            panels, path, over="offered load", measure="", spread=SPREAD, better="less", log=True, title=title
+        )
+
+
+def _title(figure: Figure, runs: Runs) -> str:
+    """The title: what is shown, the number of jobs and slots."""
+    if figure.name == "logs":
+        return f"{figure.label}: {figure.title}"
+    jobs = {setting.source: f"{runs[setting].jobs:,} jobs" for setting in figure.settings()}
+    told = next(iter(jobs.values())) if len(jobs) == 1 else " and ".join(f"{jobs[name]} of {name}" for name in jobs)
+    return f"{figure.label} of MEASY14: {figure.title}; {told} on {PROCESSORS} slots"
 
 
 def _by_load(figure: Figure, runs: Runs, measure: Measure) -> Lines:
@@ -59,7 +78,8 @@ def _migrations(figure: Figure, runs: Runs, path: Path, title: str) -> None:
         source: {load or 0.0: Mean(per_job(runs[Setting(source, load, "measy")]), 0.0) for load in figure.loads}
         for source in figure.sources
     }
-    pictures.lines({title: lines}, path, over="offered load", measure="migrations a job under MEASY")
+    measure = "migrations per job"
+    pictures.lines({"MEASY": lines}, path, over="offered load", measure=measure, better="less", title=title)
 
 
 def _logs(figure: Figure, runs: Runs, path: Path, title: str) -> None:
@@ -68,13 +88,14 @@ def _logs(figure: Figure, runs: Runs, path: Path, title: str) -> None:
         return Mean(1 - gain.mean, gain.half_width)
 
     panels = {
-        f"{source}, {load_text(load)}": {
-            policy.upper(): ratio(source, load, policy) for policy in figure.policies if policy != "easy"
+        f"{source}, {LOGS[source][1]} slots, load {load_text(load)}": {
+            policy.upper(): ratio(source, load, policy) for policy in figure.policies
         }
         for load in figure.loads
         for source in figure.sources
     }
-    pictures.bars(panels, path, measure=f"{MEASURES['slowdown']}, EASY = 1", spread=SPREAD, title=title)
+    measure = f"{MEASURES['slowdown']} (under EASY: 1)"
+    pictures.bars(panels, path, measure=measure, spread=SPREAD, better="less", title=title)
 
 
 def _mean(found: Interval) -> Mean:
