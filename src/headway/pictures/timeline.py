@@ -171,8 +171,10 @@ def _course(axes: Axes, changes: Changes, window: Window, colour: str, name: str
 def _spread(axes: Axes, found: _Found, window: Window, clock: Clock, colour: str) -> None:
     """Draw each job if there are few; else, for each span of the time of release, the median and a band."""
     if _are_few(found):
-        at, values = found.release / _length(window), found.values / clock.length
-        axes.scatter(at, values, s=20, color=colour, linewidth=0, alpha=0.8, clip_on=False, label="a job", zorder=3)
+        release, values = found.release / _length(window), found.values / clock.length
+        axes.scatter(
+            release, values, s=20, color=colour, linewidth=0, alpha=0.8, clip_on=False, label="a job", zorder=3
+        )
         if len(values):
             axes.set_ylim(*_limits(values.min(), values.max()))
         _name(axes)

@@ -9,7 +9,8 @@ from headway import pictures
 from headway.metrics.batches import Interval
 from headway.pictures import Mean
 from headway.reproduce.measy14.figures import MEASURES, Figure, Runs, load_text, per_job
-from headway.reproduce.measy14.runs import LOGS, PROCESSORS, Measure, Setting
+from headway.reproduce.measy14.runs import LOGS, Measure, Setting
+from headway.workloads.measy14 import PROCESSORS
 
 Lines = dict[str, dict[float, Mean]]
 
