@@ -1,4 +1,4 @@
-"""Headway decides which job gets which machines, now and next, so that due dates are met."""
+"""Headway schedules jobs on machines so that they meet their due dates."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Left(BaseException):
 
 
 class Listener(Protocol):
-    """Is told what becomes of checkpoints."""
+    """Receives what becomes of checkpoints."""
 
     def saved(self) -> bool:
         """The state was saved; returns whether the attempt shall end now, because the task continues elsewhere."""
@@ -63,10 +63,10 @@ class Checkpoints:
 
     Args:
         place, attempt: see `take_over`.
-        listener: is told what is saved, and what cannot be read.
+        listener: receives what is saved, and what cannot be read.
 
     Attributes:
-        has_left: the attempt was told to end with what it saved last.
+        has_left: the attempt must end with what it saved last.
     """
 
     def __init__(self, place: str, attempt: int, listener: Listener) -> None:

@@ -1,4 +1,4 @@
-"""Makes forecasts in a process of its own, so that the server's event loop goes on: `python -m headway.forecaster`.
+"""Makes forecasts in a separate process (`python -m headway.forecaster`), which does not block the event loop.
 
 It reads states from standard input, one after the other, and answers each with a forecast. It ends with its input, or
 when no question has come for a while.

@@ -69,7 +69,7 @@ class HeadwayBackend(ParallelBackendBase):
         self._open: set[Future[Any]] = set()
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """How many calls may run at a time: with `n_jobs` > 0 so many, if the executor may have them; with -1 or None
+        """How many calls may run at a time: with `n_jobs` > 0 this many, if the executor may have them; with -1 or None
         as many as it may, with -2 one less, and so on.
         """
         if n_jobs == 0:

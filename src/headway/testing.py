@@ -1,4 +1,4 @@
-"""For tests of whoever builds on Headway: builders that carry only what matters, a clock set by hand, a fake engine.
+"""For tests of programs that use Headway: builders with defaults, a clock set by hand, a fake engine.
 
 Builders take seconds where the model has microseconds: `job(due=9)`, `node(slots=2)`.
 """
@@ -71,7 +71,7 @@ def submission(*jobs: wire.NewJob, **terms: Any) -> wire.Submission:
 
 
 async def hear(driver: Driver, after: int, limit: int, **terms: Any) -> tuple[list[MessageRow], int]:
-    """What a caller is told who wants messages (`Wanted`), and the cursor that stands behind it."""
+    """The answer to a caller that wants messages (`Wanted`), and the cursor behind it."""
     caller = _Caller()
     listener = driver.listen(Wanted(after, limit, **terms), caller)
     try:
@@ -143,7 +143,7 @@ class ManualClock:
         return lambda: self._off.add(number)
 
     def advance(self, seconds: float) -> None:
-        """Move on, calling back in order whoever asked for it on the way."""
+        """Move on, and make the calls that become due on the way, in order."""
         goal = self._now + from_seconds(seconds)
         while self._alarms and self._alarms[0][0] <= goal:
             at, number, callback = heappop(self._alarms)
@@ -154,12 +154,12 @@ class ManualClock:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody is told of steps."""
+        """Whether a callback for steps is set."""
         return bool(self._watching)
 
     @property
     def alarms(self) -> list[float]:
-        """When somebody wants to be called, in seconds, soonest first."""
+        """The instants of the coming calls in seconds, soonest first."""
         return [at / SECOND for at, number, _ in sorted(self._alarms[:]) if number not in self._off]
 
 

@@ -236,7 +236,7 @@ def _die(number: int) -> None:
         (sys.exit, 3, Outcome.EXITED, 3, "exit status 3"),
         (sys.exit, 0, Outcome.EXITED, 0, "exit status 0, before it returned"),
         (_os_exit, 7, Outcome.EXITED, 7, "exit status 7, before it returned"),
-        (_die, signal.SIGKILL, Outcome.SIGNALLED, -9, "signal 9 (SIGKILL): sent by somebody else"),
+        (_die, signal.SIGKILL, Outcome.SIGNALLED, -9, "signal 9 (SIGKILL): sent by another program"),
         (_die, signal.SIGSEGV, Outcome.SIGNALLED, -11, "signal 11 (SIGSEGV)"),
     ],
 )

@@ -102,7 +102,7 @@ def test_what_a_silent_client_had_called_is_cancelled(tmp_path: Path) -> None:
             assert live.engine.killed == [(first, 0, 1), (second, 0, 1)]
             reason = "its client has not been heard of for 60 s"
             assert live.cancelled() == [(job, reason) for job in (first, second, third)]
-            said = f"{reason}: what it had called is cancelled (3 jobs), for nobody else could fetch its results"
+            said = f"{reason}: what it had called is cancelled (3 jobs), as no other client can get its results"
             assert live.incidents() == [("client_lost", "client c", said)]
             row = live.driver.journal.job(third)
             assert row is not None

@@ -57,7 +57,7 @@ def test_who_waits_for_a_job_whose_results_are_gone_is_told(up: Up) -> None:
         resumed.set()
         assert after.result(PATIENCE) == [5]
         for waiter in missed:
-            with pytest.raises(HeadwayError, match=rf"^job {waiter.job} has ended, but nobody fetched its results"):
+            with pytest.raises(HeadwayError, match=rf"^job {waiter.job} has ended, but its results were not fetched"):
                 waiter.result(PATIENCE)
         assert not long.done()
         assert long.cancel()
@@ -77,7 +77,7 @@ def test_so_are_the_calls_of_an_executor(up: Up, tmp_path: Path) -> None:
             time.sleep(0.01)
         until_gone(up, 2)
         resumed.set()
-        with pytest.raises(HeadwayError, match="nobody fetched its results"):
+        with pytest.raises(HeadwayError, match="its results were not fetched"):
             missed.result(PATIENCE)
         assert executor.submit(abs, -3).result(PATIENCE) == 3
 

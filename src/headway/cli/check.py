@@ -93,7 +93,7 @@ def requests(reach: Reach, last: int, as_json: bool) -> None:
 def _print_latest(
     found: Sequence[object], columns: Sequence[str], rows: Sequence[Sequence[str]], as_json: bool
 ) -> None:
-    """Print what a server has noted, as a table or in JSON."""
+    """Print the records of a server, as a table or in JSON."""
     if as_json:
         print_json(found)
     elif not found:

@@ -21,7 +21,7 @@ BUSY: Final = 0.9
 
 
 def without_due_dates(workload: Workload, policies: Sequence[str]) -> str:
-    """Which of the policies decide by due dates where no job has one, and what to do; empty where none does."""
+    """Which of the policies depend on due dates although no job has one, and what to do; empty if none does."""
     from headway.policies.registry import needs_due_dates
 
     concerned = [text for text in policies if needs_due_dates(text)]
@@ -36,7 +36,7 @@ def without_due_dates(workload: Workload, policies: Sequence[str]) -> str:
 
 
 def undecided(workload: Workload, schedules: Mapping[str, Schedule], slots: int) -> Iterator[str]:
-    """That policies cannot be told apart by these runs, if so: they did the same, or hardly a job had to wait."""
+    """A message if these runs do not distinguish the policies: they did the same, or hardly any job had to wait."""
     from headway.traces.transforms import offered_load
 
     if len(schedules) < 2:

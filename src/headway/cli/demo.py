@@ -89,7 +89,7 @@ class Teller:
 
 
 def live(tell: Teller) -> None:
-    """A bag with a due date, an urgent job, a node that dies; every result is held to what it must be.
+    """A bag with a due date, an urgent job, a node that dies; every result is compared with the right one.
 
     Raises:
         HeadwayError: a result is missing or wrong, or something that had to happen did not.

@@ -42,7 +42,7 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
     rows = [
         (
             str(job.id),
-            " ".join(job.name.split()),  # a name may hold line ends
+            " ".join(job.name.split()),  # a name may contain line ends
             job.user,
             job.status.value,
             done(job),
@@ -227,7 +227,7 @@ def prospect_lines(found: Explanation) -> Iterator[str]:
 
 
 def assumption_lines(found: Explanation, begins: str) -> Iterator[str]:
-    """What can be said where somebody gave no estimate, and what to do about it."""
+    """What can be said if an estimate is missing, and what to do about it."""
     others = [job for job in found.assumes if job != found.job]
     whose = f"{'job' if len(others) == 1 else 'jobs'} {', '.join(map(str, others))}" if others else "it"
     if others and found.job in found.assumes:
@@ -326,7 +326,7 @@ def policy(reach: Reach, text: str | None, decider: str | None, period: str | No
 
 
 def due(job: JobReport) -> str:
-    """The due date of a job that goes on, seen from now."""
+    """The due date of an open job, seen from now."""
     return when(job.due) if job.ended is None else ""
 
 

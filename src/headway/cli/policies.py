@@ -25,7 +25,7 @@ def policies(as_json: bool) -> None:
             }
             for offer in offers
         ]
-        # Not `print_json`: a parameter that is called like a time of a report is in a unit of its own.
+        # Not `print_json`: a parameter may have the name of a time in a report, but another unit.
         click.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
         return
     rows = [

@@ -106,7 +106,7 @@ def print_table(
     """Print a table that fits the terminal; a column in which nothing stands is left out.
 
     Where it is too wide the columns named in `fold` are folded at spaces. If that is not enough, each row is printed as
-    lines of its own, `COLUMN  TEXT`. Other columns are never folded, for no number may be cut in two.
+    lines of its own, `COLUMN  TEXT`. Other columns are never folded, because numbers must not be cut in two.
 
     Args:
         columns: headings.
@@ -192,7 +192,7 @@ def _print_columns(
 
 
 def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str, room: int) -> None:
-    """Each row as lines of its own, with an empty line between two."""
+    """Print each row as a block of lines, with an empty line between two."""
     name_width = max(map(len, columns))
     if title:
         click.echo(title)

@@ -1,4 +1,4 @@
-"""Simulations: a workload, a cluster, one or more policies; tables, files and pictures of what came of it."""
+"""Simulations: a workload, a cluster, one or more policies; tables, files and pictures of the results."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def _processors_of(file: str) -> int:
 
 
 def _policies(texts: Sequence[str]) -> tuple[str, ...]:
-    """The policies asked for, each once; found now, so that a slip of the finger is not told after a long run."""
+    """The policies asked for, each once. They are found now, so that a typing mistake is reported before a long run."""
     from headway.policy_files import find
 
     policies = tuple(dict.fromkeys(texts)) or ("easy",)

@@ -69,7 +69,7 @@ def line_of(job: JobReport) -> str:
 
 
 def exit_status_of(jobs: Sequence[JobReport]) -> int:
-    """0: all have succeeded; 1: one has not; 3: one goes on."""
+    """0: all have succeeded; 1: one has not; 3: one has not ended."""
     if any(job.status in (JobStatus.FAILED, JobStatus.CANCELLED) for job in jobs):
         return 1
     return 0 if all(job.status.is_final for job in jobs) else GOES_ON

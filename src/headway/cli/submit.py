@@ -164,7 +164,7 @@ def submit(
         except KeyboardInterrupt:
             click.echo("\nInterrupted while it was sent: `headway jobs` shows whether the job is submitted.", err=True)
             return INTERRUPTED
-        found = None if job.due is None else reckoned(client, waiter.job)
+        found = None if job.due is None else outlook_of(client, waiter.job)
         if not wait:
             print_json(told(waiter.job, found)) if as_json else click.echo(waiter.job)
         if found is not None and not as_json:
@@ -178,7 +178,7 @@ def submit(
         return status
 
 
-def reckoned(client: Client, job: int) -> Explanation | None:
+def outlook_of(client: Client, job: int) -> Explanation | None:
     """The outlook of a job that has just been submitted; None if it has ended, or the server does not answer."""
     with contextlib.suppress(HeadwayError):  # the job is submitted, whatever can be said of it
         found = client.explain(job)
@@ -187,7 +187,7 @@ def reckoned(client: Client, job: int) -> Explanation | None:
 
 
 def told(job: int, found: Explanation | None) -> dict[str, Any]:
-    """What JSON says of a job that has been submitted."""
+    """The JSON for a job that has been submitted."""
     if found is None:
         return {"job": job}
     return {"job": job, **{name: getattr(found, name) for name in ("outlook", "expected_end", "late", "assumes")}}
@@ -271,7 +271,7 @@ def result(reach: Reach, number: int, wait: bool, unpickle: bool, as_json: bool)
 def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "", *, unpickle: bool = False) -> int:
     """Wait for the end of a job, with progress on a terminal, and print its results. Returns the exit status.
 
-    `opening` is said first: from then on ctrl-c is answered with how the job goes on.
+    `opening` is printed first. From then on ctrl-c prints how to follow the job.
     """
     try:
         if opening:

@@ -25,11 +25,11 @@ class Trace:
         file: a log or a table.
         kind: what a job with several processors is; None: as the file or the recipe has it.
         recipe: turns a log into a workload as a paper did.
-        first: only so many jobs.
-        load: the offered load that gaps are scaled to.
+        first: only this many jobs.
+        load: the load to which gaps are scaled.
         seed: what fixes the chance in a recipe.
         cut: whether jobs end at their estimate; None: those of a log do.
-        due_factor: jobs without a due date get one: their release plus so many times their run time; None: they do not.
+        due_factor: jobs without a due date get one: their release plus this factor times their run time; None: none.
     """
 
     file: str
@@ -42,7 +42,7 @@ class Trace:
     due_factor: float | None = None
 
     def read(self, slots: int, *, drop_wider: bool = True) -> Workload:
-        """The jobs to be run on so many slots: read, then recipe, then first, then load, then due dates.
+        """The jobs to be run on this many slots: read, then recipe, then first, then load, then due dates.
 
         Args:
             drop_wider: leave jobs of a log out that want more slots at once, and count them; of a table, or else, such

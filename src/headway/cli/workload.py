@@ -68,7 +68,7 @@ def workload() -> None:
 
 
 def writes(command: Command) -> Command:
-    """Give a command the options that say what becomes of its workload."""
+    """Give a command the options for the output of its workload."""
     out = click.option(
         "-o", "--out", type=click.Path(dir_okay=False), help="Write the workload to this .swf, .swf.gz or .csv file."
     )
@@ -88,7 +88,7 @@ def _size(model: Command, jobs: int | None = None, processors: int | None = None
 def makes(model: Command, *own: Command) -> Callable[[Command], Command]:
     """Give a command the options that all models have, and its own. None is what was not said.
 
-    The command returns the workload, the processors it is for, and what is told of its parameters.
+    The command returns the workload, the processors it is for, and a description of its parameters.
     """
     jobs, processors = _size(model)
     of_preset = f"{jobs}, or the preset's" if preset in own else jobs
@@ -277,7 +277,7 @@ def _extras(options: Mapping[str, Any]) -> Any:
 
 
 def _ranges(ranges: Sequence[Range]) -> dict[str, str]:
-    """What is told of ranges: stages, rates and share of the gaps and of the run times."""
+    """The description of ranges: stages, rates and share of the gaps and of the run times."""
     return {
         f"range {one.widths[0]}-{one.widths[-1]}": " ".join(
             f"{value:.5g}" for value in (*astuple(one.gap), *astuple(one.runtime))

@@ -1,4 +1,4 @@
-"""The client: it submits jobs to a server in the background; one thread receives what becomes of them."""
+"""The client: it submits jobs to a server in the background; one thread receives their messages."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Client(Operation):
 
     Everything runs in the background; any number of threads may use one client. It outlives restarts of the server:
     requests are repeated, a submission is accepted once however often it had to be sent, and messages are numbered, so
-    that the client misses none and handles none twice. Jobs go on when the client is closed.
+    that the client misses none and handles none twice. Jobs continue when the client is closed.
 
     Args:
         url: of the server; default $HEADWAY_URL, else the file `url` in the data directory.
@@ -249,7 +249,7 @@ class Client(Operation):
         return answer.changed
 
     def cancel_task(self, job: JobId, *tasks: int) -> int:
-        """End these tasks of a job, killing those that run; the others go on. Returns how many had not ended.
+        """End these tasks of a job, killing those that run; the others continue. Returns how many had not ended.
 
         Tasks after them in a workflow never start. A job with cancelled tasks, and no failed ones, ends as cancelled.
 
@@ -322,7 +322,7 @@ class Client(Operation):
         return answer.changed
 
     def close(self) -> None:
-        """Stop listening. Jobs go on; waiters that have not ended get an exception that says so."""
+        """Stop listening. Jobs continue; waiters that have not ended get an exception that says so."""
         self._inbox.close()
         self._server.close()
 

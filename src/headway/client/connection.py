@@ -125,7 +125,7 @@ class Line:
 
         Raises:
             InvalidInput: a value cannot be sent.
-            Unreachable: nobody answers.
+            Unreachable: there is no answer.
             OtherEpoch: its journal is not the one from before.
             Refused: the server refuses.
             HeadwayError: its answer cannot be read.
@@ -254,7 +254,7 @@ class Server:
 
     Args:
         find: tells where it is; called for every new connection, because the server may come back elsewhere.
-        patience: seconds to keep trying while nobody answers, >= 0.
+        patience: seconds to keep trying while there is no answer, >= 0.
     """
 
     def __init__(self, find: FindServer, patience: float = 0.0) -> None:

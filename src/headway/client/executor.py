@@ -136,7 +136,7 @@ class HeadwayExecutor(Executor):
 
         Args:
             timeout: seconds from now after which waiting for a result raises `TimeoutError`.
-            chunksize: so many calls run as one, one after the other, >= 1.
+            chunksize: this many calls run as one, one after the other, >= 1.
             more: what else `Executor.map` of this Python takes.
         """
         if chunksize < 1:

@@ -141,11 +141,11 @@ class Inbox:
             self._listen((("client", self.name),), answers[0].cursor, self._sinks)
 
     def attach(self, job: JobId, sink: Sink) -> None:
-        """Pass messages about a job, whoever submitted it, to this sink."""
+        """Pass messages about a job, also of another client, to this sink."""
         self._listen((("job", job),), 0, {job: sink})
 
     def abandon(self) -> None:
-        """Nobody uses the client any more: stop with the last job that somebody waits for. May be called at any
+        """The client is no longer used: stop with the last job that is waited for. May be called at any
         moment.
         """
         self._abandoned = True
@@ -154,7 +154,7 @@ class Inbox:
                 listener.line.interrupt()
 
     def close(self) -> None:
-        """Stop listening; waiting sinks are told so."""
+        """Stop listening. Waiting sinks get an error that says so."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -200,7 +200,7 @@ class Inbox:
         error: BaseException
         try:
             error = self._take_all(listener)
-        except BaseException as trouble:  # waiting sinks must be told, whatever it is
+        except BaseException as trouble:  # waiting sinks must get it, whatever it is
             log.critical("messages are not taken any more", exc_info=trouble)
             error = HeadwayError(
                 f"messages are not taken any more: {trouble!r}", "The job goes on: Client.attach(JOB)."
@@ -283,7 +283,7 @@ class Inbox:
             with self._changed:
                 sink = listener.sinks.pop(job, None)
             if sink is not None:
-                error = f"job {job} has ended, but nobody fetched its results for as long as the server keeps them"
+                error = f"job {job} has ended, but its results were not fetched while the server kept them"
                 _tell(sink.broken, HeadwayError(error, "`headway up --keep-unacknowledged` says for how long."))
 
     def _do_afterwards(self) -> None:
@@ -375,7 +375,7 @@ def _tell(tell: Callable[..., None], *what: Any) -> None:
     try:
         tell(*what)
     except BaseException:
-        log.exception("whoever waited for a job did not take what became of it")
+        log.exception("a callback of a job raised an exception")
 
 
 def results_of(server: Server, wanted: Sequence[TaskRange]) -> list[TaskResult]:
@@ -396,4 +396,4 @@ def _rest(wanted: Sequence[TaskRange], last: TaskResult) -> list[TaskRange]:
     for place, part in enumerate(wanted):
         if part.job == last.job and part.first <= last.task and (part.last is None or last.task < part.last):
             return [TaskRange(part.job, last.task + 1, part.last), *wanted[place + 1 :]]
-    raise HeadwayError(f"the server sent the result of task {last.task} of job {last.job}, which nobody asked for")
+    raise HeadwayError(f"the server sent the result of task {last.task} of job {last.job}, which was not requested")

@@ -158,7 +158,7 @@ class Operation:
 
         Args:
             policy: as `NAME[:key=value,...]`; empty: the current one.
-            decider: URL of the decider that is to make the plans; empty: the policy makes them; None: no change.
+            decider: URL of the decider that makes the plans; empty: the policy makes them; None: no change.
             period: seconds after which the policy runs if nothing happens; 0: it does not; None: no change.
         """
         choice = PolicyChoice(policy, decider, duration(period, "period"))

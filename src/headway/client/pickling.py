@@ -108,7 +108,7 @@ def _plainly(value: object) -> bytes:
 
 
 class NotTrusted(HeadwayError):
-    """A result of another client's job, which is not unpickled unless somebody asks for it."""
+    """A result of another client's job, which is unpickled only on request (`trust`)."""
 
 
 def _used_by(function: Callable[..., Any]) -> dict[str, Any]:
@@ -160,8 +160,8 @@ def _given(ending: TaskEnding, result: TaskResult, trusted: bool) -> End:
         return ending.stdout.decode("utf-8", "replace"), None
     if ending.outcome is Outcome.SUCCEEDED and not trusted:
         return None, NotTrusted(
-            f"what {where} gave is pickled, and to unpickle it runs code of whoever made it",
-            f"If you trust whoever submitted it: Client.attach({job}, trust=True).",
+            f"what {where} gave is pickled, and unpickling it runs code of the person who submitted it",
+            f"If you trust that person: Client.attach({job}, trust=True).",
         )
     if ending.value is not None and trusted:
         try:

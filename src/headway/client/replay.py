@@ -39,7 +39,7 @@ class Replay:
         """Submit all jobs, each at its time; those of one instant together. Returns when the last is accepted.
 
         Raises:
-            HeadwayError: the server refuses a job; jobs submitted before it go on.
+            HeadwayError: the server refuses a job; jobs submitted before it continue.
         """
         release = self._workload.release
         begin = time.monotonic()

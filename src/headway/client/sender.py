@@ -191,7 +191,7 @@ class Sender:
     """Sends calls in a thread of its own: at once if nothing is being sent, otherwise with all that came meanwhile.
 
     It has no reference to its executor, so that an unused one can be garbage-collected. The thread ends when it was
-    told to stop and every call has ended. It is no daemon thread: at the end of the program, submitted calls are still
+    stopped and every call has ended. It is not a daemon thread: at the end of the program, submitted calls are still
     sent and waited for, as with a process pool.
 
     Args:
@@ -338,7 +338,7 @@ class Sender:
         try:
             while self._step():
                 pass
-        except BaseException as trouble:  # waiting futures must be told, whatever it is
+        except BaseException as trouble:  # waiting futures must get it, whatever it is
             log.critical("calls are not sent any more", exc_info=trouble)
             error = BrokenExecutor(f"calls are not sent any more: {trouble!r}")
             error.__cause__ = trouble

@@ -18,10 +18,10 @@ log = logging.getLogger("headway.client")
 
 
 class Sink(Protocol):
-    """A receiver of what becomes of a job; its methods are called in order."""
+    """A receiver of the messages of a job; its methods are called in order."""
 
     def accepted(self, job: JobId) -> None:
-        """The job has this id; told before anything else, while the client is locked."""
+        """The job has this id. Called before anything else, while the client is locked."""
         ...
 
     def settled(self, result: TaskResult) -> None:

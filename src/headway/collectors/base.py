@@ -1,7 +1,7 @@
 """The Collector protocol: what the status checker asks of a plug-in that measures nodes, and what it does with it.
 
 A collector runs in a thread beside the server's own, one call at a time. It must answer within a time limit; one that
-raises or hangs is asked again after a while, longer each time, and disturbs nobody else.
+raises or hangs is called again after a while, longer each time, and does not disturb the others.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def drop_ready_tasks(state: State, job: JobView) -> None:
 
 
 def open_tasks(state: State, job: JobView, tasks: Iterable[int]) -> list[int]:
-    """Those of these tasks that can still be cancelled: they wait or run, and nobody has cancelled them; rising."""
+    """Those of these tasks that can still be cancelled, rising: they wait or run, and are not cancelled yet."""
     again, missing = {*job.again, *job.apart}, job.missing
     return [
         task

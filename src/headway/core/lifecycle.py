@@ -1,4 +1,4 @@
-"""Theory of operation, and the rules that decide what becomes of a job and its tasks.
+"""Theory of operation, and the rules for what becomes of a job and its tasks.
 
 **A job** is held until its release date, waits while none of its tasks has slots, runs while one has, and ends as
 succeeded, failed or cancelled. When it has ended, the core drops it: the driver keeps what must be kept.

@@ -70,7 +70,7 @@ def shed(state: State, node: NodeView) -> None:
 
 
 def remove(state: State, node: NodeView) -> None:
-    """Drop a node on which nothing runs and whose slots are allocated to nobody."""
+    """Drop a node on which nothing runs and whose slots are not allocated."""
     del state.nodes[node.spec.name]
     state.draining = any(known.draining or known.closing for known in state.nodes.values())
     state.departed.append(node)

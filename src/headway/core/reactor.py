@@ -135,7 +135,7 @@ def _shed_all(state: State) -> None:
 
 
 def on_task_struck(state: State, event: TaskStruck) -> bool:
-    """The attempt is over; nobody knows what ended it."""
+    """The attempt is over; what ended it is unknown."""
     attempt = current(state, event)
     if attempt is None:
         return False
@@ -215,7 +215,7 @@ def on_node_left(state: State, event: NodeLeft) -> bool:
 
 
 def on_clock_stepped(state: State, event: ClockStepped) -> bool:
-    """The step adds nothing to run times, and nobody has been silent for it. Nothing is learnt from these run times."""
+    """The step adds nothing to run times or to the silence of nodes. Nothing is learnt from these run times."""
     if event.forward < 0:
         return False
     state.shift(event.forward)

@@ -17,7 +17,7 @@ from headway.model.slots import numbers
 from headway.model.snapshot import JobView, Policy
 from headway.model.tier import Tier
 
-# Names of their own, because looking up a member of an enumeration is slow.
+# Module constants, because looking up a member of an enumeration is slow.
 RIGID: Final = Kind.RIGID
 WORKFLOW: Final = Kind.WORKFLOW
 FOREGROUND: Final = Tier.FOREGROUND
@@ -32,7 +32,7 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str], *, added: b
         added: it is not one of Headway's own (`is_added`), so its plan is checked before any of it is carried out.
 
     Returns:
-        The plan, and what the policy raised, if it raised: then the plan is empty, and running tasks go on.
+        The plan, and what the policy raised, if it raised: then the plan is empty, and running tasks continue.
     """
     failure = None
     try:

@@ -1,4 +1,4 @@
-"""All mutable state of the core and its indexes. Nothing is decided here, but in reactor and rounds."""
+"""All mutable state of the core and its indexes. The rules are in `reactor` and `rounds`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headway.model.tier import Tier
 
 _by_task = attrgetter("task")
 
-# Names of their own, because looking up a member of an enumeration is slow.
+# Module constants, because looking up a member of an enumeration is slow.
 BAG: Final = Kind.BAG
 RIGID: Final = Kind.RIGID
 WORKFLOW: Final = Kind.WORKFLOW
@@ -184,7 +184,7 @@ class State(Snapshot):
             queue.discard(job)
 
     def forget_orders(self) -> None:
-        """Drop the orders and queues that are kept up to date, because nobody asks for them any more."""
+        """Drop the orders and queues that are kept up to date, because they are no longer used."""
         self.orders.clear()
         self.queues = {by_order: self.waiting}
 
@@ -492,7 +492,7 @@ class State(Snapshot):
             job.kept[attempt.task] = job.kept.get(attempt.task, 0) + max(0, kept)
 
     def _vacate(self, slots: Slots) -> None:
-        """Pass on the slots of an ended attempt: to what is queued there, to their owners, or to nobody."""
+        """Pass on the slots of an ended attempt: to what is queued there, or to their owners, or set them free."""
         if self.ahead and (slot := slots.bit_length() - 1) in self.ahead:
             self._promote(slot)
             return
@@ -628,7 +628,7 @@ class State(Snapshot):
     # Allocations
 
     def own(self, job: JobView, slots: Slots) -> None:
-        """Allocate slots that are allocated to nobody."""
+        """Allocate slots that are not allocated."""
         job.held |= slots
         self.allocated |= slots
         self.free &= ~slots
@@ -638,7 +638,7 @@ class State(Snapshot):
             self.touched.append(job)
 
     def let_go(self, job: JobView, slots: Slots) -> None:
-        """End the job's allocation of these slots; running tasks go on."""
+        """End the job's allocation of these slots; running tasks continue."""
         job.held &= ~slots
         job.seats = ()
         self.allocated &= ~slots
@@ -672,7 +672,7 @@ class State(Snapshot):
         self.look_at_everything()
 
     def close_slots(self, slots: Slots) -> None:
-        """Slots can no longer be allocated, and are allocated to nobody; what runs there goes on."""
+        """Close slots: they are not allocated any more, and cannot be. What runs there continues."""
         self.up &= ~slots
         self.free &= ~slots
         for slot in numbers(slots & self.allocated):
@@ -687,7 +687,7 @@ class State(Snapshot):
     def lose(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:
         """The slots are gone with what ran there; members of the same attempts elsewhere are killed.
 
-        `outcome` is KILLED if somebody asked for it: then the tasks are not suspected, see `lifecycle`.
+        `outcome` is KILLED if it was requested: then the tasks are not suspected, see `lifecycle`.
         """
         for attempt in self.queued_on(slots):
             self.end(attempt, outcome)

@@ -219,7 +219,7 @@ def _is_idle(state: State, nodes: list[NodeView]) -> bool:
 
 
 def _is_fair(state: State, more: int) -> bool:
-    """Whether so many more nodes may be set apart now."""
+    """Whether this many more nodes may be set apart now."""
     apart = sum(1 for node in state.nodes.values() if node.apart)
     return not apart or apart + more <= _usable(state) // SHARE
 

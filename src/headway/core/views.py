@@ -8,7 +8,7 @@ from headway.model.instant import Duration
 from headway.model.job import JobSpec, Kind
 from headway.model.snapshot import JobView, RunTimes
 
-# Names of their own, because looking up a member of an enumeration is slow.
+# Module constants, because looking up a member of an enumeration is slow.
 BAG: Final = Kind.BAG
 WORKFLOW: Final = Kind.WORKFLOW
 

@@ -303,7 +303,7 @@ class NodeBack(msgspec.Struct, frozen=True):
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """Signs of life of nodes that hold a lease (`NodeSpec.lease`), at least every third of the shortest lease."""
+    """Heartbeats of nodes with a lease (`NodeSpec.lease`), at least three times in the shortest lease."""
 
     nodes: tuple[str, ...]
 
@@ -382,7 +382,7 @@ class Engine(Protocol):
         """Give a node more or fewer slots, without waiting; new launches may use the slots it gains.
 
         A slot that it loses goes when everything that runs on it or waits for it has ended; with `at_once` that is
-        killed, and its `Ended` says KILLED. A node that is lost comes back with so many slots.
+        killed, and its `Ended` says KILLED. A node that is lost comes back with this many slots.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The engine of this machine: nodes that are processes of their own, so that each can really die.
+"""The engine of this machine. Each node is a separate process, so that it can really die.
 
     driver --socket-- agent (one a node) --socket-- process of a slot (warm) -- commands, and all that tasks start
                         |
@@ -111,7 +111,7 @@ class LocalEngine:
         lease: seconds of silence after which a node without a lease of its own is lost: its processes are killed, and
                 it is started again. The death of its process is noticed at once.
         orphaned_after: seconds without a driver after which a node ends everything and exits.
-        grace: seconds after which an attempt that was told to save and end is killed.
+        grace: seconds after which an attempt that was asked to save and end is killed.
         pin: whether each slot has a processor of its own, which its two places share; with more slots than processors
             some share one.
         output_max: bytes that are kept of what an attempt writes to stdout, and as many of stderr; `OUTPUT_RANGE`.

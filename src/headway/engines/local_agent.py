@@ -459,7 +459,7 @@ class _Agent:
                 run.asked = True
                 self.watch.ask(run, message.grace)
                 place = run.places[0]
-                # It shall not take long, whoever is before it: where that is refused it takes as long as it takes.
+                # It should be quick, whatever runs in the foreground. If the system refuses that, it takes its time.
                 if not tiers.move((place.pid,), Tier.FOREGROUND):
                     place.priority = Tier.FOREGROUND
                 assert place.channel is not None

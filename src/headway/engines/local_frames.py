@@ -126,7 +126,7 @@ class Stop(Frame, frozen=True, tag=7):
 
 
 class Resize(Frame, frozen=True, tag=8):
-    """Driver to agent: have so many slots; the others go when they are idle, or at once with what runs there."""
+    """Driver to agent: keep this many slots. The others go when they are idle, or at once with what runs there."""
 
     slots: int
     at_once: bool
@@ -155,7 +155,7 @@ class Suspend(Frame, frozen=True, tag=10):
 
 
 class Show(Frame, frozen=True, tag=11):
-    """Driver to agent: somebody reads along; write the output of this attempt's members to files from now on."""
+    """Driver to agent: the output of this attempt is followed, so write it to files from now on."""
 
     job: int
     task: int
@@ -170,7 +170,7 @@ class Standing(Frame, frozen=True):
 
     Attributes:
         started: its start was reported; an earlier driver may not have received it.
-        asked: it has been told to save and end.
+        asked: it has been asked to save and end.
     """
 
     job: int

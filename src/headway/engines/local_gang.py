@@ -25,7 +25,7 @@ class Gang:
         endings: of members that have ended.
         failed: the first rank that ended without success.
         tier: of its places.
-        asked: its members have been told to save and end, each for itself.
+        asked: its members have been asked to save and end, each for itself.
     """
 
     def __init__(self, key: AttemptKey, parts: list[LocalNode], tier: Tier) -> None:

@@ -69,7 +69,7 @@ Programs that use `select` cannot handle more than they are used to.
 
 
 class Owner(Protocol):
-    """Is told what a node reports."""
+    """Receives what a node reports."""
 
     def on_ended(self, node: LocalNode, message: MemberEnded) -> None:
         """A member has ended."""
@@ -144,7 +144,7 @@ class LocalNode:
         lease: seconds of silence after which it is given up.
         missed: pings in a row without an answer.
         heard: it has answered since the last check.
-        functions: what the agent holds.
+        functions: the functions that the agent has.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class LocalNode:
                 )
                 self._guard = os.pidfd_open(self._process.pid)
         finally:
-            os.close(lock)  # guard and agent hold it from now on
+            os.close(lock)  # guard and agent have it from now on
         return True
 
     def _terms(self) -> Terms:
@@ -288,7 +288,7 @@ class LocalNode:
     def _admit(self, welcome: Welcome) -> None:
         """Take the node into service."""
         self.pid = welcome.pid
-        with contextlib.suppress(ProcessLookupError):  # then its line is closed as well
+        with contextlib.suppress(ProcessLookupError):  # then its connection is closed too
             self._agent = os.pidfd_open(welcome.pid)
             if self._guard < 0:
                 self._guard = os.pidfd_open(welcome.guard)
@@ -344,7 +344,7 @@ class LocalNode:
             self.line.transport.abort()
 
     async def let_go(self) -> None:
-        """Stop being its driver; a node that this driver did not start goes on."""
+        """Stop being its driver; a node that this driver did not start continues."""
         if self._process:
             await self.stop()
         self.up = False
@@ -380,7 +380,7 @@ class LocalNode:
         self._flush_soon()
 
     def acknowledge(self, key: AttemptKey) -> None:
-        """The agent may forget an end; it is told together with the rest of this turn."""
+        """Let the agent forget an end. The message is sent with the rest of this turn."""
         self._acknowledged.append(key)
         self._flush_soon()
 

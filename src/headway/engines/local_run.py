@@ -106,11 +106,11 @@ class Place:
         tier: which of the two it is.
         priority: the tier that its process is in; after an end in the background it stays there until it is needed.
         processors: the only ones that its process may use; none: any.
-        run: what holds the place.
+        run: the run that has the place.
         dying: its process has been killed, or is to be replaced; or it has none.
         used: its process has run something.
         family: of the calls that its process has run; None: it has run none, and is as it was forked.
-        functions: what its process holds.
+        functions: the functions that its process has.
         reader: of what its process sends.
         streams: what its process writes to stdout and stderr; none if it has no process.
     """
@@ -157,10 +157,10 @@ class Run:
         ready: has its slots, waits for `Go` (gangs).
         since: when it was handed to its process; None until then.
         started: it runs, and no longer fetches its inputs.
-        asked: it has been told to save and end.
+        asked: it has been asked to save and end.
         saved: when a command last changed its checkpoint, in nanoseconds of the clock of files.
         told: when its process last said that it had saved, an instant of `time.monotonic`; `unreadable`: how many
-            checkpoints it could not read. A process says neither more often than can be of use to anybody.
+            checkpoints it could not read. A process reports neither more often than is useful.
         wanted: how many files of the server it has asked for.
         until: when its time is over; None: never.
         verdict: why it is being killed.

@@ -160,7 +160,7 @@ def flaw(ending: Ending, launch: Launch, *, asked: bool) -> str | None:
     """What in an ending cannot be true of this run, as `field is value`; None: nothing.
 
     Args:
-        asked: whether it was told to save and end.
+        asked: whether it was asked to save and end.
     """
     if ending.outcome not in _OF_A_SLOT or (ending.outcome is Outcome.KILLED and not asked):
         return f"outcome is {ending.outcome.value!r}"

@@ -304,7 +304,7 @@ class _Slot:
             for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
                 signal.setitimer(timer, 0)
             self.spent |= _identities() != self.streams
-        except Exception:  # noqa: BLE001 - whatever the function did to its streams, its ending is told
+        except Exception:  # noqa: BLE001 - whatever the function did to its streams, its ending is reported
             self.spent = True
         sys.stdout, sys.stderr, sys.stdin = self.stdout, self.stderr, self.stdin
 
@@ -447,8 +447,8 @@ def ended_with(code: int) -> str:
 
 
 def died_of(code: int) -> str:
-    """How a process ended that was not ended from here, for people."""
-    by = ": sent by somebody else, by itself, or by the kernel when memory ran out" if code == -signal.SIGKILL else ""
+    """How a process ended that Headway did not end, in words."""
+    by = ": sent by another program, by itself, or by the kernel when memory ran out" if code == -signal.SIGKILL else ""
     return ended_with(code) + by
 
 

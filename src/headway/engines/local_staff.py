@@ -94,7 +94,7 @@ class Staff:
         self._deaf: dict[int, float] = {}
 
     def resize(self, count: int) -> None:
-        """Have so many slots; slots beyond that remain while something runs there or waits for them."""
+        """Keep this many slots. Slots beyond that remain while something runs there or waits for them."""
         self.count = count
         while len(self.slots) < count:
             number = len(self.slots)

@@ -1,6 +1,6 @@
 """What the process of a place writes to stdout or stderr: the agent reads it from a pipe and keeps it up to a limit.
 
-A task that writes little costs no file: what fits into an ending stays in memory, unless somebody reads along
+A task that writes little costs no file: what fits into an ending stays in memory, unless its output is followed
 (`headway logs`); then it has a file until it ends. Of longer output, the first part goes to a file of the attempt, up
 to the limit, and the last part is added when the attempt has ended. What is between is dropped. A stream over its limit
 is read only at intervals, so that dropping costs little.
@@ -108,7 +108,7 @@ class Stream:
             fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _PIPE_MAX)
 
     def show(self) -> None:
-        """Use a file from now on, however little there is, because somebody reads along."""
+        """Use a file from now on, however little there is, because the output is followed."""
         if self._launch is not None and not self._shown:
             self._shown = True
             if self._size and self._file < 0 and not self._lost:

@@ -1,4 +1,4 @@
-"""What the processes of a node are told when they start: where everything is, and as which user tasks run.
+"""What the processes of a node receive when they start: where everything is, and as which user tasks run.
 
 If the engine runs as root, tasks may run as another user: the process of a slot becomes that user before it reads or
 runs anything of a task. The files that tasks get and save are then on a *ground* of their own, outside the engine's

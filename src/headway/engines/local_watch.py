@@ -77,7 +77,7 @@ class Watch:
             run.until = time.monotonic() + run.launch.time_limit
 
     def ask(self, run: Run, grace: float) -> None:
-        """A run was told to save and end, within so many seconds."""
+        """A run was asked to save and end, within this many seconds."""
         self.is_wanted = True
         self._asked[run] = (time.monotonic() + grace, grace)
 

@@ -64,7 +64,7 @@ class Trial:
     ) -> None:
         await self.engine.stop()
         if error is None:
-            assert self.unread == [], "reports that nobody expected"
+            assert self.unread == [], "reports that were not expected"
 
     def call(self, function: Callable[..., Any], *args: Any, **where: Any) -> AttemptKey:
         """Launch a call; see `launch` for the rest."""

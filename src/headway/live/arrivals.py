@@ -1,4 +1,4 @@
-"""What has arrived, as events for the core. What the core cannot handle is set apart, so that the rest goes on.
+"""What has arrived, as events for the core. What the core cannot handle is set apart, so that the rest continues.
 
 An error in the core may have left it half changed. So the core is loaded again from the journal, as it was before this
 turn, and the rest is handled without the cause: a request or a submission is refused, a report is replaced by one that
@@ -61,7 +61,7 @@ class Came:
 
     @property
     def asked(self) -> list[Request | Offer]:
-        """Everything that somebody waits for an answer to."""
+        """All requests that wait for an answer."""
         return [*self.requests, *self.offers]
 
     def things(self) -> list[Thing]:
@@ -93,7 +93,7 @@ class Arrivals:
     Args:
         ledger: feeds the core.
         from_engine: turns reports into events.
-        troubles: is told what is set apart.
+        troubles: receives what is set apart.
         told: the number of the last message that is durable.
     """
 

@@ -43,7 +43,7 @@ async def aside(step: Callable[[], T]) -> T:
             settle = partial(result.set_result, taken())
         except BaseException as error:  # noqa: BLE001  # it is raised where the result is awaited
             settle = partial(result.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the answer is no longer needed
             loop.call_soon_threadsafe(lambda: None if result.done() else settle())
 
     try:

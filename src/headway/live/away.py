@@ -1,4 +1,4 @@
-"""Time in which nobody could fetch anything does not count as time in which it was kept.
+"""Time in which nothing could be fetched does not count as time in which it was kept.
 
 The server was down, the machine slept, or its clock was set forward: such a gap is recorded, and everything that could
 not be fetched then is kept longer by it.
@@ -53,7 +53,7 @@ class Away:
         return max((int(row[0]) for row in (events, metrics) if row and row[0] is not None), default=None)
 
     def note(self, since: Instant, until: Instant) -> None:
-        """Record a gap, in which nobody could fetch anything. `keep` makes it durable."""
+        """Record a gap in which nothing could be fetched. `keep` makes it durable."""
         if until - since >= LEAST:
             self._gaps.append((since, until))
             self._new.append((since, until))

@@ -70,7 +70,7 @@ def back_up(data: Path, goal: Path) -> Manifest:
 def _copy(data: Path, draft: Path) -> Manifest:
     os.close(os.open(draft / FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(connect_to_read(data / FILE)) as source, closing(sqlite3.connect(draft / FILE)) as copy:
-        source.backup(copy)  # in one step, while the server goes on writing
+        source.backup(copy)  # in one step, while the server keeps writing
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, wherever it is read
     with closing(connect_to_read(draft / FILE)) as db:
         number, digest, sums = last_of(db)
@@ -102,7 +102,7 @@ def _copy(data: Path, draft: Path) -> Manifest:
 def restore(backup: Path, data: Path) -> tuple[int, Path | None]:
     """Put a backup in place as a data directory.
 
-    A journal that is there is moved into a folder of its own first.
+    An existing journal is first moved into a folder of its own.
 
     Returns:
         The transaction from which it continues, and the folder with what was there before; None if there was nothing.

@@ -66,7 +66,7 @@ class Watch:
 
     Attributes:
         name: of the collector.
-        make: makes it; called in its thread as well, because it may fail too.
+        make: makes it; called in its thread too, because it may also fail.
         asked: when it was called, if it has not answered yet; None: it is not being called.
         late: whether that took too long.
         answered: when it last answered; None: never.
@@ -93,7 +93,7 @@ class Watch:
         return f"collector {self.name}"
 
     def ask(self, nodes: Sequence[Node]) -> tuple[dict[str, dict[str, float]], str, str]:
-        """Let it measure: what is usable, and cause and detail of what is not; in a thread of its own."""
+        """Let it measure, in a thread of its own. Returns what is usable, and cause and detail of what is not."""
         try:
             if self.collector is None:
                 self.collector = self.make()
@@ -190,7 +190,9 @@ class Checker:
         self._alarm("check", now + self.every, self._check)
         up = [name for name, view in self._driver.core.state.nodes.items() if view.up]
         pids = self._pids()
-        nodes = tuple(Node(name, pids.get(name, 0)) for name in up)  # nobody can take it from the next collector
+        nodes = tuple(
+            Node(name, pids.get(name, 0)) for name in up
+        )  # so that no collector can change it for the next one
         for watch in self.watches.values():
             is_new = watch.asked is None and watch.again <= now
             if is_new:
@@ -213,7 +215,7 @@ class Checker:
     def _ask(self, watch: Watch, nodes: Sequence[Node]) -> None:
         """In the collector's thread."""
         answer = watch.ask(nodes)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants the answer any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the answer is no longer needed
             self._loop.call_soon_threadsafe(self._take, watch, *answer)
 
     def _take(self, watch: Watch, measures: Mapping[str, Mapping[str, float]], cause: str, detail: str) -> None:
@@ -316,7 +318,7 @@ class Checker:
 
 
 def _said(error: BaseException) -> str:
-    """The text of an error, whose code may be somebody else's."""
+    """The text of an error, whose class may come from another package."""
     try:
         return str(error)
     except BaseException as worse:  # noqa: BLE001  # whatever it raises

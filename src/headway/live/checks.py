@@ -135,7 +135,7 @@ class Checks:
     ) -> tuple[list[MetricRow], bool]:
         """Metrics measured at an instant or later, in order, and whether there are more.
 
-        Only the first so many, but always all or none of one instant; if that is the first, all of it.
+        Only the first ones up to a limit, but always all or none of one instant; of the first instant always all.
         """
 
         def read(last: Instant, limit: int) -> list[MetricRow]:

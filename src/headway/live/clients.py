@@ -25,7 +25,7 @@ class Clients:
         """The number of a text, a new one if it has none."""
         number = self._numbers.get(name)
         if number is None:
-            # Not one that was used before: somebody may still wait under it.
+            # Not one that was used before: a caller may still wait under it.
             self._last = number = self._last + 1
             self._numbers[name] = number
             self._new[number] = name

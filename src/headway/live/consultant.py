@@ -121,7 +121,7 @@ def is_new(choice: Event, core: Scheduler) -> bool:
 
 
 class Consultant:
-    """Keeps in touch with the decider.
+    """Asks the decider, and tries again after it has failed.
 
     Args:
         core: the current scheduler.
@@ -241,7 +241,7 @@ class Consultant:
         await self._told(lambda now: [DeciderBack(now), Incident(now, "decider_back", url, "it answers again")])
 
     async def _answer(self, url: str, snapshot: StateRecord, *, explain: bool = False) -> PlanRecord:
-        """The decider's plan, within the time it may take.
+        """The decider's plan, within the time that it may take.
 
         Raises:
             NoAdvice: there is none.
@@ -265,7 +265,7 @@ class Consultant:
         error = asking.exception()
         if error is None:
             return asking.result()
-        if not isinstance(error, HeadwayError):  # whatever it is, somebody must make a plan
+        if not isinstance(error, HeadwayError):  # whatever it is, the policy must make the plan
             log.error("asking the decider at %s failed", url, exc_info=error)
             raise NoAdvice(f"{type(error).__name__}: {error}") from error
         raise NoAdvice(str(error.args[0]), error.hint) from error

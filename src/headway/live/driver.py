@@ -86,18 +86,18 @@ class Unavailable(HeadwayError):
 
 
 class Driver:
-    """Performs what the core asks for, and feeds it what comes of that.
+    """Performs what the core asks for, and feeds it the outcome.
 
     Args:
         journal: where everything is made durable.
         engine: runs the attempts.
         clock: the only source of time.
         policies: finds a policy by its text.
-        policy, decider, period: what decides, see `wire.PolicyChoice`; None: what did before, at first the policy
+        policy, decider, period: see `wire.PolicyChoice`; None: as in the last run, at first the policy
             `FIRST_POLICY` without either.
         answer_time, asking: how long a decider may take to answer, > 0, and how it is asked.
         result_max: bytes that a result may have.
-        snapshot_every: events between two stored snapshots, so that a start replays no more than about so many.
+        snapshot_every: events between two stored snapshots, so that a start replays at most about this many.
         restate: the command of a process that finds the state beside the event loop, see `snapshots`; None: it is
             stored as it is here.
         read_ahead: of nodes that are added later, see `NodeSpec`.
@@ -115,7 +115,7 @@ class Driver:
         started: when this driver was made.
         retention: what is kept for callers, and until when.
         room: what there is room for on the disk.
-        troubles: is told of what goes wrong and ends nothing.
+        troubles: receives failures that end nothing.
     """
 
     def __init__(
@@ -263,8 +263,8 @@ class Driver:
         state = self.core.state  # it may have been loaded again
         if state.rules < RULES:
             feed(turn, RulesChosen(turn.now, RULES))
-        # What an orderly stop killed or a crash lost is redone; nobody knows the cause of a crash of
-        # everything.
+        # What an orderly stop killed or a crash lost is redone. After a crash of everything, the cause is not
+        # known.
         outcome = Outcome.KILLED if was_clean else Outcome.LOST
         for key in running.keys() - found.running - {ended.key for ended in found.ended}:
             feed(turn, TaskEnded(turn.now, *key, outcome))
@@ -560,7 +560,7 @@ class Driver:
         self._clock.call_at(now + again, self._run_turn)
 
     def _refuse_all(self, error: HeadwayError) -> None:
-        """Refuse everything that somebody waits for an answer to."""
+        """Refuse all requests that wait for an answer."""
         queued = [each for each in self._singly if isinstance(each, Request | Offer)]
         refuse((*self._came.asked, *queued, *self._requests, *self._offers), error)
         self._singly = [each for each in self._singly if not isinstance(each, Request | Offer)]
@@ -676,7 +676,7 @@ class Driver:
         return name in self._ledger.needed or any(name in one.functions or name in one.uploads for one in offers)
 
     def listens(self, client: int) -> bool:
-        """Whether somebody waits for messages of a client."""
+        """Whether a caller waits for messages of a client."""
         return self._listeners.waits(-client)
 
     @property

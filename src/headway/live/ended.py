@@ -1,4 +1,4 @@
-"""What callers are told of a job's work, and of its tasks that have ended: where they ran, and why they failed."""
+"""What reports say of a job's work, and of its ended tasks: where they ran, and why they failed."""
 
 from __future__ import annotations
 

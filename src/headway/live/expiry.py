@@ -53,7 +53,7 @@ class Expiry:
     Args:
         db: the journal's file.
         transaction: makes what is written durable; raises `NotNow` if it cannot.
-        away: when nobody could fetch anything.
+        away: the gaps in which nothing could be fetched.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Expiry:
         self._events_gone = 0
 
     def drop_snapshots(self, keep: Duration | None, now: Instant) -> int:
-        """Delete snapshots that nobody needs; returns the number of the event after which events are kept.
+        """Delete snapshots that are not needed. Returns the number of the event after which events are kept.
 
         The last two stay. Before them one stays from which the time `keep` can be replayed, and some in between, so
         that this one can move on; if events are kept for ever (None) it is the first.

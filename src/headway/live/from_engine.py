@@ -39,7 +39,7 @@ class FromEngine:
 
     Args:
         ledger: feeds the core.
-        keeps: whether there is room for so many bytes of output.
+        keeps: whether there is room for this many bytes of output.
 
     Attributes:
         where: names of the nodes of each attempt that the engine runs.
@@ -145,7 +145,7 @@ class FromEngine:
         self._ledger.feed(turn, Incident(turn.now, kind, subject, in_short(detail)))
 
     def end_gangs(self, turn: Turn, node: str, outcome: Outcome) -> None:
-        """Nothing more is told of attempts that had a member on a node that is gone: those with others have ended."""
+        """End the reports about gangs with a member on a node that is gone: those with other members have ended."""
         for key in [key for key, places in self.where.items() if node in places]:
             turn.gone.append(key)
             if self._ledger.core.state.current(*key) is not None:

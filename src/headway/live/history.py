@@ -167,7 +167,7 @@ class _History:
                 self.rounds.append(state.now)
 
     def _started(self, event: TaskStarted) -> None:
-        """Only now it runs. Starts of what runs already are told again after a restart."""
+        """It runs only now. After a restart, starts of running attempts are reported again."""
         run = self.runs.get((event.job, event.task))
         if run is not None and run.number == event.attempt and not run.has_begun:
             now = self.core.state.now

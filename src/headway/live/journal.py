@@ -154,8 +154,8 @@ class Journal:
     Attributes:
         checks: the tables of the status checker.
         retained: the tables of what is kept for callers, and until when.
-        expiry: deletes rows that nobody needs.
-        away: when nobody could fetch anything.
+        expiry: deletes rows that are not needed.
+        away: the gaps in which nothing could be fetched.
         clients: the numbers of clients.
         epoch: the name of this journal's history; a journal that was restored, or has lost something, has a new one.
         accept_loss: as given.
@@ -191,7 +191,7 @@ class Journal:
         """Record whether it counts as a proper end if the process ends from now on; returns what was recorded before.
 
         Raises:
-            NotNow: the disk is full, or another program holds a lock.
+            NotNow: the disk is full, or another program has locked the file.
         """
         before = self.noted("clean")
         self.note("clean", int(clean))
@@ -201,7 +201,7 @@ class Journal:
         """Store a number under a name.
 
         Raises:
-            NotNow: the disk is full, or another program holds a lock.
+            NotNow: the disk is full, or another program has locked the file.
         """
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
@@ -259,7 +259,7 @@ class Journal:
         """Make a batch durable, all of it or nothing.
 
         Raises:
-            NotNow: the disk is full, or another program holds a lock.
+            NotNow: the disk is full, or another program has locked the file.
         """
         stored = sum(message[6] for message in batch.messages)
         stored += sum(size for name, _, size in batch.uploads if size and not self.retained.has_upload(name))
@@ -277,7 +277,7 @@ class Journal:
         `started` are the first launches of open jobs, which the events after the snapshot do not tell.
 
         Raises:
-            NotNow: the disk is full, or another program holds a lock.
+            NotNow: the disk is full, or another program has locked the file.
         """
         self.note_started(started)
         self.store_state(seq, record.now, state_body(record))
@@ -286,7 +286,7 @@ class Journal:
         """Store the state after event `seq`, which happened at the instant `at`; `state_body` makes its body.
 
         Raises:
-            NotNow: the disk is full, or another program holds a lock.
+            NotNow: the disk is full, or another program has locked the file.
         """
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, at, body))
@@ -295,7 +295,7 @@ class Journal:
         """Store the first launches of open jobs before a snapshot, because the events after it do not tell them.
 
         Raises:
-            NotNow: the disk is full, or another program holds a lock.
+            NotNow: the disk is full, or another program has locked the file.
         """
         with self._transaction() as db:
             db.executemany(_STARTED, started)

@@ -1,6 +1,6 @@
 """The lease of calls: calls end when their client has been silent for long, because only it could fetch their results.
 
-An executor's calls belong to one process. When it has died, they would use slots for results that nobody can get. So
+An executor's calls belong to one process. When it has died, they would use slots for results that are lost. So
 its jobs are marked (`JobSpec.leased`). A client that has neither waited for messages nor asked for anything in the
 meantime loses them. Jobs that were submitted to be fetched later are not affected.
 
@@ -58,7 +58,7 @@ class Leases:
     Args:
         recorder: records what is cancelled.
         leased: leased jobs that are open, by the number of their client; read again at each look.
-        waits: whether somebody waits for messages under a key of `Listeners`.
+        waits: whether a caller waits for messages under a key of `Listeners`.
         name: the text of a client's number.
         clock: the source of time.
         lease: how long a client may be silent, >= `LEASE_LEAST`; None: for ever.
@@ -126,7 +126,7 @@ class Leases:
                     await sleep(self._clock, _AGAIN)
             if ended:
                 said = (
-                    f"{reason}: what it had called is cancelled ({ended} jobs), for nobody else could fetch its results"
+                    f"{reason}: what it had called is cancelled ({ended} jobs), as no other client can get its results"
                 )
                 self._recorder.incident("client_lost", f"client {self._name(client)}", said)
         except HeadwayError as ending:

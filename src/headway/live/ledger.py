@@ -462,7 +462,7 @@ class Ledger:
             log.warning("no snapshot was stored: %s", full)
 
     def note_started(self, most: int) -> bool:
-        """Store first launches of open jobs that are not stored yet, at most so many; whether there may be more.
+        """Store first launches of open jobs that are not stored yet, up to a limit. Returns whether there may be more.
 
         Raises:
             NotNow: not now.

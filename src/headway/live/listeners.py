@@ -46,10 +46,10 @@ class Wanted(NamedTuple):
     """Which messages a caller wants: those with numbers greater than `after` of a client's jobs, of these jobs, or all.
 
     Attributes:
-        limit: it takes so many at most, >= 1.
-        result_max: results of at most so many bytes come along.
-        size_max: with so many bytes of results it is answered.
-        wait_seconds: if there is no message, one is waited for so long.
+        limit: the most messages that it takes, >= 1.
+        result_max: results of at most this many bytes come along.
+        size_max: it is answered when it has this many bytes of results.
+        wait_seconds: how long to wait if there is no message.
     """
 
     after: int = 0
@@ -103,8 +103,8 @@ class Listeners:
     """The callers that wait, by key. A key is a job's id, the negative number of a client, or 0 for everything.
 
     Args:
-        gains: whether a caller with messages about a key should wait a little for more: they come without anybody
-            submitting anything, and no slot is idle meanwhile.
+        gains: whether a caller with messages about a key should wait a little for more. More must come without new
+            submissions, and no slot may be idle meanwhile.
 
     Attributes:
         told: the number of the last message that is durable.
@@ -183,7 +183,7 @@ class Listeners:
             self.told = told
 
     def release(self) -> None:
-        """From now on nobody waits: every caller is answered with what there is."""
+        """Answer every waiting caller with what there is; from now on none waits."""
         self._released = True
         self._answer(list({listener: None for others in self._waiting.values() for listener in others}))
 

@@ -198,7 +198,7 @@ def _lock(folder: Path) -> tuple[int, bool]:
     """Lock the directory for this process; returns whether the previous process died while it made the journal.
 
     The lock ends with the process, however it ends. It is a POSIX lock, because child processes do not inherit those: a
-    node that outlives its driver does not hold it.
+    node that outlives its driver does not keep it open.
     """
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     said = os.pread(lock, 64, 0).decode("ascii", "replace").strip()

@@ -46,8 +46,8 @@ class Performer:
         ledger, journal: what is known of the jobs.
         engine: performs the actions.
         from_engine: knows on which nodes attempts run.
-        report: handles at once what comes of an action, like a report of the engine.
-        troubles: is told what fails.
+        report: handles the outcome of an action at once, like a report of the engine.
+        troubles: receives what fails.
         clock: times the next tries.
         result_max: the most bytes that a result may have.
         uploads: the folder of the files that the server keeps.
@@ -95,7 +95,7 @@ class Performer:
             if error := raised_by(partial(engine.forget, job, task)):
                 self._tell(f"checkpoints of job {job}", error, "they stay until the next start")
         if error := raised_by(partial(remove_outputs, self._journal.folder, turn.spent)):
-            self._tell("output that nobody needs", error, "it stays")
+            self._tell("output that is not needed", error, "it stays")
 
     def stop(self) -> None:
         """Stop trying again."""
@@ -121,7 +121,7 @@ class Performer:
                     self._engine.suspend(action.job, action.task, action.attempt)
 
     def _failed(self, action: Act, error: Exception, tries: int) -> None:
-        """Arrange that a failed action is done later, or that nobody relies on it."""
+        """Arrange that a failed action is done later, or that nothing relies on it."""
         key = (action.job, action.task, action.attempt)
         again, then = tries < TRIES, "it is tried again"
         match action:

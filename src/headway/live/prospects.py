@@ -1,4 +1,4 @@
-"""What callers are told about when a job starts and ends, and whether that is in time."""
+"""What reports say about when a job starts and ends, and whether that is in time."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def of_ended(status: JobStatus, due: Instant | None, ended: Instant | None) -> P
 def _word(
     due: Instant, end: Instant | None, now: Instant, otherwise: wire.OutlookWord
 ) -> tuple[wire.OutlookWord | None, Duration | None]:
-    """Whether a job is late that is sure to end then, or nobody knows when, and by how much at least."""
+    """The outlook of a job with this end (None: not known), and by how much at least it is late."""
     if due >= NEVER:
         return None, None
     late = (now if end is None else max(end, now)) - due
@@ -89,7 +89,7 @@ def told(expected: Expected, names: SlotNames) -> tuple[wire.AwaitedReport, ...]
 def on_held_slots(
     state: Snapshot, job: JobView, names: SlotNames, end: Callable[[AttemptView], Instant | None]
 ) -> tuple[wire.AwaitedReport, ...]:
-    """What still runs on slots that a job holds, the soonest end first; for where there is no forecast."""
+    """What still runs on slots that are allocated to a job, soonest end first; used if there is no forecast."""
     runs = [entry[-1] for entry in state.running if entry[-1].slots & job.held]
     return tuple(
         wire.AwaitedReport(one.job.id, one.task, names(numbers(one.slots & job.held)), None, seconds(end(one)))

@@ -1,7 +1,7 @@
 """Brings the core and the tables into agreement again after part of the journal was lost.
 
 A job continues if its row, its work and its functions are there, and the core counts as many of its tasks settled as
-there are results. For other jobs nobody can say what has been done: they end as cancelled, and their results are kept.
+there are results. What other jobs have done is not known: they end as cancelled, and their results are kept.
 A job that the core does not know starts again if none of its tasks has been settled.
 """
 
@@ -76,7 +76,7 @@ def reconcile(
         if job in lacking:
             end(row, lacking[job])
         elif job in progress:
-            end(row, "nobody knows any more what has been done of it")
+            end(row, "what was done of it is not known any more")
         else:
             feed(JobSubmitted(now, row.spec))
             feed(Incident(now, "loss_accepted", f"job {job}", "it begins again: what happened of it is lost"))

@@ -281,7 +281,7 @@ def _node_report(driver: Driver, node: NodeView, words: list[str], attempts: lis
 
 
 async def explanation(driver: Driver, job: JobId) -> wire.Explanation:
-    """Why a job waits, for what, and how long; of an ended job, how it ended."""
+    """Why a job waits, for what, and how long; or how an ended job ended."""
     outlook = await outlook_of(driver, job, exact=True)
     try:
         said, by, note = await driver.explain(job)

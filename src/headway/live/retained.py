@@ -1,7 +1,7 @@
 """How long results and files are kept: the tables of acknowledgements, of uploads, and of files that results name.
 
 They are in the journal's file and described in docs/reference/journal.md. Deleting is done in small parts, so that
-nobody who uses the server has to wait.
+no request has to wait.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Retained:
 
     Attributes:
         stored: bytes of the output files that belong to results, and of uploads.
-        forgotten: the number of the last message that was deleted because its time was over and nobody had acknowledged
-            it; 0 if there was none.
+        forgotten: the number of the last message that was deleted without an acknowledgement, because its time was
+            over; 0 if there was none.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class Retained:
         self.forgotten = int(row[0]) if row else 0
 
     def clear(self, jobs: Sequence[JobId], limit: int, *, unasked: bool = False) -> tuple[int, list[JobId], list[str]]:
-        """Delete messages and results of ended jobs, at most so many.
+        """Delete messages and results of ended jobs, up to a limit.
 
         Args:
-            unasked: nobody asked for it; their time is over.
+            unasked: not on request, but because their time is over.
 
         Returns:
             How many of these jobs had any, and have none now; the jobs that are still to be cleared; and the paths of
@@ -134,7 +134,7 @@ class Retained:
         return cleared, left, paths
 
     def clear_acknowledged(self, until: Instant, limit: int) -> list[str]:
-        """Delete results that were acknowledged at an instant or before, at most so many.
+        """Delete results that were acknowledged at an instant or before, up to a limit.
 
         Of an open job, the message stays without its result, because it counts what is done. The last message of an
         ended job is deleted with its last result.
@@ -195,7 +195,7 @@ class Retained:
         return None if row is None else int(row[0])
 
     def ended_until(self, until: Instant, limit: int) -> list[JobId]:
-        """The first so many jobs that had ended at an instant and still have results."""
+        """The first jobs, up to a limit, that had ended at an instant and still have results."""
         rows = self._db.execute(
             "SELECT job FROM messages WHERE task IS NULL AND at <= ? ORDER BY at LIMIT ?", (until, limit)
         )
@@ -216,7 +216,7 @@ class Retained:
         return {name for (name,) in self._db.execute("SELECT name FROM uploads")}
 
     def keep_upload(self, name: str, now: Instant, size: int) -> None:
-        """Record that a file of so many bytes is there, and is used now.
+        """Record that a file of this many bytes is there, and is used now.
 
         Raises:
             NotNow: not now.
@@ -239,7 +239,7 @@ class Retained:
 
 
 def within(rows: list[R], size_max: int) -> list[R]:
-    """The first rows, which begin with a size or None, up to the one with which they reach so many bytes.
+    """The first rows, which begin with a size or None, up to the one with which they reach this many bytes.
 
     >>> within([(3,), (None,), (4,), (1,)], 7), within([(9,), (1,)], 7)
     ([(3,), (None,), (4,)], [(9,)])

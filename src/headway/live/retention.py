@@ -37,7 +37,7 @@ class NotTheirs(HeadwayError):
     def __init__(self, client: str, job: JobId) -> None:
         super().__init__(
             f"client {client!r} acknowledges results of job {job}, which another client submitted",
-            "Only who submitted a job acknowledges its results; anybody who may ask this server may clear them.",
+            "Only the client that submitted a job acknowledges its results; any caller of this server can clear them.",
         )
 
 
@@ -46,7 +46,7 @@ class Recorder(Protocol):
 
     @property
     def troubles(self) -> Troubles:
-        """Is told what goes wrong."""
+        """Receives failures."""
 
     async def request(
         self, events: Callable[[Instant], Sequence[Event]], acknowledged: Sequence[tuple[JobId, int, int]] = ()
@@ -62,7 +62,7 @@ class Recorder(Protocol):
         ...
 
     def listens(self, client: int) -> bool:
-        """Whether somebody waits for messages of a client."""
+        """Whether a caller waits for messages of a client."""
         ...
 
 

@@ -37,8 +37,8 @@ LOOK_EVERY: Final[Duration] = 2 * SECOND
 
 _MORE: Final = "Make room on it, or start the server with a smaller --reserve."
 _FEWER: Final = (
-    "Acknowledge or clear results that nobody needs; uploads go an hour after their last use. Or start the server with"
-    " a larger --storage-max."
+    "Acknowledge or clear results that are not needed; uploads are deleted an hour after their last use. Or start the"
+    " server with a larger --storage-max."
 )
 
 _BACK: Final = 8
@@ -119,7 +119,7 @@ class Room:
         reserve, outputs_max: the bounds, in bytes.
         free: bytes that were free when it was last looked at.
         short: why nothing new is accepted; empty while it is.
-        held: why nothing new is accepted though the disk has room; empty while it is.
+        held: why nothing new is accepted although the disk has room; empty while it is accepted.
         crowded: why no upload is accepted, and no output kept whole; empty while they are.
     """
 
@@ -174,7 +174,7 @@ class Room:
             self.free = self._measure(self._folder).free
         except OSError as error:
             if not self._is_blind:
-                log.warning("nobody can say what is free on the disk of %s: %s", self._folder, error.strerror or error)
+                log.warning("the free space on the disk of %s is not known: %s", self._folder, error.strerror or error)
             self._is_blind = True
             return
         self._is_blind = False
@@ -184,7 +184,7 @@ class Room:
             self._incident("disk_short", place, f"{self.short}: nothing new is taken on; what was accepted goes on")
         elif self.short and self.free >= self.reserve + self.reserve // _BACK:
             self.short = ""
-            self._incident("disk_enough", place, f"{_mib(self.free)} are free: what is new is taken on again")
+            self._incident("disk_enough", place, f"{_mib(self.free)} are free: new work is accepted again")
         stored = self.stored
         if not self.crowded and stored >= self.outputs_max:
             self.crowded = f"output and uploads take {_mib(stored)}, allowed are {_mib(self.outputs_max)}"
@@ -202,7 +202,7 @@ class Room:
             self._incident("journal_held", place, said)
         elif self.held and log_size <= LOG_MAX // 2:
             self.held = ""
-            self._incident("journal_free", place, "nobody holds the journal any more: what is new is taken on again")
+            self._incident("journal_free", place, "the journal is no longer locked: new work is accepted again")
 
     def see_work(self, gives: Callable[[], bool] = lambda: False) -> None:
         """Check that there is room for a submission; `gives` says whether its tasks give files to be kept.
@@ -219,7 +219,7 @@ class Room:
             raise NoRoom(f"{self.crowded}: no submission is taken on whose tasks give files to be kept", _FEWER)
 
     def see_file(self, size: int) -> None:
-        """Check that there is room for a file of so many bytes, 0 if the size is not known.
+        """Check that there is room for a file of this many bytes, 0 if the size is not known.
 
         Raises:
             NoRoom: there is none.
@@ -234,7 +234,7 @@ class Room:
             raise NoRoom(f"{said}: {it} is not taken on", _FEWER)
 
     def keeps(self, size: int) -> bool:
-        """Whether so many bytes of output are kept as a file, besides the last part in the result."""
+        """Whether this many bytes of output are kept as a file, besides the last part in the result."""
         return not self.short and not self.crowded and self.stored + size <= self.outputs_max
 
 

@@ -23,7 +23,7 @@ class JournalFull(NotNow):
 
 
 class JournalBusy(NotNow):
-    """Another program holds the lock on the file."""
+    """Another program has locked the file."""
 
 
 def not_whole(folder: Path) -> str:
@@ -57,7 +57,7 @@ class Rows:
 
         Raises:
             Damaged: a row was changed on the disk, or the file cannot be read there.
-            NotNow: another program holds the file.
+            NotNow: another program has locked the file.
         """
         columns = GUARDED[table]
         at = columns.split(", ").index(BODIES[table][1]) if table in BODIES else None
@@ -89,7 +89,7 @@ def refuse(error: Exception, path: Path) -> NoReturn:
     """Turn an error of SQLite into one of ours.
 
     Raises:
-        NotNow: it passes by itself, or when somebody has made room.
+        NotNow: it passes by itself, or when there is room again.
         Damaged: any other.
     """
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF

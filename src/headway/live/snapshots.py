@@ -69,7 +69,7 @@ class Snapshots:
     Args:
         ledger: knows when that is due, and stores it.
         folder: the data directory.
-        troubles: is told what fails.
+        troubles: receives what fails.
         clock: limits the time.
         command: starts the process; the folder and the number of an event are appended. None: the state here is stored
             instead.

@@ -1,4 +1,4 @@
-"""Deletes what was kept long enough, in small parts, each in a step of its own in the event loop.
+"""Deletes what was kept long enough, in small parts, each in a separate step of the event loop.
 
 What is due follows from the journal and the clock alone. So a sweep that was interrupted, because the server ended or
 the disk was full, simply starts again.
@@ -39,11 +39,11 @@ KEYS_LEAST: Final[Duration] = 120 * SECOND
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How long things are kept that the server does not need to go on; None: for ever.
+    """How long things are kept that the server itself does not need; None: for ever.
 
     Attributes:
         acknowledged: results, after their client acknowledged them; 0: they are deleted at once.
-        unacknowledged: results that nobody acknowledges, after their job's end.
+        unacknowledged: results that are not acknowledged, after their job's end.
         jobs: what is known of an ended job without results, after its end.
         events: what has happened, as a trace that can be replayed; at most `expiry.EVENTS_MAX` of them.
         keys: idempotency keys of submissions, after these; at least `KEYS_LEAST`.
@@ -79,7 +79,7 @@ class Used(Protocol):
         ...
 
     def listens(self, client: int) -> bool:
-        """Whether somebody waits for messages of a client."""
+        """Whether a caller waits for messages of a client."""
         ...
 
 
@@ -120,7 +120,7 @@ class Sweep:
         """Delete the results of ended jobs, part by part; yields for each part how many of these jobs had any.
 
         Args:
-            unasked: nobody asked for it; their time is over.
+            unasked: not on request, but because their time is over.
         """
         left: Sequence[JobId] = jobs
         while left:

@@ -57,7 +57,7 @@ class Uploads:
     Args:
         folder: made if it does not exist.
         size_max: the most bytes that an uploaded file may have.
-        see_room: raises `NoRoom` if there is no room for a file of so many bytes, 0 if the size is not known.
+        see_room: raises `NoRoom` if there is no room for a file of this many bytes, 0 if the size is not known.
 
     Raises:
         HeadwayError: the folder cannot be made.

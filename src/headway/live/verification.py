@@ -108,13 +108,13 @@ def flaws(folder: Path, *, files: bool = True) -> Iterator[Flaw]:
         reached = mark.read(folder / MARK)  # before reading the journal, which a server may be extending
     except FileNotFoundError:
         reached = None
-        yield Flaw(MARK, "it is missing, so nobody can say whether the end of the journal is")
+        yield Flaw(MARK, "it is missing, so it is not known whether the end of the journal is missing too")
     except OSError as error:
         reached = None
         yield Flaw(MARK, f"it cannot be read: {error.strerror or error}")
     else:
         if reached is None:
-            yield Flaw(MARK, "it was changed or cut, so nobody can say whether the end of the journal is missing")
+            yield Flaw(MARK, "it was changed or cut, so it is not known whether the end of the journal is missing")
     if files:
         yield from _flaws_of_files(folder)
     try:

@@ -107,7 +107,7 @@ def _numbered(files: dict[str, str], number: str) -> dict[str, str]:
 def in_short(work: wire.Work) -> wire.Work:
     """The part of the work of a successful job that is kept: what can be shown of it, not what is needed to run it.
 
-    Variables are left out: they may hold secrets.
+    Variables are left out: they may contain secrets.
     """
     if isinstance(work, wire.Calls):
         return wire.Calls((), (), names=work.names)

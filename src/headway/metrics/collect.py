@@ -39,7 +39,7 @@ def summarise(schedule: Schedule) -> Metrics:
       end of the run is after its due date; one that was cancelled is not late.
     - `priority_violation_rate` over time and `priority_violation_rate_rounds` over planning rounds (Lin14).
     - `utilisation`; `work_lost`, slot-seconds of attempts that had to be redone, and how many of them were `kills`;
-      `migrations`, of attempts that went on elsewhere with what they had done; `makespan`; `decisions`,
+      `migrations`, of attempts that continued elsewhere with their work; `makespan`; `decisions`,
       `decision_seconds_total`, `decision_ms_mean`; `refusals`, of parts of plans.
     """
     succeeded = schedule.has(JobStatus.SUCCEEDED)

@@ -174,8 +174,8 @@ def violated_share(
 
     Args:
         priority, enter, leave: of each job, shape (jobs,); leave is `NOT_YET` for one that never did.
-        change_at, change_job, change_slots: that a job holds so many slots from an instant on, shape (changes,);
-            those of one instant in the order in which they happened. Leaving ends a job's hold.
+        change_at, change_job, change_slots: a job has this many slots from an instant on, shape (changes,);
+            those of one instant in the order in which they happened. Leaving ends a job's allocation.
 
     Returns:
         The share after each instant at which anything changed.
@@ -187,7 +187,7 @@ def violated_share(
     who = np.concatenate((np.arange(jobs), change_job, left))
     kinds = (np.full(jobs, _ENTERS), np.where(change_slots > 0, _HOLDS, _LETS_GO), np.full(len(left), _LEAVES))
     what = np.concatenate(kinds).astype(np.int8)
-    # One enters before one holds and leaves after it; changes of an instant keep their order.
+    # A job enters before it has slots and leaves afterwards; changes of an instant keep their order.
     order = np.lexsort((np.array([0, 1, 1, 2], dtype=np.int8)[what], when))
     who, what = who[order], what[order]
     at, first = np.unique(when[order], return_index=True)

@@ -122,7 +122,7 @@ class Wake:
 class Consult:
     """Ask the decider for a plan. Owed in reply: `Advised` or `DeciderFailed` with this number.
 
-    At most one question is open. Until it is answered, running tasks go on.
+    At most one question is open. Until it is answered, running tasks continue.
     """
 
     question: int

@@ -1,6 +1,6 @@
 """Facts, in the past tense, each with its instant. The only way the state of the core changes.
 
-`by` says who asked for it, if anybody did: the owner of the token that came with the request. It changes nothing.
+`by` is the owner of the token that came with the request; empty: it was not requested. It changes nothing.
 
 Events are fed in the order of their instants. They are what the journal keeps: the same events give the same state and
 the same actions on every machine.
@@ -74,7 +74,7 @@ class JobCancelled:
 
 @value
 class TasksCancelled:
-    """A user with the right to do so asked to end these tasks of a job; the others go on.
+    """A user with the right to do so asked to end these tasks of a job; the others continue.
 
     Those that wait are dropped, those that run killed. Tasks that have ended, or that the job does not have, are
     skipped.
@@ -264,7 +264,7 @@ class PeriodChosen:
 
 @value
 class DeciderChosen:
-    """From now on the decider at this URL makes the plans; if it fails, the policy does. Empty: always the policy."""
+    """From now on the decider at this URL makes the plans, or the policy if it fails. Empty: always the policy."""
 
     at: Instant
     url: str
@@ -315,7 +315,7 @@ class Incident:
 
 @value
 class ClockStepped:
-    """The clock was set, or the machine slept: what runs now goes on, and its instants no longer give its run time.
+    """The clock was set, or the machine slept: what runs now continues, but its instants no longer give its run time.
 
     Attributes:
         at: an instant after the step.

@@ -216,7 +216,7 @@ class PlanRecord:
         return cls(tuple(allocations), tuple(plan.promises), tuple(plan.waiting), plan.wake)
 
     def flaw(self, slots: int) -> str | None:
-        """What is wrong with it where there are so many slots, as `field is value; allowed: ...`; None: nothing."""
+        """What is wrong with it on this many slots, as `field is value; allowed: ...`; None: nothing."""
         for position, wanted in enumerate(self.allocations):
             for slot in wanted.slots:
                 if not 0 <= slot < slots:

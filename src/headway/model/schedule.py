@@ -28,13 +28,13 @@ STATUSES: Final = tuple(JobStatus)
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Changes of how many slots a job holds and runs on, in the order they happened; columns of shape (changes,).
+    """Changes of how many slots a job has and runs on, in the order they happened; columns of shape (changes,).
 
     Attributes:
         at: microseconds, never falling.
         job: positions in the schedule.
-        slots: how many slots the job holds from then on; 0: none.
-        running: on how many slots its tasks run in the foreground from then on. Fewer than it holds while it waits for
+        slots: how many slots are allocated to the job from then on; 0: none.
+        running: on how many slots its tasks run in the foreground from then on. Fewer than it has while it waits for
             another job's task to end there, or for more slots; more where it lost slots on which its tasks still run.
     """
 
@@ -90,8 +90,8 @@ class Schedule:
         alone: microseconds that the work of each job takes on slots of its own; None: as long as from its start to
             its end. A job that ran in the background stays longer than that.
         offered: the capacity: slot-microseconds in which slots were up, from `begin` to `until`.
-        decisions: how often the policy ran.
-        decision_seconds: the real time this took in all.
+        decisions: the number of rounds.
+        decision_seconds: the real time that all rounds took.
         shape: as in `Workload`.
         attempts: what ran where, if it was recorded.
         refused: how many parts of the policy's plans were refused, by rule.
@@ -188,10 +188,10 @@ def schedule_of(
     Args:
         workload: the jobs that ran, all of them.
         start, end, slots, status: as in `Schedule`, in the order of the workload.
-        capacity: slots of the cluster; used where `offered` is not given, when they never changed.
+        capacity: slots of the cluster; used instead of `offered` if they never changed.
         slots: default the width of a rigid job, the tasks of another.
         status: default succeeded where there is an end, waiting elsewhere.
-        holdings: columns `at`, `job`, `slots` and `running`; without the last, tasks run on all slots that are held.
+        holdings: columns `at`, `job`, `slots` and `running`; without the last, tasks run on all allocated slots.
         begin, until: default the first release, and the last end (or release, where nothing ended after it).
         busy: default the work of the jobs that succeeded.
     """

@@ -23,7 +23,7 @@ from headway.policies.order import ORDERS, require_order
 from headway.policies.place import ready_tasks, room_for
 from headway.policies.profile import Profile
 
-# Names of their own, because looking up a member of an enumeration is slow.
+# Module constants, because looking up a member of an enumeration is slow.
 BAG: Final = Kind.BAG
 RIGID: Final = Kind.RIGID
 WORKFLOW: Final = Kind.WORKFLOW

@@ -456,7 +456,7 @@ class Api:
         return Response(await exposition(self._driver, self._delay), media_type=CONTENT_TYPE)
 
     async def _shutdown(self, asked: Asked) -> wire.Done:
-        self._driver.incident("shut_down", "the server", "somebody asked for its end", asked.caller.name)
+        self._driver.incident("shut_down", "the server", "its end was requested", asked.caller.name)
         self._shut_down()
         return wire.Done(0)
 

@@ -13,8 +13,8 @@ OutlookWord = Literal["on time", "at risk", "late", "unknown", "not computed"]
 """Whether a job keeps its due date.
 
 By its estimates it does (`on time`), only just (`at risk`: not if all that is left takes a tenth longer) or not
-(`late`). `unknown`: somebody gave no estimate, or nothing that is known of will let it end. `not computed`: too many
-jobs are open, or it is too far ahead.
+(`late`). `unknown`: an estimate is missing, or no known event will let it end. `not computed`: too many jobs are open,
+or it is too far ahead.
 """
 
 
@@ -32,7 +32,7 @@ class JobReport(Answer, frozen=True):
         expected_end: when it is expected to end, while it is open.
         late: by how much it is expected to be late, or was; at least so much where its end is not known.
         assumes: jobs without an estimate on whose run times `expected_end` depends, at most 8: a task of them was
-            assumed to run as long as the server assumes where nobody said (10 min). It is an example then.
+            assumed to run for the server's default (10 min). Then `expected_end` is only an example.
     """
 
     id: JobId
@@ -231,7 +231,7 @@ class AwaitedReport(Answer, frozen=True):
     Attributes:
         slots: where it runs, as `NODE/SLOT`.
         start: when it is expected to start; None: it runs.
-        end: when it is expected to leave them; None: nobody knows.
+        end: when it is expected to leave them; None: not known.
     """
 
     job: JobId
@@ -253,7 +253,7 @@ class Explanation(Answer, frozen=True):
             end last.
         outlook, expected_start, expected_end, late, assumes: as in `JobReport`.
         start_assumes: the same as `assumes`, of `expected_start`.
-        assumed: how long a task is assumed to run where nobody said.
+        assumed: how long a task without an estimate is assumed to run.
         due: its due date.
         lack: why nothing, or not all, is expected of it; empty where there is nothing to say.
     """

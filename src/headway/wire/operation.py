@@ -179,7 +179,7 @@ class IncidentReport(Answer, frozen=True):
     Attributes:
         kind: a word such as `collector_failed` or `node_lost`.
         subject: what it is about: a node, a collector, a job, a URL.
-        by: the caller who asked for what led to it; empty: nobody did.
+        by: the caller whose request led to it; empty: it was not requested.
     """
 
     number: int
@@ -228,7 +228,7 @@ class Statistics(Answer, frozen=True):
         version, pid, started: of the server process.
         policy: the current policy.
         jobs: jobs in the system; `waiting` tasks ready to start and `running` attempts of them in the foreground.
-        slots, free, busy: slots that are up; of them allocated to nobody; of them running an attempt.
+        slots, free, busy: slots that are up; those not allocated; those that run an attempt.
         rounds: calls of the policy; `refusals` of parts of its plans, by rule; `ignored` late answers.
         commits: transactions since the server started.
         recorded: number of the journal's last event.

@@ -79,7 +79,7 @@ def test_there_is_room_again_with_somewhat_more_than_the_reserve() -> None:
     assert disk.room.short
     disk.free = 12 * MIB
     disk.clock.advance(to_seconds(LOOK_EVERY))
-    assert disk.told[1:] == [("disk_enough", "12.0 MiB are free: what is new is taken on again")]
+    assert disk.told[1:] == [("disk_enough", "12.0 MiB are free: new work is accepted again")]
     disk.room.see_work()
     disk.room.stop()
     disk.free = 0
@@ -147,7 +147,7 @@ def test_a_disk_that_cannot_be_looked_at_changes_nothing(caplog: pytest.LogCaptu
     disk.broken = True
     disk.room.look()
     disk.room.see_work()
-    assert caplog.messages == ["nobody can say what is free on the disk of /data: Input/output error"]
+    assert caplog.messages == ["the free space on the disk of /data is not known: Input/output error"]
     disk.broken, disk.free = False, 0
     disk.room.look()
     assert disk.room.short

@@ -447,7 +447,7 @@ def test_every_event_that_a_request_caused_has_its_caller(tmp_path: Path) -> Non
             ("period_chosen", "what decides", "period 3 s"),
             ("policy_chosen", "what decides", "easy"),
             ("checker_chosen", "the status checker", "off, every 5 s"),
-            ("shut_down", "the server", "somebody asked for its end"),
+            ("shut_down", "the server", "its end was requested"),
         ]
         last = await rig.ask(wire.REQUESTS, query="?limit=2")
         assert (last.requests, last.more) == (told.requests[-2:], True)
