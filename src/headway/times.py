@@ -91,7 +91,7 @@ def span_of(text: str, field: str) -> float:
     """Seconds of a span: one number with its unit or several, a bare number being seconds.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not valid.
 
     >>> span_of("1h30m", "estimate"), span_of("2 d 07 h", "estimate"), span_of("90", "estimate")
     (5400.0, 198000.0, 90.0)
@@ -147,7 +147,7 @@ def instant_of(
         towards: where a span without `in` or `ago` leads, and which of the days a time of day is of that names none.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not valid.
     """
     now = time.time() if now is None else now
     words = " ".join(text.lower().split()).removeprefix("ends ")
@@ -219,7 +219,7 @@ def when_of(given: When, field: str, now: float) -> float:
     A number of a billion or more is taken as seconds since the Unix epoch, which is how reports have instants.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not valid.
     """
     if isinstance(given, str):
         return instant_of(given, field, now)

@@ -1,1 +1,1 @@
-"""The command `headway`: a module a family of commands, loaded when one of them is used."""
+"""The command `headway`: a module for each family of commands, loaded when one of them is used."""

@@ -1,4 +1,4 @@
-"""Commands that give jobs new terms, and run again what failed of them."""
+"""Commands that change the terms of jobs, and run their failed tasks again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def change(reach: Reach, numbers: tuple[int, ...], due: str | None, priority: fl
         click.echo(f"Warning: {due} has passed.", err=True)
     with reach() as client:
         for number in numbers:
-            client.job(number)  # one that is not known is said before anything is changed
+            client.job(number)  # an unknown job is reported before anything is changed
         changed = [number for number in dict.fromkeys(numbers) if client.change(number, priority=priority, due=at)]
     ended = [number for number in dict.fromkeys(numbers) if number not in changed]
     if as_json:

@@ -1,4 +1,4 @@
-"""Commands about what the status checker found, and about what an operator should know."""
+"""Commands about the measures of the status checker, and about incidents and requests."""
 
 from __future__ import annotations
 

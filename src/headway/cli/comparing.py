@@ -1,4 +1,4 @@
-"""What a comparison of policies cannot tell, and what to do about it."""
+"""Reports when a comparison of policies shows nothing, and what to do about it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def undecided(workload: Workload, schedules: Mapping[str, Schedule], slots: int)
 
 
 def _share_of_waiting(done: Schedule) -> float:
-    """Of the time that jobs are there, the share in which they wait; 1 if one never starts or ends."""
+    """The share of their time in the system that jobs wait; 1 if one never starts or ends."""
     if (done.start == NOT_YET).any() or (done.end == NOT_YET).any():
         return 1.0
     there = int((done.end - done.release).sum())

@@ -1,4 +1,4 @@
-"""The main job: real work with due dates on this machine, then the same policies compared on a log."""
+"""A demonstration: real work with due dates on this machine, then the same policies compared on a log."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ def demo(out: str, seed: int) -> None:
 
 
 class Teller:
-    """Sentences with the seconds since the beginning."""
+    """Prints sentences with the seconds since the beginning."""
 
     def __init__(self) -> None:
         self._begin = time.monotonic()
 
     def chapter(self, title: str) -> None:
-        """A heading."""
+        """Print a heading."""
         click.echo(f"\n{title}\n{'=' * len(title)}")
 
     def __call__(self, sentence: str) -> None:
-        """A sentence; further lines of it stand below its first word."""
+        """Print a sentence. Its further lines are indented like the first."""
         first, *others = sentence.splitlines()
         click.echo(f"{time.monotonic() - self._begin:6.1f} s  {first}")
         for line in others:
@@ -172,7 +172,7 @@ def submit_work(tell: Teller, client: Any, total: int) -> tuple[Any, Any]:
 
 
 def kill_node(tell: Callable[[str], None], client: Any, server_pid: int, bag: Any) -> None:
-    """End a node with SIGKILL while it runs tasks, and see it lost and back."""
+    """End a node with SIGKILL while it runs tasks, and wait until it is lost and back."""
     from headway.engines.local_node import agent_of
 
     name = NODES[0]
@@ -190,7 +190,7 @@ def kill_node(tell: Callable[[str], None], client: Any, server_pid: int, bag: An
 
 
 def check(tell: Teller, client: Any, bag: Any, urgent: Any) -> None:
-    """Hold every result to what it must be."""
+    """Compare every result with the right one."""
     found = bag.result(END_SECONDS), urgent.result(END_SECONDS)
     report = client.job(bag.job).job
     spare = report.due - report.ended
@@ -270,7 +270,7 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
 
 
 def synthetic_log(seed: int) -> Any:
-    """A log as of a small cluster: nights and days, few users with most of the jobs, many short jobs and few long."""
+    """A log like that of a small cluster: days and nights, few users with most jobs, many short jobs and few long."""
     import numpy as np
 
     from headway.model.instant import SECOND
@@ -347,10 +347,10 @@ def in_words(tasks: Collection[int]) -> str:
 
 
 def until(true: Any, complaint: str) -> None:
-    """Look twenty times a second until something is true.
+    """Check twenty times a second until something is true.
 
     Raises:
-        HeadwayError: it never was.
+        HeadwayError: it did not become true in time.
     """
     end = time.monotonic() + END_SECONDS
     while not true():

@@ -1,4 +1,4 @@
-"""What a job runs, and what became of its tasks, as `headway job` shows it."""
+"""What a job runs, and how its tasks ended, as `headway job` shows it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ran(work: Ran | None) -> str:
 
 
 def print_ended(detail: JobDetail) -> None:
-    """Print where tasks ran that have ended, how they ended, and what failed ones wrote last."""
+    """Print where ended tasks ran, how they ended, and what failed ones wrote last."""
     if not detail.ended:
         return
     rows = [
@@ -51,7 +51,7 @@ def print_ended(detail: JobDetail) -> None:
 
 
 def why(task: TaskReport) -> str:
-    """Why a task failed, in a line: of an exception the last line of its traceback."""
+    """Why a task failed, in a line: for an exception the last line of its traceback."""
     lines = task.detail.strip().splitlines()
     return lines[-1].strip() if lines else ""
 

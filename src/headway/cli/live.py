@@ -156,7 +156,7 @@ def nodes(reach: Reach, as_json: bool) -> None:
 
 
 def in_tier(node: NodeReport, tier: str) -> list[AttemptReport]:
-    """What runs in one of the places of a node's slots, in order of the slots."""
+    """What runs in one tier of a node's slots, in order of the slots."""
     return sorted((one for one in node.attempts if one.tier == tier), key=lambda one: places(one, node))
 
 
@@ -167,7 +167,7 @@ def places(attempt: AttemptReport, node: NodeReport) -> list[int]:
 
 
 def behind(attempt: AttemptReport, node: NodeReport) -> str:
-    """What runs in the background, and of which slots of this node."""
+    """What runs in the background, and on which slots of this node."""
     return f"{attempt.job}.{attempt.task} on {' '.join(map(str, places(attempt, node)))}"
 
 
@@ -266,12 +266,12 @@ def awaited_text(awaited: AwaitedReport, job: int) -> str:
 
 
 def soon(instant: float) -> str:
-    """An expected instant; what should have happened by now may happen at any moment."""
+    """An expected instant in words; if it has passed, any moment now."""
     return at(instant) if instant > time.time() else "any moment now"
 
 
 def at(instant: float) -> str:
-    """An instant on the clock, and seen from now."""
+    """An instant on the clock, and relative to now."""
     return f"at {clock(instant)}, {when(instant)}"
 
 
@@ -331,7 +331,7 @@ def due(job: JobReport) -> str:
 
 
 def outlook(job: JobReport | Explanation) -> str:
-    """Whether a job will keep its due date, or has kept it; of one that ended without success nothing is said."""
+    """Whether a job will keep its due date, or has kept it; empty if it ended without success."""
     if job.status is JobStatus.SUCCEEDED:
         return f"{span(job.late)} late" if job.late else "in time" if job.outlook else ""
     if job.outlook == "late" and job.late:
@@ -347,5 +347,5 @@ def ends(job: JobReport) -> str:
 
 
 def expected(instant: float | None, assumes: tuple[int, ...]) -> str:
-    """An expected instant, unless it rests on assumptions."""
+    """An expected instant, unless it depends on assumed run times."""
     return "" if instant is None or assumes else f"{clock(instant)}  {when(instant)}"

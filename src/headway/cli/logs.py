@@ -59,8 +59,8 @@ class Source:
     """One stream of one process, and how far it has been read.
 
     Attributes:
-        attempt: what was read is of this attempt.
-        rest: what follows the last line end.
+        attempt: the attempt that has been read.
+        rest: what came after the last line end.
     """
 
     task: int
@@ -96,7 +96,7 @@ class Reading:
         return self.job.width == 1 and (self.task is not None or self.job.tasks == 1)
 
     def read_ended(self) -> None:
-        """Print what tasks have written that have ended, in their order."""
+        """Print what ended tasks have written, in their order."""
         for one in self.client.results(self.job.id, task=self.task):
             self._end(one.task, one.attempt)
 
@@ -108,7 +108,7 @@ class Reading:
                     self._read(source, attempt)
 
     def follow(self, cursor: int) -> None:
-        """Go on until the job has ended.
+        """Print what comes until the job has ended.
 
         Args:
             cursor: ends of tasks that were not read have greater numbers.
@@ -126,7 +126,7 @@ class Reading:
             self.read_running()
 
     def _running(self) -> Iterable[tuple[int, int]]:
-        """The tasks of the job that run, with the numbers of their attempts; rising."""
+        """The running tasks of the job with the numbers of their attempts, rising."""
         attempts = (attempt for node in self.client.nodes() for attempt in node.attempts)
         mine = {(one.task, one.attempt) for one in attempts if one.job == self.job.id}
         return sorted(one for one in mine if self.task in (None, one[0]))
@@ -138,10 +138,10 @@ class Reading:
                 yield self.sources.setdefault((task, rank, stream), Source(task, rank, stream))
 
     def _end(self, task: int, attempt: int | None) -> None:
-        """Print the rest of what a task wrote that has ended.
+        """Print the rest of what an ended task wrote.
 
         Args:
-            attempt: the one that settled it; None: the one that was read, if it was that one.
+            attempt: the attempt that settled it; None: the one that was read, if that settled it.
         """
         if task in self.over:
             return
@@ -157,7 +157,7 @@ class Reading:
             self.sources.pop((task, source.rank, source.stream))
 
     def _read(self, source: Source, attempt: int | None) -> bool:
-        """Print what has been written since the last time; False where it is no longer this attempt that counts."""
+        """Print what has been written since the last time. Returns False if another attempt counts by now."""
         if attempt is not None and source.attempt not in (0, attempt):
             if (source.task, attempt) not in self.restarted:
                 self.restarted.add((source.task, attempt))

@@ -1,4 +1,4 @@
-"""The command `headway`. It loads only what a line of help needs."""
+"""The command `headway`. It loads only what its own help needs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the words name; for an unknown name the error suggests a similar one."""
+        """The command that the arguments name. For an unknown name the error suggests a similar one."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             raise HeadwayError(
                 f"there is no command {cut(args[0])!r}",
@@ -103,7 +103,7 @@ def headway() -> None:
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
-    """Run a command and end the process: status 0, 1 where a job did not succeed, 2 for an error, 130 after ctrl-c."""
+    """Run a command and end the process: status 0, 1 if a job did not succeed, 2 for an error, 130 after ctrl-c."""
     try:
         status = headway.main(argv, prog_name="headway", standalone_mode=False)
     except HeadwayError as error:
@@ -125,7 +125,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
         click.echo("Interrupted.", err=True)
         status = INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has seen enough. Nothing may be written when the interpreter ends.
+        # The reader of the output has closed the pipe. Nothing may be written when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     except Exception as error:
@@ -144,7 +144,7 @@ def _said(error: HeadwayError) -> int:
 
 
 def _follows_ctrl_c(error: BaseException | None) -> bool:
-    """Whether an exception was raised on the way out after ctrl-c, which may hit where a lock is being taken."""
+    """Whether an exception was raised while leaving after ctrl-c, which may come while a lock is being taken."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None

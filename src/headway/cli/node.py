@@ -96,7 +96,7 @@ def await_departure(client: Client, name: str, as_json: bool) -> None:
 
 
 def tell(change: NodeChange, as_json: bool, became: str, was: str) -> None:
-    """Say what a change meant."""
+    """Print the effect of a change."""
     if as_json:
         print_json(change)
         return

@@ -38,11 +38,11 @@ class Output:
     """A folder, and which pictures of schedules go there.
 
     Attributes:
-        folder: is made when something is written.
-        subject: title of the pictures: which jobs, how many slots, what load.
+        folder: made when something is written.
+        subject: the title of the pictures: jobs, slots and load.
         slots: of the cluster.
         jobs, tasks: of the workload.
-        start, end: what part of the runs is drawn, in seconds on the clock of the log; None: from the first release,
+        start, end: the part of the runs to draw, in seconds on the clock of the log; None: from the first release,
             up to the end.
     """
 
@@ -65,14 +65,14 @@ class Output:
         return self.is_part or (self.jobs <= GANTT_JOBS_MAX and self.tasks <= ATTEMPTS_MAX)
 
     def records(self, policy: str) -> bool:
-        """Whether runs under a policy have to record what ran where: for a Gantt chart, or for the tier it ran in."""
+        """Whether runs under a policy must record what ran where: for a Gantt chart, or for the tiers."""
         return self.has_gantt or (uses_tiers(find(policy)) and self.tasks <= PART_ATTEMPTS_MAX)
 
     def write(self, schedules: Mapping[str, Schedule], metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """Write schedules, metrics as JSON and CSV, and, where matplotlib is there, pictures.
+        """Write schedules, metrics as JSON and CSV, and pictures if matplotlib is installed.
 
         Returns:
-            Sentences: what pictures show, where that depends on the run, and the names of all files.
+            Sentences: what pictures show, if that depends on the run, and the names of all files.
 
         Raises:
             HeadwayError: something cannot be written.
@@ -97,7 +97,7 @@ class Output:
         return [*said, f"Written to {self.folder}: {', '.join(path.name for path in written)}."]
 
     def _draw(self, text: str, done: Schedule) -> list[Path]:
-        """Draw one schedule; the files."""
+        """Draw one schedule. Returns the names of the files."""
         from headway import pictures
 
         title = f"{text}, {self.subject}"
@@ -116,7 +116,7 @@ class Output:
         return written
 
     def _is_drawn(self, done: Schedule) -> bool:
-        """Whether there is anything of a schedule in a Gantt chart."""
+        """Whether a Gantt chart of a schedule would show anything."""
         ran = done.attempts is not None and len(done.attempts) > 0
         return self.has_gantt and ran and not self._is_past(done)
 
@@ -146,7 +146,7 @@ def output_to(
     """The output of runs of a workload, checked before they begin.
 
     Raises:
-        InvalidInput: the part to be drawn is no span of time, or begins after all jobs could be drawn.
+        InvalidInput: `start` or `end` is not a time, or `end` is before `start` or the first release.
         HeadwayError: the folder cannot be made, or there is too much to draw a part.
     """
     times = [None if text is None else log_time_in(text, f"--{name}") for name, text in (("from", start), ("to", end))]
@@ -195,7 +195,7 @@ def subject(name: str, workload: Workload, slots: int) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """See that there is a folder to write to.
+    """Make a folder to write to, if there is none.
 
     Raises:
         HeadwayError: it cannot be made.
@@ -207,7 +207,7 @@ def make_folder(folder: Path) -> None:
 
 
 def file_for(path: Path, policy: str) -> Path:
-    """A file's name with the policy's before its end: `out.csv` and `easy:order=due` give `out-easy-order-due.csv`."""
+    """A file name with the policy before its ending: `out.csv` and `easy:order=due` give `out-easy-order-due.csv`."""
     return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9.]+', '-', policy).strip('-')}{path.suffix}")
 
 

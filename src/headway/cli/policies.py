@@ -1,4 +1,4 @@
-"""Which policies there are."""
+"""The command that lists the policies."""
 
 from __future__ import annotations
 

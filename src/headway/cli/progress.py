@@ -14,11 +14,11 @@ LOOK_SECONDS: Final = 0.2
 
 @contextlib.contextmanager
 def progress(totals: Mapping[str, int], look: Callable[[], Sequence[int]]) -> Iterator[None]:
-    """Draw a bar for each total while the body runs; they are gone afterwards.
+    """Draw a bar for each total while the body runs, and remove them afterwards.
 
     Args:
-        totals: what each bar counts to, by its name.
-        look: how far each is now; called in another thread.
+        totals: the number to which each bar counts, by its name.
+        look: the present number of each; called in another thread.
     """
     if not sys.stderr.isatty():
         yield

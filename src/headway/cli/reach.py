@@ -1,4 +1,4 @@
-"""Commands that ask a server: where it is, and one question to it."""
+"""Commands that ask a server: how they find and reach it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Command = Callable[..., Any]
 
 
 def asks_server(command: Command) -> Command:
-    """Give a command the options that say which server it asks; it gets a function that reaches it as `reach`."""
+    """Give a command the options for its server. Its argument `reach` is a function that reaches the server."""
 
     @click.option("--url", help="The server; default $HEADWAY_URL, else the one of the data directory.")
     @click.option("--data", type=click.Path(file_okay=False), help="Data directory of the server.")
@@ -28,9 +28,9 @@ def asks_server(command: Command) -> Command:
 
 @contextmanager
 def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterator[Client]:
-    """A client of that server, for one command: a server that does not answer is said at once.
+    """A client of that server, for one command. If the server does not answer, an error says so at once.
 
-    It acknowledges nothing by itself: what was received counts when it has been printed.
+    It acknowledges nothing by itself, because results count as received only when they have been printed.
 
     Args:
         patience: seconds that a server may be away after its first answer, because it may be starting again.
@@ -40,7 +40,7 @@ def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterato
 
 
 class Reach(Protocol):
-    """What a command that `asks_server` is given."""
+    """The type of `reach` in commands that `asks_server`."""
 
     def __call__(self, *, patience: float = 0.0) -> AbstractContextManager[Client]:
         """See `reached`."""

@@ -1,4 +1,4 @@
-"""A trace on a running server, as tasks that sleep; and what became of it beside what the simulator says."""
+"""A trace on a running server, as tasks that sleep, compared with its simulation."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
 
 
 def both(live: Metrics, simulated: Metrics) -> dict[str, Metrics]:
-    """The two by their names."""
+    """Both by their names."""
     return {"live": live, "simulated": simulated}
 
 

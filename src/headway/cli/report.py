@@ -1,4 +1,4 @@
-"""What a reproduction says: sentences and tables as experiments end, or one JSON object at last; files in a folder."""
+"""The output of a reproduction: sentences and tables as experiments end, or one JSON object at the end; files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from headway.metrics import to_json
 
 @dataclass
 class Report:
-    """What comes of experiments: said as they end, or printed at last as JSON; files go to a folder.
+    """Results of experiments: printed as they end, or as JSON at the end. Files go to a folder.
 
     Attributes:
         paper: its short name.
-        folder: that is there already; None: nothing is written.
+        folder: an existing folder; None: nothing is written.
         told: what is printed as JSON, by experiment.
         written: names of the files.
     """
@@ -34,25 +34,25 @@ class Report:
     written: list[str] = field(default_factory=list)
 
     def say(self, sentence: str) -> None:
-        """A line for people."""
+        """Print a line for people."""
         if not self.as_json:
             click.echo(sentence)
 
     def heading(self, text: str) -> None:
-        """A line for people that begins something."""
+        """Print a heading for people."""
         self.say(f"\n{text}")
 
     def aside(self, sentence: str) -> None:
-        """A line that is no result."""
+        """Print a line that is not a result."""
         click.echo(sentence, err=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> None:
-        """A table for people."""
+        """Print a table for people."""
         if not self.as_json:
             print_table(columns, rows, right=right)
 
     def drawing(self) -> Path | None:
-        """The folder that pictures go to, if they can be drawn."""
+        """The folder for pictures, if they can be drawn."""
         if self.folder is not None and find_spec("matplotlib") is None:
             click.echo("No pictures: install matplotlib with `pip install 'headway[plot]'`.", err=True)
             return None
@@ -90,7 +90,7 @@ class Report:
         self.written.append(name)
 
     def end(self, about: Mapping[str, Any]) -> None:
-        """What was written, or everything as JSON, what it is about first."""
+        """Print the names of the files; or print everything as JSON, beginning with what it is about."""
         if self.as_json:
             click.echo(to_json({"paper": self.paper, **about, **self.told}), nl=False)
         elif self.written:

@@ -1,4 +1,4 @@
-"""Experiments of the papers run again: tables with what was published beside ours, pictures, and every run as CSV."""
+"""The experiments of the papers, repeated: published figures beside ours, pictures, and every run as CSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The experiments of Lin14 run again: tables with what was published beside ours, pictures, and every run as CSV."""
+"""The experiments of Lin14, repeated: published figures beside ours, pictures, and every run as CSV."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def lin14(
 
 @dataclass
 class Lin14Report(Report):
-    """What comes of the experiments of Lin14.
+    """Results of the experiments of Lin14.
 
     Attributes:
-        log: that samples are taken of.
+        log: the log that is sampled.
     """
 
     log: Log = field(kw_only=True)
@@ -150,7 +150,7 @@ class Lin14Report(Report):
     def figures(
         self, names: Sequence[str], policies: Sequence[str], samples: int, estimates: Any, processes: int | None
     ) -> None:
-        """Figures 6.2 to 6.5, on as many samples as the thesis has and on all."""
+        """Figures 6.2 to 6.5, on as many samples as in the thesis, and on all."""
         from headway.reproduce.published import FIGURES as MEASURES
         from headway.reproduce.published import told
         from headway.reproduce.samples import SPEED_STEPS
@@ -191,7 +191,7 @@ class Lin14Report(Report):
         self._every("figures.csv", rows)
 
     def sweep(self, policies: Sequence[str], samples: int, estimates: Any, processes: int | None) -> None:
-        """The same over loads."""
+        """The same policies over loads."""
         from headway.reproduce.published import PENALTY, VIOLATION
         from headway.reproduce.sweep import LOADS
 
@@ -267,7 +267,7 @@ class Lin14Report(Report):
             click.echo(f"Log: {self.log.name}, {len(self.log.workload):,} jobs.{hint}", err=self.as_json)
 
     def _every(self, name: str, rows: Sequence[Row]) -> None:
-        """Write every run, a line each."""
+        """Write every run, one per line."""
         lines = ((row.policy, row.load, row.seed, row.heterogeneous, *row.metrics.values()) for row in rows)
         self.rows(name, ("policy", "load", "seed", "heterogeneous", *rows[0].metrics), lines)
 
@@ -277,7 +277,7 @@ def _curve(curve: Curve) -> dict[str, Any]:
 
 
 def _judged(statement: Statement, parts: Mapping[int, Sequence[Row]]) -> dict[str, Any]:
-    """A statement with our numbers, as JSON has it; the last part has all samples."""
+    """A statement with our numbers, for JSON; the last part has all samples."""
     from headway.reproduce.published import found, verdict
 
     ours = {count: found(statement, rows) for count, rows in parts.items()}
@@ -295,7 +295,7 @@ def _judged(statement: Statement, parts: Mapping[int, Sequence[Row]]) -> dict[st
 def _means(
     rows: Sequence[Row], policies: Sequence[str], loads: Sequence[float | None], kinds: Sequence[bool]
 ) -> list[dict[str, Any]]:
-    """Both measures of each policy at each load on each cluster, as JSON has them."""
+    """Both measures of each policy at each load on each cluster, for JSON."""
     from headway.reproduce.published import PENALTY, VIOLATION
     from headway.reproduce.sweep import column, spread
 
@@ -325,7 +325,7 @@ def _short(rows: Sequence[Row], measure: str, policy: str, load: float, differ: 
 
 
 def _number(value: float) -> str:
-    """Three digits; what is nearly nothing is said to be so."""
+    """A number with three digits; very small ones as less than a bound."""
     if value and abs(value) < 0.001:
         return "less than 0.001"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

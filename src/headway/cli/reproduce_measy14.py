@@ -1,4 +1,4 @@
-"""The experiments of MEASY14 run again: figures as tables and pictures, what it says beside ours, every run as CSV."""
+"""The experiments of MEASY14, repeated: figures as tables and pictures, its statements, every run as CSV."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def measy14(
 
 
 def _tell(report: Report, answers: Sequence[tuple[Statement, Answer]]) -> None:
-    """What the paper says, with our answers."""
+    """Print what the paper says, with our answers."""
     if answers:
         report.heading("What the paper says, and what comes of our runs:")
     for statement, answer in answers:

@@ -1,4 +1,4 @@
-"""What a person typed as for a shell, where there is none: pipes, redirections, variables, whole command lines."""
+"""Recognises arguments that are meant for a shell: pipes, redirections, variables, whole command lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUILTINS: Final = frozenset(
 
 
 def hint(command: Sequence[str]) -> str:
-    """What to say of a command that seems to be meant for a shell; empty where it does not."""
+    """A hint for a command that seems to be meant for a shell; empty if it does not."""
     program = command[0]
     if len(command) == 1 and any(char.isspace() for char in program) and not os.path.lexists(program):
         return (

@@ -62,7 +62,7 @@ def print_json(value: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A report as JSON has it: bytes become text."""
+    """A report for JSON: bytes become text."""
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
@@ -73,7 +73,7 @@ def plain(value: Any) -> Any:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and its noun, in the plural where it must be."""
+    """A number and its noun, in the plural if needed."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -103,10 +103,10 @@ def print_table(
     fold: Sequence[str] = (),
     turn: bool = False,
 ) -> None:
-    """Print a table that fits the terminal; a column in which nothing stands is left out.
+    """Print a table that fits the terminal. Empty columns are left out.
 
-    Where it is too wide the columns named in `fold` are folded at spaces. If that is not enough, each row is printed as
-    lines of its own, `COLUMN  TEXT`. Other columns are never folded, because numbers must not be cut in two.
+    If it is too wide, the columns named in `fold` are folded at spaces. If that is not enough, each row is printed as
+    several lines, `COLUMN  TEXT`. Other columns are never folded, because numbers must not be cut in two.
 
     Args:
         columns: headings.
@@ -114,7 +114,7 @@ def print_table(
         title: a line above.
         right: columns that are aligned to the right.
         fold: columns of text.
-        turn: rows become columns, under the texts of the first column, where the table is too wide as it is.
+        turn: if the table is too wide, rows become columns under the texts of the first column.
     """
     from rich.cells import cell_len
 
@@ -141,7 +141,7 @@ def print_table(
 
 
 def _room() -> int:
-    """Columns that a line may have."""
+    """The width of a line."""
     from rich.console import Console
 
     is_told = sys.stdout.isatty() or "COLUMNS" in os.environ
@@ -149,7 +149,7 @@ def _room() -> int:
 
 
 def fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
-    """Widths of columns that fit the room together; None where there is not enough.
+    """Widths of columns that fit together; None if there is not enough room.
 
     Each step narrows the column whose text then takes the fewest lines, so that rows stay as low as they can.
 
@@ -224,12 +224,12 @@ def amount(name: str, value: float) -> str:
 
 
 def when(instant: float | None, now: float | None = None) -> str:
-    """When, seen from now: `in 5 min 00 s`, `3.1 s ago`; empty for no time."""
+    """An instant relative to now: `in 5 min 00 s`, `3.1 s ago`; empty for no time."""
     return "" if instant is None else away_text(instant, now)
 
 
 def clock(instant: float | None) -> str:
-    """Date and time here; empty for no time."""
+    """Local date and time; empty for no time."""
     return "" if instant is None else clock_text(instant)
 
 
@@ -246,7 +246,7 @@ def bytes_in(text: str, field: str) -> int:
     """Bytes of an amount of memory, such as `512M`, `2G` (of 1024) or `2GB` (of 1000); at least a MiB.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not valid.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", text.lower())
     size = float(match[1]) * SIZES[match[2]] if match and match[2] in SIZES else 0.0
@@ -259,7 +259,7 @@ def duration_in(text: str, field: str) -> Duration:
     """Microseconds of a span such as `90s`, or 0.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not valid.
     """
     return from_seconds(seconds_in(text, field))
 
@@ -273,7 +273,7 @@ class SpanType(click.ParamType):
         """Seconds.
 
         Raises:
-            InvalidInput: it is no span.
+            InvalidInput: it is not a span.
         """
         return value if isinstance(value, float) else seconds_in(value, param.opts[0] if param else "value")
 
@@ -282,7 +282,7 @@ def limit_in(text: str, field: str) -> float:
     """Seconds of a span that is more than 0.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not valid.
     """
     seconds = seconds_in(text, field)
     if seconds <= 0:
@@ -300,7 +300,7 @@ def span_in(text: str, field: str) -> Duration | None:
 
 
 def period_in(text: str | None) -> float | None:
-    """Seconds between rounds: a span, or 0 for `none`; None where nothing was said.
+    """Seconds between rounds: a span, or 0 for `none`; None if not given.
 
     Raises:
         InvalidInput: it is neither.

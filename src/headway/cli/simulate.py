@@ -144,7 +144,7 @@ def simulate(
         trace.tell(workload, held, "" if slots or cluster else ", as its header says")
     if hint := without_due_dates(workload, policies):
         click.echo(hint, err=True)
-    # What is refused is said now, not after a long run.
+    # Errors are reported now, not after a long run.
     asked = batches is not None or warm_up is not None
     batches, warm_up = BATCHES if batches is None else batches, WARM_UP if warm_up is None else warm_up
     if asked:
@@ -260,11 +260,11 @@ def print_metrics(
     schedules: Mapping[str, Schedule],
     within: Mapping[str, Mapping[str, Interval]] | None = None,
 ) -> None:
-    """The measures most asked for, a row a policy, or a column where rows are too wide for the terminal.
+    """Print the main measures, a row for each policy, or a column if rows are too wide for the terminal.
 
-    Those that say nothing of this workload are left out. Where there is an interval for a mean it is shown instead.
-    Below, what the means hide: jobs that did not succeed, work that was lost, parts of plans that were refused, and
-    intervals that are likely to be too narrow.
+    Measures that do not apply to this workload are left out. If there is an interval for a mean, it is shown instead.
+    Below comes what means do not show: jobs that did not succeed, work that was lost, parts of plans that were refused,
+    and intervals that are likely to be too narrow.
     """
     within = within or {}
     told = list(metrics.values())
@@ -336,7 +336,7 @@ def _cell(heading: str, value: float) -> str:
 
 
 class RunProgress:
-    """One line on the terminal that says how far a long run is."""
+    """A line on the terminal with the progress of a long run."""
 
     def __init__(self, policy: str) -> None:
         self._policy = policy

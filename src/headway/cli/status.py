@@ -1,4 +1,4 @@
-"""Commands that say how jobs stand and wait for their end: their exit status is for scripts."""
+"""Commands that print the state of jobs and wait for their end. Their exit status is for scripts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def wait(reach: Reach, numbers: tuple[int, ...], timeout: str | None, as_json: b
 
 
 def line_of(job: JobReport) -> str:
-    """How a job stands, in a line that a script can take apart."""
+    """The state of a job, in a line that a script can parse."""
     return f"{job.id} {job.status.value} {done(job)}"
 
 
@@ -78,12 +78,12 @@ def exit_status_of(jobs: Sequence[JobReport]) -> int:
 def await_jobs(client: Client, jobs: Sequence[JobId], until: float | None) -> None:
     """Wait until these jobs have ended, or until an instant of the monotonic clock."""
     named = list(dict.fromkeys(jobs))
-    for first in range(0, len(named), JOBS_MAX):  # one after the other: the wait is as long as that of the last to end
+    for first in range(0, len(named), JOBS_MAX):  # one after the other takes as long as the last job to end
         await_some(client, named[first : first + JOBS_MAX], until)
 
 
 def await_some(client: Client, jobs: Sequence[JobId], until: float | None) -> None:
-    """Wait for as many jobs as one question may name."""
+    """Wait for as many jobs as one request may name."""
     details = [client.job(number) for number in jobs]
     counts = {detail.job.id: detail.job.done for detail in details}
     totals = {f"job {detail.job.id}": detail.job.tasks for detail in details}

@@ -70,10 +70,10 @@ def ask_to_end(folder: Path, pid: int) -> None:
 
 @contextlib.contextmanager
 def gone(pid: int) -> Iterator[Callable[[], bool]]:
-    """Tell whether a process of this machine is gone; each question waits a moment for its end."""
+    """Give a function that says whether a process of this machine is gone. Each call waits a moment for its end."""
     try:
         process = os.pidfd_open(pid)
-    except OSError:  # it is gone already, or is of another machine that shares the directory
+    except OSError:  # it is gone already, or is on another machine that shares the directory
         yield pause
         return
     poll = select.poll()

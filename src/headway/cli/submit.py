@@ -1,4 +1,4 @@
-"""Programs as jobs from the shell, and what they gave."""
+"""Commands that submit programs as jobs, and print their results."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def submit(
 
 def outlook_of(client: Client, job: int) -> Explanation | None:
     """The outlook of a job that has just been submitted; None if it has ended, or the server does not answer."""
-    with contextlib.suppress(HeadwayError):  # the job is submitted, whatever can be said of it
+    with contextlib.suppress(HeadwayError):  # the job is submitted, whatever its outlook
         found = client.explain(job)
         return None if found.status.is_final else found
     return None
@@ -221,7 +221,7 @@ def shares_in(text: str, option: str) -> tuple[float, ...]:
     """Numbers with commas between them.
 
     Raises:
-        InvalidInput: one is none.
+        InvalidInput: one is not a number.
     """
     try:
         return tuple(map(float, text.split(",")))
@@ -286,7 +286,7 @@ def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "", 
             err=True,
         )
         return INTERRUPTED
-    if waiter.status is None:  # nothing can be heard of it any more; the exception says why
+    if waiter.status is None:  # its end can no longer be received; the exception says why
         waiter.result()
     assert waiter.status is not None
     return print_results(client, waiter.job, waiter.status, as_json, unpickle=unpickle)
@@ -295,13 +295,13 @@ def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "", 
 def print_results(
     client: Client, job: int, status: JobStatus, as_json: bool, done: int = 0, *, unpickle: bool = False
 ) -> int:
-    """Print the results there are; the exit status of the worst.
+    """Print the results. Returns the exit status of the worst.
 
     Args:
         unpickle: show values, which runs code of the person who submitted the job.
 
     Raises:
-        HeadwayError: there are fewer than the tasks that are done, so they have been cleared.
+        HeadwayError: there are fewer results than tasks that are done, so results have been cleared.
     """
     results = client.results(job)
     if len(results) < done:
@@ -320,7 +320,7 @@ def print_results(
 
 
 def print_result(client: Client, one: TaskResult, unpickle: bool) -> None:
-    """Print what a task gave: its output as it wrote it, its value, and how it failed if it did."""
+    """Print the result of a task: its output unchanged, its value, and how it failed if it did."""
     for rank, ending in _endings(one):
         for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
             stream.flush()
@@ -342,13 +342,13 @@ def print_result(client: Client, one: TaskResult, unpickle: bool) -> None:
 
 
 def _endings(one: TaskResult) -> list[tuple[int | None, TaskEnding]]:
-    """The endings of a gang's members with their ranks, or that of a task alone."""
+    """The endings of a gang's members with their ranks, or that of a single task."""
     return list(enumerate(one.members)) if one.members else [(None, one.ending)]
 
 
 @contextmanager
 def written(client: Client, one: TaskResult, rank: int | None, ending: TaskEnding, name: str) -> Iterator[BinaryIO]:
-    """All that was written to a stream; where the server has not kept that, the last part, which says so."""
+    """All that was written to a stream; if the server has not kept all, the last part with a remark."""
     is_out = name == "stdout"
     tail, path = (ending.stdout, ending.stdout_path) if is_out else (ending.stderr, ending.stderr_path)
     with TemporaryFile() as file:
@@ -367,7 +367,7 @@ def written(client: Client, one: TaskResult, rank: int | None, ending: TaskEndin
 
 
 def in_words(client: Client, one: TaskResult, unpickle: bool) -> dict[str, Any]:
-    """A result as JSON has it."""
+    """A result for JSON."""
 
     def text(rank: int | None, ending: TaskEnding, name: str) -> str:
         with written(client, one, rank, ending, name) as file:
@@ -408,7 +408,7 @@ def failure(ending: TaskEnding) -> str:
 
 
 def exit_status(ending: TaskEnding) -> int:
-    """As a shell has it: of the program, 128 and the number of the signal it died by, 1 for any other failure."""
+    """The exit status as in a shell: the program's, 128 and the number of its signal, or 1 for any other failure."""
     if ending.outcome is Outcome.SUCCEEDED:
         return 0
     if ending.exit_code is None:

@@ -1,4 +1,4 @@
-"""The tasks that the words of `headway submit` describe: a program, run once, many times, or once for each file."""
+"""The tasks that the arguments of `headway submit` describe: a program, run once, N times, or once for each file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOW: Final = "Such as: headway submit --each *.csv --stdout {stem}.txt -- wc {fi
 
 
 class WithFiles(click.Command):
-    """A command whose option `--each` takes all words up to the next option, as a shell makes them of `*.csv`."""
+    """A command whose option `--each` takes all words up to the next option, as a shell makes them from `*.csv`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words of a command line."""
@@ -40,7 +40,7 @@ class Program:
     """What each task runs, in the words of the command line; {file} and {stem} in them stand for its file.
 
     Attributes:
-        places: the options `cwd`, `stdin`, `stdout`, `stderr`; empty where they were not given.
+        places: the options `cwd`, `stdin`, `stdout`, `stderr`; empty if not given.
         inputs, outputs: URLs by path.
     """
 
@@ -52,7 +52,7 @@ class Program:
 
     @property
     def texts(self) -> list[str]:
-        """All words in which something may stand for the file or the number of a task."""
+        """All words that may contain a placeholder for the file or the number of a task."""
         files = (*self.inputs.items(), *self.outputs.items())
         return [*self.command, *self.places.values(), *(text for pair in files for text in pair)]
 
@@ -75,7 +75,7 @@ class Program:
         return [self.task()] * (count or 1)
 
     def task(self, file: str | None = None) -> Task:
-        """A task. Its file is the path as it was typed; where it does not run in the current folder, the whole path."""
+        """A task. Its file is the path as typed, or the whole path if the task does not run in the current folder."""
         is_elsewhere = bool(self.places["cwd"] or self.inputs or self.outputs)
         put = _as_it_is if file is None else replaced(os.path.abspath(file) if is_elsewhere else file)
         return Task.command(
@@ -87,7 +87,7 @@ class Program:
         )
 
     def _see_apart(self, count: int) -> None:
-        """See that tasks which run the same do not write the same file.
+        """Check that tasks do not write the same file.
 
         Raises:
             InvalidInput: they do.
@@ -104,7 +104,7 @@ class Program:
 
 
 def too_wide(refusal: HeadwayError, tasks: int | None, files: int, width: int | None) -> HeadwayError | None:
-    """What to say where a server refuses a job because no cluster of its size can run it; None for other refusals."""
+    """The error if a server refuses a job because no cluster of its size can run it; None for other refusals."""
     found = TOO_WIDE.match(str(refusal.args[0]))
     if found is None:
         return None
@@ -115,7 +115,7 @@ def too_wide(refusal: HeadwayError, tasks: int | None, files: int, width: int | 
 
 
 def absent(folder: str) -> str:
-    """What to say of a folder for tasks that is not here; empty where there is nothing to say."""
+    """A hint if a folder for tasks does not exist here; empty if it does."""
     if not folder or "{" in folder or os.path.isdir(folder):
         return ""
     return f"there is no folder {folder} here. Tasks are refused unless it is there where they run."
