@@ -27,7 +27,7 @@ def find(text: str) -> Policy:
 
     Raises:
         InvalidInput: there is no such policy, or it has no such parameter or value.
-        HeadwayError: the file cannot be read or run, or what it has under the name is no policy.
+        HeadwayError: the file cannot be read or run, or what it has under the name is not a policy.
     """
     form = _FORM.fullmatch(text.strip())
     if form is None:

@@ -1,6 +1,6 @@
-"""What stands around an executor's calls where they run: what is done once in each process, and calls in chunks.
+"""The code around an executor's calls in the tasks' processes: what is done once in each process, and chunks.
 
-Imported there as well as by callers, so it imports little.
+It is imported there and by callers, so it imports little.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def token_of(path: Path) -> str:
 
 
 def _read(path: Path) -> bytes:
-    # What is measured is what is read, whatever takes its name meanwhile; a pipe must not hold us up.
+    # Measure and read the same file, even if its name changes meanwhile. A pipe must not block.
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):

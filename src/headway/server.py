@@ -66,7 +66,7 @@ READ_AHEAD = 4
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `headway up` is told.
+    """The settings of `headway up`.
 
     Attributes:
         data: the data directory; made if it is not there.
@@ -81,7 +81,7 @@ class Settings:
         host, port: where to listen; port 0 takes any free one, None that of the last run.
         result_max: bytes that a result may have.
         body_max: bytes that a request may bring.
-        snapshot_every: events after which the state is stored again; a start replays about so many.
+        snapshot_every: events after which the state is stored again; a start replays about this many.
         lease: seconds of silence after which a node of this machine is lost, see `engines.local.LEASE_RANGE`.
         grace: seconds that a task which is to move is given to save, see `engines.local.GRACE_RANGE`.
         pin: whether each slot has a processor of its own, which its two places share.
@@ -91,7 +91,7 @@ class Settings:
         accept_loss: where the journal is damaged, start with what is whole; the damaged files are kept beside it.
         run_as: name of the user as whom tasks run; empty: as the server does.
         ground: with `run_as`, folder of what tasks are given and save; None: one in `engines.local_account.GROUNDS`.
-        keep: how long everything is kept that is not needed to go on.
+        keep: how long everything is kept that the server itself does not need.
         bounds: what may be used of the disk.
         call_lease: how long the client of an executor's calls may be silent before they are cancelled, at least
             `live.leases.LEASE_LEAST`; None: for ever.
@@ -140,7 +140,7 @@ def run(settings: Settings, say: Say = lambda running: None) -> None:
     """Serve until SIGINT, SIGTERM or a request to shut down; then end in order.
 
     Args:
-        say: is told once, when the server answers.
+        say: called once, when the server answers.
 
     Raises:
         HeadwayError: it cannot be started: the data directory, the port, the policy or a node cannot be used.
@@ -267,13 +267,13 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
 
 
 def _listener(settings: Settings) -> socket.socket:
-    """What the server listens on; if it is not told otherwise, the port it had before.
+    """The socket on which the server listens; by default on the port that it had before.
 
     A port that another program has taken meanwhile keeps no server from starting: it takes another one, and comes back
     to its own at a later start.
 
     Raises:
-        HeadwayError: the port that it was told, or the host, cannot be had.
+        HeadwayError: the given port or host cannot be used.
     """
     if settings.port is not None:
         return listen(settings.host, settings.port)
@@ -298,7 +298,7 @@ def _keep_port(settings: Settings, port: int) -> None:
 
 
 def _port_in(file: Path) -> int:
-    """The port that a file names; 0 where there is none, or what it says is no port."""
+    """The port that a file names; 0 if there is no file, or no valid port in it."""
     try:
         port = int(file.read_text("ascii"))
     except (OSError, ValueError):

@@ -127,7 +127,7 @@ class ManualClock:
         return lambda: self._watching.remove(stepped)
 
     def step(self, seconds: float) -> None:
-        """The machine's clock is set by so much. Set forward, time jumps with it, and alarms come as long from now on
+        """The machine's clock is set by this much. Set forward, time jumps with it, and alarms come as long from now on
         as before; set back, time stays.
         """
         by = max(0, from_seconds(seconds))

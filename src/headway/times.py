@@ -124,7 +124,7 @@ def seconds_of(given: Span, field: str) -> float:
     """Seconds of a span as people give it.
 
     Raises:
-        InvalidInput: it is none, or not finite.
+        InvalidInput: it is not a number, or not finite.
     """
     if isinstance(given, str):
         return span_of(given, field)
@@ -187,7 +187,7 @@ def _instant(words: str, now: float, *, ahead: bool) -> float | None:
 
 
 def _nearest(clock: str, now: float, ahead: bool, weekday: int | None = None) -> float | None:
-    """The next time it is so late, or the last one; on that day of the week, where one is named."""
+    """The next or the last time at which it is this time of day; on that day of the week, if one is named."""
     today = datetime.fromtimestamp(now).date()
     for days in range(9) if ahead else range(0, -9, -1):
         day = today + timedelta(days)

@@ -46,7 +46,7 @@ def find_server(url: str | None = None, token: str | None = None, data: str | Pa
 
     Raises:
         Unreachable: no server, or no token for it, can be found that way.
-        InvalidInput: the URL is no URL.
+        InvalidInput: the URL is not valid.
     """
     here = data is None
     directory = data_directory(data)

@@ -253,7 +253,7 @@ class Server:
     """A server that many threads may ask, with patience while it starts again.
 
     Args:
-        find: tells where it is; called for every new connection, because the server may come back elsewhere.
+        find: finds its address; called for every new connection, because the server may come back elsewhere.
         patience: seconds to keep trying while there is no answer, >= 0.
     """
 

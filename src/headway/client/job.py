@@ -290,7 +290,7 @@ def instant(when: When | None, field: str, now: float) -> float | None:
     """An instant in any accepted form, in seconds since the epoch.
 
     Raises:
-        InvalidInput: it is no instant.
+        InvalidInput: it is not an instant.
     """
     return None if when is None else when_of(when, field, now)
 
@@ -299,7 +299,7 @@ def duration(span: Span | None, field: str) -> float | None:
     """A duration in any accepted form, in seconds.
 
     Raises:
-        InvalidInput: it is no duration.
+        InvalidInput: it is not a duration.
     """
     return None if span is None else seconds_of(span, field)
 
@@ -307,7 +307,7 @@ def duration(span: Span | None, field: str) -> float | None:
 def _number(value: Any, field: str) -> float:
     """A number of any type, NumPy's among them, in the form in which it can be sent."""
     try:
-        return float(value + 0.0)  # text, which float() would accept, is no number
+        return float(value + 0.0)  # float() would accept text, which is not a number
     except (TypeError, OverflowError) as error:
         raise InvalidInput(field, value, "a finite number") from error
 
@@ -503,7 +503,7 @@ def warm_name(warm: object) -> str:
     """The name of the processes that a job shares with others; empty if it shares none.
 
     Raises:
-        InvalidInput: it is no name.
+        InvalidInput: it is not a valid name.
     """
     if isinstance(warm, str):
         return warm

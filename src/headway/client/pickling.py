@@ -22,7 +22,7 @@ HINT = "Open what cannot travel (connections, files, locks) inside the function,
 
 
 class TaskFailed(HeadwayError):
-    """A task came to an end that is no result.
+    """A task ended without a result.
 
     Attributes:
         job, task: of which task.

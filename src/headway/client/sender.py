@@ -57,7 +57,7 @@ class CallFuture(Future[Any]):
         return True
 
     def join(self, batch: Batch, task: int) -> bool:
-        """The call goes as this task of the batch, which is told of a later cancel. Returns whether it was cancelled
+        """Send the call as this task of the batch, which gets a later cancel. Returns whether it was cancelled
         before.
         """
         with self._ending:

@@ -61,7 +61,7 @@ CollectorFactory = Callable[[], Collector]
 
 
 def sound(measures: Any, nodes: Sequence[Node]) -> tuple[dict[str, dict[str, float]], str]:
-    """What is usable of an answer, and what is wrong with the rest; empty where nothing is.
+    """The usable part of an answer, and what is wrong with the rest; empty if nothing is.
 
     >>> sound({"a": {"load": 1, "heat": float("nan")}, "b": {}}, [Node("a", 0)])
     ({'a': {'load': 1.0}}, 'heat of node a is nan; allowed: a finite number')

@@ -27,8 +27,8 @@ A task that is cancelled, itself or with its job, is settled as cancelled: at on
 whatever way, unless it succeeded first. A task that comes after it in a workflow never starts, as after a failure. A
 job with cancelled tasks, and no failed ones, ends as cancelled.
 
-What runs on a node that is removed, or on a slot that is taken away at once, counts as killed, because somebody asked
-for it.
+What runs on a node that is removed, or on a slot that is taken away at once, counts as killed, because that was
+requested.
 
 **A slot** is in exactly one of these conditions, whatever a policy wants (Lin14 3.5.1):
 

@@ -42,7 +42,7 @@ class State(Snapshot):
     Attributes:
         actions: what the event under way asks of the driver, in sequence.
         starts_reported: whether a node may report starts; then launched does not mean running.
-        touched: jobs that may have or use other slots than before, if somebody needs to know (then a list, emptied
+        touched: jobs that may have or use other slots than before, if that is needed (then a list, emptied
             by its reader).
         round_due: whether something has happened that requires a round.
         draining: whether a node, or a slot of one, may be about to leave.

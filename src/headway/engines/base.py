@@ -1,7 +1,7 @@
 """The Engine protocol: what a driver asks of something that really runs tasks, and what it reports in return.
 
 An engine never chooses: the driver names node and slots. It may run an attempt more than once, or report an attempt
-nobody waits for any more (attempts are numbered; the core ignores late answers), but it never loses an end:
+the core no longer needs (attempts are numbered; the core ignores late answers), but it never loses an end:
 
 - Each launched attempt gets exactly one `Ended`, unless one of its nodes is lost first: `NodeLost` stands for the
   ends of all attempts that had a member there.
@@ -389,7 +389,7 @@ class Engine(Protocol):
     def launch(self, assignment: Assignment) -> None:
         """Start an attempt, without waiting. If another attempt still has one of its places, it starts after that one.
 
-        An unknown or lost node, or a slot that it does not have, is no error: the attempt's `Ended` says LOST.
+        An unknown or lost node, or a slot that it does not have, is not an error: the attempt's `Ended` says LOST.
         """
         ...
 

@@ -101,7 +101,7 @@ def kill_trees(roots: Iterable[int]) -> None:
     """Kill processes with all below them.
 
     They are stopped first, until no new ones appear, so that none escapes by forking. They die before their parents,
-    whose end might let them continue. Stopped and hung processes die as well.
+    whose end might let them continue. Stopped and hung processes die too.
     """
     roots = list(roots)
     stopped: dict[int, None] = {}

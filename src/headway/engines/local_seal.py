@@ -93,7 +93,7 @@ class Reader:
 
     Attributes:
         seal: of the current launch; empty: none yet.
-        last: of the launch before. What it left running may still send, which is no forgery.
+        last: of the launch before. What it left running may still send, which is not a forgery.
         size_max: the most bytes that a frame may have.
         broken: something else came. The rest is not read.
     """

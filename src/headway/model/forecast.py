@@ -24,7 +24,7 @@ class Awaited:
 
     Attributes:
         slots: where it runs, as far as the job is expected to run there too.
-        start: when it is expected to start; None where it runs already.
+        start: when it is expected to start; None if it runs already.
         end: when it is expected to leave them.
     """
 
@@ -40,11 +40,11 @@ class Expected:
     """What is expected of one job.
 
     Attributes:
-        start: when the next of its tasks starts; None where none does.
-        end: when the job ends; None where that was not found.
+        start: when the next of its tasks starts; None if none does.
+        end: when the job ends; None if the forecast did not find it.
         awaits: what runs until then on the slots where it starts next, and tasks of its own that come before.
         start_assumes, end_assumes: jobs that gave no estimate and whose tasks were assumed to run as long as the core's
-            default until this instant, or for as far as was looked; where there are any, it is no more than an example.
+            default until this instant, or as far as the forecast goes; if there are any, the time is only an example.
     """
 
     job: JobId

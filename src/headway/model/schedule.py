@@ -134,10 +134,10 @@ class Schedule:
         return sum(self.refused.values())
 
     def seconds(self, column: str) -> FloatArray:
-        """A column of times in seconds, NaN where there is none: `release`, `start`, `end`, `runtime` or `due`.
+        """A column of times in seconds, NaN if there is none: `release`, `start`, `end`, `runtime` or `due`.
 
         Raises:
-            InvalidInput: it is no column of times.
+            InvalidInput: it is not a column of times.
         """
         return in_seconds(self, column, ("release", "start", "end", "runtime", "due"))
 
@@ -183,16 +183,16 @@ def schedule_of(
     attempts: Attempts | None = None,
     refused: Mapping[str, int] | None = None,
 ) -> Schedule:
-    """A schedule from what a run recorded; columns are shared, not copied, where they are arrays already.
+    """A schedule from what a run recorded; columns that are arrays already are shared, not copied.
 
     Args:
         workload: the jobs that ran, all of them.
         start, end, slots, status: as in `Schedule`, in the order of the workload.
         capacity: slots of the cluster; used instead of `offered` if they never changed.
         slots: default the width of a rigid job, the tasks of another.
-        status: default succeeded where there is an end, waiting elsewhere.
+        status: default: succeeded if there is an end, else waiting.
         holdings: columns `at`, `job`, `slots` and `running`; without the last, tasks run on all allocated slots.
-        begin, until: default the first release, and the last end (or release, where nothing ended after it).
+        begin, until: default the first release, and the last end (or the last release, if nothing ended after it).
         busy: default the work of the jobs that succeeded.
     """
 

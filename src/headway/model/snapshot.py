@@ -34,7 +34,7 @@ class RunTimes:
     Attributes:
         count: how many, including the estimate.
         mean: their mean.
-        spread: their mean absolute deviation from the mean of their time; half the mean where there is only one.
+        spread: their mean absolute deviation from the mean of their time; half the mean if there is only one.
 
     Source: Lin14 4.4; the spread as V. Jacobson, "Congestion avoidance and control", SIGCOMM 1988.
     """
@@ -95,7 +95,7 @@ class AttemptView:
         running: whether it is known to run (nodes that report starts).
         queued: whether it was launched ahead of its turn and waits behind another one on its slot; then `start` is its
             launch, and it is not among `Snapshot.running`.
-        saved: what it did until then is in its last checkpoint; `start` where it has saved none.
+        saved: what it did until then is in its last checkpoint; `start` if it has saved none.
         stepped: whether the clock was set while it ran, so that nothing is learnt from its run time.
     """
 
@@ -201,7 +201,7 @@ class JobView:
         lost: slot time of attempts that are redone because they were killed or lost, less what checkpoints keep.
         kills: how many were killed for other jobs, or to start again elsewhere.
         moves: how often it moved and kept its work.
-        mean_size, size_left: of its tasks; of those not settled, in all. 0 where they have no sizes.
+        mean_size, size_left: of its tasks; of those not settled, in all. 0 if they have no sizes.
     """
 
     __slots__ = (
@@ -530,7 +530,7 @@ class Policy(Protocol):
 
     Attributes:
         per_instant: run the policy once after all events of an instant, instead of after each event.
-        task_rounds: run it at every task end, even if the slot simply goes on with the job's next task.
+        task_rounds: run it at every task end, even if the slot simply continues with the job's next task.
     """
 
     @property

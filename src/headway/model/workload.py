@@ -22,7 +22,7 @@ def in_seconds(table: object, column: str, allowed: Sequence[str]) -> FloatArray
     """A column of a workload or schedule in seconds; NaN for what is unknown (-1) or never comes.
 
     Raises:
-        InvalidInput: it is none of those allowed.
+        InvalidInput: it is not one of those allowed.
     """
     if column not in allowed:
         raise InvalidInput("column", column, ", ".join(allowed), hint=did_you_mean(column, allowed))
@@ -108,10 +108,10 @@ class Workload:
         return len(self.release)
 
     def seconds(self, column: str) -> FloatArray:
-        """A column of times in seconds, NaN where there is none: `release`, `runtime`, `estimate` or `due`.
+        """A column of times in seconds, NaN if there is none: `release`, `runtime`, `estimate` or `due`.
 
         Raises:
-            InvalidInput: it is no column of times.
+            InvalidInput: it is not a column of times.
         """
         return in_seconds(self, column, ("release", "runtime", "estimate", "due"))
 

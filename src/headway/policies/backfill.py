@@ -51,7 +51,7 @@ class Easy:
         per_instant: one pass for all events of an instant, instead of one after each event.
 
     Raises:
-        InvalidInput: the depth is negative or no whole number, or there is no such order.
+        InvalidInput: the depth is negative or not a whole number, or there is no such order.
 
     Source: Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995, in the wording of MEASY14; many promises: Mu'alem and
     Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
@@ -69,7 +69,7 @@ class Easy:
 
     @property
     def task_rounds(self) -> bool:
-        """No: if a slot goes on with the next task of its job, no round is needed."""
+        """No: if a slot continues with the next task of its job, no round is needed."""
         return False
 
     def __call__(self, view: Snapshot) -> Plan:
@@ -174,7 +174,7 @@ class Strict:
 
     @property
     def task_rounds(self) -> bool:
-        """No: if a slot goes on with the next task of its job, no round is needed."""
+        """No: if a slot continues with the next task of its job, no round is needed."""
         return False
 
     def __call__(self, view: Snapshot) -> Plan:
@@ -205,7 +205,7 @@ class Shadow:
     extra: int
 
     def admit(self, width: int, duration: Duration) -> bool:
-        """Whether so many slots may be taken now for so long; if they may, they are taken."""
+        """Take this many slots now for this long, if that is allowed. Returns whether it is."""
         if duration > self.limit:
             if width > self.extra:
                 return False
@@ -329,7 +329,7 @@ def start_tasks(
 
 
 def slots_needed(view: Snapshot, job: JobView, task: int | None = None) -> int:
-    """How many slots the head of a queue waits for: its width, or those of its next task where they are fewest."""
+    """How many slots the head of a queue waits for: its width, or the least that its next task needs."""
     if job.kind is not WORKFLOW:
         return job.width
     cores = job.spec.plan[ready_tasks(job, 1)[0] if task is None else task].cores

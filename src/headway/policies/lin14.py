@@ -125,7 +125,7 @@ class Proportion:
     """Slots in proportion to the workload that is left of each job, also known as fair share (Lin14 5.2).
 
     Each job gets `ceil(m * workload / total)` slots, at least one, no more than are left and than it has tasks; the
-    order by priority only says who gains by the rounding.
+    order by priority only says which jobs gain by the rounding.
 
     Args:
         spare: none, priority or due: what becomes of slots that jobs with few tasks leave over.
@@ -164,7 +164,7 @@ def expected_run_time(dealing: Dealing, job: JobView, position: int, caution: fl
 
 
 def deal_pace(dealing: Dealing, job: JobView, within: Duration, caution: float = 0.0) -> None:
-    """Deal the fastest slots until together they finish the job's unfinished tasks within so many microseconds.
+    """Deal the fastest slots until together they finish the job's unfinished tasks within this many microseconds.
 
     Slot k alone needs `T_k` for all of them, its expected run time of one task times the tasks that are left, so this
     is the paper's condition that the sum of `1 / T_k` reach `1 / within`. With no time left the job wants a slot for
@@ -234,7 +234,7 @@ class Workload:
 
     Args:
         period: seconds, > 0, in which the workload that is left of a job is to be done.
-        spare: none, priority or due: who gets the leftover slots, which no job needs by that rule.
+        spare: none, priority or due: which jobs get the leftover slots, which none needs by that rule.
         emergency: priority from which on a job does not wait for running tasks of others to end: they are killed and
             redone (Lin14 4.4), unless they are not to be killed.
         per_instant: one round for all events of an instant, instead of one after each event.

@@ -89,7 +89,7 @@ class Dealing:
         self.kept: set[tuple[int, int]] = set()
 
     def usable(self, job: JobView) -> int:
-        """How many slots the job could use: for its ready tasks, and for running ones that can go on where they are."""
+        """How many slots the job could use: for its ready tasks, and for running ones that can stay where they are."""
         if job.kind is Kind.RIGID:
             return job.width if job.ready else 0
         if job.kind is Kind.WORKFLOW:

@@ -171,7 +171,7 @@ def find(text: str) -> Policy:
     Raises:
         InvalidInput: no policy has this name, it has no such parameter, one must be given, or the value is not of the
             parameter's type or range; similar names are suggested.
-        HeadwayError: the package that added the policy cannot be loaded, or what it gives is no policy.
+        HeadwayError: the package that added the policy cannot be loaded, or what it gives is not a policy.
 
     >>> find("easy:order=shortest").order
     'shortest'
@@ -189,7 +189,7 @@ def made(name: str, factory: PolicyFactory, arguments: str) -> Policy:
     Raises:
         InvalidInput: it has no such parameter, one has to be given, or the value is not of the parameter's type or
             range; names that are near are offered.
-        HeadwayError: what the factory gives is no policy.
+        HeadwayError: what the factory gives is not a policy.
     """
     offered = {parameter.name: parameter for parameter in parameters_of(factory)}
     given: dict[str, object] = {}

@@ -1,9 +1,9 @@
 """One slot for each job in order of priority, the others where waiting costs most; tasks that can be redone give way.
 
-The thesis of Lin14 ends with a trade-off: who keeps to priorities misses due dates, and the other way round. Three
-things take most of it away. A job is not violated as long as it holds one slot, so that is what priority decides. All
-other slots go by apparent tardiness cost: weight per work that is left, discounted by slack. And since slots are dealt
-without waste while there is no hurry, a running task is killed and redone when that costs less than the wait.
+The thesis of Lin14 ends with a trade-off: policies that keep to priorities miss due dates, and the other way round.
+Three things take most of it away. A job is not violated as long as it has one slot, so that is what priority decides.
+All other slots go by apparent tardiness cost: weight per work that is left, discounted by slack. And since slots are
+dealt without waste while there is no hurry, a running task is killed and redone when that costs less than the wait.
 `docs/policies/tempo.md` has the evidence.
 
 Sources: A. Vepsalainen, T. Morton, "Priority rules for job shops with weighted tardiness costs", Management Science
@@ -42,7 +42,7 @@ ENOUGH: Final = 1000
 
 
 class Opening(NamedTuple):
-    """A slot and when it can be had: in so many microseconds, 0 for one that is idle or is cleared by a kill."""
+    """A slot and the microseconds until it is available: 0 if it is idle or is cleared by a kill."""
 
     within: float
     slot: int
@@ -56,16 +56,16 @@ class Stake:
         weight: cost of a microsecond of tardiness.
         due: instant of the due date.
         task: work of one task, >= 1.
-        running: of a bag, its tasks that run and can go on: in how long they end, and on which slot.
+        running: of a bag, its running tasks that can stay: in how long they end, and on which slot.
         waiting: work of what has not started.
         work: of all that is left.
-        least: how many slots it must hold to hold any.
+        least: how many slots it must have to have any.
         usable, wanted: how many slots it could use, and how many it may have.
         need: how long it takes at best.
         urgency: cost per unit of work if it waits.
         expected: when it would be done if all slots served the jobs in order of urgency.
-        share: how many slots it shall hold.
-        slots: those it shall hold; those it takes by a kill are in `killed` as well.
+        share: how many slots it should have.
+        slots: the slots it should have; those that it takes by a kill are in `killed` too.
     """
 
     job: JobView
@@ -95,7 +95,7 @@ class Tempo:
     """One slot for each job in order of priority, the rest where waiting costs most; may kill tasks for urgent jobs.
 
     Args:
-        floor: whether no job holds a slot while one of higher priority holds none.
+        floor: whether no job has a slot while one of higher priority has none.
         strict: whether the floor also counts while there are too few slots for one each. If not, all slots then go
             where waiting costs most.
         kill: whether running tasks of bags are killed, to be redone, where that costs less than the wait. Without it
@@ -290,7 +290,7 @@ class Round:
     # How many slots
 
     def _share(self) -> None:
-        """Settle how many slots each job shall hold, as `_boundary` says who must and who may."""
+        """Settle how many slots each job should have. `_boundary` says which jobs must have some and which may."""
         floor = self.policy.floor and (self.policy.strict or sum(stake.least for stake in self.stakes) <= self.size)
         boundary = self._boundary() if floor else -math.inf
         left = self.size
@@ -306,9 +306,9 @@ class Round:
                     left -= gets
 
     def _boundary(self) -> float:
-        """The priority such that every job above it holds a slot, none below it does, and most is saved.
+        """The priority such that every job above it has a slot, none below it has, and most is saved.
 
-        What is saved is the urgency of the jobs that hold slots, summed over their slots.
+        What is saved is the urgency of the jobs with slots, summed over their slots.
         """
         best, most, held, saved_above = -math.inf, -1.0, 0, 0.0
         for boundary, stakes in groupby(self.by_job.values(), key=lambda stake: stake.job.priority):
@@ -480,7 +480,7 @@ class Round:
         return attempt.start < self.view.now  # what has just begun is left alone, so that every round leads somewhere
 
     def _cost(self, attempt: AttemptView, holds: float) -> tuple[float, float]:
-        """What it costs to kill a running task for a job that then holds its slot for so long; and the work lost.
+        """The cost of killing a running task for a job that then has its slot for this long; and the work lost.
 
         It grows with each kill the job has suffered, so that two jobs do not kill each other's tasks for ever.
         """

@@ -64,7 +64,7 @@ class TieredEasy:
 
     @property
     def task_rounds(self) -> bool:
-        """No: if a slot goes on with the next task of its job, no round is needed."""
+        """No: if a slot continues with the next task of its job, no round is needed."""
         return False
 
     @property
@@ -339,7 +339,7 @@ class Deployment:
     # The background
 
     def fill_background(self, waiting: list[JobView] | None) -> None:
-        """Step 3: what still waits goes behind others where it fits, shortest first, busy behind idle.
+        """Step 3: jobs that still wait go behind others where they fit, shortest first, busy behind idle.
 
         Args:
             waiting: the jobs that are new; None: look at all waiting jobs.

@@ -101,7 +101,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: who asks, about which job, node or upload, with which parameters and which body.
+    """One request: its caller, the job, node or upload it is about, its parameters and its body.
 
     The body of a file is the request itself, which gives it part by part.
     """
@@ -197,7 +197,7 @@ class Api:
         )
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """All of it as an ASGI application; between those who wait for messages and the driver there is nothing."""
+        """All of it as an ASGI application. Nothing is between callers that wait for messages and the driver."""
         waits = scope["path"] == wire.MESSAGES.path
         await (self._wait if waits else self._router)(scope, receive, send)
 
@@ -497,7 +497,7 @@ async def _not_so(request: Request) -> Response:
 
 
 def _pattern(route: wire.Route) -> str:
-    """The path as Starlette has it; a node's name may hold anything."""
+    """The path in Starlette's form; a node's name may contain anything."""
     return route.path.replace("{node}", "{node:path}")
 
 

@@ -68,10 +68,10 @@ _JOB: Final = tuple(decoder(wire.NewJob, is_json=is_json) for is_json in (False,
 
 
 async def read_submission(body: bytes, *, is_json: bool) -> wire.Submission:
-    """A submission; one that is large is decoded job by job, so that nobody else waits for all of it.
+    """A submission. A large one is decoded job by job, so that other requests do not wait for all of it.
 
     Raises:
-        msgspec.MsgspecError: it is none, or has more jobs than one may have.
+        msgspec.MsgspecError: it is not a submission, or has more jobs than one may have.
     """
     if len(body) <= WHOLE_MAX:
         found: wire.Submission = _WHOLE[is_json](body)
@@ -119,7 +119,7 @@ def owner_of_token(request: Request, owners: Mapping[bytes, T], where: str) -> T
     """The owner of the token that a request carries; `where` says in which file the token is.
 
     Raises:
-        Unauthorised: it carries none, or one that nobody owns.
+        Unauthorised: it has no token, or an unknown one.
     """
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:

@@ -116,7 +116,7 @@ class Room:
         # Those without a request under way, longest first: of callers unknown so far, and of known ones.
         self._strangers: dict[Line, None] = {}
         self._idle: dict[Line, None] = {}
-        self._beyond: dict[Line, None] = {}  # for whom there was no room: they are told so
+        self._beyond: dict[Line, None] = {}  # callers for which there was no room: they get an error
 
     def enter(self, line: Line) -> bool:
         """A caller has connected; returns whether there is room."""
@@ -149,7 +149,7 @@ class Room:
         self._connected -= 1
 
     def refusal(self) -> wire.ErrorBody:
-        """The answer to a caller for whom there is no room."""
+        """The answer to a caller for which there is no room."""
         error = f"{self._most} callers are connected, as many as may be with {self._files} open files"
         if time.monotonic() >= self._said + _SAY_AGAIN_SECONDS:
             self._said = time.monotonic()
@@ -237,7 +237,7 @@ class Line(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         super().connection_lost(exc)
-        if not self._cycles:  # it goes with the last who knows it: the collector looks seldom at what is old
+        if not self._cycles:  # freed with the last reference: the garbage collector rarely visits old objects
             assert isinstance(self.flow, _Flow)
             self.flow.let_go()
             self.scope, self.cycle = {}, None  # type: ignore[typeddict-item, assignment]
@@ -267,7 +267,7 @@ class Line(HttpToolsProtocol):
         self._fed += len(data)
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # there is no other protocol: the request is answered, and that was all
+        except httptools.HttpParserUpgrade:  # there is no other protocol: the request is answered, and nothing follows
             self._ending = True
             self.pipeline.clear()
         except httptools.HttpParserError as error:
@@ -373,7 +373,7 @@ class Line(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         if self.expect_100_continue and not self._body:
-            self.transport.close()  # whoever asks first whether its body is wanted need not send it
+            self.transport.close()  # a caller that first asks whether its body is wanted need not send it
         elif self.trusted:
             self._watch(LINGER_SECONDS, self._end)
         else:

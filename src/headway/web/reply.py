@@ -59,7 +59,7 @@ class Reply:
             self._sending = asyncio.create_task(self._send_parts(self._body))
 
     def close(self) -> None:
-        """Let the task of the request go on."""
+        """Let the task of the request continue."""
         self._closed = True
         if self._cycle is not None:
             self._cycle.message_event.set()  # what its `receive` waits for

@@ -31,7 +31,7 @@ FILES_KEPT: Final = 128
 
 
 class Server(uvicorn.Server):
-    """Stops when told, instead of checking ten times a second; leaves signals to us.
+    """Stops on request, instead of checking ten times a second, and leaves signals to Headway.
 
     It opens as many files as the system allows; callers beyond that get an error.
     """
@@ -56,7 +56,7 @@ class Server(uvicorn.Server):
         self._end = end
 
     async def main_loop(self) -> None:
-        """Serve until told to stop."""
+        """Serve until stopped."""
         await self._end.wait()
 
     @contextlib.contextmanager

@@ -5,7 +5,7 @@ base64 in JSON. Times are numbers of seconds: instants since the Unix epoch, and
 demands `Authorization: Bearer TOKEN`. An answer of status 400 or above is an `ErrorBody`.
 """
 
-# ruff: noqa: F401  # what its modules hold is asked for here
+# ruff: noqa: F401  # the names of its modules are imported from here
 
 from __future__ import annotations
 

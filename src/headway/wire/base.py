@@ -38,7 +38,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 def _shown(**schema: object) -> msgspec.Meta:
-    """What the description says of a value. It is checked where there are words for what is wrong."""
+    """The description of a value. It is checked where the errors have a readable message."""
     return msgspec.Meta(extra_json_schema=schema)
 
 
@@ -83,7 +83,7 @@ def microseconds(seconds: float, field: str) -> int:
     """A time that came over HTTP, as the core counts it.
 
     Raises:
-        InvalidInput: it is no number of seconds that the core can count.
+        InvalidInput: it is not a number of seconds that the core can count.
     """
     try:
         return from_seconds(seconds)

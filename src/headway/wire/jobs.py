@@ -24,13 +24,13 @@ class JobReport(Answer, frozen=True):
     Attributes:
         done: tasks with a final outcome; `failed` of them that failed, those not counted that were cancelled.
         running: attempts that run.
-        started, ended: the first launch and the end; None where that has not come.
+        started, ended: the first launch and the end; None if it has not come yet.
         cpu: the share of a processor that its processes use, as far as known: one for all, or one each.
         movable: whether it saves its work when it is asked to move.
-        outlook: whether it keeps, or has kept, its due date; None where it has none, or ended without success.
-        expected_start: when the next of its tasks is expected to start, while it is open; None where that is not known.
+        outlook: whether it keeps, or has kept, its due date; None if it has none, or ended without success.
+        expected_start: when the next of its tasks is expected to start, while it is open; None if that is not known.
         expected_end: when it is expected to end, while it is open.
-        late: by how much it is expected to be late, or was; at least so much where its end is not known.
+        late: by how much it is expected to be late, or was; if its end is not known, at least this much.
         assumes: jobs without an estimate on whose run times `expected_end` depends, at most 8: a task of them was
             assumed to run for the server's default (10 min). Then `expected_end` is only an example.
     """
@@ -67,7 +67,7 @@ class AttemptReport(Answer, frozen=True):
     """A running attempt; its slots are `NODE/SLOT`, with slots counted from 0 on each node.
 
     `expected_end` is None if there is no estimate and none of the job's tasks has ended yet, and in the background,
-    where nobody knows how much it does.
+    because the progress there is not known.
 
     Attributes:
         slots: in the order of its processes.
@@ -160,7 +160,7 @@ class TaskReport(Answer, frozen=True):
 
 
 class Predecessor(Answer, frozen=True):
-    """A job that another one comes after; `status` is None where nothing is known of it any more."""
+    """A job that another one comes after; `status` is None if nothing is known of it any more."""
 
     job: JobId
     status: JobStatus | None
@@ -175,7 +175,7 @@ class JobDetail(Answer, frozen=True):
         kills: how many were killed for other jobs, or to start again elsewhere.
         moves: how often it moved and kept its work, while it is open.
         after: the jobs that must have succeeded before it starts.
-        ran: what it runs; None where that is not kept.
+        ran: what it runs; None if that is not kept.
         ended: tasks that have their final outcome and whose results are kept, the first twenty: those that failed
             first, then others.
         failed: the numbers of the tasks that failed, the first thousand.
@@ -246,8 +246,8 @@ class Explanation(Answer, frozen=True):
 
     Attributes:
         reason, text: its name and its words.
-        start: the start that the policy promises, where it does.
-        by: who says so: the text of the policy, or the URL of the decider; empty where it needs neither.
+        start: the start that the policy promises, if it does.
+        by: who says so: the text of the policy, or the URL of the decider; empty if the core itself does.
         note: why it is the policy that says so, where a decider should.
         awaits: what runs until then on the slots where its next task is expected to start, at most 8; the ones that
             end last.
@@ -255,7 +255,7 @@ class Explanation(Answer, frozen=True):
         start_assumes: the same as `assumes`, of `expected_start`.
         assumed: how long a task without an estimate is assumed to run.
         due: its due date.
-        lack: why nothing, or not all, is expected of it; empty where there is nothing to say.
+        lack: why there is no forecast for it, or only a part; empty if there is a full one.
     """
 
     job: JobId

@@ -11,9 +11,9 @@ Decode = Callable[[bytes], Any]
 
 
 def decoder(kind: Any, *, is_json: bool) -> Decode:
-    """What makes a value of this type of a body. In JSON 2.0 is a whole number as well, as JSON Schema has it.
+    """A decoder of bodies into values of this type. In JSON 2.0 is a whole number too, as in JSON Schema.
 
-    What it makes raises `msgspec.MsgspecError` where the body is none, `RecursionError` where it is too deep.
+    The decoder raises `msgspec.MsgspecError` if the body is not valid, and `RecursionError` if it is too deep.
     """
     if not is_json:
         return msgspec.msgpack.Decoder(kind).decode

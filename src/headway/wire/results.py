@@ -16,13 +16,13 @@ class TaskEnding(Answer, frozen=True, omit_defaults=True):
     Attributes:
         value: what a function returned, or the exception it raised, pickled; None for a command, and where there is
             none or it cannot be pickled.
-        detail: for people: the traceback where there is one, else a line such as `exit status 3`.
+        detail: for people: the traceback if there is one, else a line such as `exit status 3`.
         exit_code: negative for a signal; None where no process ended of itself.
         stdout, stderr: the last part of what it wrote.
-        stdout_path, stderr_path: files on the server's machine that have all of it, where that is more; see `OUTPUT`.
+        stdout_path, stderr_path: files on the server's machine that have all of it, if that is more; see `OUTPUT`.
         stdout_cut, stderr_cut: how many bytes of it were not kept, because it wrote too much: files have the first
             and the last part then, and say between them what is missing.
-        stdout_sha256, stderr_sha256: of the bytes of these files, in hexadecimal; empty where there are none.
+        stdout_sha256, stderr_sha256: of the bytes of these files, in hexadecimal; empty if there are none.
         seconds, cpu_seconds: from start to end, and of processor time.
         outputs: where each output was stored: its URL, by its path for a program, by the URL it was asked for
             otherwise.
@@ -128,7 +128,7 @@ class Messages(Answer, frozen=True):
     """Messages in order; ask again with `cursor` and nothing is missed and nothing comes twice.
 
     Attributes:
-        forgotten: messages up to this number are gone that nobody acknowledged for as long as the server keeps them.
+        forgotten: messages up to this number are gone, because they were not acknowledged while the server kept them.
             Whoever asked for what comes after a lower number may have missed the end of a job.
     """
 

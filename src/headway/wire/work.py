@@ -42,7 +42,7 @@ class Calls(Request, frozen=True, tag="calls"):
     """Python functions to be called, one call a task; of a rigid job one a slot, by rank, or one for all its slots.
 
     Attributes:
-        functions: names (`blob_name`) of the blobs that hold the functions, made by cloudpickle.
+        functions: names (`blob_name`) of the blobs that contain the functions, made by cloudpickle.
         args: per call, `(args, kwargs)` made by cloudpickle.
         chosen: per call, which of `functions` it is; empty: always the first.
         inputs, outputs: URLs that the arguments name, as `headway.Input` and `headway.Output`, each once.
@@ -115,7 +115,7 @@ class NewJob(Request, frozen=True):
 
     Times are seconds, `release` and `due` since the Unix epoch. `release` None means at once; `user` empty means the
     owner of the token; `profile` has run times by class of nodes; `cpu` is the share of a processor that its processes
-    would use, one for all or one each; `leased` means that nobody but the client can fetch its results, so that it is
+    would use, one for all or one each; `leased` means that only the client can fetch its results, so that it is
     cancelled when the client has been silent for a while; `after` names jobs that must have succeeded before it starts:
     if one fails or is cancelled, so is this one. `retry_of` is the job whose failed tasks it runs again, and `numbers`
     what stands for `{i}` and HEADWAY_TASK in each of its tasks, where that is not the task's own number.
