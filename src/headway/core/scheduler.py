@@ -390,7 +390,7 @@ class Scheduler:
         for job in list(state.promised.values()):
             state.promise(job, None)
         for _, job in sorted({job.id: job for job in state.owners.values()}.items()):
-            state.give_up(job, job.held)  # what runs, runs on; who gets its slots is the new policy's to say
+            state.give_up(job, job.held)  # what runs continues; the new policy decides about its slots
         state.look_at_everything()
 
     def _round(self) -> None:

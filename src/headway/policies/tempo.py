@@ -38,7 +38,7 @@ LOOKED_AT_MOST: Final = 500
 
 
 ENOUGH: Final = 1000
-"""Of more jobs than this a round looks at no more than can hold a slot each, those that run among them."""
+"""If there are more jobs than this, a round examines only as many as can have a slot each, running ones among them."""
 
 
 class Opening(NamedTuple):
@@ -412,7 +412,7 @@ class Round:
         """Give the job the slots it lacks: those it can have soonest, or some at once by a kill."""
         lacking = min(stake.share - count(stake.slots), stake.job.ready * stake.least)
         openings: list[Opening] = []
-        if stake.job.kind is RIGID:  # it goes on gathering the slots it holds
+        if stake.job.kind is RIGID:  # it keeps gathering slots
             gathered = lowest(stake.job.held & self.open, lacking)
             openings = [self._opening(slot) for slot in numbers(gathered)]
             self.open &= ~gathered
