@@ -74,11 +74,11 @@ def test_what_a_backup_has_goes_on_and_clients_of_before_are_refused(up: Up, tmp
         up.kill()
         put = headway("restore", goal, up.data)
         assert put.returncode == 0, put.stderr
-        assert "Clients from before must be started anew" in put.stdout
+        assert "Restart the clients that used it before." in put.stdout
         up.start()
         with Client(data=up.data) as new:
             other = new.submit(Job("other", [Task(pow, 2, 7)], release=3600.0))
-            assert other.job > lost.job, "the number of a job that somebody waits for was given to another one"
+            assert other.job > lost.job, "the number of a job that is waited for was given to another one"
             for waiter in (held, lost, call):
                 with pytest.raises(OtherEpoch, match="restored from a backup"):
                     waiter.result(PATIENCE)
