@@ -27,7 +27,7 @@ from headway.engines.local import (
     OUTPUT_RANGE,
     LocalEngine,
 )
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import HeadwayError, InvalidInput, in_short
 from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
 from headway.live.collecting import spare_collector
@@ -189,7 +189,8 @@ async def serve(settings: Settings, say: Say = lambda running: None) -> None:
 
 async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
     end = asyncio.Event()
-    with _listener(settings) as listener, signals(end):
+    listener, moved = _listener(settings)
+    with listener, signals(end):
         token_file = settings.data / TOKEN
         token = token_of(token_file)
         engine = LocalEngine(
@@ -238,6 +239,8 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             url = url_of(listener)
             write_private(url_file, f"{url}\n")
             _keep_port(settings, listener.getsockname()[1])
+            if moved:
+                driver.incident("port_changed", url, moved)
             serving = asyncio.create_task(server.serve([listener]))
             delay.start()
             if settings.check_every is None:
@@ -266,44 +269,64 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             raise HeadwayError(f"the server broke: {error.args[0]}", error.hint) from error
 
 
-def _listener(settings: Settings) -> socket.socket:
-    """The socket on which the server listens; by default on the port that it had before.
+def _listener(settings: Settings) -> tuple[socket.socket, str]:
+    """What the server listens on, and why that is not the port that it had before, if it should be.
 
-    A port that another program has taken meanwhile keeps no server from starting: it takes another one, and comes back
-    to its own at a later start.
+    A port that another program has taken meanwhile keeps no server from starting, nor does a damaged file that should
+    name it. The server takes another port, says so, and comes back to its own at a later start.
 
     Raises:
         HeadwayError: the given port or host cannot be used.
     """
     if settings.port is not None:
-        return listen(settings.host, settings.port)
-    before = _port_in(settings.data / PORT)
+        return listen(settings.host, settings.port), ""
     try:
-        return listen(settings.host, before)
+        before = _port_in(settings.data / PORT)
+        return listen(settings.host, before), ""
     except PortTaken:
-        listener = listen(settings.host, 0)
-        log.warning(
-            "port %d of %s, which this server had before, is in use. It takes another this time: %s. "
-            "Clients that were given the old URL do not find it there. --port names a port for good",
-            *(before, settings.host, url_of(listener)),
-        )
-        return listener
+        why = f"port {before} of {settings.host}, which this server had before, is in use"
+    except NoPort as error:
+        why = f"the port that this server had before is not known: {error.args[0]}"
+    listener = listen(settings.host, 0)
+    moved = f"{why}. It takes another this time: {url_of(listener)}"
+    log.warning("%s. Clients that were given another URL do not find it there. --port names a port for good", moved)
+    return listener, moved
+
+
+class NoPort(HeadwayError):
+    """The file that should name a port does not."""
 
 
 def _keep_port(settings: Settings, port: int) -> None:
     """Keep this port for the next start, unless it only replaces the kept one for now."""
     file = settings.data / PORT
-    if settings.port is not None or not _port_in(file):
+    try:
+        if settings.port is None and _port_in(file):
+            return
+    except NoPort:
+        pass  # it is replaced
+    try:
         write_private(file, f"{port}\n")
+    except HeadwayError as error:
+        log.warning("the next start may take another port: %s", error.args[0])
 
 
 def _port_in(file: Path) -> int:
-    """The port that a file names; 0 if there is no file, or no valid port in it."""
+    """The port that a file names; 0 where there is no file.
+
+    Raises:
+        NoPort: it cannot be read, or what it says is no port.
+    """
     try:
-        port = int(file.read_text("ascii"))
-    except (OSError, ValueError):
+        text = file.read_bytes()
+    except FileNotFoundError:
         return 0
-    return port if 0 < port < 1 << 16 else 0
+    except OSError as error:
+        raise NoPort(f"{file} cannot be read: {error.strerror or error}") from error
+    digits = text.strip()
+    if not (digits.isdigit() and len(digits) <= 5 and 0 < int(digits) < 1 << 16):
+        raise NoPort(f"{file} says {in_short(repr(text[:40]))}; allowed: a port, 1 to 65535")
+    return int(digits)
 
 
 def _nothing() -> None:

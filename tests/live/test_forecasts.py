@@ -277,3 +277,20 @@ class TestProcess:
             assert "gone" in process(core.dump()).failure
         finally:
             process.stop()
+
+
+def test_a_forecast_that_hangs_delays_only_the_first_caller(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ask = Counted()
+        async with driver(tmp_path, ask) as live:
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            ask.gate.clear()
+            assert "ask again" in (await reports.explanation(live, 1, 0.05)).lack
+            for patience in (0.05, 0.0):
+                asked = asyncio.create_task(reports.explanation(live, 1, patience))
+                await asyncio.sleep(0)
+                assert asked.done()
+                assert "ask again" in asked.result().lack
+            ask.gate.set()
+
+    run(scenario)

@@ -179,6 +179,7 @@ def test_a_port_that_somebody_took_meanwhile_is_said_and_had_again_later(tmp_pat
     port = int(url.rpartition(":")[2])
     with socket.create_server(("127.0.0.1", port)), up(tmp_path, None) as meanwhile:
         assert url_in(tmp_path) != url
+        assert [one["subject"] for one in moved(tmp_path)] == [url_in(tmp_path)]
         os.kill(meanwhile.pid, signal.SIGTERM)
         assert meanwhile.stderr is not None
         assert f"port {port} of 127.0.0.1, which this server had before, is in use" in meanwhile.stderr.read()
@@ -186,11 +187,31 @@ def test_a_port_that_somebody_took_meanwhile_is_said_and_had_again_later(tmp_pat
         assert url_in(tmp_path) == url
 
 
-@pytest.mark.parametrize("text", ["no port", "70000", "\xe9"])
-def test_a_file_of_the_port_that_says_none_is_as_if_it_were_not_there(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["no port", "70000", "\xe9", ""])
+def test_a_file_of_the_port_that_names_none_is_reported_and_replaced(tmp_path: Path, text: str) -> None:
     (tmp_path / "port").write_text(text, "latin-1")
+    with up(tmp_path, None) as first:
+        url = url_in(tmp_path)
+        (said,) = moved(tmp_path)
+        assert (said["subject"], "allowed: a port, 1 to 65535" in said["detail"]) == (url, True)
+        os.kill(first.pid, signal.SIGTERM)
+        assert first.stderr is not None
+        assert f"the port that this server had before is not known: {tmp_path / 'port'} says" in first.stderr.read()
     with up(tmp_path, None):
-        assert url_in(tmp_path).endswith(f":{(tmp_path / 'port').read_text().strip()}")
+        assert url_in(tmp_path) == url
+        assert len(moved(tmp_path)) == 1
+
+
+def test_a_file_of_the_port_that_can_be_neither_read_nor_replaced_keeps_no_server_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "port" / "within").mkdir(parents=True)
+    with up(tmp_path, None):
+        (said,) = moved(tmp_path)
+        assert "port cannot be read" in said["detail"]
+
+
+def moved(data: Path) -> list[dict[str, Any]]:
+    """What the server says of ports that it had to change."""
+    return [one for one in ask(data, wire.INCIDENTS)["incidents"] if one["kind"] == "port_changed"]
 
 
 @pytest.mark.parametrize(

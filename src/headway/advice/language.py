@@ -35,6 +35,8 @@ ReasonName = Literal[
     "NOT_CONSIDERED",
     "REFUSED",
     "NOT_NEEDED_YET",
+    "SLOTS_KEPT",
+    "BEHIND_PRIORITY",
     "TASKS_DEPEND",
     "SLOTS_BUSY",
     "STARTS_NOW",

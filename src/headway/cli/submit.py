@@ -30,6 +30,9 @@ from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.wire import Explanation, TaskEnding, TaskResult
 
+FORECAST_SECONDS: Final = 2.0
+"""How long a submission waits for its forecast."""
+
 TASKS_MAX: Final = 10_000_000
 """Tasks of a job from the command line: few enough to fit in memory."""
 
@@ -164,9 +167,11 @@ def submit(
         except KeyboardInterrupt:
             click.echo("\nInterrupted while it was sent: `headway jobs` shows whether the job is submitted.", err=True)
             return INTERRUPTED
+        if not wait and not as_json:
+            click.echo(waiter.job)  # it is submitted, however long a forecast takes
         found = None if job.due is None else outlook_of(client, waiter.job)
-        if not wait:
-            print_json(told(waiter.job, found)) if as_json else click.echo(waiter.job)
+        if not wait and as_json:
+            print_json(told(waiter.job, found))
         if found is not None and not as_json:
             click.echo(promise(found), err=True)
         if not wait:
@@ -181,7 +186,7 @@ def submit(
 def outlook_of(client: Client, job: int) -> Explanation | None:
     """The outlook of a job that has just been submitted; None if it has ended, or the server does not answer."""
     with contextlib.suppress(HeadwayError):  # the job is submitted, whatever its outlook
-        found = client.explain(job)
+        found = client.explain(job, wait=FORECAST_SECONDS)
         return None if found.status.is_final else found
     return None
 

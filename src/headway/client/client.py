@@ -238,9 +238,13 @@ class Client(Operation):
         query = (("task", task), ("stream", stream), ("rank", rank), ("attempt", attempt), ("offset", offset))
         self._server.ask(OUTPUT, job=job, query=query, into=into)
 
-    def explain(self, job: JobId | Waiter) -> Explanation:
-        """Why a job waits, and its expected start if the policy promises one."""
-        answer: Explanation = self._server.ask(EXPLAIN, job=job_id(job))
+    def explain(self, job: JobId | Waiter, *, wait: float = 10.0) -> Explanation:
+        """Why a job waits, and its expected start if the policy promises one.
+
+        Args:
+            wait: seconds, 0 to 60, that the server may take for a forecast; after that it answers without one.
+        """
+        answer: Explanation = self._server.ask(EXPLAIN, job=job_id(job), query=(("wait", wait),), wait=wait)
         return answer
 
     def cancel(self, *jobs: JobId | Waiter) -> int:

@@ -99,15 +99,16 @@ class Forecasts:
         self._ask = ask
         self._last = Outlook()
         self._event = -1
-        self._made = self._took = 0.0
+        self._made = self._took = self._began = 0.0
         self._making: asyncio.Task[None] | None = None
 
-    async def outlook(self, job: JobId | None = None, *, exact: bool = False) -> Outlook:
+    async def outlook(self, job: JobId | None = None, *, exact: bool = False, patience: float | None = None) -> Outlook:
         """What is expected now, or was expected a moment ago.
 
         Args:
             job: the job in question; None: all, including the newest.
             exact: include everything that has happened until now; the caller can wait.
+            patience: seconds for which it waits at most; None: as long as such requests usually do.
         """
         lack = self._lack()
         if lack:
@@ -115,13 +116,16 @@ class Forecasts:
         jobs, asked = self._core().state.jobs, self._recorded()
         job = next(reversed(jobs), None) if job is None else job
         is_news = job is not None and job not in self._last.jobs and jobs[job].due < NEVER
-        patience = PATIENCE if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
+        if patience is None:
+            patience = PATIENCE if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
         end = time.monotonic() + patience
         while not (self._event >= asked or (not exact and self._is_fresh(job))):
             if self._making is None:
+                self._began = time.monotonic()
                 self._making = asyncio.create_task(self._make())
                 self._making.add_done_callback(self._done)
-            left = end - time.monotonic()
+            # One that has taken longer than this caller would wait may hang: only the first callers wait for it.
+            left = min(end, self._began + patience) - time.monotonic()
             if left <= 0 or not (await asyncio.wait((self._making,), timeout=left))[0]:
                 return self._last if self._last.forecast and not exact else Outlook(lack=STILL_MADE)
         return self._last

@@ -145,6 +145,21 @@ def see_after(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus | N
             raise HeadwayError(f"{field}.after names job {job}, which has ended: {status.value}", hint)
 
 
+def see_retried(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus | None]) -> None:
+    """Check that the job whose tasks a job runs again is known.
+
+    Raises:
+        InvalidInput: it is not.
+    """
+    if spec.retry_of is None:
+        return
+    try:
+        end_of(spec.retry_of)
+    except NoSuchJob as unknown:
+        allowed = "the id of a job that the server knows, or none"
+        raise InvalidInput(f"{field}.retry_of", spec.retry_of, allowed, hint=unknown.hint) from unknown
+
+
 def look_at(
     submission: wire.Submission,
     caller: str,
@@ -176,6 +191,7 @@ def look_at(
         except InvalidInput as flaw:
             raise InvalidInput(f"jobs[{place}].{flaw.field}", flaw.value, flaw.allowed) from None
         see_after(spec, f"jobs[{place}]", end_of)
+        see_retried(spec, f"jobs[{place}]", end_of)
         wrong = objection(spec)
         if wrong is not None:
             raise HeadwayError(f"jobs[{place}].{wrong}")

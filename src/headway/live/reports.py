@@ -194,14 +194,16 @@ def _status(driver: Driver, job: JobId) -> JobStatus | None:
     return None if found is None else job_report(driver, found).status
 
 
-async def outlook_of(driver: Driver, job: JobId, *, exact: bool = False) -> Outlook:
+async def outlook_of(driver: Driver, job: JobId, *, exact: bool = False, patience: float | None = None) -> Outlook:
     """What is expected, if this job is open; see `Forecasts.outlook`.
 
     Raises:
         NoSuchJob: no job with this id was accepted.
     """
     row(driver, job)
-    return await driver.forecasts.outlook(job, exact=exact) if job in driver.core.state.jobs else UNKNOWN
+    if job not in driver.core.state.jobs:
+        return UNKNOWN
+    return await driver.forecasts.outlook(job, exact=exact, patience=patience)
 
 
 def _times(row: checks.StatisticsRow) -> wire.RunTimes:
@@ -280,9 +282,13 @@ def _node_report(driver: Driver, node: NodeView, words: list[str], attempts: lis
     )
 
 
-async def explanation(driver: Driver, job: JobId) -> wire.Explanation:
-    """Why a job waits, for what, and how long; or how an ended job ended."""
-    outlook = await outlook_of(driver, job, exact=True)
+async def explanation(driver: Driver, job: JobId, patience: float | None = None) -> wire.Explanation:
+    """Why a job waits, for what, and how long; or how an ended job ended.
+
+    Args:
+        patience: see `Forecasts.outlook`.
+    """
+    outlook = await outlook_of(driver, job, exact=True, patience=patience)
     try:
         said, by, note = await driver.explain(job)
     except KeyError:  # it has ended, perhaps while a decider was asked

@@ -368,9 +368,23 @@ class Round:
         if self.wake < NEVER:
             plan.wake = self.wake
         for job in view.asked(view.waiting):
-            if job.id not in self.by_job or not self.by_job[job.id].share:
-                plan.pass_over(job.id, Reason.NEVER_FITS if job.width > count(view.up) else Reason.NO_SHARE)
+            if (reason := self._reason(job)) is not None:
+                plan.pass_over(job.id, reason)
         return plan
+
+    def _reason(self, job: JobView) -> Reason | None:
+        """Why a job gets no slot, or no more of them while some are idle; None if it gets all it can use."""
+        stake, idle = self.by_job.get(job.id), self.open & ~self.view.busy
+        if job.width > count(self.view.up):
+            return Reason.NEVER_FITS
+        if stake is not None and stake.share:
+            return Reason.SLOTS_KEPT if idle and stake.share == stake.wanted < stake.usable else None
+        if not idle:
+            return Reason.NO_SHARE
+        others = (other for other in self.stakes if other.job.priority > job.priority and not other.share)
+        if self.policy.floor and any(others):
+            return Reason.BEHIND_PRIORITY
+        return Reason.NO_ROOM_NOW if job.width > count(idle) else Reason.NO_SHARE
 
     def _give(self, stake: Stake, slot: int) -> None:
         stake.slots |= 1 << slot

@@ -27,6 +27,7 @@ from headway.live.checker import Checker
 from headway.live.checker import period as checker_period
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver, Unavailable
+from headway.live.forecasts import PATIENCE
 from headway.live.intake import Conflict, MissingBlobs, NoSuchJob
 from headway.live.journal import JournalFull, MessageRow, NotNow
 from headway.live.listeners import Listener, Wanted
@@ -298,7 +299,8 @@ class Api:
         return await retry.retry(self._driver, asked.caller.name, reports.row(self._driver, asked.job), asked.body)
 
     async def _explain(self, asked: Asked) -> wire.Explanation:
-        return await reports.explanation(self._driver, asked.job)
+        patience = _within("wait", asked.query.get("wait", PATIENCE), 0.0, WAIT_MAX)
+        return await reports.explanation(self._driver, asked.job, patience)
 
     async def _results(self, asked: Asked) -> wire.Results:
         found, more = self._driver.journal.results(asked.body.wanted, ANSWER_MAX)

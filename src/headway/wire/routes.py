@@ -71,7 +71,20 @@ RETRY: Final = Route(
     Retry,
     summary="Run the failed tasks of an ended job again, as a new job.",
 )
-EXPLAIN: Final = Route("explain", "GET", f"{API}/jobs/{{job}}/explain", Explanation, summary="Why a job waits.")
+EXPLAIN: Final = Route(
+    "explain",
+    "GET",
+    f"{API}/jobs/{{job}}/explain",
+    Explanation,
+    query=(
+        (
+            "wait",
+            Annotated[float, Meta(extra_json_schema={"minimum": 0, "maximum": WAIT_MAX})],
+            "seconds to wait for a forecast, 0 to 60; default 10",
+        ),
+    ),
+    summary="Why a job waits.",
+)
 OUTPUT: Final = Route(
     "output",
     "GET",

@@ -238,8 +238,17 @@ def check_env(env: Mapping[str, str], field: str) -> None:
             raise InvalidInput(field, name, "names of variables, without `=`")
         if name in OURS:
             raise InvalidInput(field, name, "any variable but those that Headway sets for each task")
-        if "\0" in text:
-            raise InvalidInput(f"{field}[{name!r}]", text, "text without a zero byte")
+        see_text(text, f"{field}[{name!r}]")
+
+
+def see_text(text: str, field: str) -> None:
+    """Check that a program can be given a text: an argument, a path, the value of a variable.
+
+    Raises:
+        InvalidInput: it has a zero byte, with which the system ends texts.
+    """
+    if "\0" in text:
+        raise InvalidInput(field, text, "text without a zero byte")
 
 
 def check_work(job: NewJob, *, field: str = "work") -> None:
@@ -258,6 +267,10 @@ def check_work(job: NewJob, *, field: str = "work") -> None:
         for number, command in enumerate(work.commands):
             if not command.argv or not command.argv[0]:
                 raise InvalidInput(f"{field}.commands[{number}].argv", command.argv, "a program and its arguments")
+            for text in command.argv:
+                see_text(text, f"{field}.commands[{number}].argv")
+            for name in ("cwd", "stdin", "stdout", "stderr"):
+                see_text(getattr(command, name), f"{field}.commands[{number}].{name}")
             check_env(command.env, f"{field}.commands[{number}].env")
             for name, paths in (("inputs", command.inputs), ("outputs", command.outputs)):
                 for path in paths:
@@ -270,6 +283,9 @@ def check_work(job: NewJob, *, field: str = "work") -> None:
                     raise InvalidInput(f"{field}.commands[{number}].outputs", url, "one output at each URL")
         return
     check_env(work.env, f"{field}.env")
+    see_text(work.cwd, f"{field}.cwd")
+    for path in work.paths:
+        see_text(path, f"{field}.paths")
     if work.fresh and work.warm:
         raise InvalidInput(f"{field}.fresh", work.fresh, "false with warm: a process is shared or it is not")
     if len(work.args) != count and not (rigid and len(work.args) == 1):

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from headway.cli import reach
 from headway.cli.live import ends, outlook, prospect_lines
-from headway.cli.submit import promise, told
+from headway.cli.submit import promise, submit, told
+from headway.client.job import Job
 from headway.model.actions import JobStatus
 from headway.wire import AwaitedReport, Explanation
 
@@ -157,3 +164,26 @@ def test_what_programs_are_told_at_submission() -> None:
     assert told(2, None) == {"job": 2}
     late = explained(outlook="late", late=290.0, expected_end=NOW + 300)
     assert told(2, late) == {"job": 2, "outlook": "late", "expected_end": NOW + 300, "late": 290.0, "assumes": ()}
+
+
+def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    class Server:
+        def submit(self, job: Job) -> SimpleNamespace:
+            return SimpleNamespace(job=7)
+
+        def explain(self, job: int, *, wait: float) -> Explanation:
+            click.echo("asked for a forecast")
+            waits.append(wait)
+            return explained(outlook="not computed", lack="it is still being computed; ask again in a moment")
+
+    @contextmanager
+    def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterator[Server]:
+        yield Server()
+
+    monkeypatch.setattr(reach, "reached", reached)
+    said = CliRunner().invoke(submit, ["--due", "1h", "true"])
+    assert said.output.splitlines()[:2] == ["7", "asked for a forecast"], said.output
+    assert "is not known: it is still being computed" in said.output
+    assert waits == [2.0]

@@ -375,3 +375,26 @@ def test_it_comes_near_the_best_order_there_is() -> None:
             assert penalty >= best - 1e-6
             found.append((penalty + 1) / (best + 1))
     assert fmean(ratios["tempo:floor=false"]) < 1.25 < fmean(ratios["edf"])
+
+
+class TestIdleSlots:
+    """Without kills slots stay idle for jobs that may come, and each job that waits is told why."""
+
+    def test_a_job_needs_no_more_than_it_has(self) -> None:
+        cluster = Cluster(4, bag(1, 6, 10, due=900), policy="tempo:kill=false")
+        assert cluster.counts == {1: 1}
+        said = cluster.scheduler.explain(1)
+        assert said.reason is Reason.SLOTS_KEPT
+        assert "keeps idle ones for more urgent jobs" in said.text
+
+    def test_one_of_higher_priority_has_no_slot_yet(self) -> None:
+        wide = job(2, width=4, estimate=10, priority=2, due=900)
+        cluster = Cluster(4, bag(1, 1, 10, priority=3, due=900), wide, bag(3, priority=1), policy="tempo:kill=false")
+        assert cluster.counts == {1: 1, 2: 0, 3: 0}
+        assert cluster.scheduler.explain(3).reason is Reason.BEHIND_PRIORITY
+
+    def test_a_wide_one_does_not_fit_on_the_idle_ones(self) -> None:
+        wide = job(2, width=4, estimate=10, due=900)
+        cluster = Cluster(4, bag(1, 1, 10, due=900), wide, policy="tempo:kill=false,floor=false")
+        assert cluster.counts == {1: 1, 2: 0}
+        assert cluster.scheduler.explain(2).reason is Reason.NO_ROOM_NOW

@@ -705,3 +705,46 @@ def test_one_answer_has_only_so_many_messages_and_the_cursor_leads_to_the_rest(
         assert [one.number for one in (*first.messages, *rest.messages)] == [1, 2, 3, 4, 5]
 
     run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("terms", "field"),
+    [
+        ({"work": wire.Commands((wire.Command(("echo", "a\0b")),))}, "jobs[0].work.commands[0].argv is 'a\\x00b'"),
+        ({"work": wire.Commands((wire.Command(("ls",), cwd="\0"),))}, "jobs[0].work.commands[0].cwd is '\\x00'"),
+        ({"work": wire.Commands((wire.Command(("ls",), stdin="\0"),))}, "jobs[0].work.commands[0].stdin is '\\x00'"),
+        ({"work": wire.Commands((wire.Command(("ls",), env={"A": "\0"}),))}, "jobs[0].work.commands[0].env['A'] is"),
+        ({"work": wire.Calls((wire.blob_name(b""),), (b"",), cwd="/a\0")}, "jobs[0].work.cwd is '/a\\x00'"),
+        ({"work": wire.Calls((wire.blob_name(b""),), (b"",), paths=("/a\0",))}, "jobs[0].work.paths is '/a\\x00'"),
+        ({"work": wire.Commands((wire.Command(("ls",)),)), "retry_of": 7}, "jobs[0].retry_of is 7; allowed: the id of"),
+    ],
+)
+def test_what_no_program_can_be_given_and_jobs_that_are_not_known_are_refused_by_name(
+    tmp_path: Path, terms: dict[str, Any], field: str
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        refusal = await rig.ask(
+            wire.SUBMIT, wire.Submission((wire.NewJob(**terms),), blobs={wire.blob_name(b""): b""}), status=422
+        )
+        assert field in refusal.error
+        assert not rig.driver.open
+
+    run(tmp_path, scenario)
+
+
+def test_a_job_may_run_again_the_tasks_of_any_job_that_is_known(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission())
+        await rig.ask(wire.SUBMIT, submission(new_job(retry_of=1)))
+        assert (await rig.ask(wire.JOB, job=2)).retry_of == 1
+
+    run(tmp_path, scenario)
+
+
+def test_how_long_an_explanation_waits_for_a_forecast_is_bounded(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission())
+        assert (await rig.ask(wire.EXPLAIN, job=1, query="?wait=0")).job == 1
+        assert "wait is 61" in (await rig.ask(wire.EXPLAIN, job=1, query="?wait=61", status=400)).error
+
+    run(tmp_path, scenario)
