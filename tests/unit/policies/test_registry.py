@@ -64,8 +64,8 @@ def test_found_by_text(text: str, policy: Policy | None) -> None:
         ("EASY", "policy is 'EASY'", "Did you mean easy or reasy or measy?"),
         ("measy:threshold=1.5", "threshold of policy measy is 1.5; allowed: 0 to 1", ""),
         ("keasy:moves=wait", "parameter of policy keasy is 'moves'; allowed: order, threshold, per_instant", ""),
-        ("", "policy is ''", ""),
-        ("zzz", "policy is 'zzz'", ""),
+        ("", "policy is ''", "`headway policies` says what each of them does."),
+        ("zzz", "policy is 'zzz'", "`headway policies` says what each of them does."),
         (
             "easy:ordre=due",
             "parameter of policy easy is 'ordre'; allowed: order, depth, per_instant",
