@@ -575,9 +575,13 @@ class LocalEngine:
             self._tell(NodeBack(node.spec.name))
 
     async def _listen(self) -> None:
-        """Ask each node for signs of life, and give up those that gave none."""
+        """Ask each node for signs of life, and give up those that gave none.
+
+        A node that nobody asks takes its driver for dead, so long leases are not the only measure of how often.
+        """
         while True:
-            pause = min([self._lease, *(node.lease for node in self._nodes.values())]) / _PINGS_A_LEASE
+            leases = (node.lease for node in self._nodes.values())
+            pause = min([self._lease, self._orphaned_after, *leases]) / _PINGS_A_LEASE
             await asyncio.sleep(pause)
             heard = []
             for node in self._nodes.values():

@@ -280,7 +280,8 @@ class LocalNode:
         self.line = line
         line.transport.write(frame(Hello(self._secret, VERSION, self.spec.reports_start)))
         try:
-            return await asyncio.wait_for(line.welcome, patience)
+            async with asyncio.timeout(patience):  # unlike `wait_for`, it does not lose a cancellation in Python 3.11
+                return await line.welcome
         except (TimeoutError, ConnectionError):
             line.transport.abort()
             return None

@@ -114,6 +114,10 @@ class Trial:
         ending = (await self.ended(key)).ending
         return None if ending.result is None else pickle.loads(ending.result)
 
+    def disregard(self, *kinds: type[Report]) -> None:
+        """Drop unread reports of these kinds: how many there are depends on how fast the machine is."""
+        self.unread = [report for report in self.unread if not isinstance(report, kinds)]
+
     async def told(self, kind: type[Kept], which: Callable[[Kept], bool] = lambda _: True) -> Kept:
         """Wait for a report of this kind, and return it."""
         async with asyncio.timeout(self._patience):

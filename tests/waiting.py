@@ -1,0 +1,57 @@
+"""Wait for what a test expects. The limit is reached only if something is wrong, even on a busy machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import TypeVar
+
+import psutil
+
+LIMIT = 60.0
+"""Seconds."""
+
+T = TypeVar("T")
+
+
+def until(true: Callable[[], T], seconds: float = LIMIT) -> T:
+    """Wait until this gives something, and return it."""
+    end = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+    return found
+
+
+async def becomes(true: Callable[[], T]) -> T:
+    """The same within an event loop, which continues meanwhile."""
+    async with asyncio.timeout(LIMIT):
+        while not (found := true()):
+            await asyncio.sleep(0.005)
+    return found
+
+
+def gone(pid: int) -> bool:
+    """Whether there is no such process, or only a zombie."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def free_port() -> int:
+    """A free port below those that the system gives to whoever asks for any port.
+
+    Each process of the tests begins to search at another one.
+    """
+    for number in count(10_000 + os.getpid() * 7 % 10_000):
+        try:
+            with socket.create_server(("127.0.0.1", number)):
+                return number
+        except OSError:
+            continue
+    raise AssertionError("the range has no end")
