@@ -15,19 +15,22 @@ from headway.engines.base import Engine
 from headway.engines.local import LocalEngine
 from headway.engines.trial import Trial
 
+from ..waiting import LIMIT
+
 
 @dataclass(frozen=True)
 class Case:
     """An engine, how to make it in a folder, and which parts of the contract apply to it.
 
     Attributes:
+        make: what makes one in a folder, where attempts that are to save have so many seconds for it.
         kill_node: make a node die, without telling the engine; None: its nodes cannot be killed by a test.
         limits: it enforces limits of time and memory.
         files: commands see this machine's files.
     """
 
     name: str
-    make: Callable[[Path], Engine]
+    make: Callable[[Path, float], Engine]
     kill_node: Callable[[Any, str], None] | None = None
     limits: bool = True
     files: bool = True
@@ -37,7 +40,11 @@ def kill_local_node(engine: LocalEngine, node: str) -> None:
     os.kill(engine.pids()[node], signal.SIGKILL)
 
 
-ENGINES = [Case("local", lambda folder: LocalEngine(folder / "engine", grace=3.0), kill_node=kill_local_node)]
+def make_local(folder: Path, grace: float) -> Engine:
+    return LocalEngine(folder / "engine", grace=grace)
+
+
+ENGINES = [Case("local", make_local, kill_node=kill_local_node)]
 
 
 @pytest.fixture
@@ -53,5 +60,12 @@ def case(request: pytest.FixtureRequest) -> Case:
 @pytest.fixture
 async def trial(case: Case, tmp_path: Path) -> AsyncIterator[Trial]:
     """The engine, not yet started. At the end no report may be unread."""
-    async with Trial(case.make(tmp_path)) as trial:
+    async with Trial(case.make(tmp_path, LIMIT)) as trial:
+        yield trial
+
+
+@pytest.fixture
+async def hasty(case: Case, tmp_path: Path) -> AsyncIterator[Trial]:
+    """The same, with hardly any time to save."""
+    async with Trial(case.make(tmp_path, 0.5)) as trial:
         yield trial

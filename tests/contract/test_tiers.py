@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +224,7 @@ async def test_a_function_saves_ends_and_goes_on_elsewhere(trial: Trial, tmp_pat
     await trial.told(Saved)
     door.touch()
     assert await trial.value(second) >= resumed
-    trial.unread.clear()
+    trial.disregard(Saved)
 
 
 async def test_a_function_that_returns_before_it_saves_has_succeeded(trial: Trial, tmp_path: Path) -> None:
@@ -292,16 +291,16 @@ async def test_a_program_whose_child_saves_is_given_the_time(trial: Trial, tmp_p
     assert after.stdout.tail == b"late\n"
 
 
-async def test_what_does_not_save_in_time_is_killed(trial: Trial, tmp_path: Path) -> None:
-    await trial.start()
+async def test_what_does_not_save_in_time_is_killed(hasty: Trial, tmp_path: Path) -> None:
+    await hasty.start()
     door = tmp_path / "door"
-    function = trial.call(wait_for, str(door))
-    program = trial.command("sh", "-c", f"trap '' TERM; touch {door}.x; while true; do sleep 0.01; done", slots=(1,))
+    function = hasty.call(wait_for, str(door))
+    program = hasty.command("sh", "-c", f"trap '' TERM; touch {door}.x; while true; do sleep 0.01; done", slots=(1,))
     await beside(door, 2)
     for key in (function, program):
-        trial.engine.suspend(*key)
+        hasty.engine.suspend(*key)
     for key in (function, program):
-        ending = (await trial.ended(key)).ending
+        ending = (await hasty.ended(key)).ending
         assert ending.outcome is Outcome.KILLED
         assert "did not save and end within" in ending.detail
 
@@ -310,10 +309,8 @@ async def test_what_has_not_begun_has_nothing_to_save(trial: Trial, tmp_path: Pa
     await trial.start()
     door = tmp_path / "door"
     runs, waits = trial.call(wait_for, str(door)), trial.call(add, 1, 2)
-    began = time.monotonic()
     ending = (await suspended(trial, waits, saves=False)).ending
-    assert ending.outcome is Outcome.KILLED
-    assert time.monotonic() - began < 5
+    assert (ending.outcome, ending.detail) == (Outcome.KILLED, ""), "it was not given time to save"
     door.touch()
     await trial.value(runs)
 

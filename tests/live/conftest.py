@@ -22,6 +22,8 @@ import headway
 from headway.engines import local_account
 from headway.engines.base import EngineError
 
+from ..waiting import LIMIT
+
 CLUSTER = """\
 [[node]]
 name = "n"
@@ -87,7 +89,7 @@ class Up:
     def _end(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
             os.kill(self._process.pid, number)
-            self._process.wait(60)
+            self._process.wait(LIMIT)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ from headway.model.actions import JobStatus
 from headway.model.events import JobSubmitted, Outcome
 from headway.testing import FakeEngine, new_job, submission
 
-from .test_cli import Ran, headway, held, submitted, until
+from ..waiting import LIMIT, until
+from .test_cli import Ran, headway, held, submitted
 from .test_driver import ONE, TWO, crash, rig, run
 
 __all__ = ["headway"]  # the fixture
@@ -151,7 +152,7 @@ def test_from_python_by_ids_and_waiters(up: Any, tmp_path: Path) -> None:
         first = client.submit(Job("first", [Task(pow, 2, 3)]))
         second = client.submit(Job("second", [Task(pow, 2, 4)], after=first))
         third = client.submit(Job("third", [Task(pow, 2, 5)], after=[first.job, second]))
-        assert third.result(60) == [32]
+        assert third.result(LIMIT) == [32]
         ended = {number: client.job(number).job for number in (first.job, second.job, third.job)}
         assert ended[third.job].started >= ended[second.job].ended >= ended[first.job].ended
         gate = tmp_path / "gate"
@@ -161,5 +162,5 @@ def test_from_python_by_ids_and_waiters(up: Any, tmp_path: Path) -> None:
         )
         never = client.submit(Job("never", [Task(pow, 2, 6)], after=fails))
         gate.unlink()
-        client.wait(fails, never, timeout=60)
+        client.wait(fails, never, timeout=LIMIT)
         assert never.cancelled()

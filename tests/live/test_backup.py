@@ -28,10 +28,10 @@ from headway.live.journal import Journal
 from headway.live.mark import MARK
 from headway.live.verification import flaws
 from headway.model.actions import JobStatus
+from headway.wire import IncidentReport
 
+from ..waiting import LIMIT, until
 from .conftest import Up
-
-PATIENCE = 60
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def chatter(number: int) -> int:
 def test_what_a_backup_has_goes_on_and_clients_of_before_are_refused(up: Up, tmp_path: Path) -> None:
     goal = tmp_path / "backup"
     (tmp_path / "file").write_bytes(b"kept" * 1000)
-    with Client(data=up.data, patience=PATIENCE) as old, HeadwayExecutor(Client(data=up.data)) as executor:
-        assert old.submit(Job("before", [Task(chatter, 1), Task(chatter, 2)])).result(PATIENCE) == [1, 2]
+    with Client(data=up.data, patience=LIMIT) as old, HeadwayExecutor(Client(data=up.data)) as executor:
+        assert old.submit(Job("before", [Task(chatter, 1), Task(chatter, 2)])).result(LIMIT) == [1, 2]
         url = old.upload(tmp_path / "file")
         held = old.submit(Job("held", [Task(pow, 2, 5)], release=3600.0))
         assert held.job
@@ -69,8 +69,7 @@ def test_what_a_backup_has_goes_on_and_clients_of_before_are_refused(up: Up, tmp
         assert headway("check", goal).returncode == 0
         lost = old.submit(Job("lost", [Task(pow, 2, 6)], release=3600.0))
         call = executor.submit(time.sleep, 3600)
-        while not {"lost", "executor"} <= {job.name for job in old.jobs()}:
-            time.sleep(0.05)
+        until(lambda: {"lost", "executor"} <= {job.name for job in old.jobs()})
         up.kill()
         put = headway("restore", goal, up.data)
         assert put.returncode == 0, put.stderr
@@ -81,11 +80,11 @@ def test_what_a_backup_has_goes_on_and_clients_of_before_are_refused(up: Up, tmp
             assert other.job > lost.job, "the number of a job that is waited for was given to another one"
             for waiter in (held, lost, call):
                 with pytest.raises(OtherEpoch, match="restored from a backup"):
-                    waiter.result(PATIENCE)
+                    waiter.result(LIMIT)
             with pytest.raises(OtherEpoch):
                 old.cancel(other.job)
             with pytest.raises(OtherEpoch):
-                old.submit(Job("more", [Task(pow, 2, 7)])).result(PATIENCE)
+                old.submit(Job("more", [Task(pow, 2, 7)])).result(LIMIT)
             assert {job.name: job.status for job in new.jobs()} == {
                 "before": JobStatus.SUCCEEDED,
                 "held": JobStatus.HELD,
@@ -100,7 +99,7 @@ def test_what_a_backup_has_goes_on_and_clients_of_before_are_refused(up: Up, tmp
 def test_a_backup_is_restored_elsewhere(up: Up, tmp_path: Path) -> None:
     goal, data = tmp_path / "backup", tmp_path / "elsewhere"
     with Client(data=up.data) as client:
-        client.submit(Job("before", [Task(chatter, 1)])).result(PATIENCE)
+        client.submit(Job("before", [Task(chatter, 1)])).result(LIMIT)
     back_up(up.data, goal)
     up.stop()
     transaction, aside = restore(goal, data)
@@ -128,7 +127,7 @@ def test_a_backup_is_restored_elsewhere(up: Up, tmp_path: Path) -> None:
 def test_output_is_found_in_a_data_directory_with_another_path(up: Up, tmp_path: Path, how: str) -> None:
     there = tmp_path / "there"
     with Client(data=up.data) as client:
-        client.submit(Job("before", [Task(chatter, 1)])).result(PATIENCE)
+        client.submit(Job("before", [Task(chatter, 1)])).result(LIMIT)
     up.stop()
     if how == "moved":
         up.data.rename(there)
@@ -152,10 +151,10 @@ def test_a_restore_that_was_cut_off_is_made_again_and_knows_the_numbers(
 ) -> None:
     goal = tmp_path / "backup"
     with Client(data=up.data) as client:
-        client.submit(Job("before", [Task(pow, 2, 5)])).result(PATIENCE)
+        client.submit(Job("before", [Task(pow, 2, 5)])).result(LIMIT)
         back_up(up.data, goal)
         last = [client.submit(Job("after", [Task(pow, 2, 6)])) for _ in range(5)][-1]
-        last.result(PATIENCE)
+        last.result(LIMIT)
     up.stop()
     names = ("rename", "replace", "unlink", "mkdir")
 
@@ -224,7 +223,7 @@ def test_what_a_full_disk_does_not_take_leaves_nothing_behind(tmp_path: Path, mo
 def test_a_damaged_backup_is_not_restored(up: Up, tmp_path: Path) -> None:
     goal = tmp_path / "backup"
     with Client(data=up.data) as client:
-        client.submit(Job("before", [Task(chatter, 1)])).result(PATIENCE)
+        client.submit(Job("before", [Task(chatter, 1)])).result(LIMIT)
     back_up(up.data, goal)
     with pytest.raises(HeadwayError, match="is there already"):
         back_up(up.data, goal)
@@ -244,18 +243,19 @@ def test_a_damaged_backup_is_not_restored(up: Up, tmp_path: Path) -> None:
 
 def test_a_start_tells_of_files_that_are_not_as_they_were(up: Up) -> None:
     with Client(data=up.data) as client:
-        client.submit(Job("before", [Task(chatter, 1), Task(chatter, 2)])).result(PATIENCE)
+        client.submit(Job("before", [Task(chatter, 1), Task(chatter, 2)])).result(LIMIT)
     up.stop()
     first, second = sorted((up.data / "engine").rglob("*.out"))
     first.write_bytes(first.read_bytes()[:-1])
     second.unlink()
     up.start()
     with Client(data=up.data) as client:
-        until = time.monotonic() + PATIENCE
-        while len(found := [one for one in client.incidents() if one.kind == "file_damaged"]) < 2:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        assert {(one.subject, one.detail.split(":")[0].split(" (")[0]) for one in found} == {
+
+        def found() -> list[IncidentReport]:
+            return [one for one in client.incidents() if one.kind == "file_damaged"]
+
+        until(lambda: len(found()) == 2)
+        assert {(one.subject, one.detail.split(":")[0].split(" (")[0]) for one in found()} == {
             (str(first), "it was changed"),
             (str(second), "it is missing"),
         }
@@ -263,7 +263,7 @@ def test_a_start_tells_of_files_that_are_not_as_they_were(up: Up) -> None:
 
 def test_a_server_does_not_start_on_a_damaged_journal_and_says_what_to_do(up: Up) -> None:
     with Client(data=up.data) as client:
-        assert client.submit(Job("before", [Task(pow, 2, number) for number in range(9)])).result(PATIENCE)[-1] == 256
+        assert client.submit(Job("before", [Task(pow, 2, number) for number in range(9)])).result(LIMIT)[-1] == 256
         up.kill()
         (up.data / "journal.sqlite-wal").unlink()
         refused = headway("up", "--data", up.data)
@@ -280,4 +280,4 @@ def test_a_server_does_not_start_on_a_damaged_journal_and_says_what_to_do(up: Up
         told = [one for one in client.incidents() if one.kind == "loss_accepted"]
         assert told
         assert all(before <= one.at <= time.time() for one in told)
-        assert client.submit(Job("after", [Task(pow, 2, 3)])).result(PATIENCE) == [8]
+        assert client.submit(Job("after", [Task(pow, 2, 3)])).result(LIMIT) == [8]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -25,6 +24,8 @@ from headway.model.instant import SECOND, to_seconds
 from headway.model.snapshot import JobView, RunTimes
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
+
+from ..waiting import becomes
 
 TWO = (node("a"), node("b"))
 
@@ -78,10 +79,7 @@ class Rig:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait for the pending work of threads and of the loop."""
-        limit = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < limit
-            await asyncio.sleep(0.001)
+        await becomes(condition)
 
     async def settle(self) -> None:
         """Wait until every collector that does not hang has answered, and the driver has the answers."""

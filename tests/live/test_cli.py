@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,8 +24,7 @@ from headway.live.driver import FIRST_POLICY
 from headway.model.node import NodeSpec
 from headway.reproduce.server import own_server
 
-LIMIT = 60
-"""Seconds; reached only where something is wrong."""
+from ..waiting import LIMIT, until
 
 
 class Ran(NamedTuple):
@@ -59,13 +57,6 @@ def submitted(headway: Any, *words: object) -> int:
     ran = headway("submit", *words)
     assert ran.status == 0, ran.err
     return int(ran.out)
-
-
-def until(true: Any) -> None:
-    end = time.monotonic() + LIMIT
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def held(headway: Any, tmp_path: Path, *words: object) -> int:
@@ -112,7 +103,7 @@ def test_terms_arrive(headway: Any, up: Any) -> None:
     )
     job = json.loads(headway("job", number, "--json").out)["job"]
     assert (job["name"], job["priority"], job["tasks"], job["estimate"]) == ("terms", 2.5, 3, 60.0)
-    assert job["due"] - job["submitted"] == pytest.approx(90, abs=5)
+    assert 90 - LIMIT < job["due"] - job["submitted"] <= 90, "counted from when the command began"
     late = headway("submit", "--due", "2020-01-01T00:00", "true")
     assert late.status == 0
     assert "late from the start" in late.err
@@ -293,25 +284,44 @@ def test_a_job_that_goes_on(headway: Any, tmp_path: Path) -> None:
 class TestWillItBeOnTime:
     def test_a_job_that_cannot_be_is_told_so_at_once(self, headway: Any) -> None:
         words = ("submit", "--due", "10s", "--estimate", "60s", "--tasks", 10)
-        late = headway(*words, "--", "sleep", "60")
+        late = self.promised(headway, *words, "--", "sleep", "60")
         number = int(late.out)
-        said = r"Job \d+ is expected to end in [45] min \d\d s, about 4 min 5\d s after its due date: it will be late."
+        said = (
+            r"Job \d+ is expected to end in [45] min \d\d s, about [45] min \d\d s after its due date: it will be late."
+        )
         assert re.fullmatch(said, late.err.strip()), late.err
         (job,) = json.loads(headway("jobs", "--status", "open", "--json").out)
         assert (job["id"], job["outlook"]) == (number, "late")
-        assert job["late"] == pytest.approx(290, abs=9)
-        assert re.search(r"late by about 4 min 5\d s", headway("jobs", "--status", "open").out)
-        assert re.search(r"outlook +late by about 4 min 5\d s", headway("job", number).out)
+        assert 289 < job["late"] < 290 + LIMIT, "later by what submitting took"
+        assert re.search(r"late by about [45] min \d\d s", headway("jobs", "--status", "open").out)
+        assert re.search(r"outlook +late by about [45] min \d\d s", headway("job", number).out)
         explained = headway("explain", number).out
         assert (
             f"Job {number} is running.\nIt waits for its own task 0 on n-1/0, which is expected to end in" in explained
         )
-        assert "late by about 4 min 5" in explained
+        assert re.search(r"late by about [45] min \d\d s", explained)
         told = json.loads(headway(*words, "--json", "--", "sleep", "60").out)
         assert told["outlook"] == "late"
-        assert told["late"] == pytest.approx(590, abs=19)
+        assert 590 - LIMIT < told["late"] < 591, "the first job has begun by then"
         assert headway("cancel", number, told["job"]).status == 0
         self.is_gone(headway, number)
+
+    def promised(self, headway: Any, *words: object) -> Ran:
+        """Submit a job of which it is told at once when it will end.
+
+        A busy machine may take longer over the first forecast than a submission waits for it; then another is made.
+        """
+
+        def told() -> Ran | None:
+            ran: Ran = headway(*words)
+            if "is still being reckoned" not in ran.err:
+                return ran
+            headway("cancel", int(ran.out))
+            return None
+
+        found = until(told)
+        assert found is not None
+        return found
 
     def is_gone(self, headway: Any, number: int) -> None:
         """A cancelled job has neither kept nor missed its due date."""
@@ -323,13 +333,13 @@ class TestWillItBeOnTime:
             assert not re.search("in time|late|failed", shown)
 
     def test_a_job_that_will_be_is_told_when(self, headway: Any) -> None:
-        ran = headway("submit", "--due", "1h", "--estimate", "20s", "--", "sleep", "20")
-        assert re.search(r"is expected to end in (20|19|1\d) s, before its due date\.", ran.err), ran.err
-        assert re.search(r"in (1 h 00 min|59 min \d\d s) +on time", headway("jobs", "--status", "open").out)
+        ran = self.promised(headway, "submit", "--due", "1h", "--estimate", "20s", "--", "sleep", "20")
+        assert re.search(r"is expected to end in (20|1?\d) s, before its due date\.", ran.err), ran.err
+        assert re.search(r"in (1 h 00 min|5\d min \d\d s) +on time", headway("jobs", "--status", "open").out)
         headway("cancel", int(ran.out))
 
     def test_without_an_estimate_it_is_told_what_to_do(self, headway: Any) -> None:
-        ran = headway("submit", "--due", "1h", "--", "sleep", "20")
+        ran = self.promised(headway, "submit", "--due", "1h", "--", "sleep", "20")
         assert "there is no estimate for its tasks. Submit with --estimate SPAN" in ran.err
         number = int(ran.out)
         explained = headway("explain", number).out
@@ -352,6 +362,7 @@ class TestWillItBeOnTime:
         assert re.search(r"^It is expected to end at 20\d\d-", explained, re.M)
         assert re.search(r"^It is due at .*: late by about \d+ s|1 min", explained, re.M)
         headway("cancel", first, second, third)
+        until(lambda: {self.status(headway, number) for number in (first, second, third)} == {"cancelled"})
         headway("policy", "tempo:strict=false")
 
     def status(self, headway: Any, number: int) -> str:
@@ -420,7 +431,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_to_go_on(headway: Any, up: Any, tmp
     assert (waiting.returncode, out) == (INTERRUPTED, "")
     assert "goes on" in err
     assert "Traceback" not in err
-    number = json.loads(headway("jobs", "--status", "open", "--json").out)[0]["id"]
+    number = json.loads(headway("jobs", "--status", "open", "--json").out)[-1]["id"]
     gate.unlink()
     assert headway("result", number, "--wait") == Ran(0, "done\n", "")
 
@@ -477,10 +488,12 @@ def test_a_server_ends_in_order_on_ctrl_c(tmp_path: Path) -> None:
 
 def test_the_demo_kills_a_node_and_sees_it_back(tmp_path: Path) -> None:
     said: list[str] = []
-    nodes = [NodeSpec(name, SLOTS) for name in NODES]
+    nodes, door = [NodeSpec(name, SLOTS) for name in NODES], tmp_path / "door"
+    task = Task.command("sh", "-c", f"until [ -e {door} ]; do sleep 0.05; done")
     with own_server(tmp_path, nodes, FIRST_POLICY) as running, Client(data=str(tmp_path)) as client:
-        bag = client.submit(Job("bag", [Task.command("sleep", "1")] * 8))
+        bag = client.submit(Job("bag", [task] * 8))
         kill_node(said.append, client, running["pid"], bag)
+        door.touch()
         client.wait(bag, timeout=LIMIT)
         assert {result.attempt for result in client.results(bag.job)} == {1, 2}
     killed, noticed, back = said
@@ -490,13 +503,13 @@ def test_the_demo_kills_a_node_and_sees_it_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_demo(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "headway", "demo", "--out", str(tmp_path / "out")],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr

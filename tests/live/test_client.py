@@ -24,8 +24,7 @@ from headway.errors import InvalidInput
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 
-LIMIT = 60
-"""Seconds; reached only where something is wrong."""
+from ..waiting import LIMIT, until
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,13 +72,6 @@ def until_released(gate: str, value: int) -> int:
     while Path(gate).exists():
         time.sleep(0.005)
     return value
-
-
-def until(true: Any) -> None:
-    end = time.monotonic() + LIMIT
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -362,17 +354,20 @@ def raise_own() -> None:
     raise OwnError(3, where="there")
 
 
-def test_everyday_use_of_futures(client: Client) -> None:
+def test_everyday_use_of_futures(client: Client, gate: Path) -> None:
     with HeadwayExecutor(client=client) as executor:
         error = executor.submit(raise_own).exception(LIMIT)
         assert isinstance(error, TaskFailed)
         assert "code 3 in there" in str(error)
         large = os.urandom(5 << 20)
         assert executor.submit(bytes, large).result(LIMIT) == large
+        held = executor.submit(until_released, str(gate), 0)
         with pytest.raises(TimeoutError):
-            executor.submit(time.sleep, 0.5).result(0.01)
+            held.result(0.01)
         with pytest.raises(TimeoutError):
-            list(executor.map(time.sleep, [0.01, 2], timeout=0.2))
+            list(executor.map(until_released, [str(gate)] * 2, [1, 2], timeout=0.2))
+        gate.unlink()
+        assert held.result(LIMIT) == 0
         assert list(executor.map(square, range(100), chunksize=7, timeout=LIMIT)) == [n * n for n in range(100)]
         futures = {executor.submit(square, number): number for number in range(1000)}
         for future in concurrent.futures.as_completed(futures, LIMIT):

@@ -34,6 +34,8 @@ from headway.model.tier import Tier
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
 
+from ..waiting import LIMIT
+
 NODES = (node("a", slots=2, read_ahead=2), node("b", slots=1))
 
 
@@ -396,9 +398,9 @@ def test_a_server_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
             for place, waiter in enumerate(waiters):
                 number, part = divmod(place, 3)
                 first = 1000 * number + 100 * part
-                assert waiter.result(timeout=60) == [i * i for i in range(first, first + 60)]
+                assert waiter.result(timeout=LIMIT) == [i * i for i in range(first, first + 60)]
         server.send_signal(signal.SIGTERM)
-        assert server.wait(20) == 0
+        assert server.wait(LIMIT) == 0
     finally:
         server.kill()
         server.wait()

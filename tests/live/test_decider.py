@@ -9,13 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -33,6 +31,7 @@ from headway.model.workload import Workload, workload_us
 from headway.sim.experiment import run
 from headway.sim.faults import Outage
 
+from ..waiting import LIMIT, free_port, until
 from .conftest import Up
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,11 +52,7 @@ class Process:
     def end(self, number: int = signal.SIGTERM) -> int:
         if self._process.poll() is None:
             os.kill(self._process.pid, number)
-        return self._process.wait(60)
-
-    @property
-    def port(self) -> int:
-        return urlsplit(self.url).port or 0
+        return self._process.wait(LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -117,17 +112,9 @@ def test_a_decider_gives_the_schedule_of_the_policy_in_process(policy: str, deci
     assert here.decisions == there.decisions
 
 
-def until(true: Callable[[], bool]) -> None:
-    """Wait until it is so. The limit is reached only if something is wrong."""
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def value(client: Client, number: int) -> int:
     """The task: returns the absolute value."""
-    (found,) = client.submit(Job("one", [Task(abs, number)])).result(60)
+    (found,) = client.submit(Job("one", [Task(abs, number)])).result(LIMIT)
     return int(found)
 
 
@@ -136,7 +123,8 @@ def incidents(client: Client) -> list[str]:
 
 
 def test_a_server_whose_decider_is_killed_goes_on_and_takes_it_back(tmp_path: Path) -> None:
-    up, decider = Up(tmp_path), Process()
+    port = free_port()
+    up, decider = Up(tmp_path), Process("--port", port)
     up.start("--policy", "fcfs", "--decider", decider.url, "--answer-time", "30s")
     try:
         with Client(data=up.data) as client:
@@ -147,7 +135,6 @@ def test_a_server_whose_decider_is_killed_goes_on_and_takes_it_back(tmp_path: Pa
             assert value(client, -2) == 2, "the policy stands in for it"
             until(lambda: client.deciding().decider_failed)
             assert incidents(client) == ["decider_failed"]
-            port = decider.port
             decider = Process("--port", port)
             until(lambda: not client.deciding().decider_failed)
             assert sorted(incidents(client)) == ["decider_back", "decider_failed"]
@@ -201,8 +188,8 @@ def test_choosing_by_command_while_jobs_run(
             assert headway("policy", "--period", "0s")[0] == 2
             assert headway("policy", "--decider", "none", "--period", "none")[1] == "sjf\n"
             gate.unlink()
-            assert waiting.result(60) == [5]
-            assert running.result(60) == ["", ""]
+            assert waiting.result(LIMIT) == [5]
+            assert running.result(LIMIT) == ["", ""]
             assert client.statistics().ignored == 0
     finally:
         up.stop()
@@ -317,7 +304,7 @@ class Hostile(BaseHTTPRequestHandler):
                 self.end_headers()
                 return
             case "hang":
-                self.server.ended.wait(60)  # type: ignore[attr-defined]
+                self.server.ended.wait(LIMIT)  # type: ignore[attr-defined]
         self.send_response(500 if self.path.startswith("/broken") else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -342,14 +329,14 @@ def hostile() -> Iterator[str]:
 
 def test_whatever_a_decider_answers_jobs_go_on_and_the_journal_says_why(tmp_path: Path, hostile: str) -> None:
     up = Up(tmp_path)
-    up.start("--policy", "fcfs", "--answer-time", "300ms")
+    up.start("--policy", "fcfs", "--answer-time", "5s")
     expected = {
         "nonsense": "its answer is no plan: JSON is malformed",
         "nowhere": "its answer is no plan: allocations[0].slots holds 999999999; allowed: 0 to 1",
         "old": "its answer is about the instant",
         "redirect": "it answers with status 302",
         "broken": "it answers with status 500: '{}'",
-        "hang": "no answer within 0.3 s",
+        "hang": "no answer within 5 s",
     }
     try:
         with Client(data=up.data) as client:

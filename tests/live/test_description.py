@@ -17,6 +17,7 @@ import pytest
 from headway import wire
 from headway.private import token_of
 
+from ..waiting import LIMIT
 from .conftest import Up
 from .test_decider import Process
 
@@ -34,7 +35,9 @@ def asked(url: str, folder: Path, token: str, *, is_known: bool, seconds: int) -
     """
     known = {"Authorization": f"Bearer {token}"}
     description = folder / "openapi.json"
-    with urllib.request.urlopen(urllib.request.Request(url + wire.OPENAPI.path, headers=known), timeout=20) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(url + wire.OPENAPI.path, headers=known), timeout=LIMIT
+    ) as answer:
         description.write_bytes(answer.read())
     ran = subprocess.run(
         [
@@ -58,7 +61,7 @@ def test_a_server_keeps_to_its_description(tmp_path: Path, is_known: bool, secon
     try:
         token = token_of(up.data / "token")
         asked(up.url, tmp_path, token, is_known=is_known, seconds=seconds)
-        with urllib.request.urlopen(up.url + wire.HEALTH.path, timeout=20) as answer:
+        with urllib.request.urlopen(up.url + wire.HEALTH.path, timeout=LIMIT) as answer:
             assert answer.status == 200
     finally:
         up.stop()

@@ -24,6 +24,7 @@ from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver, Unavailable
 from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import FILE, Journal, JournalFull
+from headway.live.listeners import GATHER_SECONDS
 from headway.live.room import Bounds
 from headway.live.sweep import Keep
 from headway.model.actions import JobStatus
@@ -45,6 +46,8 @@ from headway.model.snapshot import Plan, Policy, Snapshot
 from headway.model.tier import Tier
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
+
+from ..waiting import LIMIT
 
 ONE = (node("a", slots=1),)
 TWO = (node("a", slots=2),)
@@ -310,10 +313,10 @@ def test_nobody_is_kept_waiting_for_more_while_a_slot_stands_idle(
             await live.submit(new_job(tasks=3), client="c")
             hearing = asyncio.create_task(hear(live.driver, 0, 100, client="c", wait_seconds=3600.0))
             await live.end(1, 0)
-            await asyncio.sleep(0.05)
+            await live.settle()
             assert not hearing.done()  # its next task took the slot
             await live.end(1, 1)
-            rows, _ = await asyncio.wait_for(hearing, 10)
+            rows, _ = await asyncio.wait_for(hearing, LIMIT)
             assert [row.task for row in rows] == [0, 1]
             assert live.driver.core.state.jobs
 
@@ -482,39 +485,39 @@ def test_a_cursor_misses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
 
 
 def test_a_listener_is_told_at_once_when_nothing_more_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "GATHER_SECONDS", 30)
+    monkeypatch.setattr(listeners, "GATHER_SECONDS", 3600.0)
 
     async def scenario() -> None:
         async with rig(tmp_path) as live:
-            loop = asyncio.get_running_loop()
             await live.submit(new_job(), client="c")
-            asked = loop.time()
-            heard = asyncio.create_task(hear(live.driver, 0, 10, client="c", wait_seconds=30))
+            heard = asyncio.create_task(hear(live.driver, 0, 10, client="c", wait_seconds=3600.0))
             await live.settle()
             await live.end(1)
-            rows, cursor = await heard
+            rows, cursor = await asyncio.wait_for(heard, LIMIT)
             assert [row.task for row in rows] == [0, None]
             assert cursor == 2
-            assert loop.time() - asked < 20
 
     run(scenario)
 
 
 def test_a_listener_gathers_while_more_is_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "GATHER_SECONDS", 0.5)  # longer than a busy disk takes
-
     async def scenario() -> None:
         async with rig(tmp_path) as live:
             loop = asyncio.get_running_loop()
+            now = [loop.time()]
+            monkeypatch.setattr(loop, "time", lambda: now[0])
             await live.submit(new_job(tasks=4))
-            asked = loop.time()
             heard = asyncio.create_task(hear(live.driver, 0, 10, jobs=[1], wait_seconds=30))
             await live.settle()
             await live.end(1, 0)
             await live.end(1, 1)
+            assert not heard.done()
+            now[0] += 0.9 * GATHER_SECONDS
+            await live.settle()
+            assert not heard.done()
+            now[0] += 0.2 * GATHER_SECONDS
             rows, _ = await heard
             assert [row.task for row in rows] == [0, 1]
-            assert loop.time() - asked >= 0.45
 
     run(scenario)
 

@@ -13,8 +13,7 @@ import pytest
 
 from headway import Client, Job, Task
 
-LIMIT = 60
-"""Seconds; reached only where something is wrong."""
+from ..waiting import LIMIT, until
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,13 +42,6 @@ def until_gone(gate: str, number: int) -> int:
 def begun(gate: Path) -> list[str]:
     path = Path(f"{gate}.begun")
     return path.read_text().split() if path.exists() else []
-
-
-def until(true: Any) -> None:
-    end = time.monotonic() + LIMIT
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
 
 
 def gated(gate: Path, **terms: Any) -> Job:

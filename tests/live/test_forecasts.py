@@ -29,9 +29,18 @@ from headway.policies.registry import find
 from headway.sim.forecast import forecast
 from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
 
+from ..waiting import LIMIT, becomes
+
 COMMAND = (sys.executable, "-m", "headway.forecaster")
 HANGS = (sys.executable, "-c", "import time; time.sleep(1000)")
 ENDS = (sys.executable, "-c", "raise SystemExit(3)")
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks waits until the forecast is made, however busy the machine is."""
+    for name in ("PATIENCE", "PATIENCE_NEWS", "PATIENCE_LIST"):
+        monkeypatch.setattr(forecasts, name, LIMIT)
 
 
 class Counted:
@@ -203,7 +212,7 @@ def test_cancelled_jobs_have_neither_failed_nor_kept_their_due_date(tmp_path: Pa
             assert isinstance(engine, FakeEngine)
             for key in list(engine.killed):
                 engine.end(*key)
-            await asyncio.sleep(0.05)
+            await becomes(lambda: not live.open)
             (report,) = await listed(live)
             assert (report.status, report.failed, report.outlook) == (JobStatus.CANCELLED, 0, None)
 
@@ -249,7 +258,7 @@ class TestProcess:
             write_frame(process.stdin.fileno(), msgspec.json.encode(self.record()))
             assert read_frame(process.stdout.fileno())
             process.stdin.close()
-            assert process.wait(60) == 0
+            assert process.wait(LIMIT) == 0
 
     def test_one_that_hangs_is_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(forecasts, "LIMIT", 0.1)

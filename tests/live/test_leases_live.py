@@ -1,4 +1,4 @@
-"""A real executor whose process dies, and one that lives on, under a lease of a second."""
+"""A real executor whose process dies, and one that lives on, under a lease of two seconds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from headway.client.client import Client
 from headway.client.executor import HeadwayExecutor
 from headway.model.actions import JobStatus
 
+from ..waiting import LIMIT, until
 from .conftest import Up
 
 CALLS = """\
@@ -29,22 +30,19 @@ time.sleep(600)
 
 def test_calls_end_with_their_client_and_nothing_else_does(tmp_path: Path) -> None:
     up = Up(tmp_path)
-    up.start("--call-lease", "1s")
+    up.start("--call-lease", "2s")
     try:
         with Client(data=up.data) as client, HeadwayExecutor(client, name="alive") as executor:
-            alive = executor.submit(time.sleep, 5)
+            alive = executor.submit(time.sleep, 6)
             with subprocess.Popen([sys.executable, "-c", CALLS, up.data], stdout=subprocess.PIPE, text=True) as process:
                 assert process.stdout is not None
                 assert process.stdout.readline() == "runs\n"
                 process.kill()
             [call] = [job.id for job in client.jobs() if job.name == "call"]
-            until = time.monotonic() + 60
-            while client.job(call).job.status is not JobStatus.CANCELLED:
-                assert time.monotonic() < until
-                time.sleep(0.1)
-            assert alive.result(timeout=60) is None
+            until(lambda: client.job(call).job.status is JobStatus.CANCELLED)
+            assert alive.result(timeout=LIMIT) is None
             assert [job.status.value for job in client.jobs() if job.name == "alive"] == ["succeeded"]
             [told] = [one for one in client.incidents() if one.kind == "client_lost"]
-            assert "has not been heard of for 1 s" in told.detail
+            assert "has not been heard of for 2 s" in told.detail
     finally:
         up.stop()

@@ -7,7 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -21,9 +21,9 @@ from headway.engines.trial import Trial
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 
-pytestmark = pytest.mark.anyio
+from ..waiting import LIMIT, becomes
 
-PATIENCE = 60.0
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def anyio_backend() -> str:
 async def trial(tmp_path: Path) -> AsyncIterator[Trial]:
     """An engine that is started, with a node of two slots."""
     (tmp_path / "uploads").mkdir()
-    async with Trial(LocalEngine(tmp_path / "engine"), PATIENCE) as trial:
+    async with Trial(LocalEngine(tmp_path / "engine"), LIMIT) as trial:
         await trial.start()
         yield trial
 
@@ -58,12 +58,6 @@ def scratch(tmp_path: Path, slot: int = 0) -> Path:
     return node_folder(tmp_path / "engine", "n") / f"slot-{slot}.files"
 
 
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not true():
-            await asyncio.sleep(0.005)
-
-
 def fetching(tmp_path: Path, slot: int = 0) -> bool:
     """Whether a slot has begun to fetch."""
     return scratch(tmp_path, slot).exists()
@@ -79,7 +73,7 @@ async def test_it_starts_when_its_input_is_there(
     trial: Trial, tmp_path: Path, files: dict[str, object], pipe: Path
 ) -> None:
     key = trial.call(count, Input(pipe), Output(tmp_path / "out"), **files)
-    await until(lambda: fetching(tmp_path))
+    await becomes(lambda: fetching(tmp_path))
     plain = trial.command("true", slots=(1,))
     assert (await trial.ended(plain)).ending.outcome is Outcome.SUCCEEDED
     assert trial.unread == []
@@ -117,7 +111,7 @@ async def test_a_gang_starts_when_all_its_members_have_theirs(
     (tmp_path / "in").write_text("")
     works = [Command(("true",), inputs={"in": str(path)}) for path in (tmp_path / "in", pipe)]
     key = trial.launch(*works, slots=(0, 1), **files)
-    await until(lambda: fetching(tmp_path, 1))
+    await becomes(lambda: fetching(tmp_path, 1))
     assert trial.unread == []
     pipe.write_text("")
     await trial.told(Started)
@@ -162,10 +156,10 @@ async def test_what_is_killed_while_it_fetches_leaves_nothing(
     trial: Trial, tmp_path: Path, files: dict[str, object], pipe: Path
 ) -> None:
     key = trial.command("true", inputs={"in": str(pipe)}, outputs={"out": str(tmp_path / "out")}, **files)
-    await until(lambda: fetching(tmp_path))
+    await becomes(lambda: fetching(tmp_path))
     trial.engine.kill(*key)
     assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
-    await until(lambda: not scratch(tmp_path).exists())
+    await becomes(lambda: not scratch(tmp_path).exists())
     assert await trial.value(trial.call(len, "ab")) == 2
 
 
@@ -226,11 +220,11 @@ async def test_the_next_driver_hears_of_starts_that_the_last_one_missed(tmp_path
     with subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)], stdout=subprocess.PIPE) as driver:
         assert driver.stdout is not None
         assert await asyncio.to_thread(driver.stdout.readline) == b"up\n"
-        await until(lambda: fetching(tmp_path))
+        await becomes(lambda: fetching(tmp_path))
         driver.kill()
     pipe.write_text("")
-    await until(lambda: any(child.name() == "cat" for child in psutil.process_iter() if in_tree(child, tmp_path)))
-    async with Trial(LocalEngine(tmp_path / "engine"), PATIENCE) as trial:
+    await becomes(lambda: any(child.name() == "cat" for child in psutil.process_iter() if in_tree(child, tmp_path)))
+    async with Trial(LocalEngine(tmp_path / "engine"), LIMIT) as trial:
         assert (await trial.start()).running == {(1, 0, 1)}
         assert await trial.told(Started) == Started(1, 0, 1)
         (tmp_path / "door").write_text("")
@@ -245,7 +239,7 @@ def in_tree(process: psutil.Process, folder: Path) -> bool:
 
 
 async def test_fences_of_what_does_not_run_any_more_go_at_the_next_start(tmp_path: Path) -> None:
-    async with Trial(LocalEngine(tmp_path / "engine"), PATIENCE) as trial:
+    async with Trial(LocalEngine(tmp_path / "engine"), LIMIT) as trial:
         (tmp_path / "engine" / "fences").mkdir(parents=True)
         (tmp_path / "engine" / "fences" / "9.0.0").write_text("1")
         await trial.start(NodeSpec("n", slots=1))

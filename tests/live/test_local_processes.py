@@ -25,6 +25,8 @@ from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 from headway.model.tier import Tier
 
+from ..waiting import becomes, gone, until
+
 pytestmark = pytest.mark.anyio
 
 
@@ -53,14 +55,6 @@ def pid() -> int:
 
 async def value(trial: Trial, family: str, function: Callable[..., Any], *args: Any, **terms: Any) -> Any:
     return await trial.value(trial.launch(calling(function, *args, family=family), **terms))
-
-
-def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or only a zombie."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def spoil() -> int:
@@ -121,7 +115,7 @@ async def test_nothing_of_another_jobs_calls_is_left_in_the_process_of_a_slot(tr
     assert await value(trial, "job 2", pid) == spoilt
     assert (await value(trial, "job 2", found))["sqrt"] == -1.0
     assert await value(trial, "job 3", found) == clean
-    await until_ended(spoilt)
+    await becomes(lambda: gone(spoilt))
 
 
 async def test_a_command_finds_nothing_of_calls_before_it_and_leaves_nothing_to_those_after(trial: Trial) -> None:
@@ -145,14 +139,6 @@ async def test_calls_of_a_family_share_the_process_of_a_slot(trial: Trial) -> No
     assert await value(trial, "job 1", pid) not in (first, second)
 
 
-async def until_ended(pid: int) -> None:
-    """Wait for the end of a process."""
-    end = time.monotonic() + 30
-    while not has_ended(pid):
-        assert time.monotonic() < end, "the process lives on"
-        await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("tier", Tier)
 async def test_a_process_is_replaced_when_the_only_call_of_its_family_has_ended(trial: Trial, tier: Tier) -> None:
     def children() -> list[int]:
@@ -163,11 +149,8 @@ async def test_a_process_is_replaced_when_the_only_call_of_its_family_has_ended(
     alone = msgspec.structs.replace(calling(pid, family="job 1"), alone=True)
     second = await trial.value(trial.launch(alone, tier=tier))
     assert second != first
-    await until_ended(second)  # nothing else was launched
-    end = time.monotonic() + 30
-    while len(children()) != places or second in children():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
+    await becomes(lambda: gone(second))  # nothing else was launched
+    await becomes(lambda: len(found := children()) == places and second not in found)
     waiting = set(children())
     third = await value(trial, "job 2", pid, tier=tier)
     assert third in waiting  # it was there before its call came
@@ -181,10 +164,7 @@ async def test_a_slot_that_is_no_more_gets_no_other_process_for_the_one_that_was
     trial.engine.resize("n", 1)
     assert (await trial.ended(key)).ending.outcome is Outcome.SUCCEEDED
     agent = psutil.Process(local(trial).pids()["n"])
-    end = time.monotonic() + 30
-    while len(agent.children()) != 1:
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
+    await becomes(lambda: len(agent.children()) == 1)
     await value(trial, "job 2", pid)
     assert len(agent.children()) == 1
 
@@ -294,18 +274,16 @@ async def test_threads_processes_and_programs_within_a_function(trial: Trial) ->
 # Output
 
 
-def chatter(seconds: float, size: int) -> int:
-    """Write without end to stdout, and a word to stderr."""
+def chatter(door: str, size: int) -> int:
+    """Write so much to stdout and more until a file is there, and a word to stderr."""
     import os
     import sys
-    import time
 
-    end, written = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+    written = 0
+    while written <= size or not os.path.exists(door):
         written += os.write(1, b"y\n" * 32768)
     print("last words", flush=True)
     print("to stderr", file=sys.stderr)
-    assert written > size
     return written
 
 
@@ -316,20 +294,20 @@ def disk_use(folder: Path) -> int:
 async def test_what_a_task_writes_is_kept_up_to_a_bound_while_it_runs(tmp_path: Path) -> None:
     """Of a function and of a program. The task continues, and so does its node."""
     bound = 1 << 20
-    root = tmp_path / "engine"
+    root, door = tmp_path / "engine", tmp_path / "door"
+    script = f"yes | head -c {10 * bound}; until [ -e {door} ]; do sleep 0.01; done; exit 3"
     async with Trial(LocalEngine(root, output_max=bound)) as trial:
         await trial.start(NodeSpec("n", slots=3))
-        function = trial.launch(calling(chatter, 1.0, 10 * bound, family="job 1"), slots=(0,))
-        program = trial.command("timeout", "1", "yes", slots=(1,))
-        used, calm = [], []
-        while len(used) < 40:
-            begin = time.monotonic()
+        function = trial.launch(calling(chatter, str(door), 10 * bound, family="job 1"), slots=(0,))
+        program = trial.command("sh", "-c", script, slots=(1,))
+        used = []
+        while len(used) < 40 or max(used) < bound:
             assert await value(trial, "job 2", pid, slots=(2,))
-            calm.append(time.monotonic() - begin)
             used.append(disk_use(root))
             await asyncio.sleep(0.02)
         assert max(used) < 3 * bound
-        assert sorted(calm)[len(calm) // 2] < 1.0
+        assert trial.unread == [], "both go on"
+        door.touch()
         for key, last in ((function, b"last words\n"), (program, b"y\ny\n")):
             ending = (await trial.ended(key)).ending
             assert ending.stdout is not None
@@ -341,7 +319,7 @@ async def test_what_a_task_writes_is_kept_up_to_a_bound_while_it_runs(tmp_path: 
             assert kept.endswith(last)
             said = f"[{ending.stdout.cut} of {ending.stdout.size} bytes are left out here]"
             assert said.encode() in kept
-        assert ending.outcome is Outcome.EXITED  # `timeout` ended it, not Headway
+        assert (ending.outcome, ending.exit_code) == (Outcome.EXITED, 3)
         after = (await trial.ended(trial.call(print, "as before"))).ending
         assert after.stdout is not None
         assert (after.stdout.tail, after.stdout.cut) == (b"as before\n", 0)
@@ -360,8 +338,7 @@ async def test_files_that_a_task_names_have_all_it_writes(tmp_path: Path) -> Non
 async def test_what_a_task_wrote_before_it_was_killed_is_kept(trial: Trial, tmp_path: Path) -> None:
     script = f"seq 100000; echo >&2 words; touch {tmp_path}/wrote; sleep 600"
     key = trial.command("sh", "-c", script)
-    while not (tmp_path / "wrote").exists():
-        await asyncio.sleep(0.01)
+    await becomes((tmp_path / "wrote").exists)
     trial.engine.kill(*key)
     ending = (await trial.ended(key)).ending
     assert ending.stdout is not None
@@ -505,13 +482,10 @@ def test_each_job_has_clean_processes_and_warm_ones_share_theirs_by_name(client:
 
 def test_the_process_of_a_job_of_one_call_ends_with_it_and_a_warm_one_stays(client: Client) -> None:
     used = one(client, pid)
-    end = time.monotonic() + 30
-    while not has_ended(used):
-        assert time.monotonic() < end, "the process lives on"
-        time.sleep(0.01)
+    until(lambda: gone(used))
     warm = one(client, pid, warm=True)
     time.sleep(0.3)
-    assert not has_ended(warm)
+    assert not gone(warm)
 
 
 def test_an_executor_has_processes_of_its_own_that_stay_warm(client: Client) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import hashlib
 import os
 import shutil
@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from headway.files import FileTrouble, Input, Output
 from headway.model.events import Outcome
 from headway.model.tier import Tier
 
+from ..waiting import LIMIT, becomes, gone
 from .conftest import Up, python_for
 
 USER = "nobody"
@@ -79,14 +79,6 @@ async def trial(place: Path) -> AsyncIterator[Trial]:
 
 async def value(trial: Trial, function: Any, *args: Any, **terms: Any) -> Any:
     return await trial.value(trial.launch(calling(function, *args), **terms))
-
-
-def has_ended(process: psutil.Process) -> bool:
-    """Whether it is gone, or only a zombie."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def who() -> dict[str, Any]:
@@ -200,17 +192,22 @@ async def test_output_limits_and_kills_are_the_servers_still(trial: Trial, place
     (place / "ground" / "pid").touch()
     (place / "ground" / "pid").chmod(0o666)
     key = trial.command("sh", "-c", script)
-    while not (place / "ground" / "pid").read_text():
-        await asyncio.sleep(0.01)
-    escaped = psutil.Process(int((place / "ground" / "pid").read_text()))
+    escaped = int(await becomes(lambda: (place / "ground" / "pid").read_text()))
     trial.engine.change(*key, Tier.BACKGROUND)
     trial.engine.kill(*key)
     assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
-    while not has_ended(escaped):  # it has been sent the signal
-        await asyncio.sleep(0.01)
+    await becomes(lambda: gone(escaped))  # it has been sent the signal
     uid = local_account.account_of(USER).uid
     agent = psutil.Process(trial.engine.pids()["n"])  # type: ignore[attr-defined]
-    assert all(child.uids().real == uid for child in agent.children(recursive=True))
+
+    def owners() -> set[int]:
+        found = set()
+        for child in agent.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.add(child.uids().real)
+        return found
+
+    await becomes(lambda: owners() == {uid})  # a process that was just forked is root's for a moment
 
 
 async def test_the_processes_of_slots_die_with_their_agent(trial: Trial, place: Path) -> None:
@@ -226,18 +223,14 @@ async def test_the_processes_of_slots_die_with_their_agent(trial: Trial, place: 
     (place / "open").chmod(0o777)
     for slot in range(2):
         trial.launch(calling(wait, str(place / "open" / str(slot))), slots=(slot,))
-    while len(list((place / "open").iterdir())) < 2:
-        await asyncio.sleep(0.01)
+    await becomes(lambda: len(list((place / "open").iterdir())) == 2)
     agent = psutil.Process(trial.engine.pids()["n"])  # type: ignore[attr-defined]
     slots = agent.children()
     guard = agent.parent()
     assert guard is not None
     guard.send_signal(signal.SIGSTOP)  # only the kernel may end them
     agent.kill()
-    end = time.monotonic() + 30
-    while any(slot.status() != psutil.STATUS_ZOMBIE for slot in slots):  # otherwise the guard would reap them
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
+    await becomes(lambda: all(gone(slot.pid) for slot in slots))
     guard.send_signal(signal.SIGCONT)
     await trial.told(NodeLost)
     await trial.told(NodeBack)
@@ -261,11 +254,9 @@ async def test_checkpoints_are_found_by_the_next_attempt_and_forgotten_with_thei
         ending = (await trial.ended(trial.command("sh", "-c", script, key=(8, 0, attempt)))).ending
         outputs.append(ending.stdout and ending.stdout.tail)
     assert outputs == [None, b"more\n"]
-    while any(isinstance(report, Saved) for report in trial.unread):
-        await trial.told(Saved)
+    trial.disregard(Saved)
     trial.engine.forget(7)
-    while (place / "ground" / "checkpoints" / "7").exists():
-        await asyncio.sleep(0.01)
+    await becomes(lambda: not (place / "ground" / "checkpoints" / "7").exists())
     assert (place / "ground" / "checkpoints" / "8").exists()
 
 
@@ -312,7 +303,7 @@ async def test_files_are_fetched_and_put_with_the_users_rights_and_uploads_by_th
     secret = calling(double, Input(str(place / "data" / "roots")), Output(str(there)), Output("headway:o"))
     refused = (await trial.ended(trial.launch(secret, uploads=str(uploads), fetches=True))).ending
     assert (refused.outcome, "Permission denied" in refused.detail) == (Outcome.REFUSED, True)
-    trial.unread = [report for report in trial.unread if not isinstance(report, Started)]
+    trial.disregard(Started)
 
 
 async def test_an_output_that_is_not_what_its_name_says_is_not_kept(trial: Trial, place: Path) -> None:
@@ -380,8 +371,7 @@ async def test_a_link_in_the_place_of_a_named_file_shows_nothing_of_roots(trial:
     path = place / "open" / "out"
     script = f"echo mine; rm {path}; ln -s {place}/data/roots {path}; touch {place}/open/done; sleep 600"
     key = trial.command("sh", "-c", script, stdout=str(path))
-    while not (place / "open" / "done").exists():
-        await asyncio.sleep(0.01)
+    await becomes((place / "open" / "done").exists)
     trial.engine.kill(*key)
     ending = (await trial.ended(key)).ending
     assert (ending.outcome, ending.stdout) == (Outcome.KILLED, None)
@@ -390,13 +380,13 @@ async def test_a_link_in_the_place_of_a_named_file_shows_nothing_of_roots(trial:
 async def test_a_driver_that_runs_tasks_as_somebody_else_starts_its_nodes_anew(place: Path) -> None:
     async with Trial(engine_in(place)) as first:
         await first.start()
-        agent = psutil.Process(first.engine.pids()["n"])  # type: ignore[attr-defined]
+        agent = first.engine.pids()["n"]  # type: ignore[attr-defined]
         node = first.engine._nodes["n"]  # type: ignore[attr-defined]
         node.up = False
         node.line.transport.abort()  # as if this driver had died
         async with Trial(engine_in(place, run_as="daemon")) as second:
             await second.start()
-            assert has_ended(agent)
+            assert gone(agent)
             assert (await value(second, who))["environ"]["USER"] == "daemon"
 
 
@@ -445,7 +435,7 @@ async def test_what_killed_attempts_have_dropped_goes_after_an_hour(
 @pytest.mark.parametrize("name", ["root", "no-such-user"])
 def test_the_command_says_as_whom_tasks_cannot_run(place: Path, name: str) -> None:
     command = [sys.executable, "-m", "headway", "up", "--data", str(place / "data"), "--run-as", name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 2
     assert f"--run-as is '{name}'; allowed: the name of a user of this machine, not root" in done.stderr
 

@@ -14,7 +14,8 @@ import pytest
 from headway import Client
 from headway.client.connection import Refused
 
-from .test_cli import LIMIT, Ran, headway, submitted, until
+from ..waiting import LIMIT, until
+from .test_cli import Ran, headway, submitted
 
 __all__ = ["headway"]  # the fixture
 

@@ -6,9 +6,8 @@ import importlib
 import os
 import re
 import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +23,7 @@ from headway.model.instant import SECOND
 from headway.model.plan import Reason
 from headway.testing import job, node
 
+from ..waiting import until
 from .conftest import Up
 
 HOW_TO = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "place-by-io.md"
@@ -132,14 +132,6 @@ def test_the_policy_leaves_other_kinds_of_jobs_alone(shown: ModuleType) -> None:
     cluster.feed(JobSubmitted(0, job(1, width=2)))
     assert cluster.where(1) == {}
     assert cluster.core.explain(1).reason is Reason.NOT_CONSIDERED
-
-
-def until(condition: Callable[[], Any], seconds: float = 90) -> Any:
-    limit = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < limit
-        time.sleep(0.05)
-    return found
 
 
 def test_new_tasks_go_where_the_disk_is_quiet_under_real_io(

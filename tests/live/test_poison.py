@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,9 +14,8 @@ from headway import Client, Job, Task
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 
+from ..waiting import LIMIT, until
 from .conftest import Up
-
-LIMIT = 120.0
 
 
 def cluster(count: int, slots: int) -> str:
@@ -45,7 +44,6 @@ def agent_above() -> int:
 
 def poison() -> None:
     import os
-    import time
 
     time.sleep(0.2)
     os.kill(agent_above(), 9)
@@ -53,7 +51,6 @@ def poison() -> None:
 
 
 def innocent(seconds: float) -> str:
-    import time
 
     time.sleep(seconds)
     return "done"
@@ -63,13 +60,6 @@ def kill_oneself() -> None:
     import os
 
     os.kill(os.getpid(), 9)
-
-
-def until(condition: Callable[[], object], seconds: float = LIMIT) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
 
 
 def test_only_the_poison_fails(up: Up) -> None:
@@ -118,7 +108,7 @@ def test_kills_of_everything_make_no_task_a_suspect(tmp_path: Path) -> None:
                     process.kill()
                 except psutil.NoSuchProcess:
                     continue
-            psutil.wait_procs(everything, 30)
+            psutil.wait_procs(everything, LIMIT)
             up.start("--check-every", "0")
         with Client(data=str(up.data)) as client:
             until(lambda: len(client.job(job).attempts) == 2)
@@ -135,7 +125,7 @@ def test_a_slot_that_is_killed_from_outside_costs_no_retry_and_one_that_kills_it
         with Client(data=str(up.data)) as client:
             door = tmp_path / "door"
             waiter = client.submit(Job("victim", [Task(_wait, str(door), str(tmp_path / "pid"))]))
-            until((tmp_path / "pid").exists)
+            until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
             os.kill(int((tmp_path / "pid").read_text()), 9)
             door.touch()
             assert waiter.result(LIMIT) == ["let in"]
@@ -150,7 +140,6 @@ def test_a_slot_that_is_killed_from_outside_costs_no_retry_and_one_that_kills_it
 
 def _wait(door: str, pid: str) -> str:
     import os
-    import time
 
     with open(pid, "w") as file:
         file.write(str(os.getpid()))

@@ -7,11 +7,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -32,8 +32,7 @@ from headway.reproduce import failure, live
 from headway.reproduce.live import switched_off
 from headway.reproduce.server import own_server
 
-LIMIT = 60
-"""Seconds; reached only where something is wrong."""
+from ..waiting import LIMIT, until
 
 TABLE = """\
 job,release,tasks,width,runtime,estimate,due,priority,user
@@ -56,13 +55,6 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def until(true: Any) -> None:
-    end = time.monotonic() + LIMIT
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def run(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
         main([str(word) for word in words])
@@ -79,13 +71,13 @@ def replayed(client: Client, workload: Workload) -> Replay:
 
 def test_jobs_come_at_their_times_with_their_terms_and_sleep_as_long_as_they_ran(client: Client) -> None:
     workload = workload_us(
-        release=[0, 0, SECOND // 2],
+        release=[0, 0, 2 * SECOND],
         runtime=[SECOND // 5, SECOND // 10, SECOND // 10],
         estimate=[SECOND // 5, -1, SECOND // 10],
         tasks=[3, 1, 1],
         width=[1, 1, 2],
         kind=[Kind.BAG, Kind.BAG, Kind.RIGID],
-        due=[9 * SECOND, 2**62, SECOND],
+        due=[300 * SECOND, 2**62, 3 * SECOND],
         priority=[3.0, 0.0, 1.0],
         rate=[2.0, 1.0, 1.0],
         user=["ann", "bob", "ann"],
@@ -98,11 +90,11 @@ def test_jobs_come_at_their_times_with_their_terms_and_sleep_as_long_as_they_ran
     assert (first.user, first.priority, first.rate, first.tasks, first.kind) == ("ann", 3, 2, 3, "bag")
     assert (first.estimate, second.estimate) == (0.2, None)
     assert first.due is not None
-    assert abs(first.due - first.release - 9) < 0.1  # counted by the client, which is a little ahead
+    assert 300 - LIMIT < first.due - first.release <= 300  # the client counts from before it sends
     assert second.due is None
     assert (third.kind, third.width) == ("rigid", 2)
     assert first.release == second.release  # released together, accepted together
-    assert 0.3 < third.release - first.release < LIMIT  # half a second, less what sending took
+    assert 0.5 < third.release - first.release < LIMIT  # two seconds, less what sending the first took
     for report, lasts in ((first, 0.4), (second, 0.1), (third, 0.1)):
         assert report.ended is not None
         assert report.ended - report.submitted >= lasts
@@ -130,8 +122,9 @@ def test_workflows_and_uneven_bags_are_replayed_as_they_are(client: Client) -> N
     assert chain.ended is not None
     assert chain.ended - chain.submitted >= 0.4
     assert bag.kind == "bag"
-    assert job_of(workload, 1).sizes == (50.0, 1.0)
-    assert lasted[1][1] < 0.5
+    uneven = job_of(workload, 1)
+    assert uneven.sizes == (50.0, 1.0)
+    assert [task.args for task in uneven.tasks] == [(0.5,), (0.01,)]
 
 
 def test_the_command_compares_with_the_simulator(up: Any, table: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -197,7 +190,8 @@ def test_ctrl_c_leaves_the_jobs_to_go_on(up: Any, client: Client, tmp_path: Path
 
 def test_the_journal_of_a_server_has_the_same_times_and_more(tmp_path: Path) -> None:
     """Only the journal says who had how many slots when. A machine that is switched off stays down for that time."""
-    workload = workload_us(release=[0], runtime=[SECOND // 5], tasks=[30], kind=Kind.BAG, estimate=[SECOND // 5])
+    # So many tasks that some are left when the machine is back.
+    workload = workload_us(release=[0], runtime=[SECOND // 5], tasks=[90], kind=Kind.BAG, estimate=[SECOND // 5])
     nodes = [NodeSpec("left", 1), NodeSpec("right", 2)]
     with own_server(tmp_path, nodes, "priority") as server, Client(data=tmp_path) as client:
         replay = Replay(client, workload)
@@ -255,10 +249,14 @@ def test_figure_6_1_with_real_processes(monkeypatch: pytest.MonkeyPatch) -> None
     told: list[str] = []
     curves = live.failure_live(told.append)
     assert told == ["3 nodes are down, with six of the eight slots.", "The nodes can come back."]
-    normal, failed = (curves[name].sampled(1.0, failure.DUE) for name in ("normal", "failure"))
-    down, back = map(round, failure.DOWN)
-    assert normal[:5].max() == failed[:5].max() == 4  # until the first round with statistics
-    assert set(failed[down + 25 : back]) == {2}
-    assert failed[back + 30 :].max() > 2
-    assert normal[down:].max() > 2
-    assert all(curve.ended < 2 * failure.DUE for curve in curves.values())  # how late depends on the machine
+    normal, failed = curves["normal"], curves["failure"]
+    for curve in curves.values():
+        assert curve.sampled(1.0, failure.DUE)[:5].max() == 4  # until the first round with statistics
+    # How soon each step follows depends on the machine. Two slots are left for half of the failure at least, and then
+    # there are more again.
+    down, back = failure.DOWN
+    assert normal.slots[normal.at >= down].max() > 2
+    lasts = np.diff(np.append(failed.at, failed.ended))
+    (few,) = np.nonzero((failed.at >= down) & (failed.slots == 2) & (lasts > (back - down) / 2))
+    assert len(few) > 0
+    assert failed.slots[few[0] :].max() > 2

@@ -10,11 +10,9 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from configparser import RawConfigParser
@@ -24,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from ..waiting import LIMIT, free_port, until
 from .conftest import python_for
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "run-a-server-for-good.md").read_text()
@@ -31,9 +30,6 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "run-a-server-
 UNITS = dict(re.findall(r"`/etc/systemd/system/([a-z.-]+)`:\n\n```ini\n(.*?)```", PAGE, re.DOTALL))
 
 PROGRAM = "/opt/headway/bin/headway"
-
-LIMIT = 60
-"""Seconds; reached only where something is wrong."""
 
 root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("useradd") is None, reason="only root can make an account (useradd)"
@@ -120,12 +116,13 @@ class Account:
             process = self.start(line_of("headway.service"), stdout=log, stderr=log)
             try:
                 url = f"http://127.0.0.1:{self.port}"
-                end = time.monotonic() + LIMIT
-                while not answers(url):
+
+                def answers_or_ended() -> bool:
                     log.seek(0)
                     assert process.poll() is None, log.read()
-                    assert time.monotonic() < end, log.read()
-                    time.sleep(0.05)
+                    return answers(url)
+
+                until(answers_or_ended)
                 yield url
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(LIMIT) == 0
@@ -136,15 +133,10 @@ class Account:
 
 def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/health", timeout=LIMIT) as answer:
             return bool(json.load(answer)["version"])
     except OSError:
         return False
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from headway.errors import HeadwayError, InvalidInput
 from headway.live.journal import FILE
 from headway.server import Running, Settings, run
 from headway.testing import node
+
+from ..waiting import LIMIT, free_port, until
 
 NODES = (node("a"), node("b"))
 
@@ -79,7 +81,7 @@ def ask(data: Path, route: wire.Route, body: Any = None) -> Any:
         {"Authorization": f"Bearer {(data / 'token').read_text().strip()}", "Content-Type": wire.JSON},
         method=route.method,
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=LIMIT) as answer:
         return json.load(answer)
 
 
@@ -109,14 +111,13 @@ def test_it_starts_serves_and_ends_in_order(tmp_path: Path, end: signal.Signals 
         with Client(data=data) as client:
             assert client.submit(Job("quick", [Task(nap, 0.0)])).result() == ["rested"]
             waiter = client.submit(Job("slow", [Task(nap, 60.0), Task(nap, 0.0)]))
-            while ask(data, wire.STATISTICS)["running"] < 1:
-                time.sleep(0.01)
+            until(lambda: ask(data, wire.STATISTICS)["running"])
             if isinstance(end, str):
                 ask(data, wire.SHUTDOWN, {})
             else:
                 server.send_signal(end)
             # The client waits until it is started again. The stop does not wait for what ran.
-            assert server.wait(15) == 0
+            assert server.wait(LIMIT) == 0
             assert not waiter.done()
     assert not (data / "url").exists()
     assert left_of(data) == []
@@ -135,7 +136,7 @@ def test_the_token_stays_the_same(tmp_path: Path) -> None:
 def refused(data: Path, port: int = 0) -> str:
     """Why a server does not start. It must leave nothing running."""
     process = begin(data, port)
-    _, error = process.communicate(timeout=20)
+    _, error = process.communicate(timeout=LIMIT)
     assert process.returncode == 1, error
     assert "Traceback" not in error
     return error
@@ -161,12 +162,14 @@ def url_in(data: Path) -> str:
 
 
 def test_a_server_keeps_its_port_until_it_is_told_another(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "port").write_text(f"{port}\n")  # as if the server had chosen it
     with up(tmp_path, None):
-        url = url_in(tmp_path)
+        assert url_in(tmp_path).endswith(f":{port}")
     with up(tmp_path, None):
-        assert url_in(tmp_path) == url
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        other = free.getsockname()[1]
+        assert url_in(tmp_path).endswith(f":{port}")
+    with socket.create_server(("127.0.0.1", port)):
+        other = free_port()
     with up(tmp_path, other):
         assert url_in(tmp_path).endswith(f":{other}")
     with up(tmp_path, None):
@@ -174,9 +177,9 @@ def test_a_server_keeps_its_port_until_it_is_told_another(tmp_path: Path) -> Non
 
 
 def test_a_port_that_somebody_took_meanwhile_is_said_and_had_again_later(tmp_path: Path) -> None:
-    with up(tmp_path, None):
+    port = free_port()
+    with up(tmp_path, port):
         url = url_in(tmp_path)
-    port = int(url.rpartition(":")[2])
     with socket.create_server(("127.0.0.1", port)), up(tmp_path, None) as meanwhile:
         assert url_in(tmp_path) != url
         assert [one["subject"] for one in moved(tmp_path)] == [url_in(tmp_path)]
@@ -279,16 +282,20 @@ def test_idle_it_does_nothing(tmp_path: Path) -> None:
     """Measures processor time of all its processes, which does not depend on how busy the machine is."""
     with up(tmp_path) as server, Client(data=tmp_path) as client:
         client.submit(Job("first", [Task(nap, 0.0)])).result()
-        waiter = client.submit(Job("second", [Task(nap, 4.0)]))
-        time.sleep(1)
-        family = [psutil.Process(server.pid), *map(psutil.Process, left_of(tmp_path))]
+        waiter = client.submit(Job("second", [Task(nap, 600.0)]))
+        until(lambda: client.job(waiter.job).attempts)
 
         def used() -> float:
-            return sum(
-                sum(process.cpu_times()[:2]) for process in {process.pid: process for process in family}.values()
-            )
+            total = 0.0
+            for pid in {server.pid, *left_of(tmp_path)}:
+                with suppress(psutil.NoSuchProcess):
+                    total += sum(psutil.Process(pid).cpu_times()[:2])
+            return total
 
-        before = used()
-        time.sleep(2)
-        assert used() - before <= 0.05
-        assert waiter.result() == ["rested"]
+        def idle() -> bool:
+            before = used()
+            time.sleep(2)
+            return used() - before <= 0.05
+
+        until(idle)  # once the work of the start and of the new task is done
+        waiter.cancel()

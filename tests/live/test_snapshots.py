@@ -18,6 +18,8 @@ from headway.model.events import JobSubmitted
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
 
+from ..waiting import becomes
+
 PROCESS = (sys.executable, "-m", "headway.restate")
 EVERY = 40
 
@@ -38,9 +40,7 @@ class Rig:
             await asyncio.sleep(0)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not holds():
-                await asyncio.sleep(0.005)
+        await becomes(holds)
 
     async def stores(self, after: int) -> None:
         making = self.driver._snapshots
@@ -108,13 +108,17 @@ def test_what_the_process_stores_is_the_state(tmp_path: Path, policy: str) -> No
 
 
 def test_the_loop_goes_on_meanwhile_and_one_is_made_at_a_time(tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    slow = ("sh", "-c", f'until [ -e "{door}" ]; do sleep 0.01; done; exec "$@"', "sh", *PROCESS)
+
     async def scenario() -> None:
-        async with rig(tmp_path) as live:
+        async with rig(tmp_path / "data", slow) as live:
             await live.work(EVERY)
             process = live.driver._snapshots._process
             assert process is not None
             await live.work(EVERY)
-            assert live.driver._snapshots._process in (process, None)
+            assert live.driver._snapshots._process is process
+            door.touch()
             await live.stores(1)
             assert process.returncode == 0
 

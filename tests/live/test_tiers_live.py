@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +16,10 @@ import pytest
 from headway import Client, Job, Task
 from headway.errors import HeadwayError
 
+from ..waiting import LIMIT, until
+
 if TYPE_CHECKING:
     Up = Any
-
-PATIENCE = 60.0
-
-
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -43,7 +36,6 @@ def client(up: Up) -> Iterator[Client]:
 def wait_for(door: str) -> tuple[int, int]:
     """Wait for the file. Returns this process and its scheduling policy."""
     import os
-    import time
 
     open(f"{door}.{os.getpid()}", "w").close()
     while not os.path.exists(door):
@@ -54,7 +46,6 @@ def wait_for(door: str) -> tuple[int, int]:
 def count_up(door: str) -> tuple[int, str]:
     """Count and save until the file is there. Returns how far it came, and on which nodes."""
     import os
-    import time
 
     import headway
 
@@ -80,7 +71,7 @@ def shown(up: Up, *words: str, status: int = 0) -> str:
     """Run a command. Returns what it prints."""
     command = [sys.executable, "-m", "headway", *words]
     place = {**os.environ, "HEADWAY_URL": up.url, "HEADWAY_DATA_DIR": str(up.data), "COLUMNS": "200"}
-    done = subprocess.run(command, env=place, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, env=place, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == status, done.stderr
     return done.stdout if status == 0 else done.stderr
 
@@ -113,7 +104,7 @@ def test_a_job_runs_behind_others_and_comes_to_the_foreground_without_a_restart(
     until(lambda: {tier for _, tier in tiers(client, jobs[2])[0]} == {"foreground"})
     (tmp_path / "behind").touch()
     began = {int(path.suffix[1:]) for path in tmp_path.glob("behind.*")}
-    first, second = behind.result(PATIENCE)
+    first, second = behind.result(LIMIT)
     assert {first[0], second[0]} == began, "it was not started again"
     assert first[1] == second[1] == os.SCHED_OTHER
 
@@ -128,7 +119,7 @@ def test_a_job_moves_to_another_node_with_what_it_has_done(client: Client, up: U
     until(lambda: tiers(client, moved.job) == [[(places[1], "foreground")]])
     assert client.job(moved.job).moves == 1
     (tmp_path / "moved").touch()
-    ((number, nodes),) = moved.result(PATIENCE)
+    ((number, nodes),) = moved.result(LIMIT)
     assert nodes == "".join(place.partition("/")[0] for place in places), "once on each"
     assert number >= 1, "it went on from what it had saved"
     assert client.job(moved.job).lost == 0
@@ -147,7 +138,7 @@ def test_a_crash_leaves_each_attempt_in_its_tier(client: Client, up: Up, tmp_pat
     with Client(up.url, data=up.data) as again:
         assert tiers(again, *jobs) == before
         (tmp_path / "behind").touch()
-        ((_, policy),) = again.attach(jobs[2], trust=True).result(PATIENCE)
+        ((_, policy),) = again.attach(jobs[2], trust=True).result(LIMIT)
         assert policy == os.SCHED_IDLE
         for n in range(2):
             (tmp_path / f"front{n}").touch()
@@ -195,10 +186,10 @@ def test_a_process_that_fails_ends_or_retries_the_whole_job(client: Client, tmp_
     log.touch()
     waiter = client.submit(Job("gang", [Task(fails_once, str(log))], width=2, retries=retries, cpu=0.5))
     if retries:
-        assert waiter.result(PATIENCE) == ["2", "2"]
+        assert waiter.result(LIMIT) == ["2", "2"]
     else:
         with pytest.raises(ValueError, match="no"):
-            waiter.result(PATIENCE)
+            waiter.result(LIMIT)
     assert sorted(log.read_text()) == sorted("01" * (retries + 1)), "both began, each time"
 
 
@@ -223,7 +214,7 @@ def test_a_server_that_may_not_change_tiers_says_so_and_finishes_every_job(tmp_p
             behind = client.submit(rigid(tmp_path / "behind", preemptible=False))
             until(lambda: list(tmp_path.glob("behind.*")))
             (tmp_path / "front").touch()
-            front.result(PATIENCE)
+            front.result(LIMIT)
             until(lambda: len(client.incidents()) == 2)
             assert [(one.kind, one.subject) for one in client.incidents()] == [
                 ("tier_refused", "cluster"),
@@ -231,10 +222,10 @@ def test_a_server_that_may_not_change_tiers_says_so_and_finishes_every_job(tmp_p
             ]
             assert tiers(client, behind.job) == [[("cluster/0", "background")]]
             (tmp_path / "behind").touch()
-            ((pid, policy),) = behind.result(PATIENCE)
+            ((pid, policy),) = behind.result(LIMIT)
             assert (tmp_path / f"behind.{pid}").exists()
             assert policy == os.SCHED_IDLE
     finally:
         server.terminate()
-        server.wait(PATIENCE)
+        server.wait(LIMIT)
         server.stdout.close()

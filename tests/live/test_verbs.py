@@ -17,7 +17,8 @@ from headway import Client
 from headway.cli.main import GOES_ON
 from headway.times import instant_of, span_of
 
-from .test_cli import LIMIT, Ran, headway, held, submitted, until
+from ..waiting import LIMIT, until
+from .test_cli import Ran, headway, held, submitted
 
 __all__ = ["headway"]  # the fixture
 
@@ -139,7 +140,7 @@ def test_stop_waits_until_the_server_of_the_directory_is_gone(headway: Any, up: 
     data = tmp_path / "own"
     server = serving(data)
     assert headway("stop", "--data", data) == Ran(0, f"The server on {data} has ended.\n", "")
-    assert server.wait(0.5) == 0  # it had stopped before
+    assert server.wait(LIMIT) == 0
     server.communicate()
     assert headway("stop", "--data", data) == Ran(0, f"No server runs on {data}.\n", "")
     assert json.loads(headway("stop", "--data", data, "--json").out) == {"stopped": False, "pid": None}

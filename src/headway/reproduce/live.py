@@ -87,12 +87,13 @@ def _live(fails: bool, tell: Tell, over: Event) -> Schedule:
         with own_server(folder, failure.machines(), failure.POLICY) as server, Client(data=folder) as client:
             client.choose_policy(period=failure.PERIOD * SCALE)
             replayed = Replay(client, workload)
-            down, back = (time.monotonic() + instant * SCALE for instant in failure.DOWN)
+            down, back = failure.DOWN
+            begin = time.monotonic()
             replayed.submit()
-            if fails and not over.wait(down - time.monotonic()):
+            if fails and not over.wait(begin + down * SCALE - time.monotonic()):
                 with switched_off(folder, server["pid"], failure.failing()):
                     tell(f"{len(failure.failing())} nodes are down, with six of the eight slots.")
-                    over.wait(back - time.monotonic())
+                    over.wait((back - down) * SCALE)
                 tell("The nodes can come back.")
             _see_ended(replayed, over)
         return history(folder, registry.find)

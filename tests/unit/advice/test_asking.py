@@ -16,6 +16,8 @@ from headway.errors import InvalidInput
 from headway.model.plan import AllocationRecord, PlanRecord, Promise, Reason, Waiting
 from headway.testing import job, node
 
+from ...waiting import LIMIT
+
 SNAPSHOT = StateRecord(5, (NodeRecord(node("a", slots=2)),), (JobRecord(job(1)),), policy="easy")
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -35,7 +37,7 @@ async def with_server(talk: Talk, *, query: str = "", own: bool = False) -> Plan
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT):
             operators = f"http://127.0.0.1:{port if own else 1}/deep"
             return await Asking(operators)(f"http://127.0.0.1:{port}/deep/{query}", SNAPSHOT)
 

@@ -11,8 +11,7 @@ import pytest
 
 from headway import Client, HeadwayError, InvalidInput, Job, RemoteTraceback, Task, TaskFailed, as_completed, wire
 
-LIMIT = 20
-"""Seconds; reached only where something is wrong."""
+from ...waiting import LIMIT
 
 
 def double(number: int) -> int:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from headway import Client, HeadwayError, HeadwayExecutor, wire
 
-LIMIT = 20
-"""Seconds; reached only where something is wrong."""
+from ...waiting import LIMIT, until
 
 
 def fail() -> None:
@@ -118,8 +116,7 @@ def test_a_call_that_is_cancelled_while_it_is_sent_is_cancelled_at_the_server(se
     executor = HeadwayExecutor(client)
     with server._news:  # the server takes its time to answer
         future = executor.submit(pow, 2, 2)
-        while not server.asked["submit"]:
-            time.sleep(0.001)
+        until(lambda: server.asked["submit"])
         assert future.cancel()
     executor.shutdown()
     assert server.cancelled_tasks == [(1, 0)]

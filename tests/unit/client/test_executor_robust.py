@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import gc
 import logging
 import os
@@ -22,16 +23,7 @@ import pytest
 
 from headway import Client, HeadwayError, HeadwayExecutor, Job, Task
 
-LIMIT = 20
-"""Seconds; reached only where something is wrong."""
-
-
-def until(true: Callable[[], Any]) -> None:
-    end = time.monotonic() + LIMIT
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
+from ...waiting import LIMIT, until
 
 _others: set[threading.Thread] = set()
 
@@ -102,7 +94,7 @@ futures = [executor.submit(pow, 2, number) for number in range({calls})]
 )
 def test_at_the_end_of_a_program_everything_is_sent(elsewhere: Any, end: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(calls=2500, end=end)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", PROGRAM.format(calls=2500, end=end)], capture_output=True, text=True, timeout=LIMIT
     )
     assert len(elsewhere.tasks) == 2500, ran.stderr
     assert "never" not in ran.stderr
@@ -131,8 +123,12 @@ def test_ctrl_c_ends_the_wait_for_a_server_that_never_comes_back(elsewhere: Any,
             assert "KeyboardInterrupt\n" in iter(program.stderr.readline, "")
         with pytest.raises(subprocess.TimeoutExpired):  # its calls were accepted, so it waits for them
             program.wait(1.0)
-        program.send_signal(signal.SIGINT)
-        program.wait(LIMIT)
+        for _ in range(10):  # a busy machine may let it come to its wait after the first of them
+            program.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.wait(LIMIT / 10)
+                break
+        assert program.poll() is not None
     finally:
         program.kill()
         program.communicate()
@@ -142,7 +138,7 @@ def test_what_cannot_be_sent_at_the_end_is_said_with_its_number(elsewhere: Any) 
     code = PROGRAM.format(calls=1, end="futures[0].result(); executor._client.close()") + (
         "futures = [executor.submit(pow, 2, number) for number in range(20)]\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
     said = [int(line.split()[0]) for line in ran.stderr.splitlines() if "calls of an executor were not sent" in line]
     assert sum(said) == 20, ran.stderr
     assert ran.returncode == 0
@@ -164,7 +160,7 @@ def late():
         time.sleep(0.001)
 threading.Thread(target=late).start()
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
     assert ran.stdout == "cannot schedule new futures after interpreter shutdown\n", ran.stderr
 
 
@@ -218,8 +214,7 @@ def test_a_batch_keeps_no_result_that_was_taken(server: Any, client: Client) -> 
         until(lambda: len(server.tasks) == 3)
         server.run_one(1, 0)
         kept = weakref.ref(futures.pop(0).result(LIMIT))
-        gc.collect()
-        assert kept() is None
+        until(lambda: gc.collect() is not None and kept() is None)  # the thread that brought it lets go of it, too
         assert not futures[0].done()
         server.run_held()
 
@@ -446,7 +441,7 @@ def in_child(of_it: Callable[[], None]) -> None:
             traceback.print_exc()
         finally:
             os._exit(status)
-    end = time.monotonic() + LIMIT
+    end = time.monotonic() + 3 * LIMIT
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         if time.monotonic() > end:
             os.kill(child, 9)
@@ -473,10 +468,10 @@ def test_client_and_executor_are_usable_in_a_forked_process(server: Any, client:
         def child() -> None:
             for inherited in (waiter, waiter.tasks[0], both, call) if busy else ():
                 with pytest.raises(HeadwayError, match="forked"):
-                    inherited.result(5)
+                    inherited.result(LIMIT)
             assert os.getpid() not in told
-            assert client.submit(Job("the child's", [Task(pow, 2, 5)])).result(10) == [32]
-            assert executor.submit(pow, 2, 6).result(10) == 64
+            assert client.submit(Job("the child's", [Task(pow, 2, 5)])).result(LIMIT) == [32]
+            assert executor.submit(pow, 2, 6).result(LIMIT) == 64
             executor.shutdown()
             client.close()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,7 @@ from headway.client import receipts
 from headway.client.receipts import Receipts
 from headway.model.events import Outcome
 
-LIMIT = 20
-"""Seconds; reached only where something is wrong."""
+from ...waiting import LIMIT, until
 
 
 def double(number: int) -> int:
@@ -26,13 +23,6 @@ def double(number: int) -> int:
 
 def bag(*numbers: int) -> Job:
     return Job("doubles", [Task(double, number) for number in numbers])
-
-
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + LIMIT
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @pytest.fixture

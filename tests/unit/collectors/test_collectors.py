@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,36 +83,67 @@ def test_the_machine_is_measured_for_the_nodes_that_are_on_it() -> None:
     assert machine([Node("far", 0)]) == {}
 
 
+SPENDS = """
+import os, sys, time
+
+def spend(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+"""
+
+SPENT = 0.3
+"""Seconds of processor time."""
+
+
 def worker(source: str) -> subprocess.Popen[str]:
-    """A process that does something whenever it gets a line, and confirms it."""
-    loop = f"import os, sys\nfor line in sys.stdin:\n    {source}\n    print('done', flush=True)\n"
+    """A process that does something whenever it gets a line, and answers with the processor time it has used so far."""
+    loop = f"{SPENDS}for line in sys.stdin:\n    {source}\n    print(sum(os.times()[:4]), flush=True)\n"
     return subprocess.Popen([sys.executable, "-c", loop], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def do(process: subprocess.Popen[str]) -> None:
+def do(process: subprocess.Popen[str]) -> float:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("go\n")
     process.stdin.flush()
-    assert process.stdout.readline() == "done\n"
+    return float(process.stdout.readline())
 
 
-def measured(source: str) -> tuple[dict[str, float], dict[str, float], float]:
-    """The measures of a node that does something, of another that does nothing, and the time between."""
+@dataclass(frozen=True)
+class Measured:
+    """The measures of a node that does something, and of another that does nothing.
+
+    Attributes:
+        least, most: bounds of the time between the two measurements, in seconds. On a busy machine they differ.
+        spent: processor time that the first node used, by its own account, in seconds.
+    """
+
+    busy: dict[str, float]
+    calm: dict[str, float]
+    least: float
+    most: float
+    spent: float
+
+
+def measured(source: str) -> Measured:
     busy, calm = worker(source), worker("pass")
     try:
-        do(busy)
+        before = do(busy)
         do(calm)
         collector, nodes = NodeProcesses(), [Node("busy", busy.pid), Node("calm", calm.pid), Node("far", 0)]
+        times = [time.monotonic()]
         first = collector(nodes)
+        times.append(time.monotonic())
         assert set(first) == {"busy", "calm"}
         assert set(first["busy"]) == {"processes", "memory_bytes"}
         assert first["busy"]["memory_bytes"] > 1e6
-        since = time.monotonic()
-        do(busy)
-        took = time.monotonic() - since
+        spent = do(busy) - before
+        times.append(time.monotonic())
         second = collector(nodes)
-        return second["busy"], second["calm"], took
+        times.append(time.monotonic())
+        return Measured(second["busy"], second["calm"], times[2] - times[1], times[3] - times[0], spent)
     finally:
         for process in (busy, calm):
             process.kill()
@@ -119,17 +151,19 @@ def measured(source: str) -> tuple[dict[str, float], dict[str, float], float]:
 
 
 def test_nodes_on_one_machine_are_told_apart_by_their_processor_time() -> None:
-    busy, calm, took = measured("sum(range(20_000_000))")
-    assert 0.1 < busy["processors"] * took < 1.5 * took
-    assert calm["processors"] * took <= 0.02
+    found = measured(f"spend({SPENT})")
+    assert found.busy["processors"] * found.most >= SPENT - 0.02
+    assert found.busy["processors"] * found.least <= found.spent + 0.05
+    assert found.calm["processors"] * found.least <= 0.02
 
 
 def test_processor_time_of_children_that_have_ended_counts() -> None:
-    child = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', 'sum(range(20_000_000))'])"
-    busy, calm, took = measured(child)
-    assert busy["processors"] * took > 0.1
-    assert busy["processes"] == 1
-    assert calm["processors"] * took <= 0.02
+    source = f"{SPENDS}spend({SPENT})"
+    found = measured(f"import subprocess; subprocess.run([{sys.executable!r}, '-c', {source!r}])")
+    assert found.busy["processors"] * found.most >= SPENT - 0.02
+    assert found.busy["processors"] * found.least <= found.spent + 0.05
+    assert found.busy["processes"] == 1
+    assert found.calm["processors"] * found.least <= 0.02
 
 
 @pytest.mark.parametrize("by", ["itself", "a child that has ended"])
@@ -143,9 +177,11 @@ def test_nodes_on_one_machine_are_told_apart_by_what_they_write(by: str, tmp_pat
     probe = tmp_path / "probe"
     if not counts_writes(probe):
         pytest.skip(f"the file system of {tmp_path} is none of a disk: nothing is counted that is written there")
-    busy, calm, took = measured(write)
-    assert 0.5 * size < busy["disk_write_bytes_per_second"] * took < 2 * size
-    assert calm["disk_write_bytes_per_second"] == 0
+    found = measured(write)
+    rate = found.busy["disk_write_bytes_per_second"]
+    assert rate * found.most > 0.9 * size
+    assert rate * found.least < 2 * size
+    assert found.calm["disk_write_bytes_per_second"] == 0
 
 
 def counts_writes(path: Path) -> bool:

@@ -20,6 +20,8 @@ from headway.engines.local_files import AttemptFiles
 from headway.engines.local_frames import Launch
 from headway.files import FileTrouble, Input, Output
 
+from ...waiting import LIMIT
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
@@ -277,9 +279,9 @@ def test_a_later_attempt_waits_for_one_that_is_just_putting(place: Path, killed:
             first.kill()
         else:
             first.stdin.close()
-        assert begun.wait(20)
+        assert begun.wait(LIMIT)
         thread.join()
-        first.wait(20)
+        first.wait(LIMIT)
     assert (place / "one").exists() != killed
     second.put()
     assert (place / "one").read_text() == "second"

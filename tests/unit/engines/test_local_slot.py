@@ -25,6 +25,8 @@ from headway.engines.local_seal import Reader, new_seal, size_max, to_slot
 from headway.engines.local_terms import Terms
 from headway.model.events import Outcome
 
+from ...waiting import LIMIT
+
 
 class Ended(subprocess.Popen[bytes]):
     """A program that has ended before its start was noticed."""
@@ -44,7 +46,7 @@ def test_a_program_that_ends_just_as_it_is_asked_to_has_left(
     terms = Terms("n", str(tmp_path), str(tmp_path), str(tmp_path), 1, 60.0, 1 << 20)
     ours, theirs = socket.socketpair()
     with ours:
-        ours.settimeout(30)
+        ours.settimeout(LIMIT)
         seal = new_seal()
         ours.sendall(to_slot(seal, encode(launch)) + to_slot(seal, encode(Suspend(1, 0, 1, 10.0))))
         parent = os.getpid()

@@ -12,6 +12,8 @@ from headway.live.clock import CATCH_UP, Alarm, Step, SystemClock
 from headway.model.instant import SECOND
 from headway.testing import ManualClock
 
+from ...waiting import becomes
+
 START = 1_700_000_000 * SECOND
 
 
@@ -130,9 +132,7 @@ def test_the_loop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module.time, "time_ns", lambda: wall() + off[0])
         call_off = clock.watch(told.append)
         off[0] = -60_000_000_000
-        async with asyncio.timeout(20):
-            while not told:
-                await asyncio.sleep(0.01)
+        await becomes(lambda: told)
         call_off()
         off[0] = 0
         await asyncio.sleep(0.05)

@@ -13,9 +13,9 @@ import pytest
 
 from headway.reproduce.processes import done
 
-pytestmark = pytest.mark.long
+from ...waiting import LIMIT
 
-PATIENCE = 30.0
+pytestmark = pytest.mark.long
 
 ENDLESS = """
 import os, signal
@@ -63,6 +63,6 @@ def test_workers_end_with_who_began_them(number: signal.Signals, said: str) -> N
         assert first.stdout is not None
         workers = [psutil.Process(int(first.stdout.readline())) for _ in range(2)]
         os.kill(first.pid, number)
-        _, left = psutil.wait_procs(workers, PATIENCE)
+        _, left = psutil.wait_procs(workers, LIMIT)
         assert not left
         assert first.stdout.read() == said
