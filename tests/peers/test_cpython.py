@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import serving
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "executor-tests.md"
-CLUSTER = '[[node]]\nname = "n"\nslots = 5\n'
 
 
 def python() -> str | None:
@@ -34,16 +35,7 @@ def test_cpythons_own_tests_pass_but_those_that_cannot(tmp_path: Path) -> None:
         pytest.skip(
             "no Python 3.12 or later with its tests has Headway: `make peers` looks for one, or HEADWAY_CPYTHON"
         )
-    (tmp_path / "cluster.toml").write_text(CLUSTER)
-    data = tmp_path / "data"
-    command = [interpreter, "-m", "headway", "up", "--json", "--data", str(data)]
-    with (tmp_path / "log").open("w") as log:
-        server = subprocess.Popen(
-            [*command, "--cluster", str(tmp_path / "cluster.toml")], stdout=subprocess.PIPE, stderr=log, text=True
-        )
-    try:
-        assert server.stdout is not None
-        assert server.stdout.readline(), (tmp_path / "log").read_text()
+    with serving(tmp_path, 5, interpreter) as data:
         environment = {**os.environ, "HEADWAY_DATA_DIR": str(data)}
         for name in ("HEADWAY_URL", "HEADWAY_TOKEN"):
             environment.pop(name, None)
@@ -54,9 +46,6 @@ def test_cpythons_own_tests_pass_but_those_that_cannot(tmp_path: Path) -> None:
             text=True,
             timeout=800,
         )
-    finally:
-        server.terminate()
-        server.communicate(timeout=60)
     told = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("[")]
     ends = {name: (what, why) for name, what, why in told}
     named = set(re.findall(r"^\| `(\w+\.test_\w+)` \|", PAGE.read_text(), re.MULTILINE))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sqlite3
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +16,13 @@ import pytest
 
 from headway import Client, HeadwayError, HeadwayExecutor
 
-pytestmark = [pytest.mark.peers, pytest.mark.timeout(300)]
+from ..waiting import until
 
-CLUSTER = '[[node]]\nname = "n"\nslots = 2\n'
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(300)]
 
 
 def needed(name: str) -> Any:
     return pytest.importorskip(name, reason=f"{name} is not installed; `make peers` installs it")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("up")
-    (folder / "cluster.toml").write_text(CLUSTER)
-    command = [sys.executable, "-m", "headway", "up", "--json", "--data", str(folder / "data")]
-    with (folder / "log").open("w") as log:
-        server = subprocess.Popen(
-            [*command, "--cluster", str(folder / "cluster.toml")], stdout=subprocess.PIPE, stderr=log, text=True
-        )
-    assert server.stdout is not None
-    assert server.stdout.readline(), (folder / "log").read_text()
-    yield folder / "data"
-    server.terminate()
-    server.communicate(timeout=60)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -89,13 +72,6 @@ def joblib(data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     importlib.import_module("headway.joblib")
     monkeypatch.setenv("HEADWAY_DATA_DIR", str(data))
     return joblib
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_joblib(joblib: Any) -> None:
