@@ -8,9 +8,11 @@ import socket
 import time
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import TypeVar
 
 import psutil
+import pytest
 
 LIMIT = 60.0
 """Seconds."""
@@ -41,6 +43,16 @@ def gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def let_the_background_run(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Let nodes that are started from now on use SCHED_BATCH for their background.
+
+    With SCHED_IDLE it gets the processor only while nothing else wants it: on a busy machine hardly ever.
+    """
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text("import os\nos.SCHED_IDLE = os.SCHED_BATCH\n")
+    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))))
 
 
 def free_port() -> int:

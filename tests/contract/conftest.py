@@ -15,7 +15,7 @@ from headway.engines.base import Engine
 from headway.engines.local import LocalEngine
 from headway.engines.trial import Trial
 
-from ..waiting import LIMIT
+from ..waiting import LIMIT, let_the_background_run
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ ENGINES = [Case("local", make_local, kill_node=kill_local_node)]
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_the_background_run(tmp_path / "site", monkeypatch)
 
 
 @pytest.fixture(params=ENGINES, ids=lambda case: case.name)

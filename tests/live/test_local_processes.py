@@ -25,7 +25,7 @@ from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 from headway.model.tier import Tier
 
-from ..waiting import becomes, gone, until
+from ..waiting import becomes, gone, let_the_background_run, until
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,8 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 
 @pytest.fixture
-async def trial(tmp_path: Path) -> AsyncIterator[Trial]:
+async def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Trial]:
+    let_the_background_run(tmp_path / "site", monkeypatch)
     async with Trial(LocalEngine(tmp_path / "engine")) as trial:
         await trial.start()
         yield trial

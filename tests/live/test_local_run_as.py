@@ -30,7 +30,7 @@ from headway.files import FileTrouble, Input, Output
 from headway.model.events import Outcome
 from headway.model.tier import Tier
 
-from ..waiting import LIMIT, becomes, gone
+from ..waiting import LIMIT, becomes, gone, let_the_background_run
 from .conftest import Up, python_for
 
 USER = "nobody"
@@ -71,7 +71,8 @@ def engine_in(place: Path, run_as: str = USER) -> LocalEngine:
 
 
 @pytest.fixture
-async def trial(place: Path) -> AsyncIterator[Trial]:
+async def trial(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Trial]:
+    let_the_background_run(tmp_path / "site", monkeypatch)
     async with Trial(engine_in(place)) as trial:
         await trial.start()
         yield trial

@@ -26,7 +26,7 @@ from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 from headway.model.tier import Tier
 
-from ..waiting import LIMIT, becomes
+from ..waiting import LIMIT, becomes, let_the_background_run
 
 pytestmark = pytest.mark.anyio
 
@@ -140,17 +140,19 @@ async def test_what_forks_all_the_time_is_moved_whole(trial: Trial, tmp_path: Pa
 
 
 async def test_a_warm_process_of_the_background_serves_the_foreground_at_full_right(
-    trial: Trial, tmp_path: Path
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    let_the_background_run(tmp_path / "site", monkeypatch)
+    let_the_background_run(tmp_path / "site", monkeypatch)
     await trial.start(NodeSpec("n"))
-    assert await trial.value(trial.call(policy, tier=BG)) == os.SCHED_IDLE
+    assert await trial.value(trial.call(policy, tier=BG)) == os.SCHED_BATCH
     moved = trial.call(write_pid_and_wait, str(tmp_path / "pid"))
     await pid_in(tmp_path / "pid")
     trial.engine.change(*moved, BG)  # what was in the background is in the foreground now
     assert await trial.value(trial.call(policy)) == os.SCHED_OTHER
     trial.engine.kill(*moved)
     await trial.ended(moved)
-    assert await trial.value(trial.call(policy, tier=BG)) == os.SCHED_IDLE
+    assert await trial.value(trial.call(policy, tier=BG)) == os.SCHED_BATCH
     assert await trial.value(trial.call(policy)) == os.SCHED_OTHER
 
 
@@ -206,7 +208,10 @@ async def test_the_foreground_has_the_processor_and_the_background_what_it_leave
         assert behind < front / 5
 
 
-async def test_the_places_of_a_slot_share_a_processor_where_that_is_wanted(root: Path) -> None:
+async def test_the_places_of_a_slot_share_a_processor_where_that_is_wanted(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_the_background_run(tmp_path / "site", monkeypatch)
     mine = sorted(os.sched_getaffinity(0))
     async with Trial(LocalEngine(root, pin=True)) as trial:
         await trial.start(NodeSpec("a", slots=1), NodeSpec("b", slots=2))
@@ -221,7 +226,10 @@ async def test_the_places_of_a_slot_share_a_processor_where_that_is_wanted(root:
         assert await trial.value(trial.call(processors, node="b")) == [mine[1 % len(mine)]]
 
 
-async def test_without_a_wish_every_processor_is_everybodys(trial: Trial) -> None:
+async def test_without_a_wish_every_processor_is_everybodys(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_the_background_run(tmp_path / "site", monkeypatch)
     await trial.start()
     for tier in Tier:
         assert await trial.value(trial.call(processors, tier=tier)) == sorted(os.sched_getaffinity(0))
@@ -266,7 +274,7 @@ async def began(door, count):
 
 async def main(root):
     door, found = root.parent / "door", {}
-    async with Trial(LocalEngine(root)) as trial:
+    async with Trial(LocalEngine(root), 150.0) as trial:
         await trial.start(NodeSpec("a"), NodeSpec("b"))
         single = trial.call(wait_for, str(door), node="a", tier=Tier.BACKGROUND)
         await began(door, 1)
@@ -434,7 +442,10 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_new_driver_is_told_what_is_in_the_background(root: Path, tmp_path: Path) -> None:
+async def test_a_new_driver_is_told_what_is_in_the_background(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_the_background_run(tmp_path / "site", monkeypatch)
     door = tmp_path / "door"
     driver = subprocess.Popen([sys.executable, "-c", HALF_WAY, str(root), str(door)], stdout=subprocess.PIPE)
     assert driver.stdout is not None
@@ -448,7 +459,7 @@ async def test_a_new_driver_is_told_what_is_in_the_background(root: Path, tmp_pa
         assert found.background == {(1, 1, 1), (1, 2, 1), (1, 3, 1)}
         trial.engine.change(1, 3, 1, FG)
         there = trial.call(policy, node="b", slots=(0,), tier=BG, key=(2, 0, 1))
-        assert await trial.value(there) == os.SCHED_IDLE
+        assert await trial.value(there) == os.SCHED_BATCH
         door.touch()
         for task in range(4):
             assert (await trial.ended((1, task, 1))).ending.outcome is Outcome.SUCCEEDED
