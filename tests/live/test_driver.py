@@ -624,10 +624,10 @@ def test_a_function_counts_as_used_only_by_submissions_that_were_accepted(tmp_pa
 def test_statistics_say_that_there_is_no_room_for_files(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, bounds=Bounds(0, 40)) as live:
-            assert reports.statistics(live.driver).short == ""
+            assert (await reports.statistics(live.driver)).short == ""
             live.journal.retained.stored = 40
             live.driver.room.look()
-            assert reports.statistics(live.driver).short.startswith("output and uploads take")
+            assert (await reports.statistics(live.driver)).short.startswith("output and uploads take")
 
     run(scenario)
 

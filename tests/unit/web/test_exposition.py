@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headway import __version__
+from headway.live import reports
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.journal import FILE, Journal
@@ -129,7 +130,7 @@ def test_every_kind_of_incident_has_a_value() -> None:
 @pytest.mark.long
 def test_many_open_jobs_do_not_make_it_dear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting jobs are counted in parts, with turns for others between them. Nothing else depends on their number."""
-    monkeypatch.setattr(exposition_module, "AT_ONCE", 1000)
+    monkeypatch.setattr(reports, "COUNTED_AT_ONCE", 1000)
 
     async def looked(folder: Path, jobs: int) -> tuple[int, int]:
         """Count the lines that run, except those that count waiting jobs, and the turns of other tasks."""
@@ -137,7 +138,7 @@ def test_many_open_jobs_do_not_make_it_dear(tmp_path: Path, monkeypatch: pytest.
 
         def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal lines
-            if not frame.f_globals["__name__"].startswith("headway.") or "_ready_tasks" in frame.f_code.co_qualname:
+            if not frame.f_globals["__name__"].startswith("headway.") or "tasks_waiting" in frame.f_code.co_qualname:
                 return None
             lines += event == "line"
             return trace
