@@ -93,7 +93,8 @@ def bars(
             cell.scatter(values, places, s=40, color=_colours(means), zorder=3, clip_on=False)
         else:
             cell.barh(places, np.nan_to_num(values), height=0.62, color=_colours(means))
-        cell.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, capsize=3, linewidth=1, zorder=4)
+        seen = np.where(errors > 0, errors, np.nan)
+        cell.errorbar(values, places, xerr=seen, fmt="none", ecolor=INK, capsize=3, linewidth=1, zorder=4)
         cell.set_ylim(0.4, len(means) + 0.6)
         cell.set_yticks(places, [name_lines(policy) for policy in means], fontsize=8)
         cell.tick_params(axis="y", length=0)

@@ -587,7 +587,7 @@ METRICS_OF_MANY = {
         "priority_violation_rate": 0.0,
         "wait_mean": 123_456.0 * number,
         "bounded_slowdown_mean": math.nan,
-        "utilisation": 1.0,
+        "makespan": 5.0,
         "kills": 0,
         "work_lost": 0.0,
         "migrations": 0,
@@ -682,6 +682,10 @@ def test_bars_are_as_long_as_their_means_and_errors_are_named() -> None:
     assert bar_lengths(drawn.axes[0]) == [40, 20, 10]
     assert drawn.axes[0].get_xlim()[0] == 0
     assert {"penalty linear scale from 0", "Error bars: standard error."} <= set(words(drawn))
+    (both,) = bars({"a": {"x": Mean(4, 1), "y": Mean(2, 0)}}, measure="m").axes[0].containers[1].lines[2]
+    with_error, without = both.get_segments()
+    assert np.asarray(with_error)[:, 0].tolist() == [3, 5]
+    assert not np.asarray(without).size
 
 
 def test_on_a_logarithmic_scale_there_are_points_instead_of_bars() -> None:

@@ -89,7 +89,7 @@ def _logs(figure: Figure, runs: Runs, path: Path, title: str) -> None:
         return Mean(1 - gain.mean, gain.half_width)
 
     panels = {
-        f"{source}, {LOGS[source][1]} slots, load {load_text(load)}": {
+        f"{source}, {LOGS[source][1]:,} slots, load {load_text(load)}": {
             policy.upper(): ratio(source, load, policy) for policy in figure.policies
         }
         for load in figure.loads
