@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+from contextlib import suppress
 
 import msgspec
 
@@ -41,11 +42,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends first, and with it the input
     asked, answers = 0, os.dup(1)
     os.dup2(2, 1)  # whatever a policy prints is no answer
-    while select.select([asked], [], [], IDLE_SECONDS)[0]:
-        body = read_frame(asked)
-        if body is None:
-            break
-        write_frame(answers, msgspec.msgpack.encode(answer(body)))
+    with suppress(BrokenPipeError):  # the server that asked was killed
+        while select.select([asked], [], [], IDLE_SECONDS)[0]:
+            body = read_frame(asked)
+            if body is None:
+                break
+            write_frame(answers, msgspec.msgpack.encode(answer(body)))
 
 
 if __name__ == "__main__":

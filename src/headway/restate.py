@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from headway.core.scheduler import Scheduler
@@ -49,8 +49,9 @@ def main() -> None:
     """Write the state to standard output."""
     os.nice(NICE)
     folder, event = sys.argv[1:]
-    with os.fdopen(os.dup(1), "wb") as out:
-        out.write(pack(restate(Path(folder), int(event))))
+    found = pack(restate(Path(folder), int(event)))
+    with suppress(BrokenPipeError), os.fdopen(os.dup(1), "wb") as out:  # the server that asked may have been killed
+        out.write(found)
     os._exit(0)  # taking everything apart would take as long again
 
 

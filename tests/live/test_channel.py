@@ -242,6 +242,23 @@ async def test_an_agent_whose_ends_cannot_be_read_is_not_taken_on(trial: Trial) 
     assert (transport.is_up, line.welcome.done()) == (False, False)
 
 
+async def test_an_answer_that_nothing_waits_for_any_more_is_no_error(
+    trial: Trial, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server ended, or gave up waiting, just before a node answered it."""
+    from headway.engines.local_frames import VERSION, Taken, Welcome, encode
+    from headway.engines.local_node import _Line
+
+    await trial.start()
+    for answer in (Welcome(VERSION, 1, 1, 2, [], []), Taken()):
+        line = _Line(trial.engine._nodes["n"])  # type: ignore[attr-defined]
+        line.transport = transport = Aborted()  # type: ignore[assignment]
+        line.welcome.cancel()
+        line.data_received(framed(encode(answer)))
+        assert not transport.is_up
+    assert caplog.messages == []
+
+
 class Aborted:
     """A transport that records whether it was aborted."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
@@ -13,6 +15,7 @@ import pytest
 from headway.core.scheduler import Scheduler
 from headway.live import snapshots
 from headway.live.driver import Driver
+from headway.live.forecasts import write_frame
 from headway.live.journal import Journal, state_body, state_of
 from headway.model.events import JobSubmitted
 from headway.policies.registry import find
@@ -167,6 +170,24 @@ def test_a_server_that_ends_leaves_no_process(tmp_path: Path) -> None:
             assert len(live.driver.open) == EVERY // 2
 
     run(scenario)
+
+
+@pytest.mark.parametrize("module", ["restate", "forecaster"])
+def test_a_process_whose_server_was_killed_ends_without_a_word(tmp_path: Path, module: str) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        core = Scheduler(find, "fcfs")
+        journal.store_snapshot(0, core.dump(), ())
+    state = state_body(core.dump())
+    words = [str(tmp_path), "0"] if module == "restate" else []
+    given, asked = os.pipe()
+    unread, answers = os.pipe()
+    os.close(unread)
+    with os.fdopen(given, "rb") as stdin, os.fdopen(answers, "wb") as stdout:
+        write_frame(asked, state)
+        os.close(asked)
+        command = [sys.executable, "-m", f"headway.{module}", *words]
+        done = subprocess.run(command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_long_state_is_deflated_and_a_short_one_can_be_read() -> None:

@@ -416,6 +416,9 @@ class _Line(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if self.welcome.cancelled():  # nothing waits for the answer any more: the server ends, or it came too late
+            self.transport.abort()
+            return
         try:
             for body in self._splitter.feed(data):
                 self._take(self._decode(body))
