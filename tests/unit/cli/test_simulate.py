@@ -482,7 +482,7 @@ def test_progress_of_a_long_run_is_one_line_on_a_terminal(
         (("--slots", 3, "--first", 0), "first"),
         (("--slots", 3, "--load", "-1"), "load is -1"),
         (("--slots", 3, "--as", "bag"), "bags"),
-        (("--slots", 3, "--cpu", "guessed"), "'given', 'drawn', 'unknown'"),
+        (("--slots", 3, "--cpu", "guessed"), "--cpu is 'guessed'; allowed: given, drawn, unknown"),
         (("--slots", 3, "--noise", "-1"), "--noise is -1; allowed: 0 to 10"),
         (("--slots", 3, "--migration-cost", "soon"), "--migration-cost is 'soon'; allowed: a duration such as 90s"),
         (("--slots", 3, "--kill-cost", "1" + "0" * 20 + "d"), "--kill-cost is"),
