@@ -383,8 +383,9 @@ def main() -> None:
         f"""A server with {live.SLOTS} slots, {given.minutes:g} minutes, {given.rate:g} tasks/s: half of them calls of
         an executor, half in bags of {BAG}; some print {PRINTED // 1000} kB, are given an upload, run a program,
         or are submitted by a client of their own. Everything that has ended is kept for {KEPT}, results that nobody
-        acknowledged and keys of submissions for {KEPT_LONGER}. Of {submitted:,} tasks {done:,} came back, {wrong} of
-        them with a wrong result. Memory is resident, of the server, of its nodes with their slots, and of the two
+        acknowledged and keys of submissions for {KEPT_LONGER}; uploads for an hour after their last use, so in the
+        first hour their files grow in number. Of {submitted:,} tasks {done:,} came back, {wrong} of them with a
+        wrong result. Memory is resident, of the server, of its nodes with their slots, and of the two
         clients; descriptors and threads are of all of them; files and disk of the data directory; times from
         submission to result, within each period. Growth is the median slope after the first
         {ramp:.0f} s; less than 5 % of its level, or what is noise for so small a figure, is none. Verdict:
