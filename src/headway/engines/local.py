@@ -577,7 +577,7 @@ class LocalEngine:
     async def _listen(self) -> None:
         """Ask each node for signs of life, and give up those that gave none.
 
-        A node that nobody asks takes its driver for dead, so long leases are not the only measure of how often.
+        A node that is not asked for long takes its driver for dead, so leases alone do not say how often to ask.
         """
         while True:
             leases = (node.lease for node in self._nodes.values())
