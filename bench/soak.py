@@ -37,7 +37,7 @@ KEPT = "15s"
 
 KEPT_LONGER = "2m"
 """The same for results that nobody acknowledges, for a client on a busy machine may be late, and for keys of
-submissions, where it is the least."""
+submissions and uploads, where it is the least."""
 
 RAMP_SECONDS = 60.0
 """At the beginning everything fills, for the time that it is kept and somewhat more; not more than a third of a run."""
@@ -290,8 +290,10 @@ def soak(minutes: float, rate: float) -> tuple[list[Look], int, int, int]:
             "--keep-events",
             "--keep-incidents",
         )
+        kept_longer = ("--keep-unacknowledged", "--keep-keys", "--keep-uploads")
         short = (word for option in kept for word in (option, KEPT))
-        words = (*short, "--keep-unacknowledged", KEPT_LONGER, "--keep-keys", KEPT_LONGER, "--period", "none")
+        longer = (word for option in kept_longer for word in (option, KEPT_LONGER))
+        words = (*short, *longer, "--period", "none")
         with live.server(folder, live.SLOTS, words) as (client, pid):
             url = (folder / "data" / "url").read_text().strip()
             token = (folder / "data" / "token").read_text().strip()
@@ -383,10 +385,9 @@ def main() -> None:
         f"""A server with {live.SLOTS} slots, {given.minutes:g} minutes, {given.rate:g} tasks/s: half of them calls of
         an executor, half in bags of {BAG}; some print {PRINTED // 1000} kB, are given an upload, run a program,
         or are submitted by a client of their own. Everything that has ended is kept for {KEPT}, results that nobody
-        acknowledged and keys of submissions for {KEPT_LONGER}; uploads for an hour after their last use, so in the
-        first hour their files grow in number. Of {submitted:,} tasks {done:,} came back, {wrong} of them with a
-        wrong result. Memory is resident, of the server, of its nodes with their slots, and of the two
-        clients; descriptors and threads are of all of them; files and disk of the data directory; times from
+        acknowledged, keys of submissions and uploads for {KEPT_LONGER}. Of {submitted:,} tasks {done:,} came back,
+        {wrong} of them with a wrong result. Memory is resident, of the server, of its nodes with their slots, and of
+        the two clients; descriptors and threads are of all of them; files and disk of the data directory; times from
         submission to result, within each period. Growth is the median slope after the first
         {ramp:.0f} s; less than 5 % of its level, or what is noise for so small a figure, is none. Verdict:
         {outcome}. The load average of the machine, which has {os.cpu_count()} processors, was

@@ -21,14 +21,14 @@ from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, JournalFull
 from headway.live.layout import OUTPUT
 from headway.live.retention import NotTheirs
-from headway.live.sweep import PART, UPLOADS_KEPT, Keep
+from headway.live.sweep import PART, Keep
 from headway.live.uploads import STRAY_SECONDS, NoRoom, NoSuchUpload, TooLarge
 from headway.model.events import Incident
-from headway.model.instant import from_seconds, to_seconds
+from headway.model.instant import from_seconds
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 
-HOUR = to_seconds(UPLOADS_KEPT)
+HOUR = 3600
 MINUTE = Keep(from_seconds(60))
 
 
@@ -273,6 +273,26 @@ def test_an_upload_is_kept_for_open_jobs_and_an_hour(tmp_path: Path) -> None:
             assert not (folder / used).exists()
 
     run(scenario)
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(120.0, False), (None, True)], ids=["two minutes", "for ever"])
+def test_how_long_an_upload_is_kept_is_a_setting(tmp_path: Path, keep: float | None, kept: bool) -> None:
+    async def scenario() -> None:
+        settings = Keep(uploads=None if keep is None else from_seconds(keep))
+        async with rig(tmp_path, settings) as live:
+            name = await live.upload(b"unused")
+            folder = live.driver.retention.uploads.folder
+            await live.advance(110)
+            assert (folder / name).exists()
+            await live.advance(100)
+            assert (folder / name).exists() == kept
+
+    run(scenario)
+
+
+def test_an_upload_is_kept_for_two_minutes_at_least() -> None:
+    with pytest.raises(InvalidInput, match=r"keep_uploads is 119\.0; allowed: 120 seconds or more, or none"):
+        Keep(uploads=from_seconds(119))
 
 
 def test_what_a_task_gave_the_server_is_kept_with_its_result(tmp_path: Path) -> None:

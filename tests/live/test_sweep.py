@@ -21,7 +21,7 @@ from headway.live.intake import NoSuchJob
 from headway.live.journal import Journal, encode
 from headway.live.layout import OUTPUT
 from headway.live.reports import row
-from headway.live.sweep import DAY, KEYS_LEAST, PART, UPLOADS_KEPT, Keep
+from headway.live.sweep import DAY, KEPT_LEAST, PART, Keep
 from headway.live.verification import see_whole
 from headway.model.events import Outcome
 from headway.model.instant import SECOND, from_seconds, to_seconds
@@ -119,7 +119,7 @@ def test_days_of_jobs_leave_no_more_behind_than_an_hour_of_them(tmp_path: Path) 
 
 def test_what_has_not_been_fetched_is_known_as_long_as_its_results(tmp_path: Path) -> None:
     async def scenario() -> None:
-        keep = Keep(0, None, from_seconds(60), from_seconds(60), KEYS_LEAST)
+        keep = Keep(0, None, from_seconds(60), from_seconds(60), KEPT_LEAST)
         async with rig(tmp_path, keep) as live:
             [fetched], [left] = await live.run(), await live.run(acknowledged=False)
             await live.advance(HOUR)
@@ -193,10 +193,10 @@ def test_more_than_a_part_goes_in_one_sweep(tmp_path: Path) -> None:
 
 def test_a_key_is_known_for_as_long_as_its_client_may_repeat_it(tmp_path: Path) -> None:
     async def scenario() -> None:
-        keep = Keep(0, 0, 0, 0, KEYS_LEAST)
+        keep = Keep(0, 0, 0, 0, KEPT_LEAST)
         async with rig(tmp_path, keep) as live:
             first = await live.run(key="once")
-            await live.advance(to_seconds(KEYS_LEAST) - 10, step=1)
+            await live.advance(to_seconds(KEPT_LEAST) - 10, step=1)
             answer = await live.driver.submit("me", submission(new_job(), key="once", client="c"))
             assert (list(answer.jobs), answer.repeated) == (first, True)
             await live.advance(20, step=1)
@@ -210,7 +210,7 @@ def calls() -> wire.NewJob:
 
 
 def test_a_function_stays_for_open_jobs_whatever_snapshots_are_stored(tmp_path: Path) -> None:
-    hour = to_seconds(UPLOADS_KEPT)
+    hour = 3600
 
     async def scenario() -> None:
         async with rig(tmp_path, snapshot_every=1) as live:

@@ -16,7 +16,7 @@ from headway.cli.show import as_json, print_json
 def upload(reach: Reach, path: str, name: str | None, as_json: bool) -> None:
     """Send a file to the server, which keeps it for tasks, and print its URL for `headway submit --input PATH=URL`.
 
-    The server keeps it while an open job names it, and for an hour after its last use.
+    The server keeps it while an open job names it, and for an hour (`headway up --keep-uploads`) after its last use.
     """
     with reach() as client:
         url = client.upload(path, name).url

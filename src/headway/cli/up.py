@@ -90,6 +90,12 @@ def renamed(old: str, new: str) -> Callable[[Any], Any]:
 )
 @click.option("--keep-incidents", default="90d", show_default=True, help="How long incidents are kept; none: for ever.")
 @click.option(
+    "--keep-uploads",
+    default="1h",
+    show_default=True,
+    help="How long uploads that no open job needs are kept after their last use, at least 2m; none: for ever.",
+)
+@click.option(
     "--reserve",
     type=click.IntRange(min=0),
     help="MiB of the disk that are kept for jobs already accepted; "
@@ -147,6 +153,7 @@ def up(
     keep_events: str,
     keep_keys: str,
     keep_incidents: str,
+    keep_uploads: str,
     reserve: int | None,
     storage_max: int | None,
     call_lease: str,
@@ -208,6 +215,7 @@ def up(
             span_in(keep_events, "--keep-events"),
             span_in(keep_keys, "--keep-keys"),
             span_in(keep_incidents, "--keep-incidents"),
+            span_in(keep_uploads, "--keep-uploads"),
             upload_max << 20,
         ),
         task_output_max=task_output_max << 20,

@@ -299,7 +299,8 @@ class Client(Operation):
     def upload(self, source: str | os.PathLike[str] | bytes, name: str | None = None) -> Input:
         """Send a file, or bytes, to the server, which keeps it for tasks: `Task(function, client.upload("data.csv"))`.
 
-        It is kept while an open job names it, and for an hour after its last use. The same bytes are sent once.
+        It is kept while an open job names it, and for an hour (`headway up --keep-uploads`) after its last use. The
+        same bytes are sent once.
 
         Args:
             name: under which a task finds it; default: that of the file.

@@ -111,7 +111,7 @@ def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
             if upload is None or kind == "outputs":
                 continue
             if not journal.retained.has_upload(upload[0]):
-                hint = "Upload it again: what no open job names is forgotten an hour after its last use."
+                hint = "Upload it again: what no open job names is deleted after `headway up --keep-uploads`."
                 raise InvalidInput(f"{field}.inputs", url, "an upload that the server keeps", hint=hint)
             names.add(upload[0])
     return names

@@ -37,8 +37,8 @@ LOOK_EVERY: Final[Duration] = 2 * SECOND
 
 _MORE: Final = "Make room on it, or start the server with a smaller --reserve."
 _FEWER: Final = (
-    "Acknowledge or clear results that are not needed; uploads are deleted an hour after their last use. Or start the"
-    " server with a larger --storage-max."
+    "Acknowledge or clear results that are not needed; uploads are deleted `--keep-uploads` after their last use. Or"
+    " start the server with a larger --storage-max."
 )
 
 _BACK: Final = 8

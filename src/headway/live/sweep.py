@@ -22,9 +22,6 @@ from headway.live.uploads import STRAY_SECONDS, Uploads, remove, remove_outputs
 from headway.model.instant import SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
 
-UPLOADS_KEPT: Final[Duration] = 3600 * SECOND
-"""How long an upload or a function that no open job and no result names is kept, after its last use."""
-
 PART: Final = 250
 """How many rows are deleted, or looked at, in one transaction at most."""
 
@@ -33,8 +30,10 @@ PAGES: Final = 50
 
 DAY: Final[Duration] = 86_400 * SECOND
 
-KEYS_LEAST: Final[Duration] = 120 * SECOND
-"""A client whose submission got no answer repeats it for a minute, unless told otherwise."""
+KEPT_LEAST: Final[Duration] = 120 * SECOND
+"""For at least this long keys and uploads are kept. A client whose submission got no answer repeats it for a minute,
+unless told otherwise; and a submission comes after its uploads.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,10 @@ class Keep:
         unacknowledged: results that are not acknowledged, after their job's end.
         jobs: what is known of an ended job without results, after its end.
         events: what has happened, as a trace that can be replayed; at most `expiry.EVENTS_MAX` of them.
-        keys: idempotency keys of submissions, after these; at least `KEYS_LEAST`.
+        keys: idempotency keys of submissions, after these; at least `KEPT_LEAST`.
         incidents: those older than the events; at most `expiry.INCIDENTS_MAX` of them.
+        uploads: uploads and functions that no open job and no result names, after their last use; at least
+            `KEPT_LEAST`.
         upload_max: the most bytes that an uploaded file may have.
     """
 
@@ -57,17 +58,18 @@ class Keep:
     events: Duration | None = DAY
     keys: Duration | None = DAY
     incidents: Duration | None = 90 * DAY
+    uploads: Duration | None = 3600 * SECOND
     upload_max: int = 16 << 30
 
     def __post_init__(self) -> None:
-        if self.keys is not None and self.keys < KEYS_LEAST:
-            allowed = f"{to_seconds(KEYS_LEAST):g} seconds or more, or none"
-            raise InvalidInput("keep_keys", to_seconds(self.keys), allowed)
+        for name, span in (("keep_keys", self.keys), ("keep_uploads", self.uploads)):
+            if span is not None and span < KEPT_LEAST:
+                raise InvalidInput(name, to_seconds(span), f"{to_seconds(KEPT_LEAST):g} seconds or more, or none")
 
     @property
     def look_every(self) -> Duration:
         """How often to look for what is due, except acknowledged results."""
-        spans = (self.unacknowledged, self.jobs, self.events, self.keys, self.incidents, UPLOADS_KEPT)
+        spans = (self.unacknowledged, self.jobs, self.events, self.keys, self.incidents, self.uploads)
         return max(SECOND, min(span for span in spans if span is not None) // 4)
 
 
@@ -177,7 +179,9 @@ class Sweep:
             yield
 
     def _files(self) -> Iterator[None]:
-        journal, since = self._journal, self._before(UPLOADS_KEPT)
+        if self._keep.uploads is None:
+            return
+        journal, since = self._journal, self._before(self._keep.uploads)
         walk = Walk()
         while True:
             journal.expiry.drop_blobs(since, self._used.needs, PART, walk)

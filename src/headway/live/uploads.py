@@ -47,7 +47,7 @@ class NoSuchUpload(HeadwayError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"there is no upload {name}",
-            "It is kept while an open job or a result names it, and an hour after its last use.",
+            "It is kept while an open job or a result names it, and after that for `headway up --keep-uploads`.",
         )
 
 
