@@ -34,7 +34,7 @@ PIECE_SECONDS = 0.005
 CHANGES, MOVES = 40, 10
 STATE_BYTES = 100_000_000
 FULL = 0.96
-"""Use of the foreground above which nobody gains behind it (MEASY14)."""
+"""Use of the foreground above which nothing is placed behind it (MEASY14)."""
 
 
 def steps(door: str, piece: int, pause: float) -> tuple[float, float]:
@@ -307,7 +307,7 @@ async def main(window: float, rounds: int) -> None:
         runs of {window:g} s. The use of what was left is the background's progress, as a share of what it makes alone,
         over what the foreground leaves of the processor (at most what the background wants). MEASY14 measured a loss of
         0.5 to 4 % in the foreground, and a use of 80 to 92 % by one process in the background, of 19.8 to 76.6 % by
-        several; it puts nobody behind a use above {FULL:.0%}.""",
+        several; it places nothing behind a use above {FULL:.0%}.""",
         measure.table(
             ("in the foreground", "in the background", "use alone", "loss", "progress behind", "use of what was left"),
             rows,

@@ -21,7 +21,7 @@ from headway.policies.registry import find
 from headway.sim.forecast import forecast
 
 NICE = 5
-"""Whoever waits for the server goes first."""
+"""The process gives way to the server, for which callers wait."""
 
 IDLE_SECONDS = 60.0
 """It ends after this time without a question: its memory is worth more than the tenth of a second of a start."""

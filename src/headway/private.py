@@ -45,7 +45,7 @@ def token_of(path: Path) -> str:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _not_plain(path) from error
-        raise HeadwayError(f"the token in {path} cannot be had: {error.strerror or error}") from error
+        raise HeadwayError(f"the token in {path} cannot be read or made: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise HeadwayError(f"{path} holds no token: {error}", "Remove it, and a new token is made.") from error
     if not token:

@@ -267,6 +267,8 @@ HARD_TO_READ = {
     r"\b(?:is|are|to be) had\b": "is available",
     r"\bstands? in for\b": "replaces, runs instead",
     r"\bwhoever\b": "the person who, the client that",
+    r"\b[Nn]obody (?:knows|can know|else)\b": "it is unknown, no other client",
+    r"\b(?:anew|thereof|whence|lest)\b": "again, of it, from where, so that not",
     r"\bspare slots?\b": "leftover slots",
     r"\bplanning rounds?\b": "rounds",
     r"\b[Hh](?:e|is|im)\b": "a program is it",

@@ -45,7 +45,7 @@ def decider(policy: str | None, host: str, port: int, token_file: str | None, as
             click.echo(json.dumps({"url": url, "policy": by_default, "pid": os.getpid()}))
             return
         if not token and host not in ("127.0.0.1", "::1", "localhost"):
-            click.echo("Whoever reaches it may ask: --token-file FILE demands a token.", err=True)
+            click.echo("Anyone who can reach it may ask for plans; --token-file FILE demands a token.", err=True)
         click.echo(f"A decider answers at {url}, by default with the policy {by_default}; ctrl-c ends it.")
 
     run(Decider(find, offers, by_default, token=token, token_file=token_file or ""), host, port, say)

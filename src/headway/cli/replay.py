@@ -50,7 +50,7 @@ def replay(reach: Reach, trace: Trace, scale: float, as_json: bool) -> int:
         if not as_json:
             trace.tell(workload, slots)
         if others:
-            click.echo(f"The server has {others} jobs besides; the simulation has not.", err=True)
+            click.echo(f"The server has {others} other jobs; the simulation does not have them.", err=True)
         if deciding.decider:
             click.echo(
                 f"The decider at {deciding.decider} decides; in the simulation {deciding.policy} does.", err=True

@@ -21,7 +21,7 @@ LOGS: Final = "logs"
 FIGURES: Final = (*(f"fig{number}" for number in range(6, 15)), LOGS)
 
 SCALE: Final = 0.1
-"""Share of the paper's jobs where nobody says it, so that all of it takes minutes."""
+"""Share of the paper's jobs by default, so that a run of everything takes minutes."""
 
 COLUMNS: Final = (
     *("source", "load", "policy", "use", "cost", "jobs"),

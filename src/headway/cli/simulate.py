@@ -150,7 +150,7 @@ def simulate(
     if asked:
         means_of_batches(workload.release, batches, warm_up)
     if out is None and (start is not None or end is not None):
-        raise HeadwayError("--from and --to say what is drawn, and nothing is", "Say where to with --out FOLDER.")
+        raise HeadwayError("--from and --to are for pictures, and none is drawn", "Say where to with --out FOLDER.")
     name = Path(trace.file).name if trace.recipe is None else f"{Path(trace.file).name} ({trace.recipe})"
     to = None if out is None else output_to(out, subject(name, workload, held), held, workload, start, end)
     if schedule is not None and not Path(schedule).parent.is_dir():

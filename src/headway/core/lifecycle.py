@@ -65,7 +65,7 @@ change where an attempt is:
 Under a policy without a background (it has no `tiers`), the core itself brings attempts there to the foreground of
 their slots, if it is free at a round.
 
-Nobody knows how much an attempt does in the background. So time there counts neither as done nor as lost. No run time
+It is unknown how much an attempt does in the background. So time there counts neither as done nor as lost. No run time
 is observed from it, nor from what continues from a checkpoint after a move or a kill. After a change of its tier an
 attempt is expected to run as if it had just started.
 

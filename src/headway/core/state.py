@@ -487,7 +487,7 @@ class State(Snapshot):
         if attempt.tier is FOREGROUND:
             job.lost += (self.now - max(attempt.since, attempt.saved)) * count(attempt.slots)
         if attempt.saved > attempt.start:
-            # Nobody knows how much it did in the background, so that time does not count.
+            # It is unknown how much it did in the background, so that time does not count.
             kept = attempt.saved - attempt.since if attempt.tier is FOREGROUND else 0
             job.kept[attempt.task] = job.kept.get(attempt.task, 0) + max(0, kept)
 

@@ -108,7 +108,7 @@ def _see_own(ground: Path) -> None:
     status = ground.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != 0 or status.st_mode & 0o022:
         hint = "Remove it, or name another one (--ground)."
-        raise EngineError(f"{ground} is to be a folder that only root can write to, and is not", hint)
+        raise EngineError(f"{ground} must be a folder that only root can write to", hint)
 
 
 def attempt(account: Account, paths: tuple[Path, ...]) -> None:

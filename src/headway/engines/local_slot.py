@@ -542,7 +542,7 @@ def _told(error: BaseException) -> str:
     try:
         text = "".join(traceback.format_exception(type(error), error, trace))
     except BaseException:  # noqa: BLE001 - the exception's own text may raise
-        text = f"{type(error).__qualname__}, whose text cannot be had"
+        text = f"{type(error).__qualname__}, whose text cannot be read"
     if len(text) > DETAIL_MAX:
         half = DETAIL_MAX // 2
         text = f"{text[:half]}\n[{len(text) - DETAIL_MAX} characters left out]\n{text[-half:]}"

@@ -111,7 +111,7 @@ def new_journal(folder: Path) -> Iterator[tuple[sqlite3.Connection, Vouching]]:
         sync_folder(folder)
     except (sqlite3.OperationalError, OSError) as error:
         raise HeadwayError(
-            f"{path} cannot be written anew: {error}", "Nothing was changed. Make room on its disk, and start again."
+            f"{path} cannot be converted: {error}", "Nothing was changed. Make room on its disk, and start again."
         ) from error
     finally:
         remove(draft)

@@ -2,7 +2,7 @@
 
 A forecast is made on request, if something has happened since the last one. The event loop only makes the
 record of the state, so forecasts are limited to `JOBS_MAX` jobs; a separate process does the rest
-(`headway.forecaster`). Nobody waits for ever: after a limited time, the answer is the previous forecast, or that
+(`headway.forecaster`). No caller waits for ever: after a limited time, the answer is the previous forecast, or that
 nothing is known yet.
 """
 

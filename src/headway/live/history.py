@@ -37,8 +37,8 @@ def history(folder: Path, policies: PolicySource) -> Schedule:
     others had then count as busy.
 
     The server may run meanwhile: then it is what became of them until now. A job's label is its id, its `runtime` the
-    mean run time of the last attempts at its tasks that succeeded. How long its work takes with its slots to itself
-    nobody has measured where it ran in the background (`Schedule.alone`): its slowdown is against the time it took.
+    mean run time of the last attempts at its tasks that succeeded. For a job that ran in the background, it is not
+    known how long its work takes with its slots to itself (`Schedule.alone`): its slowdown is against the time it took.
 
     Args:
         folder: the data directory.

@@ -26,10 +26,10 @@ So the ends of many short tasks come many at a time, and that of a single task w
 
 
 class Caller(Protocol):
-    """Whatever is answered, once, in three steps that do not wait.
+    """A caller that waits for an answer; it gets one answer, in three steps that do not wait.
 
     Each step is taken for all that a turn concerns before the next one is: to wake the process that gets an answer is
-    the dearest part of sending it, and it stays awake while one follows the other closely.
+    the most expensive part of sending it, and it stays awake while one follows the other closely.
     """
 
     def make(self, messages: list[MessageRow], cursor: int) -> None:

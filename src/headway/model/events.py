@@ -123,7 +123,7 @@ class TaskStruck:
     """An attempt was ended by a signal from outside: a user, the kernel when memory ran out, or the task itself sent
     it.
 
-    Nobody knows which, so at first it does not count against the task.
+    It is not known which, so at first it does not count against the task.
     """
 
     at: Instant

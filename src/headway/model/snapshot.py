@@ -84,8 +84,8 @@ class AttemptView:
         goal: where it goes when it has ended, if it is being moved.
         since: when it came into the tier it is in; its launch, unless it has changed.
         start: when it was launched.
-        expected_end: `since` plus the estimate on the slowest of its slots; it may have passed. Nobody knows how much
-            it does in the background: there it counts as if it had just started in the foreground.
+        expected_end: `since` plus the estimate on the slowest of its slots; it may have passed. It is unknown
+            how much it does in the background: there it counts as if it had just started in the foreground.
         fed: whether it runs under an allocation of its whole job, so that its slot goes to the next task of the job.
         ending: whether its end has been asked for.
         saving: whether it was asked to save its work first, to continue elsewhere or later.

@@ -120,8 +120,8 @@ def _say_who_may_come(listener: socket.socket) -> None:
     host = listener.getsockname()[0]
     if not ip_address(host.partition("%")[0]).is_loopback:
         log.warning(
-            "listening on %s: whoever reaches this machine can try tokens, and can read the traffic, because it is not "
-            "encrypted. With --host 127.0.0.1 only this machine is served; other machines can use `ssh -L`",
+            "listening on %s: anyone who can reach this machine can try tokens, and can read the traffic, because it "
+            "is not encrypted. With --host 127.0.0.1 only this machine is served; other machines can use `ssh -L`",
             host,
         )
 

@@ -129,7 +129,7 @@ class Messages(Answer, frozen=True):
 
     Attributes:
         forgotten: messages up to this number are gone, because they were not acknowledged while the server kept them.
-            Whoever asked for what comes after a lower number may have missed the end of a job.
+            A client that asked for messages after a lower number may have missed the end of a job.
     """
 
     messages: tuple[Message, ...]

@@ -270,4 +270,4 @@ def _repair(counts: dict[int, int], jobs: int, hints: Mapping[int, int]) -> None
             counts[time] += sign * change
             left -= change
     if left:
-        raise InvalidInput("jobs in hints", sum(hints.values()), f"so many that {jobs} jobs are had with the others")
+        raise InvalidInput("jobs in hints", sum(hints.values()), f"as many as make {jobs} jobs with the others")

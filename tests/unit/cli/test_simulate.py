@@ -165,7 +165,7 @@ def test_a_run_in_which_no_task_ran_has_no_gantt_chart_and_it_says_so(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--from", "5s"), "--from and --to say what is drawn, and nothing is\nSay where to with --out FOLDER."),
+        (("--from", "5s"), "--from and --to are for pictures, and none is drawn\nSay where to with --out FOLDER."),
         (("--out", "x", "--from", "soon"), "--from is 'soon'; allowed: a time on the log's clock, as 50h or 2d"),
         (("--out", "x", "--from", "9s", "--to", "9s"), "--to is '9s'; allowed: a time after --from, 9s"),
         (("--out", "x", "--to", "0s"), "--to is '0s'; allowed: a time after the first release, 0 s on the log's clock"),

@@ -111,7 +111,7 @@ def test_an_older_format_that_is_damaged_is_not_converted_but_on_request(tmp_pat
 def test_without_room_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked(tmp_path, 1)
     (tmp_path / ".accepted").mkdir()  # the mark cannot be made
-    with pytest.raises(HeadwayError, match="cannot be written anew"):
+    with pytest.raises(HeadwayError, match="cannot be converted"):
         Journal(tmp_path)
     (tmp_path / ".accepted").rmdir()
     with closing(sqlite3.connect(tmp_path / FILE)) as db:

@@ -25,13 +25,13 @@ LOGS: Final = Path(".snakemake", "headway_logs")
 OPEN: Final = Path(".snakemake", "headway_jobs")
 
 LOOK_SECONDS: Final = 0.2
-"""Ended jobs are looked for so often. That asks nobody: the client is told of each end."""
+"""How often the plugin looks for ended jobs. This sends no request: the server tells the client of each end."""
 
 PATIENCE_SECONDS: Final = 600.0
 """So long a server may be away, to be updated or after a crash, before jobs count as failed."""
 
 CANCEL_SECONDS: Final = 10.0
-"""So long whoever presses ctrl-c waits for a server that is away."""
+"""How long ctrl-c waits for a server that does not answer."""
 
 _INTO_LOG: Final = 'exec "$0" >"$1" 2>&1'
 
@@ -162,7 +162,7 @@ class Executor(RemoteExecutor):
         self.report_job_error(info, msg=f"Job {info.external_jobid} of Headway: {why}. ", aux_logs=[info.aux["log"]])
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """The workflow was given up: cancel all that waits or runs, also what is looked at just now."""
+        """Cancel all jobs that wait or run, also those being looked at: Snakemake has given up the workflow."""
         numbers = sorted({*self._open, *(info.aux["waiter"].job for info in active_jobs)})
         if not numbers:
             return
