@@ -87,6 +87,27 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+def modules_of(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """The modules that a page names with a folder, each with the names that follow it directly."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for path, names in re.findall(r"`((?:\w+/)+\w+\.py)`((?:,? `\w+`)*)", prose):
+        yield path, re.findall(r"\w+", names)
+
+
+@pages
+def test_modules_on_a_page_exist_and_have_the_names_that_follow(page: Path) -> None:
+    for path, names in modules_of(page):
+        found = [folder / path for folder in (ROOT / "src" / "headway", ROOT / "src", ROOT) if (folder / path).exists()]
+        assert found, path
+        source = found[0].read_text("utf-8")
+        assert [name for name in names if not re.search(rf"\b{name}\b", source)] == [], path
+
+
+def test_modules_are_found_on_the_pages() -> None:
+    found = list(modules_of(ROOT / "docs" / "explanation" / "data-flow.md"))
+    assert ("core/state.py", ["launch"]) in found
+
+
 def commands_of(page: Path) -> Iterator[list[str]]:
     """The words of each `headway COMMAND ...` line in the unmarked blocks of a page."""
     for block in blocks(page, ""):
