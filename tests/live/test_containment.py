@@ -173,6 +173,43 @@ def test_what_the_core_chokes_on_is_refused_and_the_rest_is_taken(
     run(scenario)
 
 
+def test_no_two_jobs_get_one_number_where_the_core_was_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choke(monkeypatch, lambda event: isinstance(event, JobCancelled))
+
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            await live.submit(new_job(tasks=3))
+            asked = [
+                live.driver.cancel([1]),
+                live.driver.submit("me", submission()),
+                live.driver.submit("me", submission()),
+            ]
+            refused, *taken = await asyncio.gather(*asked, return_exceptions=True)
+            assert isinstance(refused, ArithmeticError)
+            assert [submitted.jobs for submitted in taken] == [(2,), (3,)]
+            assert (await live.submit()).jobs == (4,)
+            assert set(live.driver.open) == {1, 2, 3, 4}
+
+    run(scenario)
+
+
+def test_a_submission_sent_again_is_answered_although_the_first_sender_has_left(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            first, second = (asyncio.create_task(live.driver.submit("me", submission(key="k"))) for _ in range(2))
+            await asyncio.sleep(0)  # both are waiting now; the turn comes next
+            first.cancel()
+            await asyncio.wait((first, second))
+            assert first.cancelled()
+            assert second.result().jobs == (1,)
+            assert set(live.driver.open) == {1}
+            assert live.incidents("not_taken_in") == []
+
+    run(scenario)
+
+
 # Reports
 
 

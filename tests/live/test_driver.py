@@ -591,10 +591,12 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(tmp_path: Path, caplo
             assert [result.ending.value for result in live.results(1)] == [big] * 3
             assert live.status(1) is JobStatus.SUCCEEDED
             assert len(live.journal.jobs()) == 1
-            assert (await live.submit(large)).jobs == (2,)
-            assert live.running == [(2, 0, 1)]
+            assert (await live.submit(large)).jobs == (3,), (
+                "a number that was meant for a refused job is not given again"
+            )
+            assert live.running == [(3, 0, 1)]
         async with rig(tmp_path) as live:
-            assert [row.id for row in live.journal.jobs(open_only=True)] == [2]
+            assert [row.id for row in live.journal.jobs(open_only=True)] == [3]
 
     run(scenario)
 

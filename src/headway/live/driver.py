@@ -455,7 +455,7 @@ class Driver:
         twin = self._keys.get((caller, submission.key)) if digest else None
         if twin is not None:
             intake.see_same(submission, digest, twin.key[2])
-            return await asyncio.shield(twin.answer)
+            return await asyncio.shield(twin.answer)  # shielded: if one caller leaves, the other still waits
         self.room.see_work(lambda: any(intake.gives_uploads(job.work) for job in submission.jobs))
         offer = intake.look_at(
             submission,
@@ -473,7 +473,7 @@ class Driver:
             self._keys[caller, submission.key] = offer
             offer.answer.add_done_callback(lambda _: self._keys.pop((caller, submission.key)))
         self._ask_for_turn()
-        return await offer.answer
+        return await asyncio.shield(offer.answer)
 
     def _see_open(self) -> None:
         if self.broken.done():
@@ -590,10 +590,7 @@ class Driver:
 
     def _take_again(self) -> None:
         """Load the core again from the journal, and let it handle the rest of what came."""
-        job = self._ledger.job
         self._arrivals.reload()
-        if any(isinstance(each, Offer) for each in (*self._singly, *self._came.offers, *self._offers)):
-            self._ledger.job = job  # jobs that are still to be accepted have their numbers
         self._pending = self._arrivals.take(self._came, self.now)
 
     def _perform(self, turn: Turn) -> None:

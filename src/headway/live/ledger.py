@@ -152,7 +152,7 @@ class Ledger:
         self._failure: Exception | None = None
 
     def load(self, now: Instant = 0) -> None:
-        """Load everything from the journal; a new journal gets its first snapshot.
+        """Load everything from the journal; a new journal gets its first snapshot. Numbers of jobs are not given again.
 
         Args:
             now: the instant at which lost things are given up, if it is later than everything in the journal.
@@ -166,7 +166,8 @@ class Ledger:
             self.journal.store_snapshot(*stored, ())
         seq, record = stored
         self.core = Scheduler.restore(record, self._policies)
-        self.event, self.message, self.job = self.journal.last()
+        self.event, self.message, last_job = self.journal.last()
+        self.job = max(self.job, last_job)  # submissions that are still to be accepted have their numbers
         self._snapshot_due = seq + self._snapshot_every
         started: dict[JobId, Instant] = {}
         for _, event in self.journal.events(after=seq):
