@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from headway.engines import base
 from headway.live.driver import Driver
 from headway.live.history import history, known_since
 from headway.live.intake import NoSuchJob
-from headway.live.journal import Journal, encode
-from headway.live.layout import OUTPUT
+from headway.live.journal import Journal, NotNow, encode
+from headway.live.layout import OUTPUT, UPLOADS
 from headway.live.reports import row
-from headway.live.sweep import DAY, KEPT_LEAST, PART, Keep
+from headway.live.sweep import DAY, KEPT_LEAST, PART, Keep, Sweep
+from headway.live.uploads import Uploads
 from headway.live.verification import see_whole
 from headway.model.events import Outcome
 from headway.model.instant import SECOND, from_seconds, to_seconds
@@ -88,6 +90,53 @@ async def rig(folder: Path, keep: Keep = SHORT, at: float = 0, **settings: Any) 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(scenario())
+
+
+class InUse(set[str]):
+    """What open jobs and submissions need; no caller waits."""
+
+    def needs(self, name: str) -> bool:
+        return name in self
+
+    def listens(self, client: int) -> bool:
+        return False
+
+
+def test_what_is_used_again_while_others_are_deleted_stays(tmp_path: Path) -> None:
+    async def content(body: bytes) -> AsyncIterator[bytes]:
+        yield body
+
+    with closing(Journal(tmp_path)) as journal:
+        clock, retained, in_use = ManualClock(0), journal.retained, InUse()
+        uploads = Uploads(tmp_path / UPLOADS, 100)
+        bodies = {wire.blob_name(body): body for body in (b"a", b"b", b"c", b"d", b"e")}
+        first, asked, needed, coming, last = sorted(bodies)
+        for name in (first, asked, needed, coming, last):
+            asyncio.run(uploads.take(name, 1, content(bodies[name]), partial(retained.keep_upload, name, 0)))
+        clock.advance(HOUR + 1)
+        for _ in Sweep(journal, uploads, clock, Keep(), in_use).steps():
+            if retained.uploads() == {asked, needed, coming, last} and not in_use:  # others are served now
+                retained.keep_upload(asked, clock.now(), 1)
+                in_use.add(needed)
+                uploads.placing[coming] += 1
+        assert retained.uploads() == {asked, needed, coming} == {path.name for path in uploads.folder.iterdir()}
+        assert retained.stored == 3
+
+
+def test_an_upload_counts_as_coming_until_it_is_recorded(tmp_path: Path) -> None:
+    async def content() -> AsyncIterator[bytes]:
+        yield FUNCTION
+
+    uploads, seen = Uploads(tmp_path, 100), list[tuple[int, bool]]()
+
+    def record(size: int) -> None:
+        seen.append((size, NAME in uploads.placing))
+        raise NotNow("the disk is full")
+
+    with pytest.raises(NotNow):
+        asyncio.run(uploads.take(NAME, 0, content(), record))
+    assert seen == [(len(FUNCTION), True)]
+    assert NAME not in uploads.placing
 
 
 TABLES = ("events", "jobs", "submissions", "clients", "messages", "acknowledged", "job_statistics")

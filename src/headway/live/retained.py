@@ -226,16 +226,18 @@ class Retained:
             db.execute(UPLOADS, (name, now, size))
         self.stored += size if is_new else 0
 
-    def drop_upload(self, name: str) -> None:
-        """Delete the row of a file.
+    def drop_upload(self, name: str, unused_since: Instant) -> bool:
+        """Delete the row of a file, unless it was used since an instant; returns whether it was deleted.
 
         Raises:
             NotNow: not now.
         """
         with self._transaction() as db:
-            row = db.execute("SELECT size FROM uploads WHERE name = ?", (name,)).fetchone()
-            db.execute("DELETE FROM uploads WHERE name = ?", (name,))
+            row = db.execute("SELECT size FROM uploads WHERE name = ? AND used < ?", (name, unused_since)).fetchone()
+            if row is not None:
+                db.execute("DELETE FROM uploads WHERE name = ?", (name,))
         self.stored -= row[0] if row else 0
+        return row is not None
 
 
 def within(rows: list[R], size_max: int) -> list[R]:

@@ -141,9 +141,11 @@ class Retention:
             TooLarge, InvalidInput, NoRoom: as `Uploads.take`.
             NotNow: not now.
         """
-        size = await self.uploads.take(name, announced, parts)
-        self._journal.retained.keep_upload(name, self._clock.now(), size)
-        return size
+
+        def record(size: int) -> None:
+            self._journal.retained.keep_upload(name, self._clock.now(), size)
+
+        return await self.uploads.take(name, announced, parts, record)
 
     def uploaded(self, name: str) -> int:
         """The size of a stored file in bytes; asking counts as a use.

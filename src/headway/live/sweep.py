@@ -190,8 +190,10 @@ class Sweep:
                 break
         while True:
             for name in journal.expiry.unused_uploads(since, self._used.needs, PART, walk):
-                journal.retained.drop_upload(name)
-                remove((self._uploads.path(name),))
+                # Others have been served since the last one was deleted: this one may be in use now.
+                is_in_use = self._used.needs(name) or name in self._uploads.placing
+                if not is_in_use and journal.retained.drop_upload(name, since):
+                    remove((self._uploads.path(name),))
                 yield
             yield
             if walk.is_over:

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -59,12 +60,16 @@ class Uploads:
         size_max: the most bytes that an uploaded file may have.
         see_room: raises `NoRoom` if there is no room for a file of this many bytes, 0 if the size is not known.
 
+    Attributes:
+        placing: files that are in their place and not recorded yet, and how many callers are about to record each.
+
     Raises:
         HeadwayError: the folder cannot be made.
     """
 
     def __init__(self, folder: Path, size_max: int, see_room: Callable[[int], None] = lambda size: None) -> None:
         self.folder = folder.absolute()
+        self.placing: Counter[str] = Counter()
         self._size_max = size_max
         self._see_room = see_room
         try:
@@ -100,14 +105,22 @@ class Uploads:
         except (OSError, InvalidInput):  # it is gone, or was never here: it takes no room
             return 0
 
-    async def take(self, name: str, announced: int, parts: AsyncIterator[bytes]) -> int:
-        """Write a file as it arrives; when this returns it is on the disk. Returns its size in bytes.
+    async def take(
+        self,
+        name: str,
+        announced: int,
+        parts: AsyncIterator[bytes],
+        record: Callable[[int], object] = lambda size: None,
+    ) -> int:
+        """Write a file as it arrives; when this returns it is on the disk and recorded. Returns its size in bytes.
 
         Args:
             name: the SHA-256 of its bytes.
             announced: its size if known, else 0.
+            record: called with its size when it is on the disk.
 
         Raises:
+            Whatever `record` raises.
             TooLarge: it is larger than files may be.
             InvalidInput: its bytes have another SHA-256.
             NoRoom: the disk is full, or only its reserve is left.
@@ -132,8 +145,13 @@ class Uploads:
                 await aside(partial(_write, file, digest, parts_held, last=True))
             if digest.hexdigest() != name:
                 raise InvalidInput("upload", name, f"the SHA-256 of the bytes that were sent, {digest.hexdigest()}")
-            draft.replace(goal)
-            await aside(partial(sync_folder, self.folder))  # or the journal could name a file that a power failure took
+            self.placing[name] += 1
+            try:
+                draft.replace(goal)
+                await aside(partial(sync_folder, self.folder))  # before it is recorded: the power may fail
+                record(size)
+            finally:
+                self.placing -= Counter((name,))
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
