@@ -296,6 +296,10 @@ async def test_files_are_fetched_and_put_with_the_users_rights_and_uploads_by_th
     ended = await trial.ended(trial.command("cp", "i", "o", fetches=True, **program))
     assert ended.ending.outputs == {"o": f"headway:{name}/o"}
 
+    leaves_a_process = ("sh", "-c", "sleep 1000 & cp i o")
+    ended = await trial.ended(trial.command(*leaves_a_process, fetches=True, **program))
+    assert (ended.ending.outcome, ended.ending.outputs) == (Outcome.SUCCEEDED, {"o": f"headway:{name}/o"})
+
     absent = calling(double, Input(f"headway:{'0' * 64}"), Output(str(there)), Output("headway:o"))
     refused = (await trial.ended(trial.launch(absent, uploads=str(uploads), fetches=True))).ending
     assert (refused.outcome, "not found" in refused.detail) == (Outcome.REFUSED, True)

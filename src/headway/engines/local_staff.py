@@ -238,12 +238,10 @@ class Staff:
             assert ending is not None
             if wrong := flaw(ending, run.launch, asked=run.asked):
                 raise Forged(f"{FOREIGN}: an ending whose {wrong}")
-            if said.spent:
-                self.replace(place)
             if self._terms.account is not None and ending.outputs and (names := named(ending.outputs.values())):
                 self._bring_in(run, names, said)
             else:
-                self._owner.finish(run, said.ending, wrote=said.wrote)
+                self._finish(run, said.ending, said)
             if run.launch.alone:
                 self.used_up.add(place)
 
@@ -255,7 +253,7 @@ class Staff:
             if pid == 0:
                 self._carry(launch, names)
         except OSError as error:
-            self._owner.finish(run, Raw(encode(Ending(Outcome.REFUSED, detail=f"outputs cannot be kept: {error}"))))
+            self._finish(run, Raw(encode(Ending(Outcome.REFUSED, detail=f"outputs cannot be kept: {error}"))), said)
             return
         self._porters[pid] = run, said
 
@@ -282,6 +280,12 @@ class Staff:
                 "outputs cannot be kept: they were changed while they were put, or there is no room; see the node's log"
             )
             ending = Raw(encode(Ending(Outcome.REFUSED, detail=why)))
+        self._finish(run, ending, said)
+
+    def _finish(self, run: Run, ending: Raw, said: Done) -> None:
+        """A run is over, and with it its process if something of the run remains there."""
+        if said.spent:
+            self.replace(run.places[0])
         self._owner.finish(run, ending, wrote=said.wrote)
 
     def _run_in(self, place: Place) -> Run | None:
