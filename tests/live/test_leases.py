@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway.live.driver import Driver
 from headway.live.journal import Journal, MessageRow
-from headway.live.leases import LOOKS, PART
+from headway.live.leases import LOOKS, PART, Leases
 from headway.live.listeners import Listener, Wanted
 from headway.model.actions import JobStatus
-from headway.model.events import Incident, JobCancelled
+from headway.model.events import Event, Incident, JobCancelled
 from headway.model.instant import from_seconds
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
@@ -218,6 +218,34 @@ def test_many_jobs_go_in_parts(tmp_path: Path) -> None:
             assert len(live.open()) == 2
 
     run(scenario)
+
+
+def test_a_sign_of_life_while_calls_are_cancelled_keeps_the_rest() -> None:
+    clock, jobs, parts = ManualClock(0), dict.fromkeys(range(1, 2 * PART + 1)), list[int]()
+
+    class Recorder:
+        async def request(self, events: Callable[[int], Sequence[Event]]) -> int:
+            gone = [event.job for event in events(0) if isinstance(event, JobCancelled)]
+            for job in gone:
+                del jobs[job]
+            parts.append(len(gone))
+            leases.heard(7)
+            clock.advance(LEASE / LOOKS)  # it is silent again at the next check, which comes before the answer
+            return len(gone)
+
+        def incident(self, kind: str, subject: str, detail: str) -> None: ...
+
+    leases = Leases(Recorder(), lambda: {7: jobs}, lambda key: False, str, clock, from_seconds(LEASE))
+
+    async def scenario() -> None:
+        leases.follow()
+        for _ in range(LOOKS + 1):
+            clock.advance(LEASE / LOOKS)
+        await asyncio.wait(list(leases._ending.values()))
+        leases.stop()
+
+    run(scenario)
+    assert parts == [PART]
 
 
 def test_nobody_is_looked_for_while_there_are_no_calls(tmp_path: Path) -> None:

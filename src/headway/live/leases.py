@@ -115,7 +115,7 @@ class Leases:
         reason = f"its client has not been heard of for {to_seconds(self._lease):g} s"
         ended = 0
         try:
-            while client in self._silent:
+            while self._silent.get(client, 0) > LOOKS:  # a sign of life begins a new lease
                 left = (job for job in self._leased().get(client, ()) if not self._waits(job))
                 jobs = tuple(islice(left, PART))
                 if not jobs:
