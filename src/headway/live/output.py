@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -104,17 +105,26 @@ def output_of(
     if kept is None or kept.parent.name != str(job):
         raise NoSuchOutput(f"{where} is not among the files that are kept")
     try:
-        file = _opened(kept)
+        return _opened(kept)
     except OSError as error:
         raise NoSuchOutput(f"{where} cannot be read any more: {error.strerror or error}") from error
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise NoSuchOutput(f"{where} is no file any more")
-    return file
 
 
 def _opened(path: str | Path) -> BinaryIO:
-    return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    """A regular file; a link is not followed, a pipe not waited for.
+
+    Raises:
+        OSError: it is none, or cannot be read.
+    """
+    file = open(path, "rb", opener=_plainly)  # noqa: SIM115  # the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no file any more")
+    return file
+
+
+def _plainly(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def part_of(file: BinaryIO, offset: int, limit: int | None) -> int:

@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from headway.errors import HeadwayError
 from headway.live.journal import Batch, Journal, encode
-from headway.live.output import NoSuchOutput, output_of, part_of
+from headway.live.output import NoSuchOutput, Wanted, output_of, output_so_far, part_of
 from headway.model.events import Outcome
 from headway.wire import TaskEnding, TaskResult
 
@@ -87,3 +89,17 @@ def test_what_there_is_not_is_said(journal: Journal, task: int, stream: str, ran
     ended(journal, 0)
     with pytest.raises(HeadwayError, match=said):
         read(journal, task, stream, rank)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_a_running_task_put_in_place_of_its_output_is_not_read(tmp_path: Path, make: Any) -> None:
+    place = tmp_path / "0.1.out"
+    make(place)
+    view = SimpleNamespace(width=1, attempts={0: SimpleNamespace(number=1)})
+    driver: Any = SimpleNamespace(
+        core=SimpleNamespace(state=SimpleNamespace(jobs={1: view})), show=lambda *_: str(place)
+    )
+    opened = os.listdir("/proc/self/fd")
+    with pytest.raises(NoSuchOutput):
+        output_so_far(driver, Wanted(1, 0, "stdout"))
+    assert os.listdir("/proc/self/fd") == opened
