@@ -190,14 +190,19 @@ def test_without_forecasts_it_is_told_what_runs_on_held_slots(tmp_path: Path) ->
     run(scenario)
 
 
-def test_a_forecast_that_fails_is_told_of_and_harms_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [NoForecast, ValueError])
+def test_a_forecast_that_fails_is_told_of_and_harms_nothing(tmp_path: Path, kind: type[Exception]) -> None:
+    tries: list[StateRecord] = []
+
     def fails(state: StateRecord) -> Forecast:
-        raise NoForecast("the process is gone")
+        tries.append(state)
+        raise kind("the process is gone")
 
     async def scenario() -> None:
         async with driver(tmp_path, fails) as live:
             await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
             assert "the process is gone" in (await reports.explanation(live, 1)).lack
+            assert len(tries) == 1
             assert [report.outlook for report in await listed(live)] == ["not computed"]
 
     run(scenario)
@@ -265,6 +270,9 @@ class TestProcess:
         process = ForecastProcess(HANGS)
         with pytest.raises(NoForecast, match="more than"):
             process(self.record())
+        assert process._process is None
+        with pytest.raises(NoForecast, match="more than"):
+            process._answer(bytes(1 << 20))  # more than fits into a pipe that nobody reads
         assert process._process is None
 
     def test_one_that_ends_at_once_is_told_of(self) -> None:

@@ -26,6 +26,7 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live.aside import aside, gives_threads
+from headway.live.troubles import said
 from headway.model.forecast import Expected, Forecast
 from headway.model.instant import NEVER
 from headway.model.job import JobId
@@ -154,23 +155,24 @@ class Forecasts:
     async def _make(self) -> None:
         ask = self._ask
         assert ask is not None
-        event, began, record = self._recorded(), time.monotonic(), self._core().dump()
+        event, began = self._recorded(), time.monotonic()
         try:
+            record = self._core().dump()
             if not gives_threads():
                 raise NoForecast("the system gives no thread for it")
             made = await aside(partial(ask, record))
-        except (HeadwayError, OSError) as error:
-            log.warning("no forecast was made: %s", error)
-            made = Forecast(record.now, record.now, record.estimate_default, (), f"{CANNOT}: {error}")
-        lack = made.failure or ("" if made.until is None else "that is further ahead than the forecast goes")
-        self._last = Outlook(made, {expected.job: expected for expected in made.jobs}, lack)
+        except Exception as error:  # whatever it is, callers get an answer
+            is_known = isinstance(error, HeadwayError | OSError)
+            log.warning("no forecast was made: %s", said(error), exc_info=None if is_known else error)
+            self._last = Outlook(lack=f"{CANNOT}: {error}")
+        else:
+            lack = made.failure or ("" if made.until is None else "that is further ahead than the forecast goes")
+            self._last = Outlook(made, {expected.job: expected for expected in made.jobs}, lack)
         self._event, self._made = event, time.monotonic()
         self._took = self._made - began
 
-    def _done(self, making: asyncio.Task[None]) -> None:
+    def _done(self, _: asyncio.Task[None]) -> None:
         self._making = None
-        if not making.cancelled() and (error := making.exception()) is not None:
-            log.error("a forecast failed", exc_info=error)
 
 
 class ForecastProcess:
@@ -238,16 +240,20 @@ class ForecastProcess:
         """
         assert process.stdin is not None
         assert process.stdout is not None
+        until = time.monotonic() + LIMIT
+
+        def wait(file: int, event: int) -> None:
+            ready = select.poll()  # `select` cannot handle more than 1,024 files
+            ready.register(file, event)
+            if not ready.poll(max(0.0, 1000 * (until - time.monotonic()))):
+                self._end(process)
+                raise NoForecast(f"it took more than {LIMIT:g} s")
+
         try:
-            write_frame(process.stdin.fileno(), body)
+            write_frame(process.stdin.fileno(), body, wait)
+            return read_frame(process.stdout.fileno(), wait)
         except BrokenPipeError:
             return None
-        answers = select.poll()  # `select` cannot handle more than 1,024 files
-        answers.register(process.stdout, select.POLLIN)
-        if not answers.poll(1000 * LIMIT):
-            self._end(process)
-            raise NoForecast(f"it took more than {LIMIT:g} s")
-        return read_frame(process.stdout.fileno())
 
     def _end(self, process: subprocess.Popen[bytes]) -> int:
         self._process = None
@@ -262,22 +268,32 @@ _forecast: Final = msgspec.msgpack.Decoder(Forecast)
 _LENGTH: Final = 8
 
 
-def write_frame(file: int, body: bytes) -> None:
-    """Write a body, preceded by its length."""
+Wait = Callable[[int, int], None]
+"""Waits until a file is ready for an event of `select.poll`."""
+
+
+def _at_once(file: int, event: int) -> None:
+    """Let the system wait."""
+
+
+def write_frame(file: int, body: bytes, wait: Wait = _at_once) -> None:
+    """Write a body into a pipe, preceded by its length; `wait` is called before each part."""
     left = memoryview(len(body).to_bytes(_LENGTH, "big") + body)
     while left:
-        left = left[os.write(file, left) :]
+        wait(file, select.POLLOUT)
+        left = left[os.write(file, left[: select.PIPE_BUF]) :]  # no more: a pipe that is ready takes so much at once
 
 
-def read_frame(file: int) -> bytes | None:
-    """Read a body; None if there is none left, or it breaks off."""
-    length = _read(file, _LENGTH)
-    return None if length is None else _read(file, int.from_bytes(length, "big"))
+def read_frame(file: int, wait: Wait = _at_once) -> bytes | None:
+    """Read a body; None if there is none left, or it breaks off. `wait` is called before each part."""
+    length = _read(file, _LENGTH, wait)
+    return None if length is None else _read(file, int.from_bytes(length, "big"), wait)
 
 
-def _read(file: int, count: int) -> bytes | None:
+def _read(file: int, count: int, wait: Wait) -> bytes | None:
     parts = bytearray()
     while len(parts) < count:
+        wait(file, select.POLLIN)
         part = os.read(file, count - len(parts))
         if not part:
             return None
