@@ -29,7 +29,7 @@ from headway.live.layout import CHECKPOINTS, TOKEN
 from headway.live.mark import MARK, sync_folder
 from headway.live.opening import take
 from headway.live.schema import FILE, connect, connect_to_read, new_epoch, remove
-from headway.live.verification import BACKUP, Manifest, damaged, flaws
+from headway.live.verification import BACKUP, Manifest, damaged, flaws, read_manifest
 from headway.live.vouching import UNREADABLE, Vouching, last_of, reached_by
 
 _JOURNAL: Final = (FILE, f"{FILE}-wal", f"{FILE}-shm")
@@ -116,7 +116,7 @@ def restore(backup: Path, data: Path) -> tuple[int, Path | None]:
     found = list(flaws(backup))
     if found:
         raise damaged(backup, found)
-    manifest = msgspec.json.decode((backup / BACKUP).read_bytes(), type=Manifest)
+    manifest = read_manifest(backup)
     with take(data):
         try:
             before = _read_mark(data)

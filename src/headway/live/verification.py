@@ -55,6 +55,20 @@ class Manifest(msgspec.Struct, frozen=True):
     gone: list[str]
 
 
+def read_manifest(backup: Path) -> Manifest:
+    """What a backup says of itself.
+
+    Raises:
+        msgspec.MsgspecError: it says nothing that can be used; it may name no file outside its folder.
+        OSError: it cannot be read.
+    """
+    manifest = msgspec.json.decode((backup / BACKUP).read_bytes(), type=Manifest)
+    for place in manifest.files:
+        if not place or place.startswith("/") or ".." in place.split("/"):
+            raise msgspec.ValidationError(f"{place!r} is no path in it")
+    return manifest
+
+
 class Flaw(NamedTuple):
     """Something that is not as it was written: the file, and what is wrong."""
 
@@ -144,7 +158,7 @@ def _flaws_of_files(folder: Path) -> Iterator[Flaw]:
 
 
 def _of_backup(folder: Path) -> Iterator[tuple[KeptFile, str]]:
-    manifest = msgspec.json.decode((folder / BACKUP).read_bytes(), type=Manifest)
+    manifest = read_manifest(folder)
     for place, sha256 in manifest.files.items():
         file = KeptFile(folder / place, sha256, "a file of the backup")
         what = flaw_of(file)

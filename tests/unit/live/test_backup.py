@@ -16,6 +16,7 @@ from headway.live.backup import BACKUP, Manifest, back_up, restore
 from headway.live.journal import Journal
 from headway.live.layout import TOKEN, UPLOADS
 from headway.live.schema import FILE
+from headway.live.vouching import Damaged
 
 CONTENTS = (b"one", b"another")
 
@@ -80,3 +81,16 @@ def test_every_byte_is_on_the_disk_before_it_counts(
     assert len(files) >= len(CONTENTS) + 1
     for path in files:
         assert synced.get(path.stat().st_ino) == path.stat().st_size, path
+
+
+@pytest.mark.parametrize("place", ["../outside", "uploads/../../outside", "/{outside}", ""])
+def test_a_backup_that_names_a_file_outside_of_it_is_not_restored(data: Path, tmp_path: Path, place: str) -> None:
+    goal, outside = tmp_path / "backup", tmp_path / "outside"
+    made = back_up(data, goal)
+    outside.write_bytes(b"planted")
+    place = place.format(outside=outside)
+    named = msgspec.structs.replace(made, files={**made.files, place: sha256(b"planted").hexdigest()})
+    (goal / BACKUP).write_bytes(msgspec.json.encode(named))
+    with pytest.raises(Damaged, match="no path in it"):
+        restore(goal, tmp_path / "deep" / "restored")
+    assert not (tmp_path / "deep").exists()
