@@ -98,6 +98,8 @@ OUTPUT_MAX = 64 << 20
 OUTPUT_RANGE = (64 << 10, 1 << 40)
 """The range of bytes that may be kept of each stream of an attempt."""
 
+SECRET_BYTES = 32
+
 _PINGS_A_LEASE = 3
 _BACKOFF_SECONDS = (0.05, 10.0)
 _SETTLED_SECONDS = 10.0
@@ -478,12 +480,14 @@ class LocalEngine:
             prepare(self._ground, self._account, folders)
             attempt(self._account, tuple(self._ground / name for name in folders))
         path = self._root / "secret"
-        if not path.exists():
+        secret = path.read_bytes() if path.exists() else b""
+        if len(secret) != SECRET_BYTES:  # none yet, or the power failed before it was on the disk
+            secret = secrets.token_bytes(SECRET_BYTES)
             draft = path.with_suffix(".draft")
             draft.touch(mode=0o600)
-            draft.write_bytes(secrets.token_bytes(32))
+            draft.write_bytes(secret)
             draft.replace(path)
-        return path.read_bytes()
+        return secret
 
     def _retire(self) -> None:
         """End nodes of an earlier driver that this one does not have."""
