@@ -17,7 +17,7 @@ LITTLE: Final = 0.01
 
 
 BUSY: Final = 0.9
-"""An offered load at which jobs wait."""
+"""A load at which jobs wait."""
 
 
 def without_due_dates(workload: Workload, policies: Sequence[str]) -> str:
@@ -50,7 +50,7 @@ def undecided(workload: Workload, schedules: Mapping[str, Schedule], slots: int)
         return
     has_length = workload.release[-1] > workload.release[0]
     load = offered_load(workload, slots) if has_length else 0.0
-    at = f" The offered load is {load:.2f}." if has_length else ""
+    at = f" The load is {load:.2f}." if has_length else ""
     if waiting > LITTLE:
         yield f"All {len(schedules)} policies start and end every job at the same times: they decide alike here.{at}"
         return

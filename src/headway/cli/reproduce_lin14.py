@@ -200,7 +200,7 @@ class Lin14Report(Report):
         for differ in (False, True):
             for measure, title in ((VIOLATION, "Violation rate"), (PENALTY, "Penalty, in thousands")):
                 cluster = "workers of different speeds" if differ else "workers alike"
-                self.heading(f"{title}, by offered load; {cluster}, means of {samples} samples")
+                self.heading(f"{title}, by load; {cluster}, means of {samples} samples")
                 cells = [
                     (policy, *(_short(rows, measure, policy, load, differ) for load in LOADS)) for policy in policies
                 ]

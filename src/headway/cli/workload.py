@@ -310,7 +310,7 @@ def _finish(made: Workload, held: int, told: Mapping[str, Any], out: str | None,
         ("longest run time", span(like["runtime_max"] or 0)),
         ("variation of run times", f"{like['runtime_cv']:.2f}"),
         ("mean gap", f"{like['gap_mean']:,.1f} s"),
-        ("offered load", "" if like["load"] is None else f"{like['load']:.3f}"),
+        ("load", "" if like["load"] is None else f"{like['load']:.3f}"),
         ("mean estimate", "" if like["estimate_mean"] is None else f"{like['estimate_mean']:,.1f} s"),
         ("mean CPU use", "" if like["cpu_mean"] is None else f"{like['cpu_mean']:.3f}"),
     ]

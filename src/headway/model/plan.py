@@ -89,7 +89,7 @@ class Reason(Enum):
     REFUSED = "the policy wants to start it in a way that contradicts the state, which is refused"
     SLOTS_KEPT = "by its estimates it needs no more slots than it has; the policy keeps idle ones for more urgent jobs"
     BEHIND_PRIORITY = "a job of higher priority has no slot yet, and comes first, also on slots that are idle"
-    NOT_NEEDED_YET = "by its estimates it will be on time with the slots it holds"
+    NOT_NEEDED_YET = "by its estimates it will be on time with the slots it has"
     RUNS_ALONE_NEXT = "it waits to run alone on its node, because its node was lost {times} times while it ran"
     TASKS_DEPEND = "its next tasks wait for tasks that are still running"
     STARTS_NOW = "it starts in the round that is due now"

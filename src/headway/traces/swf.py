@@ -255,13 +255,9 @@ def _workload(path: Path, gathered: _Gathered, machine: int | None, as_kind: AsK
     if not jobs:
         raise _nothing_left(path, gathered)
     if gathered.unsaid:
-        notes.append(
-            f"jobs without an estimate, or with one of 0, their run time standing in for it: {gathered.unsaid}"
-        )
+        notes.append(f"jobs without an estimate, or with 0; their run time is used instead: {gathered.unsaid}")
     if gathered.overused:
-        notes.append(
-            f"jobs with a tenth more CPU time than run time, taken to use processors whole: {gathered.overused}"
-        )
+        notes.append(f"jobs with a tenth more CPU time than run time; their CPU use counts as 1: {gathered.overused}")
     if not _is_ordered(columns["release"], columns["label"]):
         release = columns["release"]
         if late := int((release < np.maximum.accumulate(release)).sum()):

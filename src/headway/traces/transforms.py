@@ -106,7 +106,7 @@ def cut_at_estimates(workload: Workload) -> Workload:
     longer = runs_longer(workload)
     if not longer.any():
         return workload
-    note = f"jobs cut at their estimate, for they ran longer: {int(longer.sum())}"
+    note = f"jobs that ran longer than their estimate, and are cut there: {int(longer.sum())}"
     runtime = np.where(longer, workload.estimate, workload.runtime)
     return replace(workload, runtime=runtime, notes=(*workload.notes, note))
 

@@ -100,7 +100,7 @@ def test_a_comparison_that_tells_nothing_says_so(
     path = log(tmp_path / "log.swf", "; MaxProcs: 4\n", *jobs)
     ran = headway("simulate", path, "--policy", "easy", "--policy", "fcfs")
     assert said in ran.err
-    assert "The offered load is " in ran.err
+    assert "The load is " in ran.err
     assert ("give fewer --slots" in ran.err) == ("alike" not in said)
     assert ("--load 0.9" in ran.err) == said.startswith("No job")
     assert headway("simulate", path, "--policy", "easy").err == "", "one policy is no comparison"

@@ -26,7 +26,7 @@ def test_a_model_is_written_as_a_log_that_says_how_it_was_made(headway: Any, mod
     assert ran.out.splitlines()[-1] == f"Written: {path}."
     for row in ("mean width", "one-process jobs", "powers of two above 1", "mean run time", "mean gap"):
         assert row in ran.out
-    assert "0.700" in next(line for line in ran.out.splitlines() if line.startswith("offered load"))
+    assert "0.700" in next(line for line in ran.out.splitlines() if line.startswith("load "))
     assert (len(read_swf(path)), processors_of(path)) == (500, 64)
     first = path.read_bytes()
     headway(*words)

@@ -73,7 +73,7 @@ def test_without_a_requested_time_the_run_time_is_the_estimate(log: Callable[...
     jobs = read_swf(log(line(1, run=10, time=-1), line(2, run=10, time=0)))
     assert seconds(jobs.estimate) == [10, 10]
     assert seconds(jobs.runtime) == [10, 10]
-    assert jobs.notes == ("jobs without an estimate, or with one of 0, their run time standing in for it: 2",)
+    assert jobs.notes == ("jobs without an estimate, or with 0; their run time is used instead: 2",)
 
 
 def test_a_job_is_cut_at_its_estimate_unless_told_otherwise(log: Callable[..., Path]) -> None:
@@ -81,7 +81,7 @@ def test_a_job_is_cut_at_its_estimate_unless_told_otherwise(log: Callable[..., P
     cut, whole = read_swf(path), read_swf(path, cut_at_estimate=False)
     assert (seconds(cut.runtime), seconds(whole.runtime)) == ([60], [100])
     assert (seconds(cut.estimate), seconds(whole.estimate)) == ([60], [60])
-    assert cut.notes == ("jobs cut at their estimate, for they ran longer: 1",)
+    assert cut.notes == ("jobs that ran longer than their estimate, and are cut there: 1",)
     assert whole.notes == ()
 
 
@@ -112,7 +112,7 @@ def test_cpu_use_is_cpu_time_by_run_time(log: Callable[..., Path], cpu: float, r
 def test_more_cpu_time_than_run_time_is_said_where_rounding_does_not_explain_it(log: Callable[..., Path]) -> None:
     jobs = read_swf(log(*(line(job, cpu=cpu, time=60) for job, cpu in enumerate((9, 10, 11, 11.5, 25)))))
     assert jobs.cpu.tolist() == [0.9, 1, 1, 1, 1]
-    assert jobs.notes == ("jobs with a tenth more CPU time than run time, taken to use processors whole: 2",)
+    assert jobs.notes == ("jobs with a tenth more CPU time than run time; their CPU use counts as 1: 2",)
 
 
 def test_cpu_use_counts_the_run_time_that_was_and_stays_with_its_job(log: Callable[..., Path]) -> None:

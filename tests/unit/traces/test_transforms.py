@@ -255,6 +255,6 @@ def test_jobs_end_at_their_estimate_where_somebody_gave_one() -> None:
     before = jobs([0, 1, 2, 3], [10, 10, 10, 0], estimate=[4 * SECOND, -1, 10 * SECOND, 0], notes=("made up",))
     after = transforms.cut_at_estimates(before)
     assert seconds(after.runtime) == [4, 10, 10, 0]
-    assert after.notes == ("made up", "jobs cut at their estimate, for they ran longer: 1")
+    assert after.notes == ("made up", "jobs that ran longer than their estimate, and are cut there: 1")
     assert untouched(before, after, "runtime")
     assert transforms.cut_at_estimates(after) is after
