@@ -119,8 +119,8 @@ class Easy:
         if newcomers is not None and len(front) < len(queue) and not set(newcomers).isdisjoint(front):
             newcomers = None  # they have taken the place of jobs whose promises end
         profile = Profile.build(now, count(free), _future(view, kept))
-        anew = newcomers is None and min(profile.free) < 0
-        if anew:
+        all_again = newcomers is None and min(profile.free) < 0
+        if all_again:
             profile = Profile.build(now, count(free), _future(view, []))
         blocked = [] if newcomers is None else list(kept)
         looked, uniform = 0, view.uniform
@@ -130,7 +130,7 @@ class Easy:
             looked += 1
             plain = uniform and job.kind is RIGID
             wanted, length = (job.width, job.estimate or 1) if plain else _claim(view, job)
-            if job.promise is not None and looked <= self.depth and not anew:
+            if job.promise is not None and looked <= self.depth and not all_again:
                 profile.take(max(now, job.promise), length, -wanted)
             ever = True
             if job.kind is not RIGID:

@@ -208,25 +208,28 @@ class Deployment:
         steps = self.steps
         steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
         for job, attempt in rest:
-            if attempt is None and job.kind is not RIGID:
-                extra = self._backfill_tasks(job, limit, extra, kept)
+            if job.kind is not RIGID:
+                if attempt is None:
+                    extra = self._backfill_tasks(job, limit, extra, kept)
+                else:
+                    extra = self._backfill_attempt(attempt, limit, extra, kept)
                 room = count(self.free)
                 if not room and not recording:
                     return
+                steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
                 continue
             width = job.width if attempt is None else count(attempt.slots)
             reason = Reason.NO_ROOM_NOW
             if width <= room:
                 estimate = job.estimate
-                if not uniform or job.kind is not RIGID:
-                    estimate = view.time_of(job, 0 if attempt is None else attempt.task, lowest(self.free, width))
+                if not uniform:
+                    estimate = view.time_of(job, 0, lowest(self.free, width))
                 late, reason = estimate > limit, Reason.WOULD_DELAY
                 if (not late or width <= extra) and self._deploy(job, attempt, width, kept, late=late):
-                    taken = room - count(self.free)  # a workflow's task may need more slots of another node
-                    room -= taken
+                    room -= width
                     if not room and not recording:
                         return
-                    extra = min(extra - taken if late else extra, count(self.free & ~kept))
+                    extra = min(extra - width if late else extra, count(self.free & ~kept))
                     steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
                     continue
             if recording and attempt is None:
@@ -248,7 +251,11 @@ class Deployment:
             kept: slots for which the head waits; jobs that are `late` must not take them.
         """
         free = self.free & ~kept if late else self.free
-        if attempt is not None and not attempt.pinned and not attempt.slots & ~free:
+        if attempt is not None and job.kind is not RIGID:
+            slots, seats, claim = self._place_for(attempt, free)
+            if not slots:
+                return False
+        elif attempt is not None and not attempt.pinned and not attempt.slots & ~free:
             slots, seats, claim = attempt.slots, attempt.seats, Claim.FREE  # it stays where it is: tiers are swapped
         elif attempt is None:
             claim = Claim.FREE
@@ -258,12 +265,7 @@ class Deployment:
             if moves is None:
                 return False
             claim = moves
-            if job.kind is RIGID:
-                slots, seats = self._idlest(job, width, free, kept, attempt.slots)
-            else:
-                slots, seats = room_for(self.view, job, attempt.task, free), ()
-                if not slots:
-                    return False
+            slots, seats = self._idlest(job, width, free, kept, attempt.slots)
         task = attempt.task if attempt is not None and job.kind is not RIGID else None
         self._give(Allocation(job.id, slots, task, claim, Tier.FOREGROUND, seats), job)
         return True
@@ -335,6 +337,30 @@ class Deployment:
         if not placed:
             self.plan.pass_over(job.id, Reason.WOULD_DELAY)
         return extra
+
+    def _backfill_attempt(self, attempt: AttemptView, limit: Duration, extra: int, kept: Slots) -> int:
+        """Bring a task of a bag or workflow back to the foreground beside a promise; how many slots stay extra.
+
+        On another node it may need more slots, and take longer, than where it is.
+        """
+        job, task = attempt.job, attempt.task
+        slots, seats, claim = self._place_for(attempt, self.free)
+        late = bool(slots) and self.view.time_of(job, task, slots) > limit
+        if late:
+            slots, seats, claim = self._place_for(attempt, self.free & ~kept)
+        if not slots or (late and count(slots) > extra):
+            return extra
+        self._give(Allocation(job.id, slots, task, claim, Tier.FOREGROUND, seats), job)
+        return min(extra - count(slots) if late else extra, count(self.free & ~kept))
+
+    def _place_for(self, attempt: AttemptView, free: Slots) -> tuple[Slots, tuple[int, ...], Claim]:
+        """Where a task of a bag or workflow comes back to the foreground, and how; no slots: nowhere."""
+        if not attempt.pinned and not attempt.slots & ~free:
+            return attempt.slots, attempt.seats, Claim.FREE  # it stays where it is: tiers are swapped
+        moves = how_it_moves(attempt, self.moves)
+        if moves is None:
+            return NO_SLOTS, (), Claim.FREE
+        return room_for(self.view, attempt.job, attempt.task, free), (), moves
 
     # The background
 

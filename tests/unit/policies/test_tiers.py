@@ -186,3 +186,25 @@ def test_a_head_that_fits_but_is_behind_taken_slots_does_not_hold_up_newcomers()
     submit(scheduler, 4)
     submit(scheduler, 5, *(job(number, width=1, estimate=99) for number in (4, 5)))
     assert front(scheduler) == {1: [0], 4: [0], 5: [0]}
+
+
+@pytest.mark.parametrize("policy", ["keasy", "measy"])
+def test_a_task_that_needs_more_slots_of_another_node_takes_no_more_than_what_is_extra(policy: str) -> None:
+    """The task of job 5 has one slot of node a in the background, and would need the four free ones of node b.
+
+    Job 4 is the head. It gets five of the six slots at 10 s, when jobs 1 and 3 end. So one is extra.
+    """
+    scheduler = Scheduler(registry.find, f"{policy}:per_instant=true")
+    scheduler.handle(NodeJoined(0, node("a", slots=1, cores=4)))
+    scheduler.handle(NodeJoined(0, node("b", slots=5)))
+    fronts = (job(number, width=width, estimate=lasts) for number, width, lasts in ((1, 1, 10), (2, 4, 4), (3, 1, 10)))
+    submit(scheduler, 0, *fronts, job(4, width=5, estimate=10), job(5, plan=(TaskSpec(8 * SECOND, 4),)))
+    assert {one.job.id: one.slots for one in scheduler.state.background} == {5: 0b000001, 4: 0b111110}
+    scheduler.handle(TaskEnded(4 * SECOND, 2, 0, 1))
+    submit(scheduler, 4)
+    assert {one.job.id: one.ending for one in scheduler.state.background} == {4: False, 5: False}
+    for number in (1, 3):
+        scheduler.handle(TaskEnded(10 * SECOND, number, 0, 1))
+    submit(scheduler, 10)
+    assert {one.job.id: one.ending for one in scheduler.state.background} == {4: True}, "it comes to the foreground"
+    assert front(scheduler) == {5: [0]}
