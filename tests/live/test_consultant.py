@@ -261,7 +261,7 @@ def test_when_it_fails_the_policy_decides_until_it_is_back(
     run(scenario)
 
 
-def test_pauses_between_questions_on_trial_have_a_limit_and_begin_anew(tmp_path: Path) -> None:
+def test_pauses_between_questions_on_trial_have_a_limit_and_begin_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path) as live:
             await live.driver.choose(decider=THERE)

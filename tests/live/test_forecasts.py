@@ -241,7 +241,7 @@ class TestProcess:
         finally:
             process.stop()
 
-    def test_one_that_has_ended_is_started_anew(self) -> None:
+    def test_one_that_has_ended_is_started_again(self) -> None:
         process, record = ForecastProcess(COMMAND), self.record()
         try:
             process(record)

@@ -159,7 +159,7 @@ def test_a_job_that_somebody_waits_for_by_its_number_stays(tmp_path: Path) -> No
     run(scenario)
 
 
-def test_after_a_start_it_begins_anew(tmp_path: Path) -> None:
+def test_after_a_start_it_begins_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path) as live:
             [job] = await live.submit()

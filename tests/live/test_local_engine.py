@@ -485,7 +485,7 @@ def kill(pid: int) -> None:
 # Hanging
 
 
-async def test_a_node_that_hangs_is_lost_killed_and_started_anew(root: Path, tmp_path: Path) -> None:
+async def test_a_node_that_hangs_is_lost_killed_and_started_again(root: Path, tmp_path: Path) -> None:
     async with Trial(LocalEngine(root, lease=LEASE), LIMIT) as trial:
         await trial.start(NodeSpec("hangs", slots=2), NodeSpec("lives", lease=3600_000_000))
         agent = agent_of(trial, "hangs")
@@ -801,7 +801,7 @@ async def test_a_node_that_joins_with_a_shorter_lease_is_heard_in_time(root: Pat
         await engine.stop()
 
 
-async def test_a_node_that_hung_while_there_was_no_driver_is_started_anew(root: Path, tmp_path: Path) -> None:
+async def test_a_node_that_hung_while_there_was_no_driver_is_started_again(root: Path, tmp_path: Path) -> None:
     pids = await dead_driver(root, tmp_path / "door")
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)

@@ -382,7 +382,7 @@ async def test_a_link_in_the_place_of_a_named_file_shows_nothing_of_roots(trial:
     assert (ending.outcome, ending.stdout) == (Outcome.KILLED, None)
 
 
-async def test_a_driver_that_runs_tasks_as_somebody_else_starts_its_nodes_anew(place: Path) -> None:
+async def test_a_driver_that_runs_tasks_as_somebody_else_starts_its_nodes_again(place: Path) -> None:
     async with Trial(engine_in(place)) as first:
         await first.start()
         agent = first.engine.pids()["n"]  # type: ignore[attr-defined]

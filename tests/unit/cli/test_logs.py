@@ -20,7 +20,7 @@ class Silent:
         """Nothing has been written."""
 
 
-def test_a_task_that_begins_anew_is_said_once_for_all_its_streams(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_that_begins_again_is_said_once_for_all_its_streams(capsys: pytest.CaptureFixture[str]) -> None:
     reading = Reading(cast(Client, Silent()), cast(JobReport, Silent()), None, STREAMS)
     for attempt in (1, 2, 2, 3):
         for source in reading._sources(0):

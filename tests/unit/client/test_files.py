@@ -78,7 +78,7 @@ def test_a_file_comes_down_whole_or_not_at_all(server: Any, client: Client, tmp_
         client.download("/a", target)
 
 
-def test_a_download_that_breaks_off_begins_anew(server: Any, client: Client, tmp_path: Path) -> None:
+def test_a_download_that_breaks_off_begins_again(server: Any, client: Client, tmp_path: Path) -> None:
     body = bytes(range(256)) * 12_000  # of several parts as it is read
     kept = client.upload(body)
     for after in (0, 1, 1_500_000, len(body) - 1):

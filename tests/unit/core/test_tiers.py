@@ -240,7 +240,7 @@ class TestRefusals:
         assert core.refused(hold(1, 0b10, tier=BACK)) == {"slot_down": 1}
         core = running()
         core.feed(NodeDrained(0, "a"))
-        assert core.refused(hold(2, 0b01)) == {"slot_down": 1}, "no place of a node that drains is given anew"
+        assert core.refused(hold(2, 0b01)) == {"slot_down": 1}, "no place of a node that drains is given to another job"
 
     def test_slot_allocated(self) -> None:
         core = running(front=0b11, back=0b01, slots=3)
@@ -323,7 +323,9 @@ class TestChanges:
         core.now = 6 * SECOND
         assert core.want(hold(1, 1)) == [ChangeTier(1, 0, 1, FRONT)]
         (expected_end, _, _, attempt) = core.state.running[0]
-        assert (attempt.start, attempt.since, expected_end) == (0, 6 * SECOND, 16 * SECOND), "as if it started anew"
+        assert (attempt.start, attempt.since, expected_end) == (0, 6 * SECOND, 16 * SECOND), (
+            "as if it had started again"
+        )
 
     def test_a_swap_exchanges_two(self) -> None:
         core = running()

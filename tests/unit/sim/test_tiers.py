@@ -186,7 +186,7 @@ def test_while_a_migration_stands_still_it_has_its_place() -> None:
     assert ends[1] == 85_000_000  # nothing is behind it any more when it continues
 
 
-def test_a_move_by_kill_starts_anew_and_pays_for_it() -> None:
+def test_a_job_that_moves_by_kill_starts_again_and_pays_for_it() -> None:
     jobs, script = rigid([100, 60], cpu=[0.5, 0.5]), {0: [front(0, 1), back(1, 1)], 50: [front(1, 2, Claim.KILL)]}
     ends, schedule = run(jobs, script, 2)
     assert ends == [101_000_000, 110_000_000]
