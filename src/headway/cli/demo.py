@@ -239,7 +239,7 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
         ),
         ("rigid.swf", log, RIGID_POLICIES, "rigid jobs, which need all their slots at once"),
     ):
-        write_workload(workload, out / file)
+        write_workload(workload, out / file, header(seed))
         tell(f"{len(workload):,} jobs of a made-up log on {SLOTS_SIMULATED} slots, as {kind}:")
         to = output_to(str(out / Path(file).stem), subject(file, workload, SLOTS_SIMULATED), SLOTS_SIMULATED, workload)
         begin = time.perf_counter()
@@ -267,6 +267,12 @@ def compare(tell: Teller, out: Path, seed: int) -> None:
             f"{len(policies)} policies took {spent:.1f} s. The same again:\n"
             f"headway simulate {out / file} --slots {SLOTS_SIMULATED} {chosen}"
         )
+
+
+def header(seed: int) -> list[tuple[str, object]]:
+    """What the header of the log says: the size of the machine, and that all of it is made up."""
+    size = [("MaxNodes", SLOTS_SIMULATED), ("MaxProcs", SLOTS_SIMULATED)]
+    return [("Computer", "made up by headway demo"), *size, ("UnixStartTime", 0), ("Note", f"seed {seed}")]
 
 
 def synthetic_log(seed: int) -> Any:

@@ -310,7 +310,8 @@ def write_swf(workload: Workload, path: str | Path, header: Sequence[tuple[str, 
     not distinct whole numbers, the jobs are numbered from 1. The same applies to users.
 
     Args:
-        header: additional names and values for the header.
+        header: names and values for the header, besides the format's version and the number of jobs: the size of the
+            machine as `MaxProcs` and `MaxNodes`, when the log begins as `UnixStartTime`, and whatever else is known.
 
     Raises:
         InvalidInput: the workload contains a workflow, for which the format has no fields.
@@ -326,8 +327,8 @@ def write_swf(workload: Workload, path: str | Path, header: Sequence[tuple[str, 
     cpu_time = np.where(np.isnan(workload.cpu), -SECOND, np.rint(workload.cpu * workload.runtime)).astype(np.int64)
     times = zip(*(c.tolist() for c in (workload.release, workload.runtime, cpu_time, workload.estimate)), strict=True)
     with writing(Path(path)) as text:
-        text.write(f"; Version: 2.2\n; MaxRecords: {len(workload)}\n; Note: written by Headway\n")
-        text.writelines(f"; {name}: {value}\n" for name, value in header)
+        text.write(f"; Version: 2.2\n; MaxJobs: {len(workload)}\n; MaxRecords: {len(workload)}\n")
+        text.writelines(f"; {name}: {value}\n" for name, value in (*header, ("Note", "written by Headway")))
         for job, user, size, (release, runtime, used, estimate) in zip(jobs, users, sizes, times, strict=True):
             asked = "-1" if estimate < 0 else seconds_text(estimate)
             submitted, ran, cpu = seconds_text(release), seconds_text(runtime), seconds_text(used)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from headway.traces import read_swf, read_workload
+from headway.cli import demo
+from headway.traces import read_swf, read_workload, write_workload
 from headway.traces.swf import processors_of
 from headway.workloads import feitelson96, jwload, lublin99
 from headway.workloads.feitelson96 import Feitelson96
@@ -41,10 +42,19 @@ def test_the_header_names_model_seed_and_parameters(headway: Any, tmp_path: Path
     path = tmp_path / "jobs.swf"
     headway("workload", "feitelson96", "--jobs", 300, "--seed", 4, "--think", 60, "--cpu", "drawn", "-o", path)
     said = header(path)
-    for line in ("Computer: model feitelson96", "MaxProcs: 320", "MaxRecords: 300"):
+    for line in ("Computer: model feitelson96", "MaxProcs: 320", "MaxJobs: 300", "MaxRecords: 300"):
         assert line in said
     for note in ("model feitelson96", "seed 4", "think 60.0", "order 1.5", "estimates tsafrir", "cpu drawn"):
         assert f"Note: {note}" in said
+
+
+def test_the_log_of_the_demo_names_its_machine(tmp_path: Path) -> None:
+    path = tmp_path / "rigid.swf"
+    write_workload(demo.synthetic_log(1), path, demo.header(1))
+    said = header(path)
+    assert said[:3] == ["Version: 2.2", f"MaxJobs: {demo.JOBS}", f"MaxRecords: {demo.JOBS}"]
+    assert {"MaxNodes: 64", "MaxProcs: 64", "UnixStartTime: 0", "Note: seed 1"} < set(said)
+    assert processors_of(path) == demo.SLOTS_SIMULATED
 
 
 def test_options_are_the_models_parameters(headway: Any, tmp_path: Path) -> None:

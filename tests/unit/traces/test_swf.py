@@ -131,7 +131,11 @@ def test_cpu_use_is_written_and_read_again(tmp_path: Path) -> None:
 def test_a_header_is_written_and_what_it_says_is_read(tmp_path: Path) -> None:
     jobs = workload_us(release=[0, 1], runtime=[SECOND, SECOND], width=[2, 9])
     write_swf(jobs, tmp_path / "jobs.swf", [("MaxProcs", 8), ("Note", "seed 3")])
-    assert "; MaxProcs: 8\n; Note: seed 3\n" in (tmp_path / "jobs.swf").read_text()
+    text = (tmp_path / "jobs.swf").read_text()
+    begin = (
+        "; Version: 2.2\n; MaxJobs: 2\n; MaxRecords: 2\n; MaxProcs: 8\n; Note: seed 3\n; Note: written by Headway\n0 0"
+    )
+    assert text.startswith(begin)
     assert processors_of(tmp_path / "jobs.swf") == 8
     assert read_swf(tmp_path / "jobs.swf").width.tolist() == [2]
     write_swf(jobs, tmp_path / "jobs.swf")
