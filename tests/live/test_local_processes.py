@@ -249,7 +249,7 @@ async def test_tasks_get_a_named_part_of_the_servers_environment(
         assert left == (given if found is not of_command else {**given, "OF_THE_JOB": "3", "TZ": "CET"})
 
 
-@pytest.mark.parametrize("name", ["", "A=B", "HEADWAY_TOKEN"])
+@pytest.mark.parametrize("name", ["", "A=B", "A B", "HEADWAY_TOKEN"])
 def test_what_cannot_be_passed_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput, match="pass_env"):
         LocalEngine(tmp_path, pass_env=[name])

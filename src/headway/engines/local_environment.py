@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from headway.errors import InvalidInput
+from headway.model.job import VARIABLE_NAME, is_variable_name
 
 PASSED: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"),
@@ -38,9 +39,9 @@ def see_names(names: Iterable[str]) -> tuple[str, ...]:
         InvalidInput: one cannot be.
     """
     for name in (given := tuple(names)):
-        if not name or "=" in name or "\0" in name:
+        if not is_variable_name(name):
             hint = "The value is the server's own: set it where `headway up` is started."
-            raise InvalidInput("pass_env", name, "the name of a variable, `*` in it for any text", hint=hint)
+            raise InvalidInput("pass_env", name, f"{VARIABLE_NAME}; `*` in it stands for any text", hint=hint)
         if name in NEVER:
             raise InvalidInput("pass_env", name, "a variable that is no secret of the server")
     return given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from enum import Enum, IntEnum
 from typing import Final
 
@@ -30,7 +31,21 @@ NAME_MAX: Final = 1000
 BYTES_MAX: Final = 2**62
 """More memory than any node has; no limit may be higher."""
 
+VARIABLE_NAME: Final = "the name of a variable, not empty, without spaces, `=` and zero bytes"
+"""What may be the name of a variable that a task gets, in words."""
+
+_NOT_IN_NAMES: Final = re.compile(r"[\s=\0]")
+
 _TIME: Final = f"less than {NEVER // SECOND} seconds"
+
+
+def is_variable_name(name: str) -> bool:
+    """Whether a task can get a variable of this name.
+
+    >>> is_variable_name("OMP_NUM_THREADS"), is_variable_name("A B"), is_variable_name("")
+    (True, False, False)
+    """
+    return name != "" and _NOT_IN_NAMES.search(name) is None
 
 
 class Kind(IntEnum):

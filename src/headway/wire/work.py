@@ -11,7 +11,7 @@ import msgspec
 
 from headway.errors import InvalidInput
 from headway.model.instant import Instant
-from headway.model.job import JobId, JobSpec, Kind, PenaltyShape, TaskSpec
+from headway.model.job import VARIABLE_NAME, JobId, JobSpec, Kind, PenaltyShape, TaskSpec, is_variable_name
 from headway.wire.base import (
     Amount,
     Answer,
@@ -234,8 +234,8 @@ def check_env(env: Mapping[str, str], field: str) -> None:
         InvalidInput: a name cannot be one, Headway sets it itself, or a value cannot be one.
     """
     for name, text in env.items():
-        if not name or "=" in name or "\0" in name:
-            raise InvalidInput(field, name, "names of variables, without `=`")
+        if not is_variable_name(name):
+            raise InvalidInput(field, name, VARIABLE_NAME)
         if name in OURS:
             raise InvalidInput(field, name, "any variable but those that Headway sets for each task")
         see_text(text, f"{field}[{name!r}]")

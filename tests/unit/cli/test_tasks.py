@@ -10,6 +10,7 @@ import pytest
 from headway import HeadwayError, InvalidInput
 from headway.cli.submit import submit
 from headway.cli.tasks import Program, files_of, replaced, spread, variables_in
+from headway.model.job import VARIABLE_NAME
 
 PLACES = {"cwd": "", "stdin": "", "stdout": "", "stderr": ""}
 
@@ -151,7 +152,8 @@ def test_variables_are_given_or_taken_from_here(monkeypatch: pytest.MonkeyPatch)
     assert variables_in(["HERE", "A=b=c", "EMPTY="], "--env") == {"HERE": "is = this", "A": "b=c", "EMPTY": ""}
     for word, allowed in (
         ("NOWHERE", "NAME=VALUE, or the name of a variable that is set here"),
-        ("=x", "names of variables, without `=`"),
+        ("=x", VARIABLE_NAME),
+        ("A B=1", VARIABLE_NAME),
         ("HEADWAY_MARK=1", "any variable but those that Headway sets for each task"),
     ):
         with pytest.raises(InvalidInput) as caught:

@@ -714,6 +714,10 @@ def test_one_answer_has_only_so_many_messages_and_the_cursor_leads_to_the_rest(
         ({"work": wire.Commands((wire.Command(("ls",), cwd="\0"),))}, "jobs[0].work.commands[0].cwd is '\\x00'"),
         ({"work": wire.Commands((wire.Command(("ls",), stdin="\0"),))}, "jobs[0].work.commands[0].stdin is '\\x00'"),
         ({"work": wire.Commands((wire.Command(("ls",), env={"A": "\0"}),))}, "jobs[0].work.commands[0].env['A'] is"),
+        (
+            {"work": wire.Commands((wire.Command(("ls",), env={"A B": ""}),))},
+            "jobs[0].work.commands[0].env is 'A B'; allowed: the name of a variable, not empty, without spaces",
+        ),
         ({"work": wire.Calls((wire.blob_name(b""),), (b"",), cwd="/a\0")}, "jobs[0].work.cwd is '/a\\x00'"),
         ({"work": wire.Calls((wire.blob_name(b""),), (b"",), paths=("/a\0",))}, "jobs[0].work.paths is '/a\\x00'"),
         ({"work": wire.Commands((wire.Command(("ls",)),)), "retry_of": 7}, "jobs[0].retry_of is 7; allowed: the id of"),
