@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from headway import Client, Job, Task, wire
-from headway.cli.demo import NODES, SLOTS, kill_node
+from headway.cli.demo import NODES, SLOTS, SLOTS_SIMULATED, kill_node
 from headway.cli.main import INTERRUPTED, main
 from headway.client.pickling import NotTrusted, TaskFailed
 from headway.live.driver import FIRST_POLICY
 from headway.model.node import NodeSpec
 from headway.reproduce.server import own_server
+from headway.traces import processors_of
 
 from ..waiting import LIMIT, until
 
@@ -269,7 +270,7 @@ def test_a_job_that_goes_on(headway: Any, tmp_path: Path) -> None:
     assert json.loads(headway("explain", waiting, "--json").out)["reason"]
 
     early = headway("result", number)
-    assert early == Ran(1, "", f"Job {number} is running: 0 of 3 tasks are done.\n")
+    assert early == Ran(1, "", f"Job {number} is running: 0 of 3 tasks have ended.\n")
 
     assert headway("cancel", number).out == "Cancelled.\n"
     assert headway("result", waiting, "--wait").status == 0
@@ -516,4 +517,5 @@ def test_the_demo(tmp_path: Path) -> None:
     assert "All 72 results are here and right" in done.stdout
     assert f"Its policy is {FIRST_POLICY}, as of any new server" in done.stdout
     assert (tmp_path / "out" / "bags" / "metrics.json").exists()
+    assert processors_of(tmp_path / "out" / "rigid.swf") == SLOTS_SIMULATED
     assert (tmp_path / "out" / "rigid" / "comparison.png").exists()

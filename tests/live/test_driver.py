@@ -140,7 +140,7 @@ def test_a_job_from_submission_to_its_result(tmp_path: Path) -> None:
             first, second, third = live.results(1)
             assert (first.ending.stdout, second.ending.value, third.ending.exit_code) == (b"one", b"value", 3)
             report = reports.job_detail(live.driver, 1).job
-            assert (report.status, report.done, report.failed, report.running) == (JobStatus.FAILED, 3, 1, 0)
+            assert (report.status, report.done, report.failed, report.running) == (JobStatus.FAILED, 2, 1, 0)
             assert (report.submitted, report.started, report.ended) == (10, 10, 15)
             assert sorted(live.engine.acknowledged) == [(1, 0, 1), (1, 1, 1), (1, 2, 1)]
             assert live.engine.killed == []
@@ -338,6 +338,33 @@ def test_a_task_that_signals_from_outside_have_ended_says_how_often(tmp_path: Pa
     run(scenario)
 
 
+def counts(live: Rig) -> tuple[int, int, int]:
+    """How many tasks of job 1 are done, have failed, and were cancelled."""
+    report = reports.job_detail(live.driver, 1).job
+    assert report.settled == report.done + report.failed + report.cancelled
+    return report.done, report.failed, report.cancelled
+
+
+def test_tasks_that_are_done_failed_and_cancelled_are_counted_apart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(tasks=6))
+            await live.end(1, 0)
+            await live.end(1, 1, 1, Outcome.EXITED, exit_code=3)
+            assert await live.driver.cancel_tasks(1, (4,)) == 1
+            assert counts(live) == (1, 1, 1)
+        async with rig(tmp_path, ONE) as live:
+            assert counts(live) == (1, 1, 1), "they are counted from the journal"
+            assert await live.driver.cancel([1]) == 1
+            await live.end(1, 2, live.engine.launched[-1].attempt, Outcome.KILLED)
+            assert live.status(1) is JobStatus.CANCELLED
+            assert counts(live) == (1, 1, 4)
+        async with rig(tmp_path, ONE) as live:
+            assert counts(live) == (1, 1, 4)
+
+    run(scenario)
+
+
 def test_cancelled_tasks_are_told_of_and_the_others_go_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, ONE) as live:
@@ -346,10 +373,14 @@ def test_cancelled_tasks_are_told_of_and_the_others_go_on(tmp_path: Path) -> Non
             assert await live.driver.cancel_tasks(1, (0, 2)) == 0
             assert live.engine.killed == [(1, 0, 1)]
             await live.end(1, 0, 1, Outcome.KILLED)
+            assert counts(live) == (0, 0, 2)
         async with rig(tmp_path, ONE) as live:  # cancelled tasks stay so
+            assert counts(live) == (0, 0, 2)
             await live.end(1, 1, live.engine.launched[-1].attempt)
+            assert counts(live) == (1, 0, 2)
             await live.end(1, 3, 1)
             assert live.status(1) is JobStatus.CANCELLED
+            assert counts(live) == (2, 0, 2)
             assert await live.driver.cancel_tasks(1, (1,)) == 0
             rows, _ = await hear(live.driver, 0, 100)
             assert [(row.task, row.word) for row in rows] == [

@@ -54,14 +54,14 @@ def test_failed_tasks_run_again_under_their_numbers_and_nothing_else(headway: An
     shown = headway("job", again).out
     assert f"failed tasks of job {number}" in shown
     assert "1 (was 3)" in shown
-    assert headway("status", number).out == f"{number} failed 5/5, 2 failed\n"  # the old one stays as it was
+    assert headway("status", number).out == f"{number} failed 3/5, 2 failed\n"  # the old one stays as it was
 
 
 def test_what_fails_again_is_run_again_under_the_first_numbers(headway: Any) -> None:
     number = flaky(headway)
     Path("broken").touch()
     again = int(headway("retry", number).out)
-    assert headway("wait", again).out == f"{again} failed 2/2, 2 failed\n"
+    assert headway("wait", again).out == f"{again} failed 0/2, 2 failed\n"
     Path("broken").unlink()
     third = json.loads(headway("retry", again, "--priority", 5, "--due", "1h", "--json").out)
     assert third["retry_of"] == again
@@ -276,6 +276,39 @@ def test_variables_are_not_kept_of_what_has_succeeded(tmp_path: Path) -> None:
             assert live.journal.kept_work(2) == wire.Commands(
                 each[:1]
             )  # needed to run it again, as long as its results are
+
+    run(scenario)
+
+
+EACH = tuple(wire.Command(("do", name), f"/{name}") for name in "abc")
+CALLS = wire.Calls((wire.blob_name(b"f"),), (b"",) * 3, names=("score",), cwd="/there")
+
+
+@pytest.mark.parametrize(
+    ("work", "said", "said_again"),
+    [
+        (wire.Commands((wire.Command(("do", "{i}"), "/there"),)), *[wire.Ran(("do", "{i}"), "/there")] * 2),
+        (wire.Commands(EACH), wire.Ran(("do", "a"), "/a", each=True), wire.Ran(("do", "b"), "/b", each=True)),
+        (CALLS, *[wire.Ran(cwd="/there", functions=("score",))] * 2),
+    ],
+)
+@pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.EXITED, None])
+def test_what_is_run_again_is_shown_with_its_folder(
+    tmp_path: Path, work: wire.Work, said: wire.Ran, said_again: wire.Ran, outcome: Outcome | None
+) -> None:
+    """Whether it succeeds, fails again, or still runs."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO) as live:
+            await live.submit(wire.NewJob(work, tasks=3), blobs={wire.blob_name(b"f"): b"f"} if work is CALLS else {})
+            for task, end in enumerate((Outcome.SUCCEEDED, Outcome.EXITED, Outcome.EXITED)):
+                await live.end(1, task, 1, end)
+            assert ended.ran(live.driver, 1) == said
+            assert (await retry.retry(live.driver, "me", reports.row(live.driver, 1), wire.Retry())).job == 2
+            await live.settle()
+            for task in range(2 if outcome else 0):
+                await live.end(2, task, 1, outcome)
+            assert ended.ran(live.driver, 2) == said_again
 
     run(scenario)
 

@@ -31,7 +31,7 @@ def succeeded(headway: Any) -> int:
 
 def failed(headway: Any) -> int:
     number = submitted(headway, "--tasks", 3, "--", "sh", "-c", "exit {i}")
-    assert headway("wait", number) == Ran(1, f"{number} failed 3/3, 2 failed\n", "")
+    assert headway("wait", number) == Ran(1, f"{number} failed 1/3, 2 failed\n", "")
     return number
 
 
@@ -80,6 +80,23 @@ def test_wait_hears_of_a_job_that_is_cancelled_meanwhile(headway: Any, up: Any, 
     out, err = waiting.communicate(timeout=LIMIT)
     assert (waiting.returncode, err) == (1, "")
     assert [(job["id"], job["status"]) for job in json.loads(out)] == [(runs, "cancelled")]
+
+
+def test_tasks_that_are_done_failed_and_cancelled_are_said_apart(headway: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    script = f"case {{i}} in 0) exit 0 ;; 1) exit 3 ;; esac; while [ -e {gate} ]; do sleep 0.01; done"
+    number = submitted(headway, "--tasks", 6, "--", "sh", "-c", script)
+    until(lambda: headway("status", number).out == f"{number} running 1/6, 1 failed\n")
+    assert headway("cancel", number, "--task", 5).status == 0
+    assert headway("status", number).out == f"{number} running 1/6, 1 failed, 1 cancelled\n"
+    assert headway("result", number).err.startswith(f"Job {number} is running: 3 of 6 tasks have ended.\n")
+    assert headway("cancel", number).status == 0
+    assert headway("wait", number) == Ran(1, f"{number} cancelled 1/6, 1 failed, 4 cancelled\n", "")
+    assert re.search(r"tasks done +1/6, 1 failed, 4 cancelled\s", headway("job", number).out)
+    assert "1/6, 1 failed, 4 cancelled" in headway("jobs").out
+    told = json.loads(headway("status", number, "--json").out)
+    assert [(job["done"], job["failed"], job["cancelled"]) for job in told] == [(1, 1, 4)]
 
 
 def test_change_gives_open_jobs_new_terms(headway: Any, tmp_path: Path) -> None:

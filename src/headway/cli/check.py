@@ -62,6 +62,9 @@ def checker(reach: Reach, switch: str | None, every: str | None, as_json: bool) 
         print_json(found)
         return
     click.echo(f"It is {'on' if found.on else 'off'}, with a period of {span(found.every)}.")
+    if not found.collectors:
+        click.echo("There are no collectors.")
+        return
     rows = [(one.name, one.status, when(one.answered), " ".join(one.detail.split())) for one in found.collectors]
     print_table(("collector", "status", "answered", "what is wrong"), rows, fold=("what is wrong",))
 
@@ -75,7 +78,7 @@ def incidents(reach: Reach, last: int, as_json: bool) -> None:
     with reach() as client:
         found = client.incidents(last=last)
     rows = [(clock(one.at), one.kind, one.subject, " ".join(one.detail.split()), one.by) for one in found]
-    _print_latest(found, ("at", "kind", "of", "detail", "asked by"), rows, as_json)
+    _print_latest(found, ("at", "kind", "of", "detail", "asked by"), rows, as_json, "There are no incidents.")
 
 
 @click.command()
@@ -87,16 +90,16 @@ def requests(reach: Reach, last: int, as_json: bool) -> None:
     with reach() as client:
         found = client.requests(last=last)
     rows = [(clock(one.at), one.by, one.kind, one.subject, " ".join(one.detail.split())) for one in found]
-    _print_latest(found, ("at", "by", "what", "of", "detail"), rows, as_json)
+    _print_latest(found, ("at", "by", "what", "of", "detail"), rows, as_json, "Nobody has asked for anything yet.")
 
 
 def _print_latest(
-    found: Sequence[object], columns: Sequence[str], rows: Sequence[Sequence[str]], as_json: bool
+    found: Sequence[object], columns: Sequence[str], rows: Sequence[Sequence[str]], as_json: bool, none: str
 ) -> None:
-    """Print the records of a server, as a table or in JSON."""
+    """Print the records of a server, as a table or in JSON; `none` is printed if there are none."""
     if as_json:
         print_json(found)
     elif not found:
-        click.echo("There are none.")
+        click.echo(none)
     else:
         print_table(columns, rows, fold=("of", "detail"))

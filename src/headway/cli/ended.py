@@ -41,7 +41,7 @@ def print_ended(detail: JobDetail) -> None:
         )
         for one in detail.ended
     ]
-    more = detail.job.done - len(rows)
+    more = detail.job.settled - len(rows)
     title = "Ended tasks" + (f" ({more} more are not shown)" if more > 0 else "")
     columns = ("task", "attempt", "ran on", "for", "ended as", "why")
     print_table(columns, rows, title=title, right=("attempt", "for"), fold=("ran on", "why"))

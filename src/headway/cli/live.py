@@ -9,12 +9,15 @@ import click
 
 from headway.cli.ended import print_ended, ran, ranges
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, clock, done, period_in, print_json, print_table, span, when
+from headway.cli.show import as_json, clock, done, period_in, print_json, print_table, shown, span, when
 from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
 from headway.wire import AttemptReport, AwaitedReport, Explanation, JobReport, NodeReport
 
 STATUSES = ["open", *(status.value for status in JobStatus)]
+
+IN_STATUS = {"succeeded": "has succeeded", "failed": "has failed", "cancelled": "was cancelled"}
+"""What a job with one of these statuses has done; with the others it `is` open, held, waiting or running."""
 
 FULLY_SERVED = ("RUNS_BEHIND", "TASKS_DEPEND", "STARTS_NOW")
 """Reasons of a job that runs of which no part waits for a decision."""
@@ -39,6 +42,9 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
     if as_json:
         print_json(found)
         return
+    if not found:
+        click.echo(no_jobs(status, user))
+        return
     rows = [
         (
             str(job.id),
@@ -56,6 +62,19 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
     ]
     columns = ("job", "name", "user", "status", "done", "running", "priority", "due", "outlook", "since")
     print_table(columns, rows, right=("job", "done", "running", "priority"), fold=TEXTS)
+
+
+def no_jobs(status: str | None, user: str | None) -> str:
+    """What to say if no job is listed.
+
+    >>> print(no_jobs("failed", "ann"))
+    No job of user ann has failed. `headway jobs` lists all jobs.
+    """
+    if status is None and user is None:
+        return "There are no jobs. `headway submit` submits one."
+    whose = "" if user is None else f" of user {shown(user)}"
+    said = f"There is no job{whose}" if status is None else f"No job{whose} {IN_STATUS.get(status, f'is {status}')}"
+    return f"{said}. `headway jobs` lists all jobs."
 
 
 @click.command()
@@ -135,6 +154,9 @@ def nodes(reach: Reach, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
+    if not found:
+        click.echo("There are no nodes. `headway node add NAME` adds one.")
+        return
     rows = [
         (
             node.name,
@@ -149,9 +171,9 @@ def nodes(reach: Reach, as_json: bool) -> None:
         for node in found
     ]
     columns = ("node", "site", "kind", "speed", "status", "slots", "runs (job.task)", "in the background, on slots")
-    shown = len(columns) - (not any(row[-1] for row in rows))
-    wide = ("slots", *columns[-2:shown])
-    print_table(columns[:shown], [row[:shown] for row in rows], right=("speed",), fold=wide)
+    width = len(columns) - (not any(row[-1] for row in rows))
+    wide = ("slots", *columns[-2:width])
+    print_table(columns[:width], [row[:width] for row in rows], right=("speed",), fold=wide)
     click.echo("  ".join(f"{mark} {status}" for status, mark in MARKS.items()))
 
 
@@ -335,7 +357,8 @@ def outlook(job: JobReport | Explanation) -> str:
     if job.status is JobStatus.SUCCEEDED:
         return f"{span(job.late)} late" if job.late else "in time" if job.outlook else ""
     if job.outlook == "late" and job.late:
-        return f"late by {'about' if job.expected_end else 'more than'} {span(job.late)}"
+        is_known = job.expected_end is not None and not job.assumes
+        return f"late by {'about' if is_known else 'more than'} {span(job.late)}"
     if job.outlook == "unknown":
         return "not known, no estimate" if job.assumes else "not known"
     return job.outlook or ""

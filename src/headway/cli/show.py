@@ -39,6 +39,7 @@ __all__ = [
     "print_table",
     "SpanType",
     "seconds_in",
+    "shown",
     "span",
     "span_in",
     "when",
@@ -78,8 +79,9 @@ def counted(count: int, noun: str) -> str:
 
 
 def done(job: JobReport) -> str:
-    """How many tasks are done, and how many of them failed."""
-    return f"{job.done}/{job.tasks}" + (f", {job.failed} failed" if job.failed else "")
+    """How many tasks have succeeded, how many of all; then how many have failed and were cancelled, if any."""
+    others = ((job.failed, "failed"), (job.cancelled, "cancelled"))
+    return ", ".join([f"{job.done}/{job.tasks}", *(f"{count} {word}" for count, word in others if count)])
 
 
 _CONTROLS: Final = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160)) if chr(code) != "\n"}

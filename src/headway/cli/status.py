@@ -23,7 +23,9 @@ from headway.wire.base import JOBS_MAX, WAIT_MAX
 @as_json
 @asks_server
 def status(reach: Reach, numbers: tuple[int, ...], as_json: bool) -> int:
-    """Print the state of jobs, one line each: ID STATUS DONE/TASKS.
+    """Print the state of jobs, one line each: ID STATUS DONE/TASKS, and how many tasks failed or were cancelled.
+
+    DONE counts the tasks that have succeeded.
 
     Exit status: 0 all have succeeded; 1 one has failed or was cancelled; 3 none of these, but one has not ended;
     2 one is not known, or no server answers.
@@ -85,7 +87,7 @@ def await_jobs(client: Client, jobs: Sequence[JobId], until: float | None) -> No
 def await_some(client: Client, jobs: Sequence[JobId], until: float | None) -> None:
     """Wait for as many jobs as one request may name."""
     details = [client.job(number) for number in jobs]
-    counts = {detail.job.id: detail.job.done for detail in details}
+    counts = {detail.job.id: detail.job.settled for detail in details}
     totals = {f"job {detail.job.id}": detail.job.tasks for detail in details}
     cursor = min(detail.cursor for detail in details)
     waits = {detail.job.id for detail in details if not detail.job.status.is_final}

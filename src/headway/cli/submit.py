@@ -268,8 +268,10 @@ def result(reach: Reach, number: int, wait: bool, unpickle: bool, as_json: bool)
             return await_end(client, client.attach(number), as_json, unpickle=unpickle)
         found = client.job(number).job
         if not found.status.is_final:
-            click.echo(f"Job {number} is {found.status.value}: {found.done} of {found.tasks} tasks are done.", err=True)
-        status = print_results(client, number, found.status, as_json, found.done, unpickle=unpickle)
+            click.echo(
+                f"Job {number} is {found.status.value}: {found.settled} of {found.tasks} tasks have ended.", err=True
+            )
+        status = print_results(client, number, found.status, as_json, found.done + found.failed, unpickle=unpickle)
     return status if found.status.is_final else max(status, 1)
 
 
@@ -298,18 +300,19 @@ def await_end(client: Client, waiter: Waiter, as_json: bool, opening: str = "", 
 
 
 def print_results(
-    client: Client, job: int, status: JobStatus, as_json: bool, done: int = 0, *, unpickle: bool = False
+    client: Client, job: int, status: JobStatus, as_json: bool, least: int = 0, *, unpickle: bool = False
 ) -> int:
     """Print the results. Returns the exit status of the worst.
 
     Args:
+        least: how many tasks have succeeded or failed, at least.
         unpickle: show values, which runs code of the person who submitted the job.
 
     Raises:
-        HeadwayError: there are fewer results than tasks that are done, so results have been cleared.
+        HeadwayError: there are fewer results, so some have been cleared.
     """
     results = client.results(job)
-    if len(results) < done:
+    if len(results) < least:
         raise HeadwayError(f"the results of job {job} have been cleared")
     if as_json:
         print_json(

@@ -170,7 +170,7 @@ class Client(Operation):
             self._inbox.attach(job, waiter)
             return waiter
         results = self.results(job)
-        if len(results) < report.done:
+        if len(results) < report.done + report.failed:
             raise HeadwayError(f"the results of job {job} have been cleared")
         for result in results:
             waiter.settled(result)

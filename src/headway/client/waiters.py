@@ -89,12 +89,12 @@ class Waiter(Future[list[Any]]):
             yield end[0]
 
     def __repr__(self) -> str:
-        done = self.status.value if self.status else f"{self.progress[0]} of {len(self)} tasks done"
+        done = self.status.value if self.status else f"{self.progress[0]} of {len(self)} tasks have ended"
         return f"<Waiter of job {self.job} {self.name!r}: {done}>"
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many tasks have their final outcome, and how many of these failed."""
+        """How many tasks have ended, in whatever way, and how many of these failed."""
         return len(self._ends) - self._left, self._failed
 
     @property

@@ -33,7 +33,7 @@ async def with_tasks(driver: Driver, detail: wire.JobDetail, spec: JobSpec) -> w
     job, failed, others = detail.job, list[int](), list[int]()
     for first in range(0, spec.tasks, TASKS_AT_ONCE):
         lacks_failed = len(failed) < min(job.failed, FAILED_MAX)
-        if not lacks_failed and (len(failed) + len(others) >= min(job.done, ENDED_MAX)):
+        if not lacks_failed and (len(failed) + len(others) >= min(job.settled, ENDED_MAX)):
             break
         for task, word in driver.journal.outcomes(job.id, first, first + TASKS_AT_ONCE):
             (others if word in _NOT_FAILED else failed).append(task)
@@ -84,6 +84,6 @@ def ran(driver: Driver, job: JobId) -> wire.Ran | None:
     if work is None:
         return None
     if isinstance(work, wire.Calls):
-        return wire.Ran(functions=work.names)
+        return wire.Ran(cwd=work.cwd, functions=work.names)
     first = work.commands[0]
     return wire.Ran(first.argv, first.cwd, len(work.commands) > 1)

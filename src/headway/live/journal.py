@@ -57,7 +57,10 @@ log = logging.getLogger(__name__)
 
 
 class JobRow(NamedTuple):
-    """A job as the journal has it; `status`, `ended`, `done` and `failed` are None until it has ended."""
+    """A job as the journal has it; `status`, `ended`, `done` and `failed` are None until it has ended.
+
+    `done` counts the tasks that succeeded or failed, `failed` those that failed. The others were cancelled.
+    """
 
     id: JobId
     client: int
@@ -85,8 +88,9 @@ NewMessage = tuple[int, int, JobId, int | None, Instant, str, int, bytes | None]
 
 
 EndedRow = tuple[str, Instant | None, Instant, int, int, bool, bytes | None, JobId]
-"""A job that has ended: status, when it started and ended, numbers of tasks done and failed; whether its work and its
-functions are kept because its failed tasks may be run again; what is kept of its work if they are not; its id."""
+"""A job that has ended: status, when it started and ended, how many of its tasks succeeded or failed, and how many
+failed; whether its work and its functions are kept because its failed tasks may be run again; what is kept of its work
+if they are not; its id."""
 
 
 class Accepted(NamedTuple):
@@ -370,14 +374,14 @@ class Journal:
         rows = self._rows.of("jobs", f"WHERE {' AND '.join(wanted)} ORDER BY id LIMIT ?", (*values, limit))
         return [_job_row(row) for row in rows]
 
-    def progress(self) -> dict[JobId, tuple[int, int]]:
-        """The numbers of tasks done, and of those that failed, of each open job that has any."""
+    def progress(self) -> dict[JobId, tuple[int, int, int]]:
+        """How many tasks of each open job succeeded or failed, how many failed, and how many were cancelled, if any."""
         rows = self._db.execute(
-            "SELECT job, count(*), sum(word NOT IN (?, ?)) FROM messages WHERE task IS NOT NULL"
-            " AND job IN (SELECT id FROM jobs WHERE ended IS NULL) GROUP BY job",
+            "SELECT job, sum(word != ?2), sum(word NOT IN (?1, ?2)), sum(word = ?2) FROM messages"
+            " WHERE task IS NOT NULL AND job IN (SELECT id FROM jobs WHERE ended IS NULL) GROUP BY job",
             (Outcome.SUCCEEDED.value, Outcome.CANCELLED.value),
         )
-        return {job: (done, failed) for job, done, failed in rows}
+        return {job: (done, failed, cancelled) for job, done, failed, cancelled in rows}
 
     def open_jobs(self) -> set[JobId]:
         """Ids of the jobs that have not ended."""

@@ -68,7 +68,8 @@ class OpenJob:
         spec: its terms as they are now.
         client: the number of the client that submitted it.
         started: when its first task began to run, with its inputs there; None before.
-        done: number of tasks with a final outcome; `failed` of them have failed.
+        done: number of tasks that have succeeded or failed; `failed` of them have failed.
+        cancelled: number of tasks that were cancelled.
         work: None until one of its tasks is launched.
         names_files: whether it has inputs or outputs; known with `work`.
         view: the job as the core has it.
@@ -81,6 +82,7 @@ class OpenJob:
     started: Instant | None = None
     done: int = 0
     failed: int = 0
+    cancelled: int = 0
     work: wire.Work | None = None
     names_files: bool = False
     view: JobView | None = None
@@ -181,7 +183,11 @@ class Ledger:
         progress = self.journal.progress()
         self.open = {
             row.id: OpenJob(
-                row.spec, row.client, row.submitted, row.started or started.get(row.id), *progress.get(row.id, (0, 0))
+                row.spec,
+                row.client,
+                row.submitted,
+                row.started or started.get(row.id),
+                *progress.get(row.id, (0, 0, 0)),
             )
             for row in self.journal.jobs(open_only=True)
         }
@@ -416,8 +422,10 @@ class Ledger:
     def _settle(self, entry: Entry, settle: Settle, ended: base.Ended | None, slots: tuple[str, ...]) -> None:
         """Keep the result of the attempt that settled the task, and of no other."""
         kept, files = self.open[settle.job], 0
-        kept.done += 1
-        kept.failed += settle.outcome not in (Outcome.SUCCEEDED, Outcome.CANCELLED)
+        is_cancelled = settle.outcome is Outcome.CANCELLED
+        kept.cancelled += is_cancelled
+        kept.done += not is_cancelled
+        kept.failed += not is_cancelled and settle.outcome is not Outcome.SUCCEEDED
         if ended is not None and ended.key == (settle.job, settle.task, settle.attempt):
             result, files = work.result(ended, settle.outcome, slots), work.kept_bytes(ended)
         else:

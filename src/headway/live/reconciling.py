@@ -31,7 +31,7 @@ def reconcile(
     now: Instant,
     feed: Callable[[Event], None],
     rows: Mapping[JobId, JobRow],
-    progress: Mapping[JobId, tuple[int, int]],
+    progress: Mapping[JobId, tuple[int, int, int]],
     lacking: Mapping[JobId, str],
     message: int,
 ) -> Reconciled:
@@ -52,7 +52,7 @@ def reconcile(
             feed(TaskEnded(now, job, attempt.task, attempt.number, Outcome.KILLED))
 
     def end(row: JobRow, why: str) -> None:
-        done, failed = progress.get(row.id, (0, 0))
+        done, failed, _ = progress.get(row.id, (0, 0, 0))
         word = JobStatus.CANCELLED.value
         made.ended.append((word, row.started, now, done, failed, False, None, row.id))
         made.messages.append((message + 1 + len(made.messages), row.client, row.id, None, now, word, 0, None))
@@ -63,7 +63,8 @@ def reconcile(
         if row is None:
             leave(job)
             continue
-        settled, results = row.spec.tasks - view.unfinished, progress.get(job, (0, 0))[0]
+        done, _, cancelled = progress.get(job, (0, 0, 0))
+        settled, results = row.spec.tasks - view.unfinished, done + cancelled
         if job in lacking:
             leave(job)
             end(row, lacking[job])

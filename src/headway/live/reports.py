@@ -58,12 +58,15 @@ def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.
     spec = row.spec
     kept, view = driver.open.get(row.id), driver.core.state.jobs.get(row.id)
     if kept is not None and view is not None:
-        status, done, failed, running = driver.core.status(row.id), kept.done, kept.failed, len(running_of(view))
+        status, running = driver.core.status(row.id), len(running_of(view))
+        done, failed, cancelled = kept.done, kept.failed, kept.cancelled
         started, priority, due = kept.started, view.priority, None if view.due >= NEVER else view.due
         prospect = prospects.of_open(view, outlook, driver.now())
     else:
         # An end that is not durable yet is reported as it will be.
-        status, done, failed, running = row.status or JobStatus.RUNNING, row.done or 0, row.failed or 0, 0
+        status, running = row.status or JobStatus.RUNNING, 0
+        done, failed = row.done or 0, row.failed or 0
+        cancelled = 0 if row.done is None else spec.tasks - row.done
         started, priority, due = row.started, spec.priority, spec.due
         prospect = prospects.of_ended(status, due, row.ended)
     return wire.JobReport(
@@ -74,8 +77,9 @@ def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.
         status=status,
         tasks=spec.tasks,
         width=spec.width,
-        done=done,
+        done=done - failed,
         failed=failed,
+        cancelled=cancelled,
         running=running,
         priority=priority,
         rate=spec.rate,

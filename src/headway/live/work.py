@@ -110,7 +110,7 @@ def in_short(work: wire.Work) -> wire.Work:
     Variables are left out: they may contain secrets.
     """
     if isinstance(work, wire.Calls):
-        return wire.Calls((), (), names=work.names)
+        return wire.Calls((), (), names=work.names, cwd=work.cwd)
     return wire.Commands(tuple(wire.Command(command.argv, command.cwd) for command in work.commands[:2]))
 
 

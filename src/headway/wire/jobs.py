@@ -22,7 +22,9 @@ class JobReport(Answer, frozen=True):
     """A job and how far it is.
 
     Attributes:
-        done: tasks with a final outcome; `failed` of them that failed, those not counted that were cancelled.
+        done: tasks that have succeeded. The others have `failed`, were `cancelled`, or have not ended yet.
+        failed: tasks that have failed.
+        cancelled: tasks that were cancelled, alone or with their job.
         running: attempts that run.
         started, ended: the first launch and the end; None if it has not come yet.
         cpu: the share of a processor that its processes use, as far as known: one for all, or one each.
@@ -54,6 +56,7 @@ class JobReport(Answer, frozen=True):
     due: float | None
     started: float | None
     ended: float | None
+    cancelled: int = 0
     cpu: tuple[float, ...] = ()
     movable: bool = False
     outlook: OutlookWord | None = None
@@ -61,6 +64,11 @@ class JobReport(Answer, frozen=True):
     expected_end: float | None = None
     late: float | None = None
     assumes: tuple[JobId, ...] = ()
+
+    @property
+    def settled(self) -> int:
+        """How many tasks have ended: they are done, have failed, or were cancelled."""
+        return self.done + self.failed + self.cancelled
 
 
 class AttemptReport(Answer, frozen=True):
@@ -127,7 +135,9 @@ class Ran(Answer, frozen=True):
     """What a job runs.
 
     Attributes:
-        argv, cwd: of a program, with `{i}` where the number of the task stands; of the first where each task has one.
+        argv: a program and its arguments, with `{i}` where the number of the task stands; of the first task where each
+            has a program of its own.
+        cwd: the folder that it, or the calls, run in; of the first task as well; empty where each attempt has its own.
         each: whether each task has a program of its own.
         functions: of calls, what the functions are called, as far as that is known.
     """

@@ -103,6 +103,7 @@ def test_what_was_not_computed_says_why_and_what_never_ends_that_it_will_not() -
         ({"outlook": "at risk", "expected_end": NOW}, "at risk"),
         ({"outlook": "late", "late": 90.0, "expected_end": NOW}, "late by about 90 s"),
         ({"outlook": "late", "late": 90.0}, "late by more than 90 s"),
+        ({"outlook": "late", "late": 90.0, "expected_end": NOW + 500, "assumes": (7,)}, "late by more than 90 s"),
         ({"outlook": "unknown", "assumes": (1,)}, "not known, no estimate"),
         ({"outlook": "unknown"}, "not known"),
         ({"outlook": "not computed"}, "not computed"),

@@ -1,0 +1,69 @@
+"""What lists say if there is nothing to list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from headway.cli import reach
+from headway.cli.check import checker, incidents, requests
+from headway.cli.live import jobs, nodes
+from headway.wire import CheckerReport
+
+
+class Empty:
+    """A client of a server on which nothing has happened."""
+
+    def jobs(self, **_: Any) -> list[object]:
+        return []
+
+    def nodes(self) -> list[object]:
+        return []
+
+    def incidents(self, **_: Any) -> list[object]:
+        return []
+
+    def requests(self, **_: Any) -> list[object]:
+        return []
+
+    def checker(self) -> CheckerReport:
+        return CheckerReport(on=True, every=5.0, collectors=())
+
+
+@pytest.fixture(autouse=True)
+def server(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterator[Empty]:
+        yield Empty()
+
+    monkeypatch.setattr(reach, "reached", reached)
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        (jobs, "", "There are no jobs. `headway submit` submits one."),
+        (jobs, "--status open", "No job is open. `headway jobs` lists all jobs."),
+        (jobs, "--status held", "No job is held. `headway jobs` lists all jobs."),
+        (jobs, "--status cancelled", "No job was cancelled. `headway jobs` lists all jobs."),
+        (jobs, "--status failed --user ann", "No job of user ann has failed. `headway jobs` lists all jobs."),
+        (jobs, "--user \x1b[31m", "There is no job of user \\x1b[31m. `headway jobs` lists all jobs."),
+        (nodes, "", "There are no nodes. `headway node add NAME` adds one."),
+        (incidents, "", "There are no incidents."),
+        (requests, "", "Nobody has asked for anything yet."),
+        (checker, "", "It is on, with a period of 5 s.\nThere are no collectors."),
+    ],
+)
+def test_an_empty_list_is_a_sentence(command: click.Command, words: str, said: str) -> None:
+    assert CliRunner().invoke(command, words.split()).output == f"{said}\n"
+
+
+@pytest.mark.parametrize("command", [jobs, nodes, incidents, requests])
+def test_in_json_it_is_an_empty_list(command: click.Command) -> None:
+    assert json.loads(CliRunner().invoke(command, ["--json"]).output) == []
