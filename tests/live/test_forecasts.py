@@ -169,7 +169,8 @@ def test_with_more_open_jobs_than_that_nothing_is_computed_and_the_answer_says_s
         async with driver(tmp_path, ask) as live:
             await live.submit("me", submission(*[new_job(estimate=9.0, due=99.0)] * (JOBS_MAX + 1)))
             assert {report.outlook for report in await listed(live)} == {"not computed"}
-            assert str(JOBS_MAX) in (await reports.explanation(live, 1)).lack
+            assert f"{JOBS_MAX + 1:,} jobs are open" in (await reports.explanation(live, 1)).lack
+            assert {report.lack for report in await listed(live)} == {(await reports.explanation(live, 1)).lack}
             assert ask.made == 0
             await live.cancel([JOBS_MAX])
             assert (await reports.explanation(live, 2)).lack == ""

@@ -58,6 +58,7 @@ def test_wait_ends_with_the_jobs_or_its_timeout(headway: Any, tmp_path: Path) ->
     assert late.status == GOES_ON
     assert late.out == f"{well} succeeded 1/1\n{runs} running 0/1\n"
     assert late.err == "1 job of 2 did not end within 0.05 s.\n"
+    assert headway("wait", runs, "--timeout", "50ms").err == f"Job {runs} did not end within 0.05 s.\n"
     opening = threading.Timer(0.3, (tmp_path / "gate").unlink)
     opening.start()
     assert headway("wait", runs, well, "--timeout", f"{LIMIT}s") == Ran(
@@ -91,6 +92,7 @@ def test_tasks_that_are_done_failed_and_cancelled_are_said_apart(headway: Any, t
     assert headway("cancel", number, "--task", 5).status == 0
     assert headway("status", number).out == f"{number} running 1/6, 1 failed, 1 cancelled\n"
     assert headway("result", number).err.startswith(f"Job {number} is running: 3 of 6 tasks have ended.\n")
+    assert re.search(r"^5 +cancelled *$", headway("job", number).out, re.MULTILINE), "it has not run"
     assert headway("cancel", number).status == 0
     assert headway("wait", number) == Ran(1, f"{number} cancelled 1/6, 1 failed, 4 cancelled\n", "")
     assert re.search(r"tasks done +1/6, 1 failed, 4 cancelled\s", headway("job", number).out)

@@ -33,9 +33,9 @@ def print_ended(detail: JobDetail) -> None:
     rows = [
         (
             str(one.task) + (f" (was {one.number})" if one.number != one.task else ""),
-            str(one.attempt),
+            str(one.attempt or ""),  # cancelled before it began
             ", ".join(one.slots),
-            span(one.seconds),
+            span(one.seconds) if one.attempt else "",
             one.outcome.value,
             "" if one.outcome is Outcome.SUCCEEDED else why(one),
         )

@@ -16,6 +16,9 @@ from headway.wire import AttemptReport, AwaitedReport, Explanation, JobReport, N
 
 STATUSES = ["open", *(status.value for status in JobStatus)]
 
+NOT_COMPUTED = "not computed"
+"""What stands where no end of an open job was found, and the reason is known."""
+
 IN_STATUS = {"succeeded": "has succeeded", "failed": "has failed", "cancelled": "was cancelled"}
 """What a job with one of these statuses has done; with the others it `is` open, held, waiting or running."""
 
@@ -62,6 +65,8 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
     ]
     columns = ("job", "name", "user", "status", "done", "running", "priority", "due", "outlook", "since")
     print_table(columns, rows, right=("job", "done", "running", "priority"), fold=TEXTS)
+    for lack in dict.fromkeys(job.lack for job in found if job.lack):
+        click.echo(f"{NOT_COMPUTED.capitalize()}: {lack}.")
 
 
 def no_jobs(status: str | None, user: str | None) -> str:
@@ -108,7 +113,7 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         "due": f"{clock(found.due)}  {due(found)}".strip(),
         "outlook": outlook(found),
         "expected start": expected(found.expected_start, found.assumes),
-        "expected end": expected(found.expected_end, found.assumes),
+        "expected end": f"{NOT_COMPUTED}: {found.lack}" if found.lack else expected(found.expected_end, found.assumes),
         "submitted": clock(found.submitted),
         "after": ", ".join(
             f"job {one.job} ({one.status.value if one.status else 'not known any more'})" for one in detail.after
@@ -366,6 +371,8 @@ def outlook(job: JobReport | Explanation) -> str:
 
 def ends(job: JobReport) -> str:
     """When a job without a due date is expected to end."""
+    if job.lack:
+        return NOT_COMPUTED
     return "" if job.expected_end is None or job.assumes else f"ends {when(job.expected_end)}"
 
 

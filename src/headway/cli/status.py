@@ -60,7 +60,8 @@ def wait(reach: Reach, numbers: tuple[int, ...], timeout: str | None, as_json: b
         found = [client.job(number).job for number in numbers]
     late = [job for job in found if not job.status.is_final]
     if late:
-        click.echo(f"{counted(len(late), 'job')} of {len(found)} did not end within {span(seconds or 0)}.", err=True)
+        which = f"Job {late[0].id}" if len(found) == 1 else f"{counted(len(late), 'job')} of {len(found)}"
+        click.echo(f"{which} did not end within {span(seconds or 0)}.", err=True)
     print_json(found) if as_json else click.echo("\n".join(map(line_of, found)))
     return exit_status_of(found)
 

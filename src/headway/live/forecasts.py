@@ -51,7 +51,7 @@ PATIENCE_LIST: Final = 0.3
 FRESH: Final = 10
 """A forecast counts as young for so many times the time that it took to make."""
 
-STILL_MADE: Final = "it is still being computed; ask again in a moment"
+STILL_MADE: Final = "the forecast is still being made; ask again in a moment"
 
 LIMIT: Final = 60.0
 """A process that has not answered after so many seconds hangs."""
@@ -142,10 +142,15 @@ class Forecasts:
         if self._ask is None:
             return "this server makes no forecasts"
         if len(state.jobs) > JOBS_MAX:
-            return f"{len(state.jobs)} jobs are open, and forecasts are made for up to {JOBS_MAX}"
+            return (
+                f"{len(state.jobs):,} jobs are open, and forecasts are made for up to {JOBS_MAX:,}; "
+                "a job of many tasks counts as one"
+            )
         parts = sum(len(job.attempts) + len(job.missing) + len(job.again) for job in state.jobs.values())
         if parts > ATTEMPTS_MAX:
-            return f"the open jobs have {parts} tasks to look at one by one, and forecasts take up to {ATTEMPTS_MAX}"
+            return (
+                f"the open jobs have {parts:,} tasks to look at one by one, and forecasts take up to {ATTEMPTS_MAX:,}"
+            )
         return ""
 
     def _is_fresh(self, job: JobId | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from headway import wire
-from headway.live.forecasts import Outlook
+from headway.live.forecasts import STILL_MADE, Outlook
 from headway.model.actions import JobStatus
 from headway.model.forecast import AWAITED_MAX, Expected, is_at_risk
 from headway.model.instant import NEVER, Duration, Instant, to_seconds
@@ -25,11 +25,12 @@ class Prospect(NamedTuple):
     expected_end: Instant | None = None
     late: Duration | None = None
     assumes: tuple[JobId, ...] = ()
+    lack: str = ""
 
     def told(self) -> dict[str, Any]:
         """The fields of a report, in seconds."""
         times = {name: seconds(getattr(self, name)) for name in ("expected_start", "expected_end", "late")}
-        return {**times, "outlook": self.outlook, "assumes": self.assumes}
+        return {**times, "outlook": self.outlook, "assumes": self.assumes, "lack": self.lack}
 
 
 def seconds(microseconds: int | None) -> float | None:
@@ -44,13 +45,14 @@ def of_open(job: JobView, outlook: Outlook, now: Instant) -> Prospect:
         return Prospect()
     if forecast is None or expected is None:
         word, late = _word(job.due, None, now, "not computed")
-        return Prospect(word, late=late)
+        lack = outlook.lack or ("" if forecast is None else STILL_MADE)  # the forecast may be older than the job
+        return Prospect(word, late=late, lack=lack)
     start, end, assumes = expected.start, expected.end, expected.end_assumes
     if end is None:
-        lack: wire.OutlookWord = "unknown" if assumes or forecast.until is None else "not computed"
+        otherwise: wire.OutlookWord = "unknown" if assumes or forecast.until is None else "not computed"
         sure = now if assumes or forecast.until is None else max(now, forecast.until)  # it has not ended by then
-        word, late = _word(job.due, None, sure, lack)
-        return Prospect(word, start, None, late, assumes)
+        word, late = _word(job.due, None, sure, otherwise)
+        return Prospect(word, start, None, late, assumes, outlook.lack)
     if assumes:
         word, late = _word(job.due, None, now, "unknown")
     else:

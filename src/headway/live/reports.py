@@ -314,7 +314,6 @@ async def explanation(driver: Driver, job: JobId, patience: float | None = None)
         start_assumes=expected.start_assumes,
         assumed=to_seconds(driver.core.state.estimate_default),
         due=None if view.due >= NEVER else to_seconds(view.due),
-        lack=outlook.lack if prospect.expected_end is None else "",
         **prospect.told(),
     )
 

@@ -35,6 +35,7 @@ class JobReport(Answer, frozen=True):
         late: by how much it is expected to be late, or was; if its end is not known, at least this much.
         assumes: jobs without an estimate on whose run times `expected_end` depends, at most 8: a task of them was
             assumed to run for the server's default (10 min). Then `expected_end` is only an example.
+        lack: why no end was found, while it is open; empty if one was.
     """
 
     id: JobId
@@ -64,6 +65,7 @@ class JobReport(Answer, frozen=True):
     expected_end: float | None = None
     late: float | None = None
     assumes: tuple[JobId, ...] = ()
+    lack: str = ""
 
     @property
     def settled(self) -> int:

@@ -13,11 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from headway.cli import reach
-from headway.cli.live import ends, outlook, prospect_lines
+from headway.cli.live import ends, job, jobs, outlook, prospect_lines
 from headway.cli.submit import promise, submit, told
 from headway.client.job import Job
 from headway.model.actions import JobStatus
-from headway.wire import AwaitedReport, Explanation
+from headway.model.job import PenaltyShape
+from headway.wire import AwaitedReport, Explanation, JobDetail, JobReport
 
 NOW = 1_000_000.0
 
@@ -119,6 +120,38 @@ def test_the_outlook_in_a_list(terms: dict[str, Any], said: str) -> None:
     assert outlook(explained(**terms)) == said
 
 
+def report(number: int, **terms: Any) -> JobReport:
+    return JobReport(
+        *(number, "bills", "me", "bag", JobStatus.WAITING, 3, 1, 0, 0, 0, 0.0, 1.0, PenaltyShape.LINEAR),
+        **{"estimate": None, "submitted": NOW, "release": NOW, "due": None, "started": None, "ended": None, **terms},
+    )
+
+
+def test_a_list_and_a_job_say_why_there_is_no_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    lack = "1,001 jobs are open, and forecasts are made for up to 1,000; a job of many tasks counts as one"
+    dated = report(2, due=NOW + 60, outlook="not computed", lack=lack)
+    found = [report(1, lack=lack), dated, report(3, expected_end=NOW + 9)]
+
+    class Server:
+        def jobs(self, **_: Any) -> list[JobReport]:
+            return found
+
+        def job(self, number: int) -> JobDetail:
+            return JobDetail(found[number - 1], (), (), None)
+
+    @contextmanager
+    def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterator[Server]:
+        yield Server()
+
+    monkeypatch.setattr(reach, "reached", reached)
+    listed = CliRunner().invoke(jobs).output.splitlines()
+    assert [line.count("not computed") for line in listed[2:5]] == [1, 1, 0]
+    assert listed[5:] == [f"Not computed: {lack}."]
+    for number in (1, 2):
+        assert f"expected end  not computed: {lack}" in CliRunner().invoke(job, [str(number)]).output
+    assert "not computed" not in CliRunner().invoke(job, ["3"]).output
+
+
 def test_without_a_due_date_a_list_shows_the_end() -> None:
     assert ends(explained(expected_end=NOW + 40)) == "ends in 40 s"  # type: ignore[arg-type]  # it has these fields too
     assert ends(explained(expected_end=NOW + 40, assumes=(3,))) == ends(explained()) == ""  # type: ignore[arg-type]
@@ -177,7 +210,7 @@ def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(monkeypatc
         def explain(self, job: int, *, wait: float) -> Explanation:
             click.echo("asked for a forecast")
             waits.append(wait)
-            return explained(outlook="not computed", lack="it is still being computed; ask again in a moment")
+            return explained(outlook="not computed", lack="the forecast is still being made; ask again in a moment")
 
     @contextmanager
     def reached(url: str | None, data: str | None, patience: float = 0.0) -> Iterator[Server]:
@@ -186,5 +219,5 @@ def test_the_id_of_a_job_is_printed_before_its_forecast_is_waited_for(monkeypatc
     monkeypatch.setattr(reach, "reached", reached)
     said = CliRunner().invoke(submit, ["--due", "1h", "true"])
     assert said.output.splitlines()[:2] == ["7", "asked for a forecast"], said.output
-    assert "is not known: it is still being computed" in said.output
+    assert "is not known: the forecast is still being made" in said.output
     assert waits == [2.0]

@@ -6,7 +6,7 @@ import pytest
 
 from headway import wire
 from headway.core.views import view_of
-from headway.live.forecasts import Outlook
+from headway.live.forecasts import STILL_MADE, UNKNOWN, Outlook
 from headway.live.prospects import Prospect, of_ended, of_open, told
 from headway.model.actions import JobStatus
 from headway.model.forecast import Awaited, Expected, Forecast
@@ -58,10 +58,14 @@ def test_what_is_never_to_end_is_not_known_and_what_was_not_looked_at_not_comput
     )
     assumed = outlook(Expected(1, 5, end_assumes=(7,)), until=104 * SECOND)
     assert of_open(view(due=99), assumed, 0) == Prospect("unknown", 5, assumes=(7,))
-    for nothing in (Outlook(lack="too many"), outlook(Expected(2, 0, 1))):
-        assert of_open(view(due=99), nothing, 0) == Prospect("not computed")
-        assert of_open(view(), nothing, 0) == Prospect()
-        assert of_open(view(due=99), nothing, 100 * SECOND) == Prospect("late", late=SECOND)
+    for nothing, lack in (
+        (Outlook(lack="too many"), "too many"),
+        (outlook(Expected(2, 0, 1)), STILL_MADE),
+        (UNKNOWN, ""),
+    ):
+        assert of_open(view(due=99), nothing, 0) == Prospect("not computed", lack=lack)
+        assert of_open(view(), nothing, 0) == Prospect(lack=lack)
+        assert of_open(view(due=99), nothing, 100 * SECOND) == Prospect("late", late=SECOND, lack=lack)
 
 
 def test_a_task_without_an_estimate_is_waited_for_nobody_knows_how_long() -> None:
