@@ -72,7 +72,7 @@ class Settings:
         data: the data directory; made if it is not there.
         nodes: exactly these nodes, all of this machine; None: those of the last run, at first one with a slot for each
             processor.
-        policy: as `NAME[:key=value,...]`; None: that of the last run, at first `deadline`.
+        policy: as `NAME[:key=value,...]`; None: that of the last run, at first `live.driver.FIRST_POLICY`.
         decider: URL of the decider, empty for none; None: as in the last run. Only a decider that is named here gets
             the token in HEADWAY_DECIDER_TOKEN.
         period: the policy runs at least this often while there are jobs, 0 for none; None: as in the last run, at first
@@ -215,7 +215,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             decider=settings.decider,
             answer_time=settings.answer_time,
             asking=Asking(settings.decider or ""),
-            period=FIRST_PERIOD if settings.period is None and journal.snapshot() is None else settings.period,
+            period=FIRST_PERIOD if settings.period is None and journal.is_new else settings.period,
             result_max=settings.result_max,
             snapshot_every=settings.snapshot_every,
             restate=(sys.executable, "-m", "headway.restate"),
@@ -257,12 +257,14 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             driver.take_no_more()
             await serving
         finally:
-            url_file.unlink(missing_ok=True)
-            no_more_files()
-            checker.stop()
-            delay.stop()
-            forecaster.stop()
-            await driver.stop()
+            try:
+                url_file.unlink(missing_ok=True)
+                no_more_files()
+                checker.stop()
+                delay.stop()
+                forecaster.stop()
+            finally:
+                await driver.stop()
         if driver.broken.done():
             error = driver.broken.exception()
             assert isinstance(error, CannotGoOn)

@@ -102,6 +102,33 @@ def nap(seconds: float) -> str:
     return "rested"
 
 
+def test_its_nodes_end_although_a_part_of_it_fails_at_the_end(tmp_path: Path) -> None:
+    fails = """
+from headway.live.checker import Checker
+def fail(checker):
+    raise ArithmeticError("the checker cannot end")
+Checker.stop = fail
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", fails + SERVE, str(tmp_path), "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline()
+        nodes = psutil.Process(process.pid).children(recursive=True)
+        assert len(nodes) >= 2
+        process.terminate()
+        _, said = process.communicate(timeout=LIMIT)
+    finally:
+        process.kill()
+        process.communicate()
+    assert "the checker cannot end" in said
+    assert not [one for one in nodes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, "shutdown"])
 def test_it_starts_serves_and_ends_in_order(tmp_path: Path, end: signal.Signals | str) -> None:
     data = tmp_path / "data"

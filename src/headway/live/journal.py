@@ -306,6 +306,11 @@ class Journal:
 
     # Reading
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no state has been stored in it yet."""
+        return self._db.execute("SELECT 1 FROM snapshots LIMIT 1").fetchone() is None
+
     def snapshot(self, *, first: bool = False) -> tuple[int, StateRecord] | None:
         """The last stored state, or the first, and the number of the event that it follows; None in a new directory."""
         order = "ASC" if first else "DESC"
