@@ -15,6 +15,7 @@ from headway.errors import HeadwayError
 from headway.live import conversion, mark
 from headway.live.layout import ENGINE, TOKEN, UPLOADS, URL
 from headway.live.mark import MARK, Mark
+from headway.live.rows import refuse
 from headway.live.salvage import salvage
 from headway.live.schema import FILE, FORMAT, KEPT_INDEX, connect, connect_to_read, make_tables, new_epoch, remove
 from headway.live.verification import see_whole, whole_again
@@ -117,6 +118,9 @@ def _open(folder: Path, lock: int) -> Opened:
         (epoch,) = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         db.execute(f"CREATE INDEX IF NOT EXISTS {KEPT_INDEX}")
         return Opened(lock, db, Vouching(epoch, db), Mark(folder / MARK), epoch)
+    except sqlite3.Error as error:
+        db.close()
+        refuse(error, path)
     except BaseException:
         db.close()
         raise

@@ -19,7 +19,7 @@ from headway import wire
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live import requests
+from headway.live import opening, requests
 from headway.live.journal import (
     FILE,
     FORMAT,
@@ -32,6 +32,7 @@ from headway.live.journal import (
     event_of,
     event_row,
 )
+from headway.live.schema import connect
 from headway.model.actions import JobStatus
 from headway.model.events import (
     Advised,
@@ -303,6 +304,27 @@ def test_what_another_program_locks_is_not_waited_for_and_can_be_tried_again(jou
 
 
 @pytest.mark.long
+def test_an_older_journal_that_cannot_be_given_an_index_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Journal(tmp_path)) as made:
+        made._db.execute("DROP INDEX jobs_kept")
+
+    def full(path: Path) -> sqlite3.Connection:
+        db = connect(path)
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        (free,) = db.execute("PRAGMA freelist_count").fetchone()
+        db.execute(f"PRAGMA incremental_vacuum({free})").fetchall()
+        db.execute(f"PRAGMA max_page_count = {pages - free}")
+        return db
+
+    with monkeypatch.context() as disk:
+        disk.setattr(opening, "connect", full)
+        with pytest.raises(JournalFull, match="cannot grow"):
+            Journal(tmp_path)
+    Journal(tmp_path).close()
+
+
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)):
         second = subprocess.run([sys.executable, "-c", OPEN, tmp_path], capture_output=True, text=True, check=False)
