@@ -235,6 +235,25 @@ def test_results_that_are_acknowledged_go_with_what_was_kept(tmp_path: Path) -> 
     run(scenario)
 
 
+@pytest.mark.parametrize("kind", ["bag", "workflow"])
+def test_a_job_is_not_run_again_in_part_where_some_results_have_been_cleared(tmp_path: Path, kind: Any) -> None:
+    """Or tasks that failed would be left out, and nothing would say so."""
+    plan = tuple(wire.PlannedTask(1.0, 1) for _ in range(3)) if kind == "workflow" else ()
+
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(tasks=3, kind=kind, plan=plan), client="c")
+            for task in range(3):
+                await live.end(1, task, 1, Outcome.EXITED)
+            assert await retry.failed_tasks(live.journal, reports.row(live.driver, 1)) == [0, 1, 2]
+            await live.driver.retention.acknowledge("c", [wire.TaskRange(1, 0, 1)])
+            live.journal.retained.clear_acknowledged(live.driver.now(), 100)
+            with pytest.raises(HeadwayError, match="its results have been cleared"):
+                await retry.retry(live.driver, "me", reports.row(live.driver, 1), wire.Retry())
+
+    run(scenario)
+
+
 def test_a_journal_of_before_is_opened_and_says_what_it_lacks(tmp_path: Path) -> None:
     """It has no kept work, and no index of it."""
 

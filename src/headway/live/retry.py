@@ -49,15 +49,19 @@ async def retry(driver: Driver, caller: str, row: JobRow, wanted: wire.Retry) ->
 
 
 async def failed_tasks(journal: Journal, row: JobRow) -> list[int]:
-    """The tasks of an ended job that failed; of a workflow also those that did not run because of that. In order."""
+    """The tasks of an ended job that failed; of a workflow also those that did not run because of that. In order.
+
+    None of them if they are not all known any more, because results have been cleared.
+    """
     if row.spec.kind is Kind.WORKFLOW:
-        return _with_followers(row.spec, dict(journal.outcomes(row.id, 0, row.spec.tasks)))
+        words = dict(journal.outcomes(row.id, 0, row.spec.tasks))
+        return _with_followers(row.spec, words) if len(words) == row.done else []
     found: list[int] = []
     for first in range(0, row.spec.tasks, LOOKED_AT_ONCE):
         rows = journal.outcomes(row.id, first, first + LOOKED_AT_ONCE, unsuccessful=True)
         found += [task for task, word in rows if word != Outcome.CANCELLED.value]
         await asyncio.sleep(0)
-    return found
+    return found if len(found) == row.failed else []
 
 
 def _with_followers(spec: JobSpec, words: dict[int, str]) -> list[int]:
