@@ -43,7 +43,8 @@ def test_lists_of_many_are_whole_and_hold_up_nobody(tmp_path: Path) -> None:
             for key in tuple(driver._engine.running)[:100]:  # type: ignore[attr-defined]
                 driver._engine.end(*key)  # type: ignore[attr-defined]
             await becomes(lambda: len(driver._engine.acknowledged) == 100)  # type: ignore[attr-defined]
-            every = {row.id: reports.job_report(driver, row) for row in journal.jobs()}
+            outlook = await driver.forecasts.outlook()
+            every = {row.id: reports.job_report(driver, row, outlook) for row in journal.jobs()}
             statuses: list[str | None] = [None, "open", *(status.value for status in JobStatus)]
             for status in statuses:
                 for user in (None, "ann"):
