@@ -39,8 +39,8 @@ class Hello(Frame, frozen=True, tag=1):
 class Launch(Frame, frozen=True, tag=2):
     """Driver to agent, and on to the slot's process: run one member.
 
-    rank, width: number of the member, and how many there are.
-        rank, width: number of the member, of how many.
+    Attributes:
+        rank, width: number of the member, and how many there are.
         slots: allocated while it runs; its process is that of the first.
         time_limit: seconds, from its start.
         function: name of the function to be called; empty for a command.
