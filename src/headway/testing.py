@@ -21,10 +21,10 @@ from headway.live.clock import Step
 from headway.live.driver import Driver
 from headway.live.journal import MessageRow
 from headway.live.listeners import Wanted
-from headway.model.events import Outcome
 from headway.model.instant import SECOND, Duration, Instant, from_seconds
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 _SECONDS = frozenset({"release", "estimate", "due", "time_limit", "lease"})

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from headway.cli.show import print_table, span
-from headway.model.events import Outcome
+from headway.model.outcome import Outcome
 from headway.wire import JobDetail, Ran, TaskReport
 
 STDERR_SHOWN: Final = 3

@@ -27,7 +27,7 @@ from headway.client.waiters import Waiter
 from headway.errors import HeadwayError, InvalidInput
 from headway.files import KEPT
 from headway.model.actions import JobStatus
-from headway.model.events import Outcome
+from headway.model.outcome import Outcome
 from headway.wire import Explanation, TaskEnding, TaskResult
 
 FORECAST_SECONDS: Final = 2.0

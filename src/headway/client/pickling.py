@@ -12,7 +12,7 @@ import cloudpickle
 
 from headway.errors import HeadwayError
 from headway.files import naming
-from headway.model.events import Outcome
+from headway.model.outcome import Outcome
 from headway.wire import TaskEnding, TaskResult
 
 End = tuple[Any, BaseException | None]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from headway.core import lifecycle, nodes, suspects
 from headway.core.state import State
-from headway.model.events import Outcome
 from headway.model.instant import NEVER, Instant
+from headway.model.outcome import Outcome
 from headway.model.snapshot import NodeView
 
 

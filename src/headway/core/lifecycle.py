@@ -109,8 +109,8 @@ from enum import Enum
 from typing import Final
 
 from headway.model.actions import JobStatus
-from headway.model.events import Outcome
 from headway.model.instant import SECOND, Duration, Instant
+from headway.model.outcome import Outcome
 from headway.model.snapshot import JobView
 
 LOSSES_MAX: Final = 10

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from headway.core.state import State
-from headway.model.events import Outcome
 from headway.model.job import JobSpec, Kind
 from headway.model.node import NodeSpec, SlotStatus
+from headway.model.outcome import Outcome
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import NodeView
 

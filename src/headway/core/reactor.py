@@ -17,7 +17,6 @@ from headway.model.events import (
     NodeResized,
     NodesHeard,
     NodeUp,
-    Outcome,
     TaskEnded,
     TaskSaved,
     TasksCancelled,
@@ -26,6 +25,7 @@ from headway.model.events import (
     TierRefused,
 )
 from headway.model.instant import NEVER
+from headway.model.outcome import Outcome
 from headway.model.snapshot import AttemptView
 
 

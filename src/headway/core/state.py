@@ -12,9 +12,9 @@ from headway.core import lifecycle
 from headway.core.suspicion import Isolation, Rank, Suspicion
 from headway.core.views import view_of
 from headway.model.actions import Action, ChangeTier, Conclude, JobStatus, Kill, Launch, Settle, Suspend
-from headway.model.events import Outcome
 from headway.model.instant import LONGEST, NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
+from headway.model.outcome import Outcome
 from headway.model.queue import Queue, by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
 from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes, Snapshot

@@ -33,10 +33,10 @@ from typing import Protocol
 import msgspec
 
 from headway.errors import HeadwayError
-from headway.model.events import Outcome
 from headway.model.instant import Duration
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 AttemptKey = tuple[JobId, int, int]

@@ -70,10 +70,10 @@ from headway.engines.local_node import LocalNode, node_folder, put_down
 from headway.engines.local_output import OUTPUT_FOLDER, SUFFIXES, file_of
 from headway.engines.local_pins import Pins
 from headway.errors import InvalidInput
-from headway.model.events import Outcome
 from headway.model.instant import to_seconds
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)

@@ -74,7 +74,7 @@ from headway.engines.local_seal import new_seal, size_max, to_slot
 from headway.engines.local_staff import Handlers, Staff
 from headway.engines.local_terms import Terms
 from headway.engines.local_watch import Watch
-from headway.model.events import Outcome
+from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 Key = tuple[int, int, int]

@@ -9,7 +9,7 @@ import msgspec
 from headway.engines.base import AttemptKey, Ended, Ending
 from headway.engines.local_frames import MemberEnded, Standing, ending_of
 from headway.engines.local_node import LocalNode
-from headway.model.events import Outcome
+from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from headway.engines.local_frames import Launch, Shelf, Splitter
 from headway.engines.local_seal import Reader
 from headway.engines.local_streams import Stream
-from headway.model.events import Outcome
+from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 _TICK_NS = 20_000_000

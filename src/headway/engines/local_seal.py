@@ -29,7 +29,7 @@ from headway.engines.local_frames import (
     encode,
     framed,
 )
-from headway.model.events import Outcome
+from headway.model.outcome import Outcome
 
 SEAL_SIZE: Final = 8
 """Bytes."""

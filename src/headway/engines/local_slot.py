@@ -52,7 +52,7 @@ from headway.engines.local_processes import adopt_orphans, die_with_parent, flus
 from headway.engines.local_seal import opened, sealed
 from headway.engines.local_terms import Account, Terms
 from headway.files import FileTrouble, answering
-from headway.model.events import Outcome
+from headway.model.outcome import Outcome
 
 if TYPE_CHECKING:
     from headway.engines.local_files import AttemptFiles

@@ -27,7 +27,7 @@ from headway.engines.local_run import Channel, Place, Run
 from headway.engines.local_seal import CLOSED, FOREIGN, Forged, flaw, read
 from headway.engines.local_streams import DROP_SECONDS, Stream
 from headway.engines.local_terms import Account, Terms
-from headway.model.events import Outcome
+from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 Handlers = dict[int, Callable[[int], None]]

@@ -11,7 +11,7 @@ from headway.engines import local_checkpoints
 from headway.engines import local_tiers as tiers
 from headway.engines.local_processes import memory
 from headway.engines.local_run import Run
-from headway.model.events import Outcome
+from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
 WATCH_SECONDS: Final = 0.02

@@ -20,9 +20,10 @@ from headway.live.intake import Offer
 from headway.live.ledger import Ledger
 from headway.live.troubles import CannotGoOn, Troubles, said
 from headway.live.turn import Request, Turn, refuse
-from headway.model.events import ClockStepped, Event, Incident, NodeJoined, NodeLeft, NodeMeasured, NodeResized, Outcome
+from headway.model.events import ClockStepped, Event, Incident, NodeJoined, NodeLeft, NodeMeasured, NodeResized
 from headway.model.instant import Instant
 from headway.model.job import JobId
+from headway.model.outcome import Outcome
 
 log = logging.getLogger(__name__)
 

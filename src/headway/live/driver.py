@@ -54,7 +54,6 @@ from headway.model.events import (
     Incident,
     JobCancelled,
     JobChanged,
-    Outcome,
     RulesChosen,
     TaskEnded,
     TasksCancelled,
@@ -62,6 +61,7 @@ from headway.model.events import (
 from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
 from headway.model.plan import Waiting
 from headway.model.slots import numbers
 from headway.model.snapshot import PolicySource

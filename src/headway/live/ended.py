@@ -9,8 +9,8 @@ import msgspec
 
 from headway import wire
 from headway.live.driver import Driver
-from headway.model.events import Outcome
 from headway.model.job import JobId, JobSpec
+from headway.model.outcome import Outcome
 
 ENDED_MAX: Final = 20
 """Ended tasks that a job is told with."""

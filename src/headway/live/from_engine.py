@@ -18,7 +18,6 @@ from headway.model.events import (
     NodeDown,
     NodesHeard,
     NodeUp,
-    Outcome,
     TaskEnded,
     TaskSaved,
     TaskStarted,
@@ -26,6 +25,7 @@ from headway.model.events import (
     TierRefused,
 )
 from headway.model.instant import Instant, to_seconds
+from headway.model.outcome import Outcome
 
 log = logging.getLogger(__name__)
 

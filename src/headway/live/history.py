@@ -20,9 +20,10 @@ from headway.live.rows import Rows
 from headway.live.schema import connect_to_read
 from headway.live.vouching import GUARDED
 from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Suspend
-from headway.model.events import Event, JobChanged, JobSubmitted, NodesHeard, Outcome, TaskEnded, TaskStarted
+from headway.model.events import Event, JobChanged, JobSubmitted, NodesHeard, TaskEnded, TaskStarted
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
+from headway.model.outcome import Outcome
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, schedule_of
 from headway.model.slots import NO_SLOTS, count
 from headway.model.snapshot import PolicySource

@@ -36,9 +36,10 @@ from headway.live.schema import FILE as FILE
 from headway.live.schema import FORMAT as FORMAT
 from headway.live.vouching import Damaged
 from headway.model.actions import JobStatus
-from headway.model.events import Asked, Event, Incident, Outcome
+from headway.model.events import Asked, Event, Incident
 from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
+from headway.model.outcome import Outcome
 from headway.wire import TaskRange, Work
 
 _SHORT: Final = 1 << 16

@@ -36,12 +36,12 @@ from headway.model.events import (
     JobCancelled,
     JobChanged,
     JobSubmitted,
-    Outcome,
     TaskStarted,
     Woke,
 )
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId, JobSpec
+from headway.model.outcome import Outcome
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, PolicySource
 

@@ -23,8 +23,9 @@ from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Turn
 from headway.live.uploads import remove_outputs
 from headway.model.actions import ChangeTier, Kill, Launch, Suspend
-from headway.model.events import NodeResized, Outcome
+from headway.model.events import NodeResized
 from headway.model.instant import SECOND, Duration
+from headway.model.outcome import Outcome
 from headway.model.snapshot import AttemptView
 from headway.model.tier import Tier
 

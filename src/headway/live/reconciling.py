@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from headway.core.scheduler import Scheduler
 from headway.live.journal import EndedRow, JobRow, NewMessage
 from headway.model.actions import JobStatus
-from headway.model.events import Event, Incident, JobCancelled, JobSubmitted, Outcome, TaskEnded
+from headway.model.events import Event, Incident, JobCancelled, JobSubmitted, TaskEnded
 from headway.model.instant import Instant
 from headway.model.job import JobId
+from headway.model.outcome import Outcome
 
 
 @dataclass(slots=True)

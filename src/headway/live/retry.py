@@ -12,9 +12,9 @@ from headway.errors import HeadwayError
 from headway.live.driver import Driver
 from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import JobRow, Journal
-from headway.model.events import Outcome
 from headway.model.instant import Instant, to_seconds
 from headway.model.job import JobSpec, Kind
+from headway.model.outcome import Outcome
 
 LOOKED_AT_ONCE: Final = 5_000
 """After this many tasks, other requests are served."""

@@ -12,9 +12,9 @@ from headway import wire
 from headway.engines import base
 from headway.files import upload_of
 from headway.model.actions import Launch
-from headway.model.events import Outcome
 from headway.model.instant import NEVER
 from headway.model.job import JobSpec, Kind
+from headway.model.outcome import Outcome
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, NodeView
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from headway.model.events import Outcome
 from headway.model.instant import Instant
 from headway.model.job import JobId
+from headway.model.outcome import Outcome
 from headway.model.slots import Slots
 from headway.model.tier import Tier
 from headway.model.value import value

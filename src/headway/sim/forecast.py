@@ -22,10 +22,11 @@ from headway.core.scheduler import Scheduler
 from headway.core.state import State
 from headway.errors import in_short
 from headway.model.actions import Action, Conclude, Launch
-from headway.model.events import Event, Outcome, TaskEnded, Woke
+from headway.model.events import Event, TaskEnded, Woke
 from headway.model.forecast import ASSUMED_MAX, AWAITED_MAX, Awaited, Expected, Forecast
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
+from headway.model.outcome import Outcome
 from headway.model.schedule import NOT_YET
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import USE_UNKNOWN, AttemptView, NodeView, PolicySource

@@ -23,7 +23,6 @@ from headway.model.events import (
     NodeDown,
     NodeJoined,
     NodeUp,
-    Outcome,
     TaskEnded,
     TaskSaved,
     Woke,
@@ -31,6 +30,7 @@ from headway.model.events import (
 from headway.model.instant import NEVER, SECOND, Duration, Instant, from_seconds
 from headway.model.job import JobSpec, Kind
 from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
 from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
 from headway.model.slots import NO_SLOTS, Slots, numbers

@@ -36,9 +36,9 @@ from headway.live.retention import NotTheirs
 from headway.live.room import NoRoom
 from headway.live.vouching import Damaged
 from headway.model.actions import JobStatus
-from headway.model.events import Outcome
 from headway.model.instant import to_seconds
 from headway.model.job import JobId, flaw
+from headway.model.outcome import Outcome
 from headway.web.bodies import (
     BODY_MAX,
     JSON_MAX,

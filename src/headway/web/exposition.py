@@ -30,8 +30,8 @@ from headway.live.driver import Driver
 from headway.live.reports import tasks_waiting
 from headway.live.tally import INCIDENTS
 from headway.model.actions import JobStatus
-from headway.model.events import Outcome
 from headway.model.instant import to_seconds
+from headway.model.outcome import Outcome
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from headway.model.actions import JobStatus
-from headway.model.events import Outcome
 from headway.model.job import JobId, PenaltyShape
+from headway.model.outcome import Outcome
 from headway.wire.base import Answer, Due, Number, Request
 
 OutlookWord = Literal["on time", "at risk", "late", "unknown", "not computed"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from headway.model.actions import JobStatus
-from headway.model.events import Outcome
 from headway.model.job import JobId
+from headway.model.outcome import Outcome
 from headway.wire.base import Answer, Number, Request
 
 
