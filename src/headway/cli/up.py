@@ -174,15 +174,36 @@ def up(
     from headway.cli.show import counted, duration_in, period_in, seconds_in, span_in
     from headway.client.address import data_directory
     from headway.config import read_cluster, uniform_cluster
-    from headway.live.room import Bounds
-    from headway.live.sweep import Keep
     from headway.model.instant import from_seconds
-    from headway.server import Settings, run
 
     if slots is not None and cluster is not None:
         raise HeadwayError("--slots and --cluster were both given", "A cluster file says how many slots each node has.")
-    log_to_stderr()
     nodes = read_cluster(cluster) if cluster else None if slots is None else uniform_cluster(slots)
+    rounds = period_in(period)
+    times: dict[str, Any] = {
+        "answer_time": duration_in(answer_time, "--answer-time"),
+        "period": None if rounds is None else from_seconds(rounds),
+        "lease": seconds_in(lease, "--lease"),
+        "grace": seconds_in(grace, "--grace"),
+        "check_every": None if check_every is None else seconds_in(check_every, "--check-every"),
+        "call_lease": span_in(call_lease, "--call-lease"),
+    }
+    kept = (
+        duration_in(retention, "--retention"),
+        span_in(keep_unacknowledged, "--keep-unacknowledged"),
+        span_in(keep_jobs, "--keep-jobs"),
+        span_in(keep_events, "--keep-events"),
+        span_in(keep_keys, "--keep-keys"),
+        span_in(keep_incidents, "--keep-incidents"),
+        span_in(keep_uploads, "--keep-uploads"),
+    )
+
+    # Loaded only now: this takes longest, and wrong options are refused without it.
+    from headway.live.room import Bounds
+    from headway.live.sweep import Keep
+    from headway.server import Settings, run
+
+    log_to_stderr()
 
     def say(running: Running) -> None:
         place = {"url": running.url, "token_file": str(running.token_file), "pid": running.pid}
@@ -193,7 +214,6 @@ def up(
         click.echo(f"Headway is up at {running.url} with {size}.")
         click.echo(f"Its token is in {running.token_file}; ctrl-c ends it in order.")
 
-    rounds = period_in(period)
     settings = Settings(
         Path(data_directory(data)),
         nodes,
@@ -201,29 +221,15 @@ def up(
         host,
         port,
         decider="" if decider == "none" else decider,
-        answer_time=duration_in(answer_time, "--answer-time"),
-        period=None if rounds is None else from_seconds(rounds),
-        lease=seconds_in(lease, "--lease"),
-        grace=seconds_in(grace, "--grace"),
         pin=pin,
         accept_loss=accept_loss,
-        check_every=None if check_every is None else seconds_in(check_every, "--check-every"),
-        keep=Keep(
-            duration_in(retention, "--retention"),
-            span_in(keep_unacknowledged, "--keep-unacknowledged"),
-            span_in(keep_jobs, "--keep-jobs"),
-            span_in(keep_events, "--keep-events"),
-            span_in(keep_keys, "--keep-keys"),
-            span_in(keep_incidents, "--keep-incidents"),
-            span_in(keep_uploads, "--keep-uploads"),
-            upload_max << 20,
-        ),
+        keep=Keep(*kept, upload_max << 20),
         task_output_max=task_output_max << 20,
         pass_env=pass_env,
         run_as=run_as,
         ground=None if ground is None else Path(ground),
         bounds=Bounds(*(None if mib is None else mib << 20 for mib in (reserve, storage_max))),
-        call_lease=span_in(call_lease, "--call-lease"),
+        **times,
     )
     run(settings, say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)
