@@ -20,6 +20,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # pytest-xdist sets the terminal width to 80 columns, but tests do not print to a terminal.
 os.environ.pop("COLUMNS", None)
 
+# Tests start hundreds of processes. If no byte code may be written, each of them compiles all that it loads.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # The number of examples of a property, by how much time there is (`make quick`, `make test`, `make slow`).
 EXAMPLES = {"quick": 10, "usual": 60, "slow": 2000}
 
