@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-import headway
+from headway.cli.main import main
 from headway.engines import local_account
 from headway.engines.base import EngineError
 
@@ -31,6 +32,11 @@ slots = 1
 count = 2
 """
 
+ONE_NODE = """\
+[[node]]
+name = "n"
+slots = 2
+"""
 
 _GUARD = "headway.engines.local_guard"
 
@@ -92,6 +98,15 @@ class Up:
             self._process.wait(LIMIT)
 
 
+def headway(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run a command within this process, because a process of its own would load everything first."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    status = ended.value.code
+    return subprocess.CompletedProcess(words, status if isinstance(status, int) else 0, out.getvalue(), err.getvalue())
+
+
 @contextlib.contextmanager
 def python_for(user: str) -> Iterator[None]:
     """Make `sys.executable` a Python that this user can run: this one, or a copy if other users cannot run it."""
@@ -114,7 +129,7 @@ def python_for(user: str) -> Iterator[None]:
 
 def _copy_python(folder: Path, patch: pytest.MonkeyPatch) -> None:
     version = "python{}.{}".format(*sys.version_info[:2])
-    heavy = shutil.ignore_patterns("test", "tests", "site-packages", "__pycache__", "*.a", "idlelib", "config-*")
+    heavy = shutil.ignore_patterns("test", "tests", "site-packages", "*.opt-?.pyc", "*.a", "idlelib", "config-*")
     shutil.copytree(Path(sysconfig.get_path("stdlib")), folder / "lib" / version, ignore=heavy, symlinks=True)
     for library in Path(sys.base_prefix, "lib").glob("libpython*.so*"):
         shutil.copy(library, folder / "lib")
@@ -123,7 +138,7 @@ def _copy_python(folder: Path, patch: pytest.MonkeyPatch) -> None:
     folder.chmod(0o755)
     patch.setattr(sys, "executable", str(folder / "bin" / "python"))
     patch.setenv("LD_LIBRARY_PATH", str(folder / "lib"))
-    packages = [str(Path(headway.__file__).parents[1]), *site.getsitepackages()]
+    packages = [str(Path(local_account.__file__).parents[2]), *site.getsitepackages()]
     patch.setenv("PYTHONPATH", os.pathsep.join(packages))
 
 

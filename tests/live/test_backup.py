@@ -6,8 +6,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -31,24 +29,18 @@ from headway.model.actions import JobStatus
 from headway.wire import IncidentReport
 
 from ..waiting import LIMIT, until
-from .conftest import Up
+from .conftest import ONE_NODE, Up, headway
 
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
     """A server for one test."""
-    server = Up(tmp_path)
+    server = Up(tmp_path, ONE_NODE)
     server.start()
     yield server
     if server._process is not None and server._process.poll() is not None:
         server.start()  # a server that a test killed may have left nodes behind; a new server ends them with itself
     server.stop()
-
-
-def headway(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "headway", *map(str, words)], capture_output=True, text=True, check=False
-    )
 
 
 def chatter(number: int) -> int:

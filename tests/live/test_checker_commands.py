@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,7 +16,7 @@ from headway import Client, Job, Task
 from headway.model.instant import to_seconds
 
 from ..waiting import LIMIT, until
-from .conftest import Up
+from .conftest import Up, headway
 
 HOT = "node = 'n-1' AND metric = 'disks.hot_share'"
 
@@ -67,8 +65,9 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 def ask(up: Up, *words: str) -> str:
-    command = [sys.executable, "-m", "headway", *words, "--data", str(up.data)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT).stdout
+    done = headway(*words, "--data", up.data)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def read(up: Up, query: str) -> list[tuple[Any, ...]]:

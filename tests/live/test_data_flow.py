@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,6 +20,7 @@ from headway import Client, HeadwayError, Input, Job, Output, Task, TaskFailed, 
 from headway.model.events import Outcome
 
 from ..waiting import LIMIT, until
+from .conftest import headway
 
 RETENTION = 5.0
 
@@ -179,11 +178,11 @@ def test_an_input_that_does_not_exist_ends_its_task_alone(up: Any, tmp_path: Pat
             client.submit(Job("call", [Task(len, Input(nope))])).result(LIMIT)
 
 
-def test_files_from_the_shell(up: Any, tmp_path: Path) -> None:
-    def headway(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "headway", *words, "--data", str(up.data)]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False)
-
+def test_files_from_the_shell(up: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADWAY_DATA_DIR", str(up.data))
+    for name in ("HEADWAY_URL", "HEADWAY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "prog").write_text('#!/bin/sh\ncat "$@" > both.txt\n')
     (tmp_path / "prog").chmod(0o755)
     for name in ("a.txt", "b0.txt", "b1.txt"):
@@ -196,8 +195,7 @@ def test_files_from_the_shell(up: Any, tmp_path: Path) -> None:
 
     words = ["submit", "--wait", "--json", "--tasks", "2", "--input", f"a={url}", "--input", "b=b{i}.txt"]
     words += ["--output", "both.txt=out/{i}.txt", "--output", "a=headway:a.txt"]
-    command = [sys.executable, "-m", "headway", *words, "--data", str(up.data), "--", "./prog", "a", "b"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False)
+    ran = headway(*words, "--", "./prog", "a", "b")
     assert ran.returncode == 0, ran.stderr
     assert [(tmp_path / "out" / f"{i}.txt").read_text() for i in range(2)] == ["a.txt b0.txt ", "a.txt b1.txt "]
     outputs = json.loads(ran.stdout)["results"][0]["outputs"]
@@ -206,8 +204,7 @@ def test_files_from_the_shell(up: Any, tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_text() == "a.txt "
 
     for given, error in (("no-equals", "PATH=URL, each PATH once"), ("../a=/b", "a path within the attempt's folder")):
-        command = [sys.executable, "-m", "headway", "submit", "--data", str(up.data), "--input", given, "--", "true"]
-        wrong = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+        wrong = headway("submit", "--input", given, "--", "true")
         assert (wrong.returncode, error in wrong.stderr) == (2, True), wrong.stderr
 
 
@@ -233,8 +230,7 @@ def test_acknowledging_by_http_alone(up: Any) -> None:
 
 @pytest.mark.parametrize("option", ["--retention", "--keep-unacknowledged"])
 def test_a_span_that_is_none_is_refused_before_anything_is_started(tmp_path: Path, option: str) -> None:
-    command = [sys.executable, "-m", "headway", "up", "--data", str(tmp_path / "data"), option, "soon"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    told = headway("up", "--data", tmp_path / "data", option, "soon")
     assert told.returncode == 2
     assert f"{option} is 'soon'; allowed: a duration such as 90s" in told.stderr
     assert not (tmp_path / "data").exists()

@@ -32,7 +32,7 @@ from headway.sim.experiment import run
 from headway.sim.faults import Outage
 
 from ..waiting import LIMIT, free_port, until
-from .conftest import Up
+from .conftest import ONE_NODE, Up
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,14 +63,14 @@ def decider() -> Iterator[str]:
     assert process.end() == 0
 
 
-def workload(seed: int, jobs: int = 80) -> Workload:
+def workload(seed: int, jobs: int = 40) -> Workload:
     """Jobs of all three kinds on a crowded cluster, with many ends and submissions in the same second."""
     chance = np.random.default_rng(seed)
     kind = chance.choice([Kind.BAG, Kind.RIGID, Kind.WORKFLOW], jobs, p=[0.5, 0.3, 0.2])
     runtime = chance.integers(1, 20, jobs) * 2 * SECOND
     plan = (TaskSpec(4 * SECOND), TaskSpec(6 * SECOND, 2, (0,)), TaskSpec(2 * SECOND, 1, (0,)))
     return workload_us(
-        release=np.sort(chance.integers(0, 60, jobs)) * SECOND,
+        release=np.sort(chance.integers(0, jobs * 3 // 4, jobs)) * SECOND,
         runtime=runtime,
         estimate=runtime + chance.integers(0, 10, jobs) * SECOND,
         tasks=np.where(kind == Kind.BAG, chance.integers(1, 9, jobs), np.where(kind == Kind.WORKFLOW, 3, 1)),
@@ -102,7 +102,7 @@ def test_a_decider_gives_the_schedule_of_the_policy_in_process(policy: str, deci
     jobs, outages = workload(3), [Outage("fast", 20, 35)]
     here = run(jobs, CLUSTER, policy, outages=outages, record=True)
     there = run(jobs, CLUSTER, policy, outages=outages, record=True, decider=decider)
-    assert there.decisions > 80
+    assert there.decisions > 40
     assert here.attempts is not None
     assert there.attempts is not None
     for column in ("job", "first", "count", "start", "end", "wasted", "behind"):
@@ -124,7 +124,7 @@ def incidents(client: Client) -> list[str]:
 
 def test_a_server_whose_decider_is_killed_goes_on_and_takes_it_back(tmp_path: Path) -> None:
     port = free_port()
-    up, decider = Up(tmp_path), Process("--port", port)
+    up, decider = Up(tmp_path, ONE_NODE), Process("--port", port)
     up.start("--policy", "fcfs", "--decider", decider.url, "--answer-time", "30s")
     try:
         with Client(data=up.data) as client:
@@ -151,7 +151,7 @@ def test_a_server_whose_decider_is_killed_goes_on_and_takes_it_back(tmp_path: Pa
 def test_choosing_by_command_while_jobs_run(
     tmp_path: Path, decider: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    up = Up(tmp_path)
+    up = Up(tmp_path, ONE_NODE)
     up.start("--policy", "fcfs")
     monkeypatch.setenv("HEADWAY_DATA_DIR", str(up.data))
     monkeypatch.delenv("HEADWAY_URL", raising=False)
@@ -328,7 +328,7 @@ def hostile() -> Iterator[str]:
 
 
 def test_whatever_a_decider_answers_jobs_go_on_and_the_journal_says_why(tmp_path: Path, hostile: str) -> None:
-    up = Up(tmp_path)
+    up = Up(tmp_path, ONE_NODE)
     up.start("--policy", "fcfs", "--answer-time", "5s")
     expected = {
         "nonsense": "its answer is no plan: JSON is malformed",

@@ -12,7 +12,7 @@ from headway.client.executor import HeadwayExecutor
 from headway.model.actions import JobStatus
 
 from ..waiting import LIMIT, until
-from .conftest import Up
+from .conftest import ONE_NODE, Up
 
 CALLS = """\
 import sys, time
@@ -29,7 +29,7 @@ time.sleep(600)
 
 
 def test_calls_end_with_their_client_and_nothing_else_does(tmp_path: Path) -> None:
-    up = Up(tmp_path)
+    up = Up(tmp_path, ONE_NODE)
     up.start("--call-lease", "2s")
     try:
         with Client(data=up.data) as client, HeadwayExecutor(client, name="alive") as executor:

@@ -14,7 +14,7 @@ from headway import Client, HeadwayExecutor, Job, Task
 from headway.errors import HeadwayError
 
 from ..waiting import LIMIT, until
-from .conftest import Up
+from .conftest import ONE_NODE, Up
 
 KEPT = "3s"
 """How long results are kept. A client that waits for them has them by then, even on a busy machine."""
@@ -24,7 +24,7 @@ SHORT = [word for option in ("unacknowledged", "jobs") for word in (f"--keep-{op
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    server = Up(tmp_path)
+    server = Up(tmp_path, ONE_NODE)
     server.start("--retention", KEPT, *SHORT)
     yield server
     server.stop()

@@ -22,6 +22,7 @@ from headway.live.journal import FILE, Journal
 from headway.model.events import Incident
 
 from ..waiting import LIMIT, until
+from .conftest import headway
 
 TASKS = 200
 
@@ -51,8 +52,9 @@ class Up:
 
     def headway(self, *words: str) -> str:
         """Run a command. Returns what it prints. It must succeed."""
-        command = [sys.executable, "-m", "headway", *words, "--data", str(self.data)]
-        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT).stdout
+        done = headway(*words, "--data", self.data)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def agents(self, node: str) -> list[psutil.Process]:
         """The agents of a node: forked by a guard, so they have the command line of their parent."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +17,7 @@ from headway.times import SPANS
 from headway.wire import IncidentReport
 
 from ..waiting import LIMIT, until
-from .conftest import Up
+from .conftest import Up, headway
 
 LEASE = 3.0
 """Seconds. No process waits that long for a processor, even on a busy machine."""
@@ -104,7 +102,6 @@ def test_a_node_that_is_only_slow_to_answer_is_kept(server: tuple[Up, Client]) -
     ],
 )
 def test_settings_out_of_range_are_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "headway", "up", "--data", str(tmp_path / "data"), *words]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    refused = headway("up", "--data", tmp_path / "data", *words)
     assert (refused.returncode, refused.stderr) == (2, f"Error: {said}\n")
     assert not (tmp_path / "data").exists()

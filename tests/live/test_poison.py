@@ -22,7 +22,9 @@ def cluster(count: int, slots: int) -> str:
     return f'[[node]]\nname = "n"\nslots = {slots}\ncount = {count}\n'
 
 
-@pytest.fixture(params=[(1, 3), (2, 2)], ids=["one node", "two nodes"])
+@pytest.fixture(
+    params=[pytest.param((1, 3), id="one node", marks=pytest.mark.slow), pytest.param((2, 2), id="two nodes")]
+)
 def up(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Up]:
     up = Up(tmp_path, cluster(*request.param))
     up.start("--check-every", "0")
@@ -91,7 +93,7 @@ def test_kills_of_everything_make_no_task_a_suspect(tmp_path: Path) -> None:
     try:
         with Client(data=str(up.data)) as client:
             job = client.submit(Job("long", [Task.command("sleep", "1000"), Task.command("sleep", "1000")])).job
-        for attempt in range(1, 5):
+        for attempt in range(1, 4):
             with Client(data=str(up.data)) as client:
                 until(
                     lambda attempt=attempt, client=client: (

@@ -334,8 +334,8 @@ def test_one_who_reads_nothing_of_an_answer_is_given_up(run: Run, monkeypatch: p
         size = 0
         await slow.reader.readuntil(b"\r\n\r\n")
         while size < 64 << 20:
-            size += len(await slow.reader.read(1 << 20))
-            await asyncio.sleep(0.04)
+            size += (read := len(await slow.reader.read(1 << 20)))
+            await asyncio.sleep(3.0 * read / (64 << 20))  # longer in all than an answer may stand still
         await asyncio.sleep(2.0)
         deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
