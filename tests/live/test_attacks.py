@@ -24,7 +24,7 @@ from headway.client.job import Job, Task
 from ..waiting import LIMIT
 from .conftest import Up
 
-QUESTIONS = 30
+QUESTIONS = 60
 """How many are answered while each attack goes on."""
 
 CALLERS = 4
