@@ -20,6 +20,7 @@ from headway.live.journal import FILE, Batch, Journal, JournalBusy
 from headway.live.ledger import Ledger
 from headway.live.listeners import Listeners
 from headway.live.performing import AGAIN, TRIES
+from headway.live.room import Bounds
 from headway.live.troubles import CannotGoOn
 from headway.model.actions import JobStatus
 from headway.model.events import (
@@ -211,6 +212,19 @@ def test_a_submission_sent_again_is_answered_although_the_first_sender_has_left(
 
 
 # Reports
+
+
+def test_ends_of_one_turn_keep_no_more_output_together_than_the_bound_allows(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, bounds=Bounds(reserve=0, outputs=1000)) as live:
+            await live.submit(new_job(tasks=2))
+            for task in range(2):
+                live.engine.end(1, task, stdout=base.Output(f"/out/1/{task}.1.out", 700, b"last"))
+            await live.settle()
+            assert [bool(one.ending.stdout_path) for one in live.results(1)] == [True, False]
+            assert live.journal.retained.stored == 700
+
+    run(scenario)
 
 
 def test_an_end_that_the_core_cannot_take_counts_as_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ class FromEngine:
 
     def _take_ended(self, turn: Turn, ended: base.Ended) -> None:
         self.where.pop(ended.key, None)
-        keeps = not (size := work.kept_bytes(ended)) or self._keeps(size)
+        keeps = not (size := work.kept_bytes(ended)) or self._keeps(turn.files + size)
         told = ended if keeps else work.without_files(ended)
         event: TaskEnded | TaskStruck = TaskEnded(turn.now, *ended.key, ended.ending.outcome)
         if ended.ending.outside and ended.ending.outcome is Outcome.SIGNALLED:

@@ -96,6 +96,7 @@ class Entry:
     Attributes:
         concluded: jobs that ended, with their terms then.
         incidents: their kinds.
+        files: bytes of output files that are kept with results.
     """
 
     now: Instant
@@ -103,6 +104,7 @@ class Entry:
     actions: list[Launch | Kill | ChangeTier | Suspend] = field(default_factory=list)
     concluded: list[tuple[JobSpec, JobStatus]] = field(default_factory=list)
     incidents: list[str] = field(default_factory=list)
+    files: int = 0
 
 
 class Ledger:
@@ -447,6 +449,7 @@ class Ledger:
         files: int = 0,
     ) -> None:
         self.message += 1
+        entry.files += files
         entry.batch.messages.append((self.message, kept.client, job, task, entry.now, word, files, result))
 
     # Snapshots
