@@ -341,3 +341,23 @@ def test_a_job_that_goes_on_has_nothing_to_be_run_again(tmp_path: Path) -> None:
                 await retry.retry(live.driver, "me", reports.row(live.driver, 1), wire.Retry())
 
     run(scenario)
+
+
+def test_a_workflow_of_which_a_task_was_cancelled_is_run_again_and_tasks_that_could_not_run_are_not_called_cancelled(
+    tmp_path: Path,
+) -> None:
+    """Task 2 comes after task 0, which fails. Task 1 is cancelled. So task 2 never runs."""
+    plan = (wire.PlannedTask(1.0), wire.PlannedTask(1.0), wire.PlannedTask(1.0, after=(0,)))
+
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(tasks=3, kind="workflow", plan=plan))
+            assert await live.driver.cancel_tasks(1, (1,)) == 1
+            await live.end(1, 0, 1, Outcome.EXITED)
+            row = reports.row(live.driver, 1)
+            report = reports.job_detail(live.driver, 1).job
+            if row.status is JobStatus.FAILED:
+                assert (report.done, report.failed, report.cancelled) == (0, 1, 0)
+            assert await retry.failed_tasks(live.journal, row) == [0, 2]
+
+    run(scenario)

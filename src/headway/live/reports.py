@@ -28,7 +28,7 @@ from headway.model.actions import JobStatus
 from headway.model.events import Incident
 from headway.model.forecast import Expected
 from headway.model.instant import NEVER, Instant, to_seconds
-from headway.model.job import JobId, JobSpec
+from headway.model.job import JobId, JobSpec, Kind
 from headway.model.plan import TIER_WORDS
 from headway.model.slots import count, numbers
 from headway.model.snapshot import AttemptView, JobView, NodeView
@@ -66,7 +66,9 @@ def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.
         # An end that is not durable yet is reported as it will be.
         status, running = row.status or JobStatus.RUNNING, 0
         done, failed = row.done or 0, row.failed or 0
-        cancelled = 0 if row.done is None else spec.tasks - row.done
+        # Of a workflow that failed, the other tasks could not run.
+        others = row.done is None or (spec.kind is Kind.WORKFLOW and status is not JobStatus.CANCELLED)
+        cancelled = 0 if others else spec.tasks - (row.done or 0)
         started, priority, due = row.started, spec.priority, spec.due
         prospect = prospects.of_ended(status, due, row.ended)
     return wire.JobReport(

@@ -55,7 +55,8 @@ async def failed_tasks(journal: Journal, row: JobRow) -> list[int]:
     """
     if row.spec.kind is Kind.WORKFLOW:
         words = dict(journal.outcomes(row.id, 0, row.spec.tasks))
-        return _with_followers(row.spec, words) if len(words) == row.done else []
+        known = sum(word != Outcome.CANCELLED.value for word in words.values())
+        return _with_followers(row.spec, words) if known == row.done else []
     found: list[int] = []
     for first in range(0, row.spec.tasks, LOOKED_AT_ONCE):
         rows = journal.outcomes(row.id, first, first + LOOKED_AT_ONCE, unsuccessful=True)
