@@ -205,18 +205,24 @@ def finish(drawn: Figure, path: str | Path | None) -> Figure:
             raise InvalidInput("picture", path.name, f"a name that ends in one of {', '.join(sorted(formats))}")
     thin_ticks(drawn)
     if path is not None:
+        # Everything has its place by now. Finding it again takes as long as drawing.
+        engine = drawn.get_layout_engine()
+        drawn.set_layout_engine("none")
         try:
             drawn.savefig(path)
         except OSError as error:
             raise HeadwayError(f"cannot write {path}: {error.strerror or error}") from error
+        finally:
+            drawn.set_layout_engine(engine)
     return drawn
 
 
 def thin_ticks(drawn: Figure) -> None:
-    """Reduce the ticks on axes of numbers until the texts of neighbours do not touch."""
+    """Lay the figure out, and reduce the ticks on axes of numbers until the texts of neighbours do not touch."""
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     drawn.draw_without_rendering()
+    fewer = False
     for axes in drawn.axes:
         for axis in (axes.xaxis, axes.yaxis) if axes.get_visible() else ():
             locator = axis.get_major_locator()
@@ -224,9 +230,13 @@ def thin_ticks(drawn: Figure) -> None:
                 if not isinstance(locator, MaxNLocator) or not _touch(axis):
                     break
                 locator.set_params(nbins=bins)
+                fewer = True
             while isinstance(locator, FixedLocator) and axis.get_scale() != "linear" and _touch(axis):
                 locator = FixedLocator(axis.get_majorticklocs()[::2].tolist())
                 axis.set_major_locator(locator)
+                fewer = True
+    if fewer:
+        drawn.draw_without_rendering()
 
 
 def _touch(axis: Axis) -> bool:

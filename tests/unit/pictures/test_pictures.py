@@ -56,8 +56,7 @@ def simulated(policy: str, slots: int, *, record: bool = True, **columns: Any) -
 
 
 def texts(drawn: Any) -> list[tuple[str, Any]]:
-    """Every visible text, with its extent in pixels."""
-    drawn.draw_without_rendering()
+    """Every visible text, with its extent in pixels. The figure was laid out when it was drawn, as it is for a file."""
     found = [*drawn.texts, *(text for box in drawn.legends for text in box.get_texts())]
     found += [text for text in (drawn._suptitle, drawn._supxlabel) if text is not None and text not in found]
     for axes in drawn.axes:
@@ -275,8 +274,9 @@ def test_both_places_of_a_slot_are_seen() -> None:
 
 def test_labels_are_written_over_strips_where_slots_are_thin() -> None:
     wide = run((0, (1 << 90) - 1, 0, 20, False), (1, 0b11, 0, 20, False), jobs=2, capacity=90, label=["wide", "behind"])
-    assert "wide" in words(gantt(in_background(wide, 1), slots=90))
-    assert "behind" not in words(gantt(in_background(wide, 1), slots=90))
+    said = words(gantt(in_background(wide, 1), slots=90))
+    assert "wide" in said
+    assert "behind" not in said
 
 
 def test_many_jobs_in_the_background_are_rows_of_pixels_below_the_foreground() -> None:
@@ -307,7 +307,8 @@ def test_allocation_agrees_with_the_schedule_where_slots_are_waited_for(record: 
     """The urgent job has its slot from 1 s, but runs there from 5 s to 9 s, as the schedule says."""
     schedule = waited_for(record)
     assert (schedule.start // SECOND).tolist() == [0, 5]
-    above, below = allocation(schedule).axes
+    drawn = allocation(schedule)
+    above, below = drawn.axes
     assert area(above, "job urgent") == 4.0
     assert bands(above)["job urgent"][:, 0].min() == 0, "a band of no height until 5 s"
     heights = {x: y for x, y in bands(above)["job urgent"] if x in (4.999, 5.0)}
@@ -315,7 +316,7 @@ def test_allocation_agrees_with_the_schedule_where_slots_are_waited_for(record: 
     assert area(above, "job bag") == 40.0, "all eight tasks of 5 s"
     assert area(below, "job urgent") == 4.0, "held from 1 s to 5 s, waited for"
     assert area(below, "job bag") == 0.0
-    assert {"allocated, not used yet"} <= set(words(allocation(schedule)))
+    assert {"allocated, not used yet"} <= set(words(drawn))
 
 
 def test_a_run_in_which_nothing_is_waited_for_has_one_field() -> None:
@@ -422,18 +423,21 @@ def test_medians_and_bands_are_of_the_jobs_of_a_span_and_very_early_ones_are_cut
 def test_what_ran_in_the_background_does_not_use_slots_where_that_is_known() -> None:
     """Two jobs on one slot, one behind the other. Without a record of that, the picture says that both are counted."""
     alone = replace(run((0, 1, 0, 10, False), (1, 1, 0, 10, False), jobs=2, capacity=1), alone=np.array([10, 5]))
-    assert courses(timeline(in_background(alone, 1)).axes[1])["tasks run"][0].tolist() == [1]
-    assert "Slots that tasks run on, in the foreground" in words(timeline(in_background(alone, 1)))
+    over_time = timeline(in_background(alone, 1))
+    assert courses(over_time.axes[1])["tasks run"][0].tolist() == [1]
+    assert "Slots that tasks run on, in the foreground" in words(over_time)
     assert "slots that tasks run on, in the foreground" in words(allocation(in_background(alone, 1)))
     unknown = replace(alone, attempts=None)
-    assert courses(timeline(unknown).axes[1])["tasks run"][0].tolist() == [2]
-    assert "Slots that tasks run on, in the background too" in words(timeline(unknown))
+    over_time = timeline(unknown)
+    assert courses(over_time.axes[1])["tasks run"][0].tolist() == [2]
+    assert "Slots that tasks run on, in the background too" in words(over_time)
     assert "slots that tasks run on, in the background too" in words(allocation(unknown))
 
 
 def test_a_timeline_without_due_dates_leaves_lateness_out() -> None:
-    assert len(timeline(THREE).axes) == 3
-    assert not [word for word in words(timeline(THREE)) if "late" in word]
+    drawn = timeline(THREE)
+    assert len(drawn.axes) == 3
+    assert not [word for word in words(drawn) if "late" in word]
 
 
 def test_a_timeline_shows_slots_that_are_held_but_waited_for() -> None:
