@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -51,7 +52,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.job import JobSpec, Kind, TaskSpec
-from headway.model.node import NodeSpec
+from headway.model.node import NodeSpec, SlotStatus
 from headway.model.plan import Allocation, AllocationRecord, Claim, Plan, PlanRecord, Promise
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import JobView, Policy, Snapshot, uses_tiers
@@ -92,6 +93,7 @@ POLICIES = [
     "measy:order=widest,threshold=1",
 ]
 OUTCOMES = [*[Outcome.SUCCEEDED] * 6, *(outcome for outcome in Outcome if outcome is not Outcome.CANCELLED)]
+OPEN = {JobStatus.HELD, JobStatus.WAITING, JobStatus.RUNNING}
 UNKNOWN = 10_000
 
 
@@ -224,6 +226,12 @@ def source(text: str) -> Policy:
     return registry.find(text)
 
 
+@cache
+def on_tiers(text: str) -> bool:
+    """Whether a policy uses the background."""
+    return uses_tiers(source(text))
+
+
 @dataclass
 class World:
     """Engines and a driver that obey and keep books. The books must agree with what the core asks for.
@@ -246,6 +254,7 @@ class World:
         question: the open question.
         asked: every question so far, as it was sent.
         copied_open: whether a core was restored while a question was open.
+        each: every so many events the whole state is checked.
     """
 
     seed: int
@@ -278,6 +287,7 @@ class World:
     question: int | None = None
     asked: list[bytes] = field(default_factory=list)
     copied_open: bool = False
+    each: int = 1
 
     def __post_init__(self) -> None:
         self.chance = Random(self.seed)
@@ -332,8 +342,8 @@ class World:
         self.lose(cut)
         for action in actions:
             self.note(action)
-        self.scheduler.check()
-        self.counts_are_right()
+        if len(self.events) % self.each == 0:
+            self.check()
         self.no_place_is_held_twice()
         self.moves_arrive(cut)
         self.goals_are_kept(event, cut)
@@ -345,19 +355,21 @@ class World:
         deciding = self.question is None and not self.scheduler.state.round_due
         if deciding and not self.scheduler.policy.startswith("chaos"):
             self.nobody_waits_for_nothing()
-        if deciding and not self.decided and not uses_tiers(source(self.scheduler.policy)):
+        if deciding and not self.decided and not on_tiers(self.scheduler.policy):
             for one in self.scheduler.state.background:
                 stays = one.ending or one.pinned or one.slots & ~self.scheduler.state.free
                 assert stays, f"job {one.job.id} is left behind, though its foreground is free"
 
-    def counts_are_right(self) -> None:
-        """Check that the counts by index equal the counts one by one."""
+    def check(self) -> None:
+        """Check the whole state, and that the counts by index equal the counts one by one."""
+        self.scheduler.check()
         state = self.scheduler.state
-        jobs = Counter(self.scheduler.status(job) for job in state.jobs)
-        assert {status: number for status, number in job_counts(state).items() if number} == jobs
+        jobs = [self.scheduler.status(job) for job in state.jobs]
+        assert job_counts(state) == {status: jobs.count(status) for status in OPEN}
+        assert set(jobs) <= OPEN
         words = slot_statuses(state)
-        slots = Counter(words[slot] for node in state.nodes.values() for slot in numbers(node.slots))
-        assert {status: number for status, number in slot_counts(state).items() if number} == slots
+        slots = [words[slot] for node in state.nodes.values() for slot in numbers(node.slots)]
+        assert slot_counts(state) == {status: slots.count(status) for status in SlotStatus}
 
     def nobody_waits_for_nothing(self) -> None:
         """Check that no waiting job could start (in a strict queue, the first) while nothing runs in front."""
@@ -805,7 +817,11 @@ class World:
         self.copies.append(restored)
 
     def calm(self, policy: str) -> None:
-        """No more faults, a sensible policy and a large enough node: everything accepted must end."""
+        """No more faults, a sensible policy and a large enough node: everything accepted must end.
+
+        Most events are the same here, and what an index has wrong stays wrong: every fourth time is enough.
+        """
+        self.each = 4
         for name in list(self.scheduler.state.nodes):
             self.feed(NodeLeft(self.now, name))
         self.feed(NodeJoined(self.now, NodeSpec("large", slots=6, cores=6)))
@@ -825,6 +841,7 @@ class World:
             elif self.wakes:
                 idle, self.now = idle + 1, max(self.now, min(self.wakes))
                 self.wake_up(self.now + 1)
+        self.check()
         assert not self.scheduler.state.jobs, f"for ever waits: {next(iter(self.scheduler.state.jobs.values())).spec}"
         assert self.concluded.keys() == self.jobs.keys()
 
@@ -874,70 +891,85 @@ def attempt(seed: int, policy: str, **how: Any) -> World:
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_must_hold_under_every_policy(policy: str) -> None:
-    worlds = [attempt(seed, policy, in_calm=policy) for seed in range(12)]
+    worlds = [attempt(seed, policy, in_calm=policy) for seed in range(8)]
     ends = Counter(status for world in worlds for status in world.concluded.values())
     assert set(ends) == {JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED}
     assert any(world.doomed for world in worlds)
 
 
+SEEN = {
+    "after others",
+    "arrived",
+    "arrived by kill",
+    "cancelled after another",
+    "changed",
+    "done before it moved",
+    "ended already",
+    "goal given up",
+    "goal gone",
+    "put back",
+    "started behind",
+    "suspended",
+    "swapped",
+    "task cancelled",
+}
+REFUSED = {
+    "background_taken",
+    "bags_are_held_in_the_foreground",
+    "before_release",
+    "ends_already",
+    "held_by_the_job_as_a_whole",
+    "job_unknown",
+    "more_than_one_node",
+    "moves_by_kill_or_migrate",
+    "no_ready_task",
+    "not_movable",
+    "not_to_be_killed",
+    "not_to_be_pushed_back",
+    "policy_raised_RuntimeError",
+    "seats_differ_from_slots",
+    "slot_allocated",
+    "slot_busy",
+    "slot_down",
+    "task_not_ready",
+    "width_differs",
+    "workflow_tasks_are_placed_one_by_one",
+}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["chaos:3", "chaos_per_instant:4"])
 def test_no_plan_can_harm_the_state(policy: str) -> None:
+    """At least 36 lives, and more until all that can happen has happened. It all happens soon with seed 83."""
     refusals: Counter[str] = Counter()
     seen: Counter[str] = Counter()
-    for seed in range(110):
+    for lives, seed in enumerate([83, *range(200)]):
+        if lives >= 36 and seen.keys() >= SEEN and refusals.keys() >= REFUSED:
+            break
         world = attempt(seed, policy, in_calm=POLICIES[seed % len(POLICIES)])
         refusals += world.scheduler.refusals
         seen += world.seen
-    assert seen.keys() - {"refused and killed"} == {
-        "after others",
-        "arrived",
-        "arrived by kill",
-        "cancelled after another",
-        "changed",
-        "done before it moved",
-        "ended already",
-        "goal given up",
-        "goal gone",
-        "put back",
-        "started behind",
-        "suspended",
-        "swapped",
-        "task cancelled",
-    }
-    assert {
-        "background_taken",
-        "bags_are_held_in_the_foreground",
-        "before_release",
-        "ends_already",
-        "held_by_the_job_as_a_whole",
-        "job_unknown",
-        "more_than_one_node",
-        "moves_by_kill_or_migrate",
-        "no_ready_task",
-        "not_movable",
-        "not_to_be_killed",
-        "not_to_be_pushed_back",
-        "policy_raised_RuntimeError",
-        "seats_differ_from_slots",
-        "slot_allocated",
-        "slot_busy",
-        "slot_down",
-        "task_not_ready",
-        "width_differs",
-        "workflow_tasks_are_placed_one_by_one",
-    } == set(refusals) - {"tier_refused"}  # which is rare
+    assert seen.keys() - {"refused and killed"} == SEEN
+    assert refusals.keys() - {"tier_refused"} == REFUSED  # which is rare
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("policy", [*POLICIES, "chaos:8"])
 def test_what_must_hold_with_a_decider(policy: str) -> None:
-    """Answers come late, out of order, for questions that were given up, for states long gone. All else must hold."""
-    worlds = [attempt(seed, policy, in_calm=POLICIES[seed % len(POLICIES)], decided=True) for seed in range(2000, 2016)]
-    kinds = Counter(type(event) for world in worlds for event in world.events)
-    assert min(kinds[kind] for kind in (Advised, DeciderFailed, DeciderBack, DeciderChosen)) > 1
-    assert sum(len(world.asked) for world in worlds) > 50
-    assert any(world.copied_open for world in worlds), "no core was restored with an open question"
+    """Answers come late, out of order, for questions that were given up, for states long gone. All else must hold.
+
+    At least eight lives, and more until all that can happen to a decider has happened.
+    """
+    kinds: Counter[type[Event]] = Counter()
+    asked, copied_open = 0, False
+    for lives, seed in enumerate(range(2000, 2016)):
+        often = min(kinds[kind] for kind in (Advised, DeciderFailed, DeciderBack, DeciderChosen))
+        if lives >= 8 and often > 1 and asked > 50 and copied_open:
+            return
+        world = attempt(seed, policy, in_calm=POLICIES[seed % len(POLICIES)], decided=True)
+        kinds.update(type(event) for event in world.events)
+        asked, copied_open = asked + len(world.asked), copied_open or world.copied_open
+    raise AssertionError(f"after 16 lives only {kinds}, {asked} questions, restored with an open one: {copied_open}")
 
 
 def test_a_restored_core_names_lost_tasks_that_were_queued_in_the_same_order() -> None:
@@ -973,7 +1005,15 @@ def test_nobody_waits_for_what_will_not_run() -> None:
 
 @pytest.mark.parametrize("policy", [*POLICIES, "chaos:5"])
 def test_policies_are_pure(policy: str) -> None:
-    for seed in range(1000, 1004):
+    for seed in range(1000, 1002):
+        attempt(seed, policy, in_calm=policy if policy in POLICIES else "easy", watch=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("policy", [*POLICIES, "chaos:5"])
+def test_policies_are_pure_at_length(policy: str) -> None:
+    for seed in range(1002, 1200):
         attempt(seed, policy, in_calm=policy if policy in POLICIES else "easy", watch=True)
 
 

@@ -41,7 +41,7 @@ POLICIES = [text for text in texts() if not uses_tiers(registry.find(text))]
 TIERED = [text for text in texts() if uses_tiers(registry.find(text))]
 NODES = (node("a", slots=2), node("b", slots=2, speed=2.0), node("c", slots=1, kind="old"))
 PERIODS = (None, 7 * SECOND)
-SEEDS = range(max(3, settings().max_examples // 5))
+SEEDS = range(max(3, settings().max_examples // 7))
 
 
 def drawn(chance: Random) -> list[JobSpec]:
