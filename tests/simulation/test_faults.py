@@ -92,10 +92,11 @@ def books_balance(schedule: Schedule, workload: Workload, *, uniform: bool) -> N
         assert (useful == plain).all()
 
 
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 40), marks=pytest.mark.slow)], ids=["few", "many"])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("speeds", [(1.0, 1.0, 1.0), (1.0, 0.5, 3.0)], ids=["alike", "mixed"])
-def test_all_jobs_end_though_nodes_fail(policy: str, speeds: tuple[float, ...]) -> None:
-    for seed in range(4):
+def test_all_jobs_end_though_nodes_fail(policy: str, speeds: tuple[float, ...], seeds: range) -> None:
+    for seed in seeds:
         workload, nodes = mixed_workload(seed), nodes_of(*speeds)
         outages = drawn_outages(nodes, mean_up_seconds=30, mean_down_seconds=10, begin=0, until=200, seed=seed)
         journal: list[Event] = []

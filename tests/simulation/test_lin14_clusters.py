@@ -48,10 +48,11 @@ def run(policy: str, workload: Workload, speeds: tuple[float, ...]) -> Schedule:
     return schedule
 
 
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 20), marks=pytest.mark.slow)], ids=["few", "many"])
 @pytest.mark.parametrize("speeds", [(1.0,) * 5, SPEEDS], ids=["homogeneous", "heterogeneous"])
-def test_priority_is_never_violated_where_the_thesis_says_so(speeds: tuple[float, ...]) -> None:
+def test_priority_is_never_violated_where_the_thesis_says_so(speeds: tuple[float, ...], seeds: range) -> None:
     """6.3.2: the rate is 0 for `priority` and for `deadline:spare=priority`, but not for EDF."""
-    for seed in range(3):
+    for seed in seeds:
         workload = bags(seed)
         found = {policy: summarise(run(policy, workload, speeds)) for policy in ALL}
         for measure in ("priority_violation_rate", "priority_violation_rate_rounds"):

@@ -45,7 +45,7 @@ MOVING = {"keasy": (True, False), "reasy": (False, False), "measy": (False, True
 EVERY_POLICY = [offer.name for offer in registry.installed()]
 
 
-def mixed_workload(seed: int, jobs: int = 60) -> Workload:
+def mixed_workload(seed: int, jobs: int) -> Workload:
     """Bags and rigid jobs on a crowded cluster, with many ends and submissions in the same second."""
     chance = np.random.default_rng(seed)
     rigid = chance.random(jobs) < 0.4
@@ -217,9 +217,13 @@ def told(events: list[Event], first: int) -> list[tuple[object, ...]]:
     return story
 
 
+sizes = pytest.mark.parametrize("jobs", [36, pytest.param(150, marks=pytest.mark.slow)])
+
+
+@sizes
 @pytest.mark.parametrize("policy", EVERY_POLICY)
-def test_every_policy_decides_live_as_it_does_in_the_simulator(policy: str, tmp_path: Path) -> None:
-    workload = mixed_workload(seed=7)
+def test_every_policy_decides_live_as_it_does_in_the_simulator(policy: str, jobs: int, tmp_path: Path) -> None:
+    workload = mixed_workload(7, jobs)
     simulated: list[Event] = []
     schedule = Simulation(workload, CLUSTER, registry.find, policy, journal=simulated).run()
     live = asyncio.run(run_live(workload, policy, tmp_path))
@@ -229,11 +233,14 @@ def test_every_policy_decides_live_as_it_does_in_the_simulator(policy: str, tmp_
         assert MOVING[policy] == (schedule.kills > 0, schedule.migrations > 0)
 
 
+@sizes
 @pytest.mark.parametrize("offer", registry.installed(), ids=lambda offer: offer.name)
-def test_a_decider_decides_live_as_the_policy_does_in_the_simulator(offer: registry.Offer, tmp_path: Path) -> None:
+def test_a_decider_decides_live_as_the_policy_does_in_the_simulator(
+    offer: registry.Offer, jobs: int, tmp_path: Path
+) -> None:
     once = "per_instant" in {parameter.name for parameter in offer.parameters}
     policy = f"{offer.name}:per_instant=true" if once else offer.name  # a decider is asked once per instant
-    workload = mixed_workload(seed=8)
+    workload = mixed_workload(8, jobs)
     simulated: list[Event] = []
     Simulation(workload, CLUSTER, registry.find, policy, journal=simulated).run()
     live = asyncio.run(run_live(workload, policy, tmp_path, decider="http://there"))

@@ -95,6 +95,8 @@ def test_figure_6_1_is_simulated_where_all_is_run_and_live_where_it_is_named(
 
 
 def test_a_sweep_is_tables_over_load(headway: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fewer = lambda log, seed, estimates: transforms.lin14(log.workload, seed=seed, share=0.0005)  # noqa: E731
+    monkeypatch.setattr("headway.reproduce.sweep.draw", fewer)
     monkeypatch.setattr("headway.reproduce.sweep.LOADS", (0.3, 1.2))
     monkeypatch.setattr("headway.reproduce.sweep.POLICIES", ("priority", "edf"))
     ran = headway("reproduce", "lin14", "sweep", *QUICK, "--out", tmp_path)

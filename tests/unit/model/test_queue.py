@@ -34,8 +34,8 @@ def fits(job: JobView, steps: list[tuple[int, int]]) -> bool:
 
 @pytest.mark.parametrize("key", [by_order, by_estimate])
 @given(
-    terms=st.lists(TERMS, max_size=60),
-    work=st.lists(st.tuples(st.integers(0, 59), STEPS, st.integers(0, 20)), min_size=20, max_size=60),
+    terms=st.lists(TERMS, max_size=40),
+    work=st.lists(st.tuples(st.integers(0, 39), STEPS, st.integers(0, 20)), min_size=8, max_size=30),
 )
 def test_every_job_that_fits_is_found_in_order(
     key: module.Key, terms: list[tuple[int, int, int, Kind]], work: list[tuple[int, list[tuple[int, int]], int]]
@@ -53,7 +53,7 @@ def test_every_job_that_fits_is_found_in_order(
                 else:
                     twin.append(job)
                     queue.add(job)
-                queue.check()
+            queue.check()
             twin.sort(key=key)
             assert queue == twin
             found, rest = list(queue.fitting(steps, begin)), twin[begin:]
