@@ -10,16 +10,19 @@ Source: T.-C. Lin, "Job Dispatching and Scheduling under Heterogeneous Clusters"
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import ClassVar, Final
 
 from headway.errors import InvalidInput
-from headway.model.instant import NEVER, Duration, from_seconds
+from headway.model.instant import NEVER, Duration, Instant, from_seconds
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import Queue
-from headway.model.slots import NO_SLOTS, count, numbers
+from headway.model.slots import NO_SLOTS, Slots, count, numbers
 from headway.model.snapshot import JobView, Snapshot
 from headway.policies.order import ORDERS, by_due, by_priority, require_order, with_due_date_by_priority
 from headway.policies.place import Dealing
@@ -197,6 +200,7 @@ class Foresight:
 
     Attributes:
         open: by class of nodes, the slots that are not counted on yet, as `(when they are free, slot)`, soonest first.
+        free_at: the same by slot: when it is free.
     """
 
     def __init__(self, dealing: Dealing) -> None:
@@ -206,26 +210,42 @@ class Foresight:
             sorted((max(self.now, ends.get(slot, self.now)), slot) for slot in numbers(dealing.left & slots))
             for _, slots in dealing.classes
         ]
+        self.free_at = [{slot: free for free, slot in openings} for openings in self.open]
 
     def deal(self, job: JobView, caution: float) -> None:
         """Deal a bag the slots that end all its tasks by its due date; if none do, one for each of its tasks."""
         dealing, wanted = self.dealing, 0
         running = [attempt for attempt in job.attempts.values() if not attempt.ending and not attempt.queued]
         left = job.left - sum(job.spec.sizes[at.task] / job.mean_size if job.mean_size else 1 for at in running)
-        own = dealing.running.get(job.id, NO_SLOTS)
-        is_emergency = job.priority >= dealing.emergency
-        offers = dealing.offers(job)
-        for position in dealing.ranking(job):
-            run_time = expected_run_time(dealing, job, position, caution)
-            ranked = sorted(self.open[position], key=lambda opening: not own >> opening[1] & 1)
-            for free, slot in ranked[: offers[position]]:
-                if left <= 0:
-                    break
-                begins = self.now if is_emergency and not own >> slot & 1 else free
-                left -= max(0, (job.due - begins) // run_time)
-                wanted += 1
-                self.open[position].remove((free, slot))
+        if left > 0:
+            own = dealing.running.get(job.id, NO_SLOTS)
+            is_emergency = job.priority >= dealing.emergency
+            offers = dealing.offers(job)
+            for position in dealing.ranking(job):
+                run_time = expected_run_time(dealing, job, position, caution)
+                taken: list[tuple[Instant, int]] = []
+                for free, slot in islice(self._ranked(position, own), offers[position]):
+                    if left <= 0:
+                        break
+                    begins = self.now if is_emergency and not own >> slot & 1 else free
+                    left -= max(0, (job.due - begins) // run_time)
+                    taken.append((free, slot))
+                wanted += len(taken)
+                self._count_on(position, taken)
         dealing.deal(job, dealing.size if left > 0 or not job.ready else wanted)
+
+    def _ranked(self, position: int, own: Slots) -> Iterator[tuple[Instant, int]]:
+        """The openings of a class, a job's own first, each time those first that are free soonest; not all are read."""
+        free_at, openings = self.free_at[position], self.open[position]
+        yield from sorted((free_at[slot], slot) for slot in numbers(own) if slot in free_at)
+        for opening in openings:
+            if not own >> opening[1] & 1:
+                yield opening
+
+    def _count_on(self, position: int, taken: list[tuple[Instant, int]]) -> None:
+        for opening in taken:
+            del self.open[position][bisect_left(self.open[position], opening)]
+            del self.free_at[position][opening[1]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,9 +141,10 @@ def expected_run_time(job: JobView) -> float:
     If it is not known, it is at most the time that the job had until its due date when it came: a due date is set in
     the belief that it can be met.
     """
-    if _is_unknown(job) and job.due < NEVER:
-        return float(max(1, min(job.estimate, job.due - job.release)))
-    return float(max(1, job.estimate))
+    expected = job.estimate
+    if job.due < NEVER and _is_unknown(job):
+        expected = min(expected, job.due - job.release)
+    return float(expected) if expected > 1 else 1.0
 
 
 def by_urgency(stake: Stake) -> tuple[bool, float, tuple[Instant, int]]:
@@ -237,8 +238,9 @@ class Round:
         return stake.task / node.speed if _is_unknown(stake.job) else float(max(1, stake.job.time_on(node)))
 
     def _stake(self, job: JobView, attempts: Sequence[AttemptView]) -> Stake:
-        task = expected_run_time(job)
-        stake = Stake(job, max(job.priority, LEAST_WEIGHT), job.due, task, [], job.left * task)
+        task, priority = expected_run_time(job), job.priority
+        left = job.left if job.mean_size else job.unfinished
+        stake = Stake(job, priority if priority > LEAST_WEIGHT else LEAST_WEIGHT, job.due, task, [], left * task)
         if job.kind is RIGID:
             stake.least = job.width
             stake.usable = job.width if job.ready and job.width <= self.size else 0
@@ -258,8 +260,9 @@ class Round:
                 slot, ends = attempt.slots.bit_length() - 1, self._ends_in(attempt)
                 stake.running.append((ends, slot))
                 stake.work += ends if uniform else ends * self._rate(stake, slot)
-        stake.waiting = max(waiting, float(job.ready))
-        stake.work += stake.waiting
+        ready = float(job.ready)
+        stake.waiting = waiting = waiting if waiting > ready else ready
+        stake.work += waiting
         stake.usable = job.ready + len(stake.running)
         if len(stake.running) > 1:
             stake.running.sort(key=lambda run: (not job.held >> run[1] & 1, run))
