@@ -27,7 +27,7 @@ KINDS = {kind.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() f
 """What each kind of event is called in a report."""
 
 
-LOOKED_AT_ONCE: Final = 1_000
+LOOKED_AT_ONCE: Final = 250
 """After this many events, other requests are served."""
 
 WITHOUT_CALLER_MAX: Final = 10_000
@@ -36,21 +36,20 @@ WITHOUT_CALLER_MAX: Final = 10_000
 
 async def report(journal: Journal, after: int, limit: int) -> wire.Requests:
     """The latest requests with greater event numbers, at most `limit`, in order."""
-    found: list[tuple[int, Asked]] = []
+    found: list[wire.RequestReport] = []
     before, left, part = None, limit + 1 + WITHOUT_CALLER_MAX, min(LOOKED_AT_ONCE, limit + 1)
     while left > 0 and len(found) <= limit:
         some = journal.asked(part, after, before=before)
-        found[:0] = [(number, event) for number, event in some if event.by]
+        found[:0] = [
+            wire.RequestReport(number, to_seconds(event.at), event.by, _kind(event), *_about(event))
+            for number, event in some
+            if event.by
+        ]
         if len(some) < part:
             break
         before, left = some[0][0], left - part
         await asyncio.sleep(0)
-    found = found[-limit - 1 :]
-    told = tuple(
-        wire.RequestReport(number, to_seconds(event.at), event.by, _kind(event), *_about(event))
-        for number, event in found[-limit:]
-    )
-    return wire.Requests(told, more=len(found) > limit)
+    return wire.Requests(tuple(found[-limit:]), more=len(found) > limit)
 
 
 def _kind(event: Asked) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
+from importlib import import_module
 from typing import Annotated, Any, BinaryIO, Final, TypeVar, cast, get_args, get_origin
 
 import msgspec
@@ -22,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 from headway import __version__, wire
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.live import ended, output, reports, requests, retry, uploads
-from headway.live.aside import gives_threads
+from headway.live.aside import aside, gives_threads
 from headway.live.checker import Checker
 from headway.live.checker import period as checker_period
 from headway.live.delay import LoopDelay
@@ -47,6 +49,7 @@ from headway.web.bodies import (
     Unauthorised,
     broken,
     in_form,
+    in_form_by_parts,
     malformed,
     methods_at,
     owner_of_token,
@@ -66,6 +69,9 @@ _PART: Final = 1 << 16
 
 MESSAGES_AT_ONCE: Final = 2_000
 """More messages do not come in one answer, which is made in one go: the caller asks for the rest with its cursor."""
+
+CUT_MAX: Final = 4 << 20
+"""Bytes of results after which an answer is cut, because it is made in one go; one result is never cut."""
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
 _MESSAGES: Final = {name: kind for name, kind, _ in wire.MESSAGES.query}
@@ -240,7 +246,10 @@ class Api:
             except Exception as error:
                 log.exception("%s failed", route.name)
                 return _broken(route, error, packed)
-            return answer if isinstance(answer, Response) else _response(answer, packed)
+            if isinstance(answer, Response):
+                return answer
+            content, form = await in_form_by_parts(answer, packed=packed)
+            return Response(content, media_type=form)
 
         return endpoint
 
@@ -303,7 +312,7 @@ class Api:
         return await reports.explanation(self._driver, asked.job, patience)
 
     async def _results(self, asked: Asked) -> wire.Results:
-        found, more = self._driver.journal.results(asked.body.wanted, ANSWER_MAX)
+        found, more = self._driver.journal.results(asked.body.wanted, CUT_MAX)
         return wire.Results(tuple(_result(body, packed=asked.packed) for body in found), more)
 
     async def _output(self, asked: Asked) -> Response:
@@ -389,7 +398,7 @@ class Api:
             query.get("client"),
             jobs,
             _within("results", query.get("results", 0), 0, ANSWER_MAX),
-            ANSWER_MAX,
+            CUT_MAX,
             _within("wait", query.get("wait", 0.0), 0.0, WAIT_MAX),
         )
         return self._driver.listen(wanted, reply)
@@ -450,12 +459,9 @@ class Api:
         return await reports.statistics(self._driver)
 
     async def _prometheus(self, asked: Asked) -> Response:
-        from headway.web.exposition import (
-            CONTENT_TYPE,
-            exposition,
-        )  # a twentieth of a start, and most servers are never asked
-
-        return Response(await exposition(self._driver, self._delay), media_type=CONTENT_TYPE)
+        # Importing it takes a twentieth of a start, and most servers are never asked.
+        pages = await aside(partial(import_module, "headway.web.exposition"))
+        return Response(await pages.exposition(self._driver, self._delay), media_type=pages.CONTENT_TYPE)
 
     async def _shutdown(self, asked: Asked) -> wire.Done:
         self._driver.incident("shut_down", "the server", "its end was requested", asked.caller.name)

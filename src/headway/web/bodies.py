@@ -17,6 +17,7 @@ from starlette.requests import Request
 from headway import wire
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.uploads import TooLarge
+from headway.wire.base import array_head
 from headway.wire.reading import decoder
 
 BODY_MAX: Final = 256 << 20
@@ -36,6 +37,9 @@ WHOLE_MAX: Final = 64 << 10
 
 SLICE_SECONDS: Final = 0.005
 """A larger one is decoded for this long at a time; in between the server does other work."""
+
+ENCODED_AT_ONCE: Final = 500
+"""Elements of a list in an answer; then other requests are served."""
 
 T = TypeVar("T")
 
@@ -113,6 +117,28 @@ async def read_body(request: Request, body_max: int, hint: str) -> bytes:
 def in_form(answer: object, *, packed: bool) -> tuple[bytes, str]:
     """An answer as bytes, and their media type: MessagePack or JSON."""
     return (wire.encode(answer), wire.MSGPACK) if packed else (msgspec.json.encode(answer), wire.JSON)
+
+
+async def in_form_by_parts(answer: object, *, packed: bool) -> tuple[bytes, str]:
+    """The same. A long list in the answer is encoded part by part, so that other requests do not wait for all of it."""
+    if not isinstance(answer, msgspec.Struct):
+        return in_form(answer, packed=packed)
+    for name in answer.__struct_fields__:
+        items = getattr(answer, name)
+        if isinstance(items, tuple) and len(items) > ENCODED_AT_ONCE:
+            parts = []
+            for first in range(0, len(items), ENCODED_AT_ONCE):
+                parts.append(_elements(items[first : first + ENCODED_AT_ONCE], packed=packed))
+                await asyncio.sleep(0)
+            whole = array_head(len(items)) + b"".join(parts) if packed else b"[%b]" % b",".join(parts)
+            return in_form(msgspec.structs.replace(answer, **{name: msgspec.Raw(whole)}), packed=packed)
+    return in_form(answer, packed=packed)
+
+
+def _elements(items: tuple[object, ...], *, packed: bool) -> bytes:
+    """The encoded elements of an array, without what stands around them."""
+    body, _ = in_form(items, packed=packed)
+    return body[len(array_head(len(items))) :] if packed else body[1:-1]
 
 
 def owner_of_token(request: Request, owners: Mapping[bytes, T], where: str) -> T:

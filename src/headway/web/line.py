@@ -45,6 +45,12 @@ HEADERS_MAX: Final = 100
 FRAME_SHARE: Final = 16
 """Bytes that a chunked body may spend on the sizes and extensions of its chunks, for each byte it brings."""
 
+CHUNKS_FREE: Final = 2_000
+"""Chunks that a body may have whatever their sizes; each takes microseconds of the event loop."""
+
+CHUNK_LEAST: Final = 32
+"""Beyond these, a chunk for each so many bytes."""
+
 PIPELINE_MAX: Final = 16
 """Requests that a connection may have sent before the first of them is answered."""
 
@@ -208,6 +214,7 @@ class Line(HttpToolsProtocol):
         self._part = _Part.NONE
         self._cycles = deque[RequestResponseCycle]()  # of requests whose head is read and whose answer is not sent
         self._fed = self._body = self._head = 0  # bytes of the request that is read
+        self._chunks = 0  # of its body
         self._ending = self._gone = False
         self._past = 0  # bytes that were read past
         self._held = b""  # what is not parsed yet
@@ -334,11 +341,21 @@ class Line(HttpToolsProtocol):
         if len(self._cycles) >= PIPELINE_MAX:
             raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"more than {PIPELINE_MAX} requests at once")
         self._part = _Part.BODY
-        self._body = self._body_before = 0
+        self._body = self._body_before = self._chunks = 0
         self._room.busy(self)
         self._unwatch()
         super().on_headers_complete()
         self._cycles.append(self.cycle)
+
+    def on_chunk_header(self) -> None:
+        """A chunk of its body begins."""
+        self._chunks += 1
+        if self._chunks > CHUNKS_FREE + self._body // CHUNK_LEAST:
+            raise _Refused(
+                HTTPStatus.BAD_REQUEST,
+                f"the body has {self._chunks} chunks for its first {self._body} bytes",
+                f"Send chunks of {CHUNK_LEAST} bytes or more, or a body of known length.",
+            )
 
     def on_body(self, body: bytes) -> None:
         """A part of its body."""

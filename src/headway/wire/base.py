@@ -29,7 +29,7 @@ WAIT_MAX: Final = 60.0
 """Seconds that a long poll may wait."""
 
 ANSWER_MAX: Final = 32 << 20
-"""Bytes of results after which an answer is cut; one result is never cut."""
+"""Bytes of the largest result that comes with its message. A server may cut answers sooner; one result is never cut."""
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -77,6 +77,17 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 class Answer(msgspec.Struct, frozen=True):
     """Anything that comes back: a caller ignores fields that it does not know."""
+
+
+def array_head(length: int) -> bytes:
+    """What comes before the elements of an array in MessagePack.
+
+    >>> array_head(3).hex(), array_head(1000).hex(), array_head(70000).hex()
+    ('93', 'dc03e8', 'dd00011170')
+    """
+    if length < 1 << 4:
+        return bytes((0x90 | length,))
+    return b"\xdc" + length.to_bytes(2, "big") if length < 1 << 16 else b"\xdd" + length.to_bytes(4, "big")
 
 
 def microseconds(seconds: float, field: str) -> int:

@@ -66,3 +66,27 @@ def test_others_have_their_turn_while_a_large_one_is_decoded(is_json: bool, monk
     began = time.process_time()
     turns = asyncio.run(test())
     assert turns > 10, time.process_time() - began
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 15, 16, 17, 300])
+def test_an_answer_is_the_same_by_parts(packed: bool, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "ENCODED_AT_ONCE", 3)
+    told = tuple(wire.RequestReport(number, 1.5, "é", "k", "about", '"') for number in range(count))
+    answer = wire.Requests(told, more=True)
+    assert asyncio.run(bodies.in_form_by_parts(answer, packed=packed)) == bodies.in_form(answer, packed=packed)
+
+
+def test_others_have_their_turn_while_a_long_answer_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "ENCODED_AT_ONCE", 10)
+
+    async def test() -> int:
+        told = tuple(wire.RequestReport(number, 0, "", "", "", "") for number in range(95))
+        made = asyncio.ensure_future(bodies.in_form_by_parts(wire.Requests(told), packed=True))
+        rounds = 0
+        while not made.done():
+            await asyncio.sleep(0)
+            rounds += 1
+        return rounds
+
+    assert asyncio.run(test()) >= 10

@@ -20,7 +20,7 @@ from headway import wire
 from headway.errors import HeadwayError
 from headway.web import line
 from headway.web.bodies import owner_of_token
-from headway.web.line import HEAD_MAX, HEADERS_MAX, PIPELINE_MAX, URL_MAX
+from headway.web.line import CHUNK_LEAST, CHUNKS_FREE, HEAD_MAX, HEADERS_MAX, PIPELINE_MAX, URL_MAX
 from headway.web.serving import Server, listen
 
 from ...waiting import LIMIT, becomes
@@ -278,9 +278,25 @@ def test_trailers_and_extensions_change_nothing(run: Run) -> None:
         head = b"POST /body HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + KNOWN + b"\r\n"
         caller.send(head + b"3;a=b\r\nabc\r\n1\r\nd\r\n0\r\nAuthorization: Bearer wrong\r\n\r\n")
         assert await caller.answer() == (200, "well")
-        caller.send(head + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n")
+        caller.send(head + b"1\r\nx\r\n" * CHUNKS_FREE + b"0\r\n\r\n")
         assert await caller.answer() == (200, "well")
-        assert rig.app.bodies == [4, 100_000]
+        assert rig.app.bodies == [4, CHUNKS_FREE]
+
+    run(test)
+
+
+def test_a_body_of_many_tiny_chunks_is_refused_however_it_begins(run: Run) -> None:
+    async def test(rig: Rig) -> None:
+        head = b"POST /body HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + KNOWN + b"\r\n"
+        large = b"%x\r\n" % CHUNK_LEAST + b"x" * CHUNK_LEAST + b"\r\n"
+        caller = await rig.caller()
+        caller.send(head + large * 10_000 + b"0\r\n\r\n")
+        assert await caller.answer() == (200, "well")
+        caller.send(head + large * 10_000 + b"1\r\nx\r\n" * 100_000)
+        status, said = await caller.answer()
+        assert status == 400
+        assert "chunks" in json.loads(said)["error"]
+        assert rig.app.bodies == [10_000 * CHUNK_LEAST]
 
     run(test)
 
