@@ -130,7 +130,7 @@ def on_task_ended(state: State, event: TaskEnded) -> bool:
 def _shed_all(state: State) -> None:
     """Drop nodes and slots that were to leave when idle, and are idle now."""
     if state.draining:
-        for node in list(state.nodes.values()):
+        for node in [node for node in state.nodes.values() if node.draining or node.closing]:
             nodes.shed(state, node)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import assert_never
+from collections.abc import Iterator
+from typing import Final, assert_never
 
-from headway.core import audit, leases, lifecycle, reactor, suspects, tiers
+from headway.core import audit, leases, lifecycle, preparing, reactor, suspects, tiers
 from headway.core.nodes import Extent
 from headway.core.record import StateRecord, isolation_record, job_record, node_record, restore_state, suspicion_record
 from headway.core.rounds import carry_out, check_types, hold_round
@@ -74,6 +75,9 @@ _RareEvent = (
     | ClockStepped
 )
 """All of `Event` except what comes for every task and heartbeat."""
+
+_OF_JOBS: Final = (JobCancelled, TasksCancelled, JobChanged, TaskStarted, TaskSaved, TaskStruck, TierRefused, Incident)
+"""Rare events that shorten no lease: thousands of them may come together, and each lease would be looked at."""
 
 
 class Scheduler:
@@ -148,7 +152,8 @@ class Scheduler:
             taken = reactor.on_nodes_heard(state, event)
         else:
             taken = self._on_rare(event)
-            expiry = leases.next_expiry(state)  # between these events leases only grow longer
+            if not isinstance(event, _OF_JOBS):
+                expiry = leases.next_expiry(state)  # between these events leases only grow longer
         if not taken:
             self.ignored += 1
         if state.suspects or state.isolations:
@@ -171,6 +176,14 @@ class Scheduler:
         if at < self._wake_at:
             self._ask_to_wake(at)
         return actions
+
+    def prepare(self, text: str) -> Iterator[None]:
+        """Sort the jobs for a policy before it is chosen, part by part; between the parts, events may be handled.
+
+        It changes no decision. Without it, the sorting is a part of the event `PolicyChosen`.
+        """
+        policy = self._policies(text)
+        return iter(()) if is_added(policy) else preparing.prepare(self.state, policy)
 
     def objection(self, job: JobSpec) -> str | None:
         """Why a job cannot be accepted: what is wrong with its terms, or that the cluster can never run it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import Final
@@ -15,7 +15,7 @@ from headway.model.actions import Action, ChangeTier, Conclude, JobStatus, Kill,
 from headway.model.instant import LONGEST, NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.outcome import Outcome
-from headway.model.queue import Queue, by_order
+from headway.model.queue import Key, Queue, by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
 from headway.model.snapshot import AttemptView, Goal, JobView, NodeView, RunTimes, Snapshot
 from headway.model.tier import Tier
@@ -48,6 +48,7 @@ class State(Snapshot):
         draining: whether a node, or a slot of one, may be about to leave.
         ahead: attempts launched ahead of their turn, by slot, in order of task; no entry where there are none.
         departed: nodes that left, whose slot numbers a new node of the same size may take over.
+        prepared_orders, prepared_queues: those of `orders` and `queues` that the policy chosen next is to find.
         refused: jobs for which something was refused in the last round.
         release_queue: jobs whose release date has not come, as a heap of `(release, id)`.
         estimate_default: the assumed run time of a task without an estimate.
@@ -68,6 +69,8 @@ class State(Snapshot):
         "estimate_default",
         "isolations",
         "node_losses",
+        "prepared_orders",
+        "prepared_queues",
         "refused",
         "release_queue",
         "round_due",
@@ -93,6 +96,8 @@ class State(Snapshot):
         self.task_rounds = False
         self.starts_reported = False
         self.touched: list[JobView] | None = None
+        self.prepared_orders: set[Key] = set()
+        self.prepared_queues: set[Key] = set()
         self.rules = lifecycle.RULES
         self.node_losses = 0
         self.suspicions: dict[tuple[JobId, int], Suspicion] = {}
@@ -184,9 +189,12 @@ class State(Snapshot):
             queue.discard(job)
 
     def forget_orders(self) -> None:
-        """Drop the orders and queues that are kept up to date, because they are no longer used."""
-        self.orders.clear()
-        self.queues = {by_order: self.waiting}
+        """Drop the orders and queues that are kept up to date and were not prepared for the next policy."""
+        orders, queues = self.prepared_orders, self.prepared_queues
+        self.orders = {key: ranked for key, ranked in self.orders.items() if key in orders}
+        self.queues = {key: queue for key, queue in self.queues.items() if key is by_order or key in queues}
+        orders.clear()
+        queues.clear()
 
     def promise(self, job: JobView, start: Instant | None) -> None:
         """Record the start that a job is promised, or that it has no promise."""
@@ -617,6 +625,14 @@ class State(Snapshot):
             found += [attempt for attempt in self.background if attempt.slots & slots]
         return found
 
+    def _launched(self) -> Iterator[AttemptView]:
+        """Every attempt that has not ended, from the indexes: not every job is looked at."""
+        for _, _, _, attempt in self.running:
+            yield attempt
+        yield from self.background
+        for ahead in self.ahead.values():
+            yield from ahead
+
     def queued_on(self, slots: Slots) -> list[AttemptView]:
         """The attempts queued on any of these slots, by slot and task: a restored state must name them in this order.
 
@@ -679,9 +695,11 @@ class State(Snapshot):
             owner = self.owners.get(slot)
             if owner is not None:  # a rigid owner has lost this slot with the one before: it has all or none
                 self.let_go(owner, owner.held if owner.kind is RIGID else 1 << slot)
-        for attempt in self.attempts():
-            if attempt.goal is not None and attempt.goal.slots & slots:
-                self._leave_goal(attempt, attempt.goal)
+        moving = {attempt.job.id for attempt in self._launched() if attempt.goal is not None}
+        for job in [job for number, job in self.jobs.items() if number in moving] if moving else ():
+            for attempt in job.attempts.values():
+                if attempt.goal is not None and attempt.goal.slots & slots:
+                    self._leave_goal(attempt, attempt.goal)
         self.look_at_everything()
 
     def lose(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:

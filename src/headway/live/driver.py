@@ -176,7 +176,8 @@ class Driver:
         self._reports: list[base.Report] = []
         self._requests: list[Request] = []
         self._offers: list[Offer] = []
-        self._keys: dict[tuple[str, str], Offer] = {}
+        self._keys: dict[tuple[str, str], tuple[bytes, asyncio.Future[wire.Submitted]]] = {}
+        self._choosing = asyncio.Lock()
         self._steps: list[Step] = []
         self._unwatch: Callable[[], object] = lambda: None
         self._came = Came()
@@ -418,7 +419,18 @@ class Driver:
         """
         choice = wire.PolicyChoice(policy, decider, None if period is None else to_seconds(period))
         consultant.see_choice(choice, self._policies)
-        await self.request(lambda now: consultant.chosen(choice, now), by=by)
+        async with self._choosing:
+            if policy:
+                await self._prepare(policy)
+            await self.request(lambda now: consultant.chosen(choice, now), by=by)
+
+    async def _prepare(self, policy: str) -> None:
+        """Have the jobs sorted for a policy, part by part: others need not wait for all of it."""
+        core = self.core
+        for _ in core.prepare(policy):
+            await asyncio.sleep(0)
+            if core is not self.core:
+                return  # it was loaded again
 
     async def explain(self, job: JobId) -> tuple[Waiting, str, str]:
         """Why a job of the core waits; who says so; and why that is not the decider, if it should be.
@@ -447,33 +459,52 @@ class Driver:
             NotNow, Unavailable: not now.
         """
         self._see_open()
-        digest = intake.digest(submission)
+        digest = await intake.digest(submission)
         self._leases.heard(self.journal.clients.known(submission.client))
         before = intake.answered(self.journal, caller, submission, digest)
         if before is not None:
             return before
         twin = self._keys.get((caller, submission.key)) if digest else None
         if twin is not None:
-            intake.see_same(submission, digest, twin.key[2])
-            return await asyncio.shield(twin.answer)  # shielded: if one caller leaves, the other still waits
+            its_digest, answer = twin
+            intake.see_same(submission, digest, its_digest)
+            return await asyncio.shield(answer)  # shielded: if one caller leaves, the other still waits
         self.room.see_work(lambda: any(intake.gives_uploads(job.work) for job in submission.jobs))
-        offer = intake.look_at(
-            submission,
-            caller,
-            digest,
-            first=self._ledger.job + 1,
-            now=self.now(),
-            objection=self.core.objection,
-            end_of=self._ledger.end_of,
-            journal=self.journal,
-        )
-        self._ledger.job += len(offer.specs)
-        self._offers.append(offer)
+        answer = asyncio.get_running_loop().create_future()
         if digest:
-            self._keys[caller, submission.key] = offer
-            offer.answer.add_done_callback(lambda _: self._keys.pop((caller, submission.key)))
+            self._keys[caller, submission.key] = digest, answer
+            answer.add_done_callback(partial(self._forget_key, (caller, submission.key)))
+        first, count = self._ledger.job + 1, len(submission.jobs)
+        self._ledger.job += count
+        try:
+            offer = await intake.look_at(
+                submission,
+                caller,
+                digest,
+                first=first,
+                now=self.now(),
+                objection=lambda spec: self.core.objection(spec),
+                end_of=self._ledger.end_of,
+                journal=self.journal,
+                answer=answer,
+            )
+            self._see_open()
+        except BaseException as error:
+            if self._ledger.job == first - 1 + count:
+                self._ledger.job = first - 1  # nobody has got later numbers
+            self._forget_key((caller, submission.key), answer)
+            gone = Unavailable("the caller who sent this before has gone", "Send it again.")
+            answer.set_exception(error if isinstance(error, Exception) else gone)
+            answer.exception()  # nobody need have sent the same meanwhile
+            raise
+        self._offers.append(offer)
         self._ask_for_turn()
-        return await asyncio.shield(offer.answer)
+        return await asyncio.shield(answer)
+
+    def _forget_key(self, key: tuple[str, str], answer: asyncio.Future[wire.Submitted]) -> None:
+        """A submission is answered: from now on the journal has its key, or nobody."""
+        if key in self._keys and self._keys[key][1] is answer:
+            del self._keys[key]
 
     def _see_open(self) -> None:
         if self.broken.done():

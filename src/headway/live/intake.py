@@ -6,13 +6,28 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from headway import files, wire
 from headway.errors import HeadwayError, InvalidInput
+from headway.live.aside import aside
 from headway.live.journal import Journal, encode
 from headway.model.actions import JobStatus
 from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
+from headway.wire.base import array_head
+
+CHECKED_AT_ONCE: Final = 100
+"""Jobs of a submission that are checked in one go; then other requests are served."""
+
+DIGESTED_AT_ONCE: Final = 1_000
+"""The same, where only their digest is computed."""
+
+ASIDE_LEAST: Final = 1 << 20
+"""A blob of this many bytes is hashed beside the event loop."""
+
+_UPLOAD_AGAIN: Final = "Upload it again: what no open job names is deleted after `headway up --keep-uploads`."
 
 
 class MissingBlobs(HeadwayError):
@@ -61,9 +76,20 @@ class Offer:
     answer: asyncio.Future[wire.Submitted]
 
 
-def digest(submission: wire.Submission) -> bytes:
-    """A digest that says whether two submissions with one key are the same; empty without a key."""
-    return hashlib.sha256(encode(submission.jobs)).digest() if submission.key else b""
+async def digest(submission: wire.Submission) -> bytes:
+    """A digest that says whether two submissions with one key are the same; empty without a key.
+
+    It is that of their encoded jobs. Of many jobs it is computed part by part.
+    """
+    if not submission.key:
+        return b""
+    jobs = submission.jobs
+    found = hashlib.sha256(array_head(len(jobs)))
+    for first in range(0, len(jobs), DIGESTED_AT_ONCE):
+        if first:
+            await asyncio.sleep(0)
+        found.update(b"".join(map(encode, jobs[first : first + DIGESTED_AT_ONCE])))
+    return found.digest()
 
 
 def answered(journal: Journal, caller: str, submission: wire.Submission, digest: bytes) -> wire.Submitted | None:
@@ -111,8 +137,7 @@ def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
             if upload is None or kind == "outputs":
                 continue
             if not journal.retained.has_upload(upload[0]):
-                hint = "Upload it again: what no open job names is deleted after `headway up --keep-uploads`."
-                raise InvalidInput(f"{field}.inputs", url, "an upload that the server keeps", hint=hint)
+                raise InvalidInput(f"{field}.inputs", url, "an upload that the server keeps", hint=_UPLOAD_AGAIN)
             names.add(upload[0])
     return names
 
@@ -160,7 +185,7 @@ def see_retried(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus |
         raise InvalidInput(f"{field}.retry_of", spec.retry_of, allowed, hint=unknown.hint) from unknown
 
 
-def look_at(
+async def look_at(
     submission: wire.Submission,
     caller: str,
     digest: bytes,
@@ -170,8 +195,9 @@ def look_at(
     objection: Callable[[JobSpec], str | None],
     end_of: Callable[[JobId], JobStatus | None],
     journal: Journal,
+    answer: asyncio.Future[wire.Submitted],
 ) -> Offer:
-    """Check a whole submission and number its jobs from `first` on.
+    """Check a whole submission and number its jobs from `first` on. Of many jobs, other requests are served meanwhile.
 
     Raises:
         HeadwayError: a job cannot be accepted; the message says which and why.
@@ -185,6 +211,8 @@ def look_at(
     functions: set[str] = set()
     uploads: set[str] = set()
     for place, job in enumerate(submission.jobs):
+        if place and place % CHECKED_AT_ONCE == 0:
+            await asyncio.sleep(0)
         wire.check_work(job, field=f"jobs[{place}].work")
         try:
             spec = job.spec(first + place, now, caller)
@@ -202,11 +230,14 @@ def look_at(
         specs.append(spec)
         works.append((" ".join((*names, *given)), encode(job.work)))
     for name, blob in submission.blobs.items():
-        if wire.blob_name(blob) != name:
+        step = partial(wire.blob_name, blob)
+        if (step() if len(blob) < ASIDE_LEAST else await aside(step)) != name:
             raise InvalidInput("blobs", name, "the SHA-256 of the blob's bytes, in hexadecimal")
+    for name in uploads if len(specs) > CHECKED_AT_ONCE else ():
+        if not journal.retained.has_upload(name):  # any more
+            raise InvalidInput("jobs.work.inputs", name, "an upload that the server keeps", hint=_UPLOAD_AGAIN)
     missing = [name for name in functions if name not in submission.blobs and not journal.has_blob(name)]
     if missing:
         raise MissingBlobs(tuple(sorted(missing)))
-    answer: asyncio.Future[wire.Submitted] = asyncio.get_running_loop().create_future()
     client = journal.clients.number(submission.client)
     return Offer(specs, client, works, submission.blobs, functions, uploads, (caller, submission.key, digest), answer)
