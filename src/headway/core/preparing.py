@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 from headway.core.state import State
@@ -20,6 +21,9 @@ SORTED_AT_ONCE: Final = 2_000
 
 ADDED_AT_ONCE: Final = 50
 """Jobs that have changed meanwhile and are added one by one at the end."""
+
+
+_by_key: Final = itemgetter(0)
 
 
 class Sorting(Queue):
@@ -74,10 +78,6 @@ class Sorting(Queue):
 
     def _run(self, jobs: Iterable[JobView]) -> list[tuple[Any, JobView]]:
         return sorted([(self.key(job), job) for job in jobs], key=_by_key)
-
-
-def _by_key(entry: tuple[Any, JobView]) -> Any:
-    return entry[0]
 
 
 def prepare(state: State, policy: Policy) -> Iterator[None]:
