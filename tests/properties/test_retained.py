@@ -101,4 +101,4 @@ def test_what_is_cleared_is_what_was_acknowledged(
         ]
         assert sorted(kept) == sorted(left)
         assert journal.last()[1] == len(messages)
-        assert journal.progress() == {one: (TASKS, 0) for one in JOBS if one not in ended}
+        assert journal.progress() == {one: (TASKS, 0, 0) for one in JOBS if one not in ended}

@@ -8,7 +8,7 @@ from typing import ClassVar
 from headway.model.instant import NEVER, Instant
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
-from headway.model.slots import count, lowest
+from headway.model.slots import count, lowest, numbers
 from headway.model.snapshot import JobView, NodeView, Snapshot
 from headway.policies.backfill import start
 from headway.policies.profile import Profile
@@ -36,7 +36,7 @@ class Heft:
     def __call__(self, view: Snapshot) -> Plan:
         plan, free = view.plan(), view.free
         nodes = [node for node in view.nodes.values() if node.slots & view.up]
-        profiles = [self._profile(view, node) for node in nodes]
+        profiles = self._profiles(view, nodes)
         for job in list(view.jobs.values()):
             if job.release > view.now or job.cancelled:
                 continue
@@ -54,21 +54,24 @@ class Heft:
             elif job.ready:
                 before = free
                 free, needed = start(view, plan, job, free, [])
-                for node, profile in zip(nodes, profiles, strict=True):
-                    taken = count(before & ~free & node.slots)
-                    if taken:
-                        profile.take(view.now, max(1, view.time_of(job, 0, node.slots)), taken)
+                if free != before:
+                    for node, profile in zip(nodes, profiles, strict=True):
+                        taken = count(before & ~free & node.slots)
+                        if taken:
+                            profile.take(view.now, max(1, view.time_of(job, 0, node.slots)), taken)
                 if needed:
                     plan.pass_over(job.id, Reason.NO_ROOM_NOW)
         return plan
 
-    def _profile(self, view: Snapshot, node: NodeView) -> Profile:
-        ends = [
-            (max(end, view.now + 1), count(attempt.slots & node.slots))
-            for end, _, _, attempt in view.running
-            if attempt.slots & node.slots
-        ]
-        return Profile.build(view.now, count(view.free & node.slots), ends)
+    def _profiles(self, view: Snapshot, nodes: list[NodeView]) -> list[Profile]:
+        """For each node, how many of its slots are free from when on."""
+        ends: dict[int, list[tuple[Instant, int]]] = {id(node): [] for node in nodes}
+        for end, _, _, attempt in view.running:
+            on = {id(node): node for node in (view.slot_nodes[slot] for slot in numbers(attempt.slots))}
+            for its_id, node in on.items():
+                if its_id in ends:
+                    ends[its_id].append((max(end, view.now + 1), count(attempt.slots & node.slots)))
+        return [Profile.build(view.now, count(view.free & node.slots), ends[id(node)]) for node in nodes]
 
     def _schedule(
         self, view: Snapshot, job: JobView, nodes: list[NodeView], profiles: list[Profile]

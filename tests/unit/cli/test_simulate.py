@@ -391,7 +391,7 @@ def test_jobs_end_at_their_estimate_or_not(headway: Any, tmp_path: Path) -> None
     assert ends(headway, table, tmp_path, "--cut") == {"1": 60, "2": 0}
     said = headway("simulate", table, "--slots", 3).out
     assert "\njobs that run longer than their estimate: 2, 1 of them with an estimate of 0; --cut ends" in said
-    assert "cut at their estimate" in headway("simulate", table, "--slots", 3, "--cut").out
+    assert "longer than their estimate, and are cut there: 2" in headway("simulate", table, "--slots", 3, "--cut").out
 
 
 @pytest.mark.parametrize("policy", ["easy", "conservative", "keasy", "reasy", "measy"])
@@ -425,8 +425,8 @@ def test_counts_of_a_log_that_is_run_in_part_are_said_to_be_of_the_whole(headway
     log.write_text("".join(f"{n} {n} 0 {run} {p} -1 -1 {p} {e} -1 1 1 1 -1 -1 -1 -1 -1\n" for n, run, p, e in jobs))
     words = ("simulate", log, "--slots", 4)
     whole, part = headway(*words).out, headway(*words, "--first", 1).out
-    assert "Left out: 1 wider than the machine.\njobs cut at their estimate" in whole
-    assert "Left out of the whole log: 1 wider than the machine.\nIn the whole log: jobs cut at their estimate" in part
+    assert "Left out: 1 wider than the machine.\njobs that ran longer than their estimate" in whole
+    assert "Left out of the whole log: 1 wider than the machine.\nIn the whole log: jobs that ran longer than their estimate" in part
     (told,) = json.loads(headway(*words, "--first", 1, "--json").out)
     assert (told["jobs"], told["dropped"]) == (1, 1)
 

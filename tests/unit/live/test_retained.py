@@ -129,7 +129,7 @@ def test_results_of_an_open_job_go_but_what_is_done_is_counted(journal: Journal,
     rows.write()
     journal.retained.clear_acknowledged(0, 100)
     assert kept(journal, 1) == [0, 3, 4]
-    assert journal.progress() == {1: (5, 0)}
+    assert journal.progress() == {1: (5, 0, 0)}
     assert journal.retained.oldest() is None
     rows.end(1, 9)
     rows.acknowledge(1)
@@ -262,7 +262,9 @@ def test_what_is_stored_is_known_again_after_a_start(tmp_path: Path) -> None:
         journal.retained.keep_upload("b", 3, 5)
         journal.retained.keep_upload("c", 3, 3)
         assert journal.retained.stored == 115
-        journal.retained.drop_upload("b")
+        assert not journal.retained.drop_upload("b", 3)  # it was used at that instant
+        assert journal.retained.stored == 115
+        assert journal.retained.drop_upload("b", 4)
         assert journal.retained.stored == 110
     with closing(Journal(tmp_path)) as journal:
         assert journal.retained.stored == 110
