@@ -13,9 +13,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := src tests $(wildcard bench integrations) hatch_build.py
 
 # Tests run in two processes more than there are processors, for many of them wait; all of a file in one of them, with the
-# servers they share.
+# servers they share. Their order is that of tests/conftest.py, so that no long file is the last one.
 JOBS ?= $(shell echo $$(($$(nproc) + 2)))
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Both halves of a check at once; what one has found is printed whole.
 BESIDE := $(MAKE) --no-print-directory -j2
 
@@ -137,7 +137,7 @@ $(COMPILED)/.filled: pyproject.toml hatch_build.py $(shell find src -name '*.py'
 	@touch $@
 
 test-compiled: compiled
-	$(COMPILED)/bin/python -m pytest -n $(JOBS) --dist loadfile $(COMPILED_TESTS)
+	$(COMPILED)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(COMPILED_TESTS)
 
 check: style types
 

@@ -38,6 +38,10 @@ for effort, examples in EXAMPLES.items():
     )
 settings.load_profile(os.environ.get("HEADWAY_EFFORT", "usual"))
 
+# The files of these folders take longest. Where tests run in several processes, they come first and those of units fill
+# the gaps at the end (`make test`).
+LONGEST_FIRST = ("papers", "live", "contract", "peers", "simulation", "properties")
+
 
 @pytest.fixture
 def lines_run() -> Callable[[Callable[[], object]], int]:
@@ -80,7 +84,14 @@ def shared_data() -> Callable[[str], Path]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that uses public logs, so that `-m "not data"` leaves them all out."""
+    """Mark every test that uses public logs, so that `-m "not data"` leaves them all out, and put long tests first."""
     for item in items:
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker("data")
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    """Where the folder of a test stands in `LONGEST_FIRST`; within a folder the order stays."""
+    folder = item.path.relative_to(ROOT / "tests").parts[0]
+    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
