@@ -87,7 +87,7 @@ class Load:
                 wanted.append(number * number)
         elif chance < 0.8:
             for number in range(3):
-                # Without exec an attack could kill the sleep alone, and the shell would say truly that its command failed.
+                # Without exec, an attack could kill the sleep alone, and the command would truly have failed.
                 job.add_task(Task.command("sh", "-c", f"echo {name} {number}; exec sleep 0.02"))
                 wanted.append(f"{name} {number}\n")
         elif chance < 0.9:
