@@ -90,7 +90,7 @@ def requests(reach: Reach, last: int, as_json: bool) -> None:
     with reach() as client:
         found = client.requests(last=last)
     rows = [(clock(one.at), one.by, one.kind, one.subject, " ".join(one.detail.split())) for one in found]
-    _print_latest(found, ("at", "by", "what", "of", "detail"), rows, as_json, "Nobody has asked for anything yet.")
+    _print_latest(found, ("at", "by", "what", "of", "detail"), rows, as_json, "There are no requests.")
 
 
 def _print_latest(

@@ -491,11 +491,11 @@ class Driver:
             self._see_open()
         except BaseException as error:
             if self._ledger.job == first - 1 + count:
-                self._ledger.job = first - 1  # nobody has got later numbers
+                self._ledger.job = first - 1  # no later numbers were given since
             self._forget_key((caller, submission.key), answer)
             gone = Unavailable("the caller who sent this before has gone", "Send it again.")
             answer.set_exception(error if isinstance(error, Exception) else gone)
-            answer.exception()  # nobody need have sent the same meanwhile
+            answer.exception()  # read here: asyncio logs an exception that no other sender reads
             raise
         self._offers.append(offer)
         self._ask_for_turn()

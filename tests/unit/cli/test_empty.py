@@ -56,7 +56,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> None:
         (jobs, "--user \x1b[31m", "There is no job of user \\x1b[31m. `headway jobs` lists all jobs."),
         (nodes, "", "There are no nodes. `headway node add NAME` adds one."),
         (incidents, "", "There are no incidents."),
-        (requests, "", "Nobody has asked for anything yet."),
+        (requests, "", "There are no requests."),
         (checker, "", "It is on, with a period of 5 s.\nThere are no collectors."),
     ],
 )
