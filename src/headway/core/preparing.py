@@ -104,7 +104,7 @@ def prepare(state: State, policy: Policy) -> Iterator[None]:
 def _keep(orders: dict[Key, Queue], key: Key, jobs: list[JobView]) -> Iterator[None]:
     """Sort jobs by a key and add the order to those that the core keeps up to date."""
     under_way = Sorting(key)
-    its_key = partial(key)  # another one: until it is whole, nobody finds it
+    its_key = partial(key)  # an equal function, but another key: the order is not used before it is whole
     orders[its_key] = under_way
     try:
         yield from under_way.steps(jobs)

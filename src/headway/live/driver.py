@@ -502,7 +502,7 @@ class Driver:
         return await asyncio.shield(answer)
 
     def _forget_key(self, key: tuple[str, str], answer: asyncio.Future[wire.Submitted]) -> None:
-        """A submission is answered: from now on the journal has its key, or nobody."""
+        """A submission is answered: if it was accepted, the journal has its key now."""
         if key in self._keys and self._keys[key][1] is answer:
             del self._keys[key]
 
