@@ -21,12 +21,13 @@ from headway.engines import base
 from headway.errors import HeadwayError, InvalidInput
 from headway.live import layout, listeners, reports
 from headway.live.collecting import EVENTS_AT_ONCE
-from headway.live.driver import RETRY_AFTER, Driver, Unavailable
+from headway.live.driver import RETRY_AFTER, Driver
 from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import FILE, Journal, JournalFull
 from headway.live.listeners import GATHER_SECONDS
 from headway.live.room import Bounds
 from headway.live.sweep import Keep
+from headway.live.turn import Unavailable
 from headway.model.actions import JobStatus
 from headway.model.events import (
     Event,
@@ -844,8 +845,11 @@ def test_a_policy_that_raises_stops_nothing(tmp_path: Path, caplog: pytest.LogCa
             assert live.driver.core.refusals["policy_raised_ZeroDivisionError"] == 3
             assert caplog.text.count("policy raising raised") == 1
             assert "no plan today" in caplog.text
-            with pytest.raises(ZeroDivisionError):
-                await reports.explanation(live.driver, 2)
+            told = await reports.explanation(live.driver, 2)
+            assert (told.status, told.reason, told.by) == (JobStatus.WAITING, "NOT_CONSIDERED", "raising")
+            assert told.note == (
+                "the policy raised ZeroDivisionError('no plan today'), and starts nothing until it gives a plan"
+            )
             await live.driver.choose("fcfs")
             assert live.running == [(1, 1, 1)]
             await live.end(1, 1)

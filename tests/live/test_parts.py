@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headway import wire
 from headway.core import preparing
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live import intake, nodes, reports
-from headway.live.driver import Unavailable
+from headway.live.driver import BUSY_AGAIN, RETRY_AFTER, Driver
+from headway.live.journal import FILE, WRITTEN_AT_ONCE, Journal, JournalFull
 from headway.live.leases import PART
+from headway.live.turn import Unavailable
+from headway.live.verification import see_whole
 from headway.model.events import JobSubmitted, NodeJoined, PolicyChosen, Woke
+from headway.model.instant import to_seconds
 from headway.model.job import Kind, TaskSpec
 from headway.policies.registry import find
-from headway.testing import job, new_job, node, submission
+from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
 
-from .test_driver import ONE, rig, run
+from .test_driver import ONE, Rig, crash, rig, run
 
 Lines = Callable[[Callable[[], object]], int]
 
@@ -195,5 +203,193 @@ def test_a_policy_is_chosen_after_its_orders_were_made_part_by_part(
             assert live.driver.core.policy == "tempo"
             assert not any(isinstance(order, preparing.Sorting) for order in live.driver.core.state.orders.values())
             live.driver.core.check()
+
+    run(scenario)
+
+
+LARGE = 5 * intake.TAKEN_AT_ONCE
+
+
+def durable(folder: Path) -> tuple[int, int]:
+    """How many jobs, and events about new jobs, another reader of the journal sees."""
+    with closing(sqlite3.connect(folder / FILE)) as db:
+        ((jobs,),) = db.execute("SELECT count(*) FROM jobs")
+        ((events,),) = db.execute("SELECT count(*) FROM events WHERE kind = 'JobSubmitted'")
+        return jobs, events
+
+
+async def partly_taken(live: Rig, *, written: bool = False, **terms: Any) -> asyncio.Future[wire.Submitted]:
+    """A large submission of which the core has taken, or the journal was given, a part."""
+    before = len(live.driver.open)
+    asked = asyncio.ensure_future(live.driver.submit("me", submission(*[new_job()] * LARGE, **terms)))
+    while len(live.driver.open) == before or (written and len(live.journal.jobs()) == before):
+        await pause()
+    assert not asked.done()
+    assert written == (len(live.driver.open) == before + LARGE)
+    return asked
+
+
+def test_a_large_submission_is_accepted_part_by_part_and_durable_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            before = live.driver.commits
+            asked = await partly_taken(live, key="k")
+            seen = {durable(tmp_path)}
+            parts = 1
+            while not asked.done():
+                await pause()
+                seen.add(durable(tmp_path))
+                if durable(tmp_path) == (0, 0):
+                    assert not live.engine.launched
+                    assert live.journal.accepted("me", "k") is None
+                    parts += 1
+            assert seen == {(0, 0), (LARGE, LARGE)}
+            assert parts >= LARGE // intake.TAKEN_AT_ONCE + 2 * LARGE // WRITTEN_AT_ONCE - 3
+            assert (await asked).jobs == tuple(range(1, LARGE + 1))
+            await live.settle()
+            assert live.driver.commits == before + 2, "the submission, and the round about its jobs"
+            assert [one.key for one in live.engine.launched] == [(1, 0, 1)]
+            assert (await live.driver.submit("me", submission(*[new_job()] * LARGE, key="k"))).repeated
+
+    run(scenario)
+
+
+def test_what_ends_while_a_large_submission_is_taken_is_handled_next(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit()
+            asked = await partly_taken(live)
+            live.engine.end(1, 0)
+            small = asyncio.ensure_future(live.driver.submit("me", submission(new_job())))
+            assert len((await asked).jobs) == LARGE
+            assert (await small).jobs == (LARGE + 2,)
+            kinds = [type(event).__name__ for _, event in live.journal.events() if not isinstance(event, Woke)]
+            assert kinds[-LARGE - 2 :] == [*["JobSubmitted"] * LARGE, "TaskEnded", "JobSubmitted"]
+
+    run(scenario)
+
+
+def test_many_large_submissions_do_not_keep_others_waiting(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit()
+            more = submission(*[new_job()] * LARGE)
+            asked = [await partly_taken(live)]
+            asked += [asyncio.ensure_future(live.driver.submit("me", more)) for _ in range(2)]
+            live.engine.end(1, 0)
+            for one in asked:
+                assert len((await one).jobs) == LARGE
+            kinds = [type(event).__name__ for _, event in live.journal.events()]
+            assert kinds[: kinds.index("TaskEnded")].count("JobSubmitted") == 1 + LARGE
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_server_that_ends_meanwhile_takes_a_large_submission_to_its_end(tmp_path: Path, written: bool) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            asked = await partly_taken(live, written=written)
+            live.driver.incident("step_failed", "a step", "it is recorded as well")
+        assert len((await asked).jobs) == LARGE
+        with closing(Journal(tmp_path)) as journal:
+            assert len(journal.incidents(10)) == 1
+        async with rig(tmp_path, ONE) as live:
+            assert len(live.driver.open) == LARGE
+
+    run(scenario)
+
+
+def test_whoever_writes_meanwhile_writes_after_all_of_a_large_submission(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            asked = await partly_taken(live, written=True)
+            assert durable(tmp_path) == (0, 0)
+            live.journal.note("meanwhile", 1)
+            assert durable(tmp_path) == (LARGE, LARGE)
+            assert not asked.done()
+            assert len((await asked).jobs) == LARGE
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_large_submission_that_does_not_fit_on_the_disk_is_refused_whole(tmp_path: Path, meanwhile: bool) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit()
+            before = live.driver.core.dump()
+            asked = await partly_taken(live, written=True)
+            live.journal.limit_pages(1)
+            if meanwhile:
+                live.journal.note("meanwhile", 1)  # it needs no new page
+            with pytest.raises(JournalFull):
+                await asked
+            assert durable(tmp_path) == (1, 1)
+            assert live.driver.core.dump() == before
+            assert live.driver.open.keys() == {1}
+            live.journal.limit_pages(1 << 30)
+            await live.advance(to_seconds(RETRY_AFTER))
+            assert len((await live.submit(*[new_job()] * LARGE)).jobs) == LARGE
+
+    run(scenario)
+
+
+def test_a_transaction_that_ends_under_a_large_submission_is_made_again(tmp_path: Path) -> None:
+    """SQLite rolls back by itself if a reader's statement finds the disk full."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            asked = await partly_taken(live, written=True, key="k")
+            live.journal._db.execute("ROLLBACK")
+            await live.settle()
+            assert durable(tmp_path) == (0, 0)
+            assert not asked.done()
+            await live.advance(to_seconds(BUSY_AGAIN))
+            assert len((await asked).jobs) == LARGE
+            assert durable(tmp_path) == (LARGE, LARGE)
+        see_whole(tmp_path)
+
+    run(scenario)
+
+
+def test_the_same_submission_sent_again_meanwhile_gets_the_same_answer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            asked = await partly_taken(live, key="k")
+            again = asyncio.ensure_future(live.driver.submit("me", submission(*[new_job()] * LARGE, key="k")))
+            while durable(tmp_path) == (0, 0):
+                assert not again.done()
+                await pause()
+            assert (await again).jobs == (await asked).jobs
+            assert len(live.driver.open) == LARGE
+
+    run(scenario)
+
+
+def test_others_do_not_see_events_that_are_not_durable(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit()
+            asked = await partly_taken(live, written=True)
+            assert [event.job.id for _, event in live.journal.asked(10) if isinstance(event, JobSubmitted)] == [1]
+            await asked
+            assert len(live.journal.asked(10)) == 10
+
+    run(scenario)
+
+
+def test_of_a_large_submission_nothing_is_left_by_a_crash(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with closing(Journal(tmp_path)) as journal:
+            driver = Driver(journal, FakeEngine(), ManualClock(), find)
+            await driver.start(ONE)
+            live = Rig(driver, FakeEngine(), ManualClock(), journal)
+            asked = await partly_taken(live, written=True)
+            crash(live)
+            asked.cancel()
+        async with rig(tmp_path, ONE) as live:
+            assert not live.driver.open
+            assert durable(tmp_path) == (0, 0)
 
     run(scenario)

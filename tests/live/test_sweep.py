@@ -123,6 +123,22 @@ def test_what_is_used_again_while_others_are_deleted_stays(tmp_path: Path) -> No
         assert retained.stored == 3
 
 
+def test_output_that_belongs_to_no_result_goes_part_by_part(tmp_path: Path) -> None:
+    old, new = tmp_path / OUTPUT / "1", tmp_path / OUTPUT / "2"
+    with closing(Journal(tmp_path)) as journal:
+        for folder in (old, new):
+            folder.mkdir(parents=True)
+            for task in range(2 * PART + 20):
+                (folder / f"{task}.1.stdout").write_text("said")
+        os.utime(old, (0, 0))
+        left = set[int]()
+        for _ in Sweep(journal, Uploads(tmp_path / UPLOADS, 100), ManualClock(0), Keep(), InUse()).steps():
+            left.add(len(os.listdir(old)) if old.exists() else 0)
+    assert left - {0} == {2 * PART + 20, PART + 20, 20}
+    assert not old.exists()
+    assert len(os.listdir(new)) == 2 * PART + 20
+
+
 def test_an_upload_counts_as_coming_until_it_is_recorded(tmp_path: Path) -> None:
     async def content() -> AsyncIterator[bytes]:
         yield FUNCTION

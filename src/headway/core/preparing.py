@@ -7,7 +7,8 @@ depends on it: the orders are the same, however they came about.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final
@@ -17,48 +18,78 @@ from headway.model.queue import Key, Queue
 from headway.model.snapshot import JobView, Policy, Snapshot
 
 SORTED_AT_ONCE: Final = 2_000
-"""Jobs that are sorted in one go, in a few milliseconds; then they are merged, pair by pair."""
+"""Jobs that are sorted in one go, in a few milliseconds. Then they are merged, of two lists at most so many at once."""
 
 ADDED_AT_ONCE: Final = 50
 """Jobs that have changed meanwhile and are added one by one at the end."""
 
 
+Run = list[tuple[Any, JobView]]
+"""Jobs with their keys, sorted by these."""
+
 _by_key: Final = itemgetter(0)
+
+
+def _merge_all(runs: list[Run]) -> Generator[None, None, Run]:
+    """Merge sorted lists, pair by pair, and empty the list of them."""
+    while len(runs) > 1:
+        merged = yield from _merge(runs.pop(0), runs.pop(0))
+        runs.append(merged)
+    return runs.pop() if runs else []
+
+
+def _merge(one: Run, other: Run) -> Generator[None, None, Run]:
+    """Merge two sorted lists, part by part."""
+    merged: Run = []
+    at_one = at_other = 0
+    while at_one < len(one) and at_other < len(other):
+        last = min(_ahead(one, at_one), _ahead(other, at_other))
+        to_one, to_other = (
+            bisect_right(one, last, at_one, key=_by_key),
+            bisect_right(other, last, at_other, key=_by_key),
+        )
+        part = one[at_one:to_one] + other[at_other:to_other]
+        part.sort(key=_by_key)
+        merged += part
+        at_one, at_other = to_one, to_other
+        yield
+    merged += one[at_one:]
+    merged += other[at_other:]
+    return merged
+
+
+def _ahead(run: Run, place: int) -> Any:
+    """The key of the last entry that may be merged in one go."""
+    return run[min(place + SORTED_AT_ONCE, len(run)) - 1][0]
 
 
 class Sorting(Queue):
     """An order in the making. The core tells it of changes, as it tells every other one; it is itself always empty."""
 
-    __slots__ = ("_changed", "_sorted")
+    __slots__ = ("_changed", "_made", "_sorted")
 
     def __init__(self, key: Key) -> None:
         super().__init__(key)
         self._changed: dict[JobView, bool] = {}
-        self._sorted: list[tuple[Any, JobView]] = []
+        self._sorted: Run = []
+        self._made = Queue(key)
 
     def add(self, job: JobView) -> None:
         """A job is to be in the order, in its new place."""
         self._changed[job] = True
 
     def discard(self, job: JobView) -> None:
-        """A job is not to be in the order."""
+        """A job is not to be in the order. Its key is still that under which it was sorted."""
         self._changed[job] = False
+        self._made.discard(job)
 
-    def steps(self, jobs: list[JobView]) -> Iterator[None]:
-        """Sort the jobs of a list, less those that are changed meanwhile."""
-        runs: list[list[tuple[Any, JobView]]] = []
+    def steps(self, jobs: list[JobView], is_in: Callable[[JobView], bool]) -> Iterator[None]:
+        """Sort those jobs of a list that are in the order, less those that are changed meanwhile."""
+        runs: list[Run] = []
         for first in range(0, len(jobs), SORTED_AT_ONCE):
-            runs.append(self._run(jobs[first : first + SORTED_AT_ONCE]))
+            runs.append(self._run(filter(is_in, jobs[first : first + SORTED_AT_ONCE])))
             yield
-        while len(runs) > 1:
-            merged = []
-            for place in range(0, len(runs), 2):
-                run = [*runs[place], *runs[place + 1]] if place + 1 < len(runs) else runs[place]
-                run.sort(key=_by_key)  # of two sorted runs: they are merged
-                merged.append(run)
-                yield
-            runs = merged
-        self._sorted = runs[0] if runs else []
+        self._sorted = yield from _merge_all(runs)
         while len(self._changed) > ADDED_AT_ONCE:
             changed, self._changed = self._changed, {}
             self._sorted = [entry for entry in self._sorted if entry[1] not in changed]
@@ -66,17 +97,21 @@ class Sorting(Queue):
             self._sorted += self._run([job for job, is_there in changed.items() if is_there])
             self._sorted.sort(key=_by_key)
             yield
+        self._sorted.reverse()
+        while self._sorted:
+            part = self._sorted[: -SORTED_AT_ONCE - 1 : -1]
+            del self._sorted[-SORTED_AT_ONCE:]
+            self._made.extend([job for _, job in part if job not in self._changed])
+            yield
 
     def result(self) -> Queue:
         """The order."""
-        queue, changed = Queue(self.key), self._changed
-        queue.extend([job for _, job in self._sorted if job not in changed])
-        for job, is_there in changed.items():
+        for job, is_there in self._changed.items():
             if is_there:
-                queue.add(job)
-        return queue
+                self._made.add(job)
+        return self._made
 
-    def _run(self, jobs: Iterable[JobView]) -> list[tuple[Any, JobView]]:
+    def _run(self, jobs: Iterable[JobView]) -> Run:
         return sorted([(self.key(job), job) for job in jobs], key=_by_key)
 
 
@@ -92,22 +127,24 @@ def prepare(state: State, policy: Policy) -> Iterator[None]:
     policy(asked)
     for key in asked.orders:
         if key not in state.orders:
-            jobs = [job for job in state.jobs.values() if job.release <= state.now and not job.cancelled]
-            yield from _keep(state.orders, key, jobs)
+            jobs = list(state.jobs.values())
+            yield from _keep(state.orders, key, jobs, lambda job: job.release <= state.now and not job.cancelled)
         state.prepared_orders.add(key)
+        yield
     for key in asked.queues:
         if key not in state.queues:
-            yield from _keep(state.queues, key, [*state.waiting])
+            yield from _keep(state.queues, key, [*state.waiting], lambda job: True)
         state.prepared_queues.add(key)
+        yield
 
 
-def _keep(orders: dict[Key, Queue], key: Key, jobs: list[JobView]) -> Iterator[None]:
+def _keep(orders: dict[Key, Queue], key: Key, jobs: list[JobView], is_in: Callable[[JobView], bool]) -> Iterator[None]:
     """Sort jobs by a key and add the order to those that the core keeps up to date."""
     under_way = Sorting(key)
     its_key = partial(key)  # an equal function, but another key: the order is not used before it is whole
     orders[its_key] = under_way
     try:
-        yield from under_way.steps(jobs)
+        yield from under_way.steps(jobs, is_in)
     finally:
         orders.pop(its_key, None)
     if key not in orders:

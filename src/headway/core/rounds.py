@@ -179,8 +179,8 @@ def claim(state: State, job: JobView, wanted: Allocation, gained: int, refusals:
     at_once = gained & ~state.busy
     state.own(job, gained)
     job.seats = wanted.seats if job.kind is RIGID else ()
-    for attempt in state.attempts_on(gained):
-        if wanted.claim is Claim.AFTER or attempt.job is job or attempt.tier is BACKGROUND:
+    for attempt in () if wanted.claim is Claim.AFTER else state.attempts_on(gained):
+        if attempt.job is job or attempt.tier is BACKGROUND:
             continue
         if wanted.claim is Claim.MIGRATE:
             if attempt.movable:

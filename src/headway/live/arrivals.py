@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headway.engines import base
@@ -106,8 +106,10 @@ class Arrivals:
         self._not_woken = 0
         self._choked = Counter[tuple[JobId, int]]()
 
-    def take(self, came: Came, now: Callable[[], Instant]) -> Turn:
-        """Let the core handle everything that came, as of now. What it cannot handle is removed from `came`.
+    def take(self, came: Came, now: Callable[[], Instant]) -> Generator[None, None, Turn]:
+        """Let the core handle everything that came, as of now; in parts, if it is one large submission.
+
+        What the core cannot handle is removed from `came`. Returns the turn.
 
         Raises:
             CannotGoOn: a promise would be broken without what it cannot handle; or the journal cannot be read.
@@ -115,7 +117,7 @@ class Arrivals:
         while True:
             turn = Turn(now())
             try:
-                self._take_all(turn, came)
+                yield from self._take_all(turn, came)
             except _Choked as choked:
                 self.reload()
                 self.set_apart(came, choked.thing, choked.error)
@@ -138,7 +140,7 @@ class Arrivals:
         except Exception as error:
             raise CannotGoOn("what was accepted is kept", f"the state cannot be loaded: {said(error)}") from error
 
-    def _take_all(self, turn: Turn, came: Came) -> None:
+    def _take_all(self, turn: Turn, came: Came) -> Generator[None, None, None]:
         ledger = self._ledger
         for step in came.steps:
             try:
@@ -175,7 +177,7 @@ class Arrivals:
                 refuse((offer,), error)
                 continue
             try:
-                turn.submitted.append((offer.answer, ledger.accept(turn, offer)))
+                turn.submitted.append((offer.answer, (yield from ledger.accept(turn, offer))))
             except Exception as error:
                 raise _Choked(offer, error) from error
         if came.wakes:

@@ -50,6 +50,8 @@ def back_up(data: Path, goal: Path) -> Manifest:
         raise HeadwayError(f"there is no journal in {data}", "Name the data directory of `headway up`.")
     if goal.exists() and (not goal.is_dir() or any(goal.iterdir())):
         raise HeadwayError(f"{goal} is there already", "Name a folder that is not there, or is empty.")
+    if goal.resolve() == Path.cwd():  # a shell that stands in it would not see what takes its place
+        raise HeadwayError(f"{goal} is the current folder", "Name a new folder, here or elsewhere.")
     draft = goal.with_name(f".{goal.name}.part")
     try:
         shutil.rmtree(draft, ignore_errors=True)

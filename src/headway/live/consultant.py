@@ -36,7 +36,7 @@ from headway.model.events import (
 )
 from headway.model.instant import SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
-from headway.model.plan import PlanRecord, Waiting
+from headway.model.plan import PlanRecord, Reason, Waiting
 from headway.model.snapshot import PolicySource
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ class Consultant:
         self._task = self._matter = None
 
     async def explain(self, job: JobId) -> tuple[Waiting, str, str]:
-        """Why a job of the core waits; who says so; and why that is not the decider, if it should be.
+        """Why a job of the core waits; who says so; and why that is not the decider, or not known.
 
         Raises:
             KeyError: it is not in the core, or no longer.
@@ -208,7 +208,14 @@ class Consultant:
                 return self._core().reason_in(plan.plan(), job), core.decider, ""
             except NoAdvice as silent:
                 note = f"the decider at {core.decider} does not say: {silent}"
-        return self._core().explain(job), self._core().policy, note
+        core = self._core()
+        if job not in core.state.jobs:
+            raise KeyError(job)
+        try:
+            return core.explain(job), core.policy, note
+        except Exception as raised:  # noqa: BLE001  # of whatever policy: then it starts nothing either
+            note = f"the policy raised {in_short(repr(raised))}, and starts nothing until it gives a plan"
+            return Waiting(job, Reason.NOT_CONSIDERED), core.policy, note
 
     async def _consult(self, url: str, question: int, snapshot: StateRecord) -> None:
         """Ask an open question, and report the answer, or that there is none."""

@@ -1,10 +1,13 @@
 """The live driver: sole owner of the clock. It feeds the core, makes durable what happened, then acts.
 
-What arrives (reports of the engine, requests, submissions) is collected and handled in one turn of the event loop:
+What arrives (reports of the engine, requests, submissions) is collected and handled in one turn of the driver:
 
 1. each becomes an event of this instant and is handled by the core, `Woke` last if it is due;
 2. the events and everything that follows from them (results, messages, ended jobs) are made durable in one transaction;
 3. only then the actions are performed, ends acknowledged, requests answered and waiting callers told.
+
+The event loop does nothing else during a turn. Only a large submission has a turn of its own, and this is in parts:
+between them others read what they ask for, and what they want changed waits for the next turn.
 
 If the disk is full, reports are kept and the transaction is tried again; requests are refused, and the core is loaded
 again from the journal, as if they had never been made. So the journal and the core never disagree.
@@ -18,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -29,26 +32,28 @@ from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError
-from headway.live import consultant, intake
+from headway.live import consultant
 from headway.live.arrivals import Arrivals, Came, Thing
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
 from headway.live.collecting import Collecting
 from headway.live.forecasts import Ask, Forecasts
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
-from headway.live.journal import Journal, JournalBusy, NotNow
+from headway.live.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.leases import LEASE, PART, Leases
 from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, Wanted
 from headway.live.nodes import Nodes, changes_since
+from headway.live.parts import Parts
 from headway.live.performing import Performer, left_undone
 from headway.live.retention import Retention
 from headway.live.room import Bounds, Room
 from headway.live.snapshots import Snapshots
+from headway.live.submissions import Submissions
 from headway.live.sweep import Keep
 from headway.live.tally import Tally
 from headway.live.troubles import CannotGoOn, Troubles, raised_by, said
-from headway.live.turn import Request, Turn, answer, refuse
+from headway.live.turn import Request, Turn, Unavailable, answer, refuse
 from headway.model.events import (
     Event,
     Incident,
@@ -79,10 +84,6 @@ BUSY_MAX: Final[Duration] = 2 * SECOND
 
 FIRST_POLICY: Final = "tempo:strict=false"
 """The default policy: of all that we have it misses the fewest due dates, at the least penalty."""
-
-
-class Unavailable(HeadwayError):
-    """The server is about to stop and accepts nothing."""
 
 
 class Driver:
@@ -169,18 +170,27 @@ class Driver:
         self._leases = Leases(
             self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, call_lease
         )
+        self._submissions = Submissions(
+            self._ledger,
+            journal,
+            self.room,
+            see_open=self._see_open,
+            heard=self._leases.heard,
+            now=self.now,
+            ask_for_turn=self._ask_for_turn,
+        )
         self._alarm = Alarm(clock, self._ask_for_turn)
         self._serving = False
         self._stopping = False
         self._turn_due = False
         self._reports: list[base.Report] = []
         self._requests: list[Request] = []
-        self._offers: list[Offer] = []
-        self._keys: dict[tuple[str, str], tuple[bytes, asyncio.Future[wire.Submitted]]] = {}
         self._choosing = asyncio.Lock()
         self._steps: list[Step] = []
         self._unwatch: Callable[[], object] = lambda: None
         self._came = Came()
+        self._under_way: Parts[None] | None = None
+        self._wakes_next = False
         self._pending: Turn | None = None
         self._singly: list[Thing] = []
         self._stuck_since: Instant | None = None
@@ -260,7 +270,7 @@ class Driver:
         }
         self._from_engine.where |= {key: places for key, places in running.items() if key in found.running}
         came, feed = Came(list(found.ended), steps=self._steps, wakes=False), self._ledger.feed
-        turn = self._arrivals.take(came, self.now)
+        turn = Parts(self._arrivals.take(came, self.now)).whole()
         state = self.core.state  # it may have been loaded again
         if state.rules < RULES:
             feed(turn, RulesChosen(turn.now, RULES))
@@ -312,8 +322,11 @@ class Driver:
         self.room.stop()
         self._leases.stop()
         try:
-            if self._pending is None:
-                self._run_turn()
+            if self._under_way is not None:
+                self._run_whole_turn()
+            for _ in range(2):  # a large submission, and everything else
+                if self._pending is None:
+                    self._run_whole_turn()
         finally:
             is_whole = self._serving and self._pending is None and not self._singly and not self.broken.done()
             self._serving = False
@@ -458,53 +471,7 @@ class Driver:
             NoSuchJob: a job comes after one that is not known.
             NotNow, Unavailable: not now.
         """
-        self._see_open()
-        digest = await intake.digest(submission)
-        self._leases.heard(self.journal.clients.known(submission.client))
-        before = intake.answered(self.journal, caller, submission, digest)
-        if before is not None:
-            return before
-        twin = self._keys.get((caller, submission.key)) if digest else None
-        if twin is not None:
-            its_digest, answer = twin
-            intake.see_same(submission, digest, its_digest)
-            return await asyncio.shield(answer)  # shielded: if one caller leaves, the other still waits
-        self.room.see_work(lambda: any(intake.gives_uploads(job.work) for job in submission.jobs))
-        answer = asyncio.get_running_loop().create_future()
-        if digest:
-            self._keys[caller, submission.key] = digest, answer
-            answer.add_done_callback(partial(self._forget_key, (caller, submission.key)))
-        first, count = self._ledger.job + 1, len(submission.jobs)
-        self._ledger.job += count
-        try:
-            offer = await intake.look_at(
-                submission,
-                caller,
-                digest,
-                first=first,
-                now=self.now(),
-                objection=lambda spec: self.core.objection(spec),
-                end_of=self._ledger.end_of,
-                journal=self.journal,
-                answer=answer,
-            )
-            self._see_open()
-        except BaseException as error:
-            if self._ledger.job == first - 1 + count:
-                self._ledger.job = first - 1  # no later numbers were given since
-            self._forget_key((caller, submission.key), answer)
-            gone = Unavailable("the caller who sent this before has gone", "Send it again.")
-            answer.set_exception(error if isinstance(error, Exception) else gone)
-            answer.exception()  # read here: asyncio logs an exception that no other sender reads
-            raise
-        self._offers.append(offer)
-        self._ask_for_turn()
-        return await asyncio.shield(answer)
-
-    def _forget_key(self, key: tuple[str, str], answer: asyncio.Future[wire.Submitted]) -> None:
-        """A submission is answered: if it was accepted, the journal has its key now."""
-        if key in self._keys and self._keys[key][1] is answer:
-            del self._keys[key]
+        return await self._submissions.submit(caller, submission)
 
     def _see_open(self) -> None:
         if self.broken.done():
@@ -521,7 +488,7 @@ class Driver:
         return max(self._clock.now(), self.core.state.now)
 
     def _ask_for_turn(self) -> None:
-        if self._serving and not self._turn_due and self._pending is None:
+        if self._serving and not self._turn_due and self._pending is None and self._under_way is None:
             self._turn_due = True
             asyncio.get_running_loop().call_soon(self._run_turn)
 
@@ -529,8 +496,24 @@ class Driver:
         self._turn_due = False
         if not self._serving or self.broken.done():
             return
-        if error := raised_by(self._turn):
+        if error := raised_by(self._go_on):
             self._break(error)
+
+    def _run_whole_turn(self) -> None:
+        self._run_turn()
+        while self._under_way is not None and self._serving and not self.broken.done():
+            self._run_turn()
+
+    def _go_on(self) -> None:
+        """Do a turn, or its next part."""
+        if self._under_way is None:
+            self._under_way = Parts(self._turn())
+        if not self._under_way.step():
+            asyncio.get_running_loop().call_soon(self._run_turn)
+            return
+        self._under_way = None
+        if self._reports or self._requests or self._submissions or self._singly or self._steps or self._wakes_next:
+            self._ask_for_turn()
 
     def _break(self, error: Exception) -> None:
         """Stop here: the journal is right, but this process may not be. A start continues from the journal."""
@@ -543,12 +526,12 @@ class Driver:
         self._refuse_all(Unavailable("the server broke", "Ask again when it has been started again."))
         self._listeners.release()
 
-    def _turn(self) -> None:
+    def _turn(self) -> Generator[None, None, None]:
         if self._pending is None:
             self._came = self._take_what_came()
-            self._pending = self._arrivals.take(self._came, self.now)
+            self._pending = yield from self._arrivals.take(self._came, self.now)
         turn = self._pending
-        error = raised_by(partial(self.journal.write, turn.batch)) if turn.batch else None
+        error = (yield from self._write(turn.batch)) if turn.batch else None
         if error is not None:
             # One of the things that came cannot be written, or the journal cannot be written any more, or
             # not now.
@@ -564,15 +547,32 @@ class Driver:
         self._perform(turn)
         self._came = Came()
         self.troubles.contain("snapshot", self._snapshots.follow, "the next state is stored later")
-        if self._reports or self._requests or self._offers or self._singly or self._steps:
-            self._ask_for_turn()
+
+    def _write(self, batch: Batch) -> Generator[None, None, Exception | None]:
+        """Make a batch durable, in parts if it is of a large submission; returns why it could not be."""
+        if not any(offer.is_large for offer in self._came.offers):
+            return raised_by(partial(self.journal.write, batch))
+        writing = self.journal.writing(batch)
+        while (error := raised_by(writing.step)) is None and not writing.is_done:
+            yield
+        return error
 
     def _take_what_came(self) -> Came:
-        """Everything together; while something that came cannot be written, one thing after the other."""
+        """Everything together, but a large submission by itself.
+
+        While something that came cannot be written, one thing after the other.
+        """
         if self._singly:
             return Came.of(self._singly.pop(0))
-        came = Came(self._reports, self._requests, self._offers, self._measured, self._steps)
-        self._reports, self._requests, self._offers, self._measured, self._steps = [], [], [], {}, []
+        large = self._submissions.take_large(bool(self._reports or self._requests or self._steps))
+        if large is not None:
+            # Its rounds are held in the next turn: what they decide is of that instant, and durable at once.
+            came, self._measured = Came(offers=[large], measured=self._measured, wakes=False), {}
+            self._wakes_next = True
+            return came
+        self._wakes_next = False
+        came = Came(self._reports, self._requests, self._submissions.take_small(), self._measured, self._steps)
+        self._reports, self._requests, self._measured, self._steps = [], [], {}, []
         return came
 
     def _put_off(self, reason: NotNow) -> None:
@@ -593,9 +593,10 @@ class Driver:
     def _refuse_all(self, error: HeadwayError) -> None:
         """Refuse all requests that wait for an answer."""
         queued = [each for each in self._singly if isinstance(each, Request | Offer)]
-        refuse((*self._came.asked, *queued, *self._requests, *self._offers), error)
+        refuse((*self._came.asked, *queued, *self._requests), error)
+        self._submissions.refuse_all(error)
         self._singly = [each for each in self._singly if not isinstance(each, Request | Offer)]
-        self._came.requests, self._came.offers, self._requests, self._offers = [], [], [], []
+        self._came.requests, self._came.offers, self._requests = [], [], []
 
     def _take_singly(self, error: Exception) -> None:
         """Something that came cannot be written: handle one thing after the other, to find it and set it apart.
@@ -622,7 +623,7 @@ class Driver:
     def _take_again(self) -> None:
         """Load the core again from the journal, and let it handle the rest of what came."""
         self._arrivals.reload()
-        self._pending = self._arrivals.take(self._came, self.now)
+        self._pending = Parts(self._arrivals.take(self._came, self.now)).whole()
 
     def _perform(self, turn: Turn) -> None:
         """What follows a durable turn."""
@@ -700,12 +701,19 @@ class Driver:
 
     def needs(self, name: str) -> bool:
         """Whether an open job, or a submission that is being accepted, needs a function or an upload."""
-        offers = (*self._offers, *self._came.offers, *(one for one in self._singly if isinstance(one, Offer)))
-        return name in self._ledger.needed or any(name in one.functions or name in one.uploads for one in offers)
+        return name in self._ledger.needed or any(
+            name in offer.functions or name in offer.uploads for offer in self._offers
+        )
+
+    @property
+    def _offers(self) -> list[Offer]:
+        """The submissions that are being accepted."""
+        singly = [one for one in self._singly if isinstance(one, Offer)]
+        return [*self._submissions.waiting, *self._came.offers, *singly]
 
     def listens(self, client: int) -> bool:
-        """Whether a caller waits for messages of a client."""
-        return self._listeners.waits(-client)
+        """Whether a caller waits for messages of a client, or a submission of it is being accepted."""
+        return self._listeners.waits(-client) or any(offer.client == client for offer in self._offers)
 
     @property
     def listeners(self) -> int:

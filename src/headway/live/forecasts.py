@@ -100,6 +100,7 @@ class Forecasts:
         self._ask = ask
         self._last = Outlook()
         self._event = -1
+        self._of: Scheduler | None = None
         self._made = self._took = self._began = 0.0
         self._making: asyncio.Task[None] | None = None
 
@@ -120,7 +121,7 @@ class Forecasts:
         if patience is None:
             patience = PATIENCE if exact else PATIENCE_NEWS if is_news else PATIENCE_LIST
         end = time.monotonic() + patience
-        while not (self._event >= asked or (not exact and self._is_fresh(job))):
+        while not (self._covers(asked) or (not exact and self._is_fresh(job))):
             if self._making is None:
                 self._began = time.monotonic()
                 self._making = asyncio.create_task(self._make())
@@ -153,6 +154,10 @@ class Forecasts:
             )
         return ""
 
+    def _covers(self, event: int) -> bool:
+        """Whether the last forecast includes this event; not if the core was loaded again since."""
+        return self._event >= event and self._of is self._core()
+
     def _is_fresh(self, job: JobId | None) -> bool:
         """Whether the last forecast is young, and has the job."""
         return time.monotonic() - self._made <= FRESH * self._took and (job is None or job in self._last.jobs)
@@ -160,9 +165,9 @@ class Forecasts:
     async def _make(self) -> None:
         ask = self._ask
         assert ask is not None
-        event, began = self._recorded(), time.monotonic()
+        event, core, began = self._recorded(), self._core(), time.monotonic()
         try:
-            record = self._core().dump()
+            record = core.dump()
             if not gives_threads():
                 raise NoForecast("the system gives no thread for it")
             made = await aside(partial(ask, record))
@@ -173,7 +178,7 @@ class Forecasts:
         else:
             lack = made.failure or ("" if made.until is None else "that is further ahead than the forecast goes")
             self._last = Outlook(made, {expected.job: expected for expected in made.jobs}, lack)
-        self._event, self._made = event, time.monotonic()
+        self._event, self._of, self._made = event, core, time.monotonic()
         self._took = self._made - began
 
     def _done(self, _: asyncio.Task[None]) -> None:

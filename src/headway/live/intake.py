@@ -21,6 +21,9 @@ from headway.wire.base import array_head
 CHECKED_AT_ONCE: Final = 100
 """Jobs of a submission that are checked in one go; then other requests are served."""
 
+TAKEN_AT_ONCE: Final = 100
+"""Jobs that the core takes in one go. A submission of more has a turn of its own, in parts."""
+
 DIGESTED_AT_ONCE: Final = 1_000
 """The same, where only their digest is computed."""
 
@@ -74,6 +77,11 @@ class Offer:
     uploads: set[str]
     key: tuple[str, str, bytes]
     answer: asyncio.Future[wire.Submitted]
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is accepted part by part."""
+        return len(self.specs) > TAKEN_AT_ONCE
 
 
 async def digest(submission: wire.Submission) -> bytes:

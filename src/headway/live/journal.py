@@ -10,7 +10,7 @@ import logging
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from headway.live.clients import Clients
 from headway.live.expiry import Expiry
 from headway.live.mark import MARK
 from headway.live.opening import open_journal
+from headway.live.parts import Parts
 from headway.live.retained import Retained
 from headway.live.rows import JournalBusy as JournalBusy
 from headway.live.rows import JournalFull as JournalFull
@@ -129,8 +130,8 @@ class Batch:
 
 _STATEMENTS: Final = {
     "events": "INSERT INTO events VALUES (?, ?, ?, ?)",
-    "messages": "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     "jobs": "INSERT INTO jobs VALUES (?, ?, ?, ?, NULL, ?, NULL, NULL, NULL, NULL, ?, ?, ?)",
+    "messages": "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     "blobs": "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)",
     "used": "UPDATE blobs SET used = ? WHERE name = ?",
     "clients": "INSERT OR IGNORE INTO clients VALUES (?, ?)",
@@ -144,6 +145,12 @@ _STATEMENTS: Final = {
     "uploads": retained.UPLOADS,
     "outputs": retained.OUTPUTS,
 }
+
+_IN_PARTS: Final = ("events", "jobs")
+"""Tables whose rows `writing` adds part by part, before all others: they tell nobody what was accepted or has ended."""
+
+WRITTEN_AT_ONCE: Final = 250
+"""Rows that are added in one go, in a few milliseconds."""
 
 HURRY_MILLISECONDS: Final = 5
 """How long the event loop waits for a lock that another program holds on the file."""
@@ -177,6 +184,8 @@ class Journal:
         opened = open_journal(folder, accept_loss=accept_loss)
         self._lock, self._db, self._vouching, self._mark, self.epoch, self.given_up = opened
         self._mark_fails = False
+        self._writing: Parts[None] | None = None
+        self._is_in_parts = False
         self._rows = Rows(self._db, folder / FILE)
         self.checks = Checks(self._db, self._transaction)
         self.retained = Retained(self._db, self._transaction)
@@ -187,6 +196,8 @@ class Journal:
     def close(self) -> None:
         """Close the file and unlock the directory."""
         try:
+            if self._writing is not None:
+                self._writing.drop()
             self._db.close()
             self._mark.close()
         finally:
@@ -228,9 +239,12 @@ class Journal:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Rows that are added, changed or deleted together, all of them or none; the chain gets one row for it.
 
-        Whatever the statements are, the triggers of the schema count the rows, see `headway.live.vouching`.
+        Whatever the statements are, the triggers of the schema count the rows, see `headway.live.vouching`. If a batch
+        is being written part by part, the rest of it is written first.
         """
         db = self._db
+        if self._is_in_parts and self._writing is not None:
+            self._writing.do_rest()
         try:
             db.execute("BEGIN IMMEDIATE")
             yield db
@@ -266,15 +280,53 @@ class Journal:
         Raises:
             NotNow: the disk is full, or another program has locked the file.
         """
+        self.writing(batch).whole()
+
+    def writing(self, batch: Batch) -> Parts[None]:
+        """Make a batch durable part by part: after the last part it is, before that nothing of it.
+
+        Until then this connection sees its events and its jobs, but nothing else of it.
+
+        Raises:
+            NotNow: by a step: the disk is full, or another program has locked the file.
+        """
+        if self._is_in_parts and self._writing is not None:
+            self._writing.do_rest()
+        self._writing = Parts(self._write(batch))
+        return self._writing
+
+    def _write(self, batch: Batch) -> Generator[None, None, None]:
         stored = sum(message[6] for message in batch.messages)
         stored += sum(size for name, _, size in batch.uploads if size and not self.retained.has_upload(name))
         with self._transaction() as db:
             for name, statement in _STATEMENTS.items():
                 rows = getattr(batch, name)
-                if rows:
+                if name in _IN_PARTS:
+                    for first in range(0, len(rows), WRITTEN_AT_ONCE):
+                        if first:
+                            yield from self._pause()
+                        db.executemany(statement, rows[first : first + WRITTEN_AT_ONCE])
+                elif rows:
                     db.executemany(statement, rows)
         self.retained.stored += stored
         self.clients.recorded(batch.clients)
+
+    def _pause(self) -> Generator[None, None, None]:
+        """Let others be served within a transaction.
+
+        Raises:
+            JournalBusy: SQLite has rolled the transaction back, because a statement of theirs failed.
+        """
+        self._is_in_parts = True
+        try:
+            yield
+        finally:
+            self._is_in_parts = False
+        if not self._db.in_transaction:
+            raise JournalBusy(
+                f"{self.folder / FILE} could not be read or written meanwhile, so nothing of this was stored",
+                "It is tried again.",
+            )
 
     def store_snapshot(self, seq: int, record: StateRecord, started: Iterable[tuple[Instant, JobId]]) -> None:
         """Store the state after event `seq`.
@@ -325,7 +377,7 @@ class Journal:
 
     def incidents(self, limit: int, after: int = 0, *, before: int | None = None) -> list[tuple[int, Incident]]:
         """The latest incidents with event numbers between these, at most `limit`, in order."""
-        values = (after, retained.LAST if before is None else before, limit)
+        values = (after, self._beyond(before), limit)
         rows = self._rows.of(
             "events", "WHERE kind = 'Incident' AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?", values
         )
@@ -336,10 +388,15 @@ class Journal:
 
         Events from before callers were recorded have no `by`.
         """
-        values = (after, retained.LAST if before is None else before, limit)
+        values = (after, self._beyond(before), limit)
         rows = self._rows.of("events", f"WHERE {ASKED} AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?", values)
         events = ((seq, event_of(kind, body)) for seq, _, kind, body, _ in rows)
         return [(seq, event) for seq, event in events if isinstance(event, Asked)][::-1]
+
+    def _beyond(self, before: int | None) -> int:
+        """The number that events must be less than to be durable, and before this one."""
+        durable = self._vouching.reached.event + 1
+        return durable if before is None else min(before, durable)
 
     def last(self) -> tuple[int, int, JobId]:
         """The greatest numbers so far: of an event, a message, a job; 0 if there has been none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -14,7 +14,7 @@ from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, in_short
 from headway.live import checks, reconciling, work
-from headway.live.intake import NoSuchJob, Offer, see_after
+from headway.live.intake import TAKEN_AT_ONCE, NoSuchJob, Offer, see_after
 from headway.live.journal import Batch, Journal, NotNow, encode, event_row
 from headway.live.salvage import RECONCILE
 from headway.live.tally import Tally
@@ -151,6 +151,7 @@ class Ledger:
         self._snapshot_every = snapshot_every
         self._snapshot_due = 0
         self._started: list[JobId] = []
+        self._taking = range(0)
         self._clients: Counter[int] = Counter()
         self._used: dict[str, Instant] = {}
         self._failure: Exception | None = None
@@ -193,7 +194,7 @@ class Ledger:
             )
             for row in self.journal.jobs(open_only=True)
         }
-        self._started = [job for job in started if job in self.open]
+        self._started, self._taking = [job for job in started if job in self.open], range(0)
         self.leased = {}
         for job, kept in self.open.items():
             kept.view = self.core.state.jobs.get(job)
@@ -276,17 +277,23 @@ class Ledger:
         for place, spec in enumerate(offer.specs):
             see_after(spec, f"jobs[{place}]", lambda job: self.end_of(job, entry))
 
-    def accept(self, entry: Entry, offer: Offer) -> wire.Submitted:
-        """Accept a submission."""
+    def accept(self, entry: Entry, offer: Offer) -> Generator[None, None, wire.Submitted]:
+        """Accept a submission, part by part; returns the answer."""
         batch, now = entry.batch, entry.now
+        caller, key, digest = offer.key
         answer = wire.Submitted(tuple(spec.id for spec in offer.specs), self.message)
-        for spec, (functions, body) in zip(offer.specs, offer.works, strict=True):
-            self.open[spec.id] = OpenJob(spec, offer.client, now)
+        self._taking = range(answer.jobs[0], answer.jobs[-1] + 1)
+        for place, (spec, (functions, body)) in enumerate(zip(offer.specs, offer.works, strict=True), 1):
+            kept = self.open[spec.id] = OpenJob(spec, offer.client, now)
             self._clients[offer.client] += 1
-            self._need(self.open[spec.id], functions)
+            self._need(kept, functions)
             if spec.leased:
                 self.leased.setdefault(offer.client, {})[spec.id] = None
             batch.jobs.append((spec.id, offer.client, spec.name, spec.user, now, encode(spec), functions, body))
+            self.feed(entry, JobSubmitted(now, spec, caller))
+            kept.view = self.core.state.jobs.get(spec.id)
+            if place % TAKEN_AT_ONCE == 0 and place < len(offer.specs):
+                yield
         batch.blobs += [(name, now, blob) for name, blob in offer.blobs.items()]
         for name in offer.functions:
             if now - self._used.get(name, 0) > _USED_AGAIN:
@@ -296,12 +303,8 @@ class Ledger:
                 self._used[name] = now
         batch.uploads += [(name, now, 0) for name in offer.uploads]
         batch.clients += self.journal.clients.to_record(offer.client)
-        caller, key, digest = offer.key
         if key:
             batch.submissions.append((caller, key, digest, answer.jobs[0], len(answer.jobs), answer.cursor, now))
-        for spec in offer.specs:
-            self.feed(entry, JobSubmitted(now, spec, caller))
-            self.open[spec.id].view = self.core.state.jobs.get(spec.id)
         return answer
 
     def feed(self, entry: Entry, event: Event, ended: base.Ended | None = None) -> bool:
@@ -356,7 +359,7 @@ class Ledger:
 
     def count(self, entry: Entry) -> None:
         """Count what happened, once it is durable."""
-        tally, batch = self.tally, entry.batch
+        tally, batch, self._taking = self.tally, entry.batch, range(0)
         tally.submitted += len(batch.jobs)
         tally.told(batch.messages)
         tally.incidents.update(entry.incidents)
@@ -479,11 +482,17 @@ class Ledger:
         Raises:
             NotNow: not now.
         """
-        some = [(kept.started, job) for job in self._started[:most] if (kept := self.open.get(job)) and kept.started]
+        first = self._started[:most]
+        later = [job for job in first if job in self._taking]  # they have no row yet
+        some = [
+            (kept.started, job)
+            for job in first
+            if job not in self._taking and (kept := self.open.get(job)) and kept.started
+        ]
         if some:
             self.journal.note_started(some)
-        del self._started[:most]
-        return bool(self._started)
+        self._started[:most] = later
+        return len(self._started) > len(later)
 
     def drop_snapshots(self) -> None:
         """Delete what the last snapshot makes unnecessary.

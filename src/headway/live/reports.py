@@ -150,7 +150,7 @@ async def _open(
         runs = (*(entry[-1] for entry in core.state.running), *core.state.background, *queued)
         ids = sorted({attempt.job.id for attempt in runs})
     else:
-        ids = list(driver.open)
+        ids = sorted(driver.open)  # a small submission may have passed a large one with lower numbers
     for place in range(bisect_right(ids, after), len(ids)):
         kept = driver.open.get(ids[place])
         fits = kept is not None and user in (None, kept.spec.user)

@@ -88,11 +88,16 @@ class Snapshots:
         self._parts: list[bytes] = []
         self._event = 0
         self._known: Fingerprint | None = None
+        self._differs = False
         self._call_off: Callable[[], object] = lambda: None
 
     def follow(self) -> None:
         """After a durable turn: store the state if that is due."""
         ledger = self._ledger
+        if self._differs:
+            self._differs = False
+            ledger.store_snapshot()
+            return
         if not ledger.snapshot_is_due or self._process is not None or self._storing is not None:
             return
         if self._command is None:
@@ -154,10 +159,10 @@ class Snapshots:
             self._storing.add_done_callback(self._stored)
             return
         detail = f"the journal replayed to event {self._event} gives another state: {found.fingerprint}, {self._known}"
+        self._differs = True  # stored after the turn of this incident: a turn may be under way
         self._troubles.incident(
             "replay_differs", "snapshot", AssertionError(detail), "the state is stored as it is here"
         )
-        self._ledger.store_snapshot()
 
     async def _store(self, event: int, found: Restated) -> None:
         ledger = self._ledger

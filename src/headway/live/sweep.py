@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Protocol
 
 from headway.errors import InvalidInput
@@ -81,7 +82,7 @@ class Used(Protocol):
         ...
 
     def listens(self, client: int) -> bool:
-        """Whether a caller waits for messages of a client."""
+        """Whether a caller waits for messages of a client, or a submission of it is being accepted."""
         ...
 
 
@@ -199,6 +200,18 @@ class Sweep:
             if walk.is_over:
                 break
 
+    def _stray(self, job: JobId, folder: str) -> Iterator[None]:
+        """Remove the output folder of a job without files in the journal, part by part."""
+        with os.scandir(folder) as files:
+            while not self._journal.retained.has_files(job):
+                some = [file.path for file in islice(files, PART)]
+                remove_outputs(self._journal.folder, some)
+                if len(some) < PART:
+                    with suppress(OSError):  # something in it is still needed
+                        os.rmdir(folder)
+                    return
+                yield
+
     def _strays(self) -> Iterator[None]:
         """Remove output files that belong to no result: everything died before their end was recorded."""
         outputs = self._journal.folder / OUTPUT
@@ -208,9 +221,7 @@ class Sweep:
             for place, folder in enumerate(folders, 1):
                 with suppress(FileNotFoundError):  # removed with its last file
                     is_old = time.time() - folder.stat(follow_symlinks=False).st_mtime > STRAY_SECONDS
-                    if folder.name.isdecimal() and is_old and not self._journal.retained.has_files(int(folder.name)):
-                        remove_outputs(self._journal.folder, (entry.path for entry in os.scandir(folder.path)))
-                        with suppress(OSError):  # something in it is still needed
-                            os.rmdir(folder.path)
+                    if folder.name.isdecimal() and is_old:
+                        yield from self._stray(int(folder.name), folder.path)
                 if place % PART == 0:
                     yield

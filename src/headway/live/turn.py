@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from headway import wire
 from headway.engines import base
+from headway.errors import HeadwayError
 from headway.live.intake import Offer
 from headway.live.ledger import Entry
 from headway.model.events import Asked, Event, NodeResized
@@ -16,6 +17,10 @@ from headway.model.instant import Instant
 from headway.model.job import JobId
 
 T = TypeVar("T")
+
+
+class Unavailable(HeadwayError):
+    """The server is about to stop and accepts nothing."""
 
 
 class Request(NamedTuple):

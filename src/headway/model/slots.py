@@ -14,6 +14,9 @@ Slots = int
 
 NO_SLOTS: Final[Slots] = 0
 
+MANY: Final = 64
+"""From so many numbers on a set is made of bytes."""
+
 
 def span(first: int, count: int) -> Slots:
     """The `count` slots from number `first` on.
@@ -30,10 +33,16 @@ def of_numbers(numbers: Iterable[int]) -> Slots:
     >>> bin(of_numbers([1, 4]))
     '0b10010'
     """
-    slots = NO_SLOTS
-    for number in numbers:
-        slots |= 1 << number
-    return slots
+    found = list(numbers)
+    if len(found) < MANY:
+        slots = NO_SLOTS
+        for number in found:
+            slots |= 1 << number
+        return slots
+    bits = bytearray(max(found) // 8 + 1)  # each union of large sets would copy them
+    for number in found:
+        bits[number >> 3] |= 1 << (number & 7)
+    return int.from_bytes(bits, "little")
 
 
 def count(slots: Slots) -> int:

@@ -37,6 +37,7 @@ class Heft:
         plan, free = view.plan(), view.free
         nodes = [node for node in view.nodes.values() if node.slots & view.up]
         profiles = self._profiles(view, nodes)
+        starting = set[int]()
         for job in list(view.jobs.values()):
             if job.release > view.now or job.cancelled:
                 continue
@@ -45,13 +46,14 @@ class Heft:
                     slots = node.spec.slots_for(job.spec.plan[task].cores)
                     here = lowest(free & node.slots, slots)
                     if begin == view.now and job.missing[task] == 0 and count(here) == slots:
+                        starting.add(job.id)
                         plan.place(job.id, task, here)
                         free &= ~here
                     else:
                         plan.promise(job.id, begin, slots, task)
-                if job.ready and not any(wanted.job == job.id for wanted in plan.allocations):
+                if job.ready and job.id not in starting:
                     plan.pass_over(job.id, Reason.NO_ROOM_NOW)
-            elif job.ready:
+            elif job.ready and (free or view.recording):
                 before = free
                 free, needed = start(view, plan, job, free, [])
                 if free != before:

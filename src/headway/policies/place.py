@@ -212,8 +212,12 @@ class Dealing:
         """When the task on each busy slot is expected to end."""
         found: dict[int, Instant] = {}
         for end, _, _, attempt in self.view.running:
-            for slot in numbers(attempt.slots):
-                found[slot] = end
+            slots = attempt.slots
+            if slots & (slots - 1):
+                for slot in numbers(slots):
+                    found[slot] = end
+            else:
+                found[slots.bit_length() - 1] = end
         return found
 
     def while_slots_are_left(self, jobs: Iterable[JobView]) -> Iterator[JobView]:

@@ -17,11 +17,12 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice, takewhile
+from operator import attrgetter
 from typing import ClassVar, Final, NamedTuple
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Instant
-from headway.model.job import Kind
+from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan, Reason
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
@@ -48,7 +49,6 @@ class Opening(NamedTuple):
     slot: int
 
 
-@dataclass(slots=True)
 class Stake:
     """What is at stake for one job in a round. Amounts of work are microseconds at speed factor 1.
 
@@ -63,27 +63,37 @@ class Stake:
         usable, wanted: how many slots it could use, and how many it may have.
         need: how long it takes at best.
         urgency: cost per unit of work if it waits.
-        expected: when it would be done if all slots served the jobs in order of urgency.
+        rank: its place among those with a due date, or among those without: the least comes first.
+        ahead: work of all that is left of it and of more urgent jobs; known once `Round._reckon` was called.
         share: how many slots it should have.
         slots: the slots it should have; those that it takes by a kill are in `killed` too.
     """
 
-    job: JobView
-    weight: float
-    due: Instant
-    task: float
-    running: list[tuple[float, int]]
-    waiting: float
-    work: float = 0.0
-    least: int = 1
-    usable: int = 0
-    wanted: int = 0
-    need: float = 0.0
-    urgency: float = 0.0
-    expected: float = 0.0
-    share: int = 0
-    slots: Slots = NO_SLOTS
-    killed: Slots = NO_SLOTS
+    __slots__ = (
+        *("ahead", "due", "job", "killed", "least", "need", "rank", "running", "share", "slots", "task", "urgency"),
+        *("usable", "waiting", "wanted", "weight", "work"),
+    )
+
+    # A round makes thousands of them, so what is settled later is not set here.
+    rank: float
+    need: float
+    urgency: float
+    usable: int
+    wanted: int
+    work: float
+
+    def __init__(self, job: JobView, weight: float, task: float, waiting: float) -> None:
+        self.job = job
+        self.weight = weight
+        self.due: Instant = job.due
+        self.task = task
+        self.running: list[tuple[float, int]] = []
+        self.waiting = waiting
+        self.ahead = -1.0
+        self.least = 1
+        self.share = 0
+        self.slots: Slots = NO_SLOTS
+        self.killed: Slots = NO_SLOTS
 
     def tardiness(self, at: float) -> float:
         """How late it is if it is done at an instant."""
@@ -142,15 +152,15 @@ def expected_run_time(job: JobView) -> float:
     the belief that it can be met.
     """
     expected = job.estimate
-    if job.due < NEVER and _is_unknown(job):
-        expected = min(expected, job.due - job.release)
+    if job.spec.estimate is None and job.due < NEVER and _is_unknown(job):
+        until_due = job.due - job.release
+        if until_due < expected:
+            expected = until_due
     return float(expected) if expected > 1 else 1.0
 
 
-def by_urgency(stake: Stake) -> tuple[bool, float, tuple[Instant, int]]:
-    """Most urgent first; jobs without a due date behind the others, highest priority first."""
-    has_none = stake.job.due == NEVER
-    return has_none, -(stake.job.priority if has_none else stake.urgency), stake.job.order
+_rank: Final = attrgetter("rank")
+_order: Final = attrgetter("job.order")
 
 
 class Round:
@@ -159,6 +169,7 @@ class Round:
     Attributes:
         open: the slots that can be dealt and are not yet.
         on: what runs on each of them, by slot.
+        all_up: whether all slots are up on which something runs.
         going: the bags of which a task runs that can go on, by id.
         capacity: work done per microsecond by one slot on average.
         by_job: the jobs that could use a slot, by id, in order of priority.
@@ -170,22 +181,29 @@ class Round:
     def __init__(self, policy: Tempo, view: Snapshot) -> None:
         self.policy, self.view = policy, view
         self.classes = [(spec, slots & view.up) for spec, slots in classes_of(view)]
-        self.open, self.on = view.up, dict[int, AttemptView]()
-        self.going = set[int]()
+        self.on, self.going, others = dict[int, AttemptView](), set[int](), NO_SLOTS
+        self.all_up = not view.busy & ~view.up
         running: dict[int, list[AttemptView]] = {}
         for _, number, _, attempt in view.running:
             if not attempt.fed:
-                self.open &= ~attempt.slots
+                others |= attempt.slots
+                continue
+            self.on[attempt.slots.bit_length() - 1] = attempt
+            if number in running:
+                running[number].append(attempt)
             else:
-                self.on[attempt.slots.bit_length() - 1] = attempt
-                running.setdefault(number, []).append(attempt)
-                if not attempt.ending and attempt.slots & view.up:
-                    self.going.add(number)
+                running[number] = [attempt]
+            if not attempt.ending and (self.all_up or attempt.slots & view.up):
+                self.going.add(number)
+        self.open = view.up & ~others
         self.size = count(self.open)
         speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
         self.capacity = speeds / self.size if self.size else 1.0
-        found = (self._stake(job, running.get(job.id, ())) for job in self._candidates(running))
-        self.by_job = {stake.job.id: stake for stake in found if stake.usable}
+        self.by_job: dict[JobId, Stake] = {}
+        for job in self._candidates(running):
+            stake = self._stake(job, running.get(job.id, ()))
+            if stake.usable:
+                self.by_job[job.id] = stake
         self.stakes = list(self.by_job.values())
         self.lanes: list[list[Opening]] = []
         self.wake = NEVER
@@ -202,6 +220,7 @@ class Round:
         """
         view = self.view
         found = {job.id: job for job in self._enough(view.in_order(by_priority))}
+        first = len(found)
         for job in islice(view.in_order(by_due), LOOKED_AT_MOST):
             if job.due == NEVER:
                 break
@@ -209,7 +228,7 @@ class Round:
         last = takewhile(lambda job: job.due == NEVER, view.in_order(without_due_date_by_priority))
         found |= {job.id: job for job in self._enough(last)}
         found |= {number: view.jobs[number] for number in running}
-        return sorted(found.values(), key=by_priority)
+        return list(found.values()) if len(found) == first else sorted(found.values(), key=by_priority)
 
     def _enough(self, jobs: Iterable[JobView]) -> Iterator[JobView]:
         """Jobs up to one bag with ready tasks more than there are slots; of many, bags that run count too."""
@@ -240,7 +259,7 @@ class Round:
     def _stake(self, job: JobView, attempts: Sequence[AttemptView]) -> Stake:
         task, priority = expected_run_time(job), job.priority
         left = job.left if job.mean_size else job.unfinished
-        stake = Stake(job, priority if priority > LEAST_WEIGHT else LEAST_WEIGHT, job.due, task, [], left * task)
+        stake = Stake(job, priority if priority > LEAST_WEIGHT else LEAST_WEIGHT, task, left * task)
         if job.kind is RIGID:
             stake.least = job.width
             stake.usable = job.width if job.ready and job.width <= self.size else 0
@@ -248,47 +267,77 @@ class Round:
             return stake
         if job.kind is WORKFLOW:
             nodes = [node.spec for node in self.view.nodes.values() if node.up and not node.draining]
+            stake.usable = 0
             for core in (job.spec.plan[ready].cores for ready in job.again):
                 fitting = (node.slots_for(core) for node in nodes if node.slots_for(core) <= node.slots)
                 stake.usable += max(fitting, default=0)  # what fits nowhere must not keep slots from others
             stake.work = stake.waiting
             return stake
-        waiting, run_time, uniform = stake.waiting, round(task), self.view.uniform
-        for attempt in attempts:
-            waiting -= job.sized(run_time, attempt.task) if job.mean_size else run_time
-            if not attempt.ending and attempt.slots & self.open:
-                slot, ends = attempt.slots.bit_length() - 1, self._ends_in(attempt)
-                stake.running.append((ends, slot))
-                stake.work += ends if uniform else ends * self._rate(stake, slot)
+        waiting, work, running, now = stake.waiting, 0.0, stake.running, self.view.now
+        if attempts:
+            run_time, uniform, all_open = round(task), self.view.uniform, self.all_up
+            for attempt in attempts:
+                waiting -= job.sized(run_time, attempt.task) if job.mean_size else run_time
+                if not attempt.ending and (all_open or attempt.slots & self.open):
+                    slot, ends = attempt.slots.bit_length() - 1, float(abs(attempt.expected_end - now) or 1)
+                    running.append((ends, slot))
+                    work += ends if uniform else ends * self._rate(stake, slot)
+            if len(running) > 1:
+                running.sort(key=lambda run: (not job.held >> run[1] & 1, run))
         ready = float(job.ready)
         stake.waiting = waiting = waiting if waiting > ready else ready
-        stake.work += waiting
-        stake.usable = job.ready + len(stake.running)
-        if len(stake.running) > 1:
-            stake.running.sort(key=lambda run: (not job.held >> run[1] & 1, run))
+        stake.work = work + waiting
+        stake.usable = job.ready + len(running)
         return stake
 
     def _weigh(self) -> None:
         """Settle how urgent each job is and in which order they stand; and when the next becomes urgent."""
-        now, size, capacity, kill = self.view.now, self.size, self.capacity, self.policy.kill
+        now, size, capacity, kill, wake = self.view.now, self.size, self.capacity, self.policy.kill, self.wake
         for stake in self.stakes:
-            longest = stake.task / capacity if stake.job.ready else max(stake.running)[0]
-            stake.wanted = stake.usable if kill else self._wanted(stake)
-            stake.need = max(longest, stake.work / min(stake.usable, size) / capacity)
-        work = math.fsum(stake.work for stake in self.stakes if stake.due < NEVER)
+            if stake.job.ready:
+                longest = stake.task / capacity
+            else:
+                longest = stake.running[0][0] if len(stake.running) == 1 else max(stake.running)[0]
+            usable = stake.usable
+            stake.wanted = usable if kill else self._wanted(stake)
+            need = stake.work / (usable if usable < size else size) / capacity
+            stake.need = longest if longest > need else need
+        work = math.fsum([stake.work for stake in self.stakes if stake.due < NEVER])
         scale = self.policy.lookahead * work / size / capacity
         for stake in self.stakes:
-            slack = max(0.0, stake.due - now - stake.need)
+            due, job = stake.due, stake.job
+            slack = due - now - stake.need
+            if slack < 0.0:
+                slack = 0.0
             # Falls like the exponential of the rule at first; made of exact operations, so every machine decides alike.
             discount = scale / (scale + slack) if scale else 0.0
-            stake.urgency = stake.weight / stake.work * (discount * discount) ** 2
-            if slack >= 1 and stake.job.ready and stake.due < NEVER:
-                self.wake = min(self.wake, now + int(slack))
-        self.stakes.sort(key=by_urgency)
+            stake.urgency = urgency = stake.weight / stake.work * (discount * discount) ** 2
+            if due == NEVER:
+                stake.rank = -job.priority
+                continue
+            stake.rank = -urgency
+            if slack >= 1 and job.ready and now + int(slack) < wake:
+                wake = now + int(slack)
+        self.wake = wake
+        self.stakes.sort(key=_order)  # almost sorted already
+        due_ones = [stake for stake in self.stakes if stake.due < NEVER]
+        others = [stake for stake in self.stakes if stake.due == NEVER] if len(due_ones) < len(self.stakes) else []
+        due_ones.sort(key=_rank)
+        others.sort(key=_rank)
+        self.stakes = due_ones + others
+
+    def _expected(self, stake: Stake) -> float:
+        """When a job would be done if all slots served the jobs in order of urgency."""
+        if stake.ahead < 0:
+            self._reckon()
+        return self.view.now + max(stake.ahead / self.size / self.capacity, stake.need)
+
+    def _reckon(self) -> None:
+        """Add up the work of the jobs, the most urgent first."""
         ahead = 0.0
         for stake in self.stakes:
             ahead += stake.work
-            stake.expected = now + max(ahead / size / capacity, stake.need)
+            stake.ahead = ahead
 
     # How many slots
 
@@ -302,8 +351,12 @@ class Round:
                 stake.share = stake.least
                 left -= stake.least
         for stake in self.stakes:
-            if stake.job.priority >= boundary:
-                gets = min(left, stake.wanted - stake.share)
+            if not left:
+                break
+            if not floor or stake.job.priority >= boundary:
+                gets = stake.wanted - stake.share
+                if gets > left:
+                    gets = left
                 if gets > 0 and stake.share + gets >= stake.least:
                     stake.share += gets
                     left -= gets
@@ -346,24 +399,33 @@ class Round:
     def plan(self) -> Plan:
         """Deal the slots, most urgent job first, and write down what changes."""
         view, plan = self.view, self.view.plan()
+        kept = []
         for stake in self.stakes:  # each stays where it runs
-            for _, slot in stake.running:
-                if count(stake.slots) < stake.share and self.open >> slot & 1:
-                    self._give(stake, slot)
+            if stake.share >= len(stake.running) == 1:
+                slot = stake.running[0][1]
+                stake.slots = 1 << slot
+                kept.append(slot)
+                continue
+            for _, slot in stake.running[: stake.share]:
+                stake.slots |= 1 << slot
+                kept.append(slot)
+        self.open &= ~of_numbers(kept)
         self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
         for stake in self.stakes:
             if stake.share and stake.job.kind is WORKFLOW:
                 self._place(plan, stake)
             elif stake.job.ready and count(stake.slots) < stake.share:
                 self._fill(stake)
-        for stake in self.stakes:  # no job claims what is left: jobs that run there may continue
-            for _, slot in stake.running:
-                if stake.share and self.open >> slot & 1:
-                    self._give(stake, slot)
         for owner in sorted({job.id for job in view.owners.values()} - self.by_job.keys()):
             plan.hold(owner, NO_SLOTS, Claim.AFTER)
         for stake in self.stakes:
-            job, waits = stake.job, stake.slots & ~stake.killed
+            job = stake.job
+            if 0 < stake.share < len(stake.running):  # no job claims what is left: jobs that run there may continue
+                for _, slot in stake.running[stake.share :]:
+                    if self.open >> slot & 1:
+                        stake.slots |= 1 << slot
+                        self.open &= ~(1 << slot)
+            waits = stake.slots & ~stake.killed if stake.killed else stake.slots
             if job.kind is not WORKFLOW and waits != job.held:
                 plan.hold(job.id, waits, Claim.AFTER)
             if stake.killed:
@@ -388,10 +450,6 @@ class Round:
         if self.policy.floor and any(others):
             return Reason.BEHIND_PRIORITY
         return Reason.NO_ROOM_NOW if job.width > count(idle) else Reason.NO_SHARE
-
-    def _give(self, stake: Stake, slot: int) -> None:
-        stake.slots |= 1 << slot
-        self.open &= ~(1 << slot)
 
     def _lane(self, slots: Slots) -> list[Opening]:
         """Slots of one class, those first that can be had soonest."""
@@ -502,9 +560,9 @@ class Round:
         It grows with each kill the job has suffered, so that two jobs do not kill each other's tasks for ever.
         """
         victim = self.by_job[attempt.job.id]
-        lost = float(self.view.now - attempt.saved)
+        lost, expected = float(self.view.now - attempt.saved), self._expected(victim)
         delay = (holds + lost) / max(1, victim.share)
-        more = victim.tardiness(victim.expected + delay) - victim.tardiness(victim.expected)
+        more = victim.tardiness(expected + delay) - victim.tardiness(expected)
         return victim.weight * more * (1 + victim.job.kills / victim.job.tasks), lost
 
     def _duration(self, stake: Stake, own: Iterable[tuple[float, float]], openings: Sequence[Opening]) -> float:

@@ -28,7 +28,7 @@ from headway.live.aside import aside, gives_threads
 from headway.live.checker import Checker
 from headway.live.checker import period as checker_period
 from headway.live.delay import LoopDelay
-from headway.live.driver import Driver, Unavailable
+from headway.live.driver import Driver
 from headway.live.forecasts import PATIENCE
 from headway.live.intake import Conflict, MissingBlobs, NoSuchJob
 from headway.live.journal import JournalFull, MessageRow, NotNow
@@ -36,6 +36,7 @@ from headway.live.listeners import Listener, Wanted
 from headway.live.nodes import NoSuchNode
 from headway.live.retention import NotTheirs
 from headway.live.room import NoRoom
+from headway.live.turn import Unavailable
 from headway.live.vouching import Damaged
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
@@ -67,8 +68,11 @@ log = logging.getLogger(__name__)
 
 _PART: Final = 1 << 16
 
-MESSAGES_AT_ONCE: Final = 2_000
+MESSAGES_AT_ONCE: Final = 1_000
 """More messages do not come in one answer, which is made in one go: the caller asks for the rest with its cursor."""
+
+JOBS_AT_ONCE: Final = 5_000
+"""More jobs do not come in one answer, which is encoded in one go: the caller asks for the rest."""
 
 CUT_MAX: Final = 4 << 20
 """Bytes of results after which an answer is cut, because it is made in one go; one result is never cut."""
@@ -271,7 +275,7 @@ class Api:
         allowed = ["open", *(known.value for known in JobStatus)]
         if status is not None and status not in allowed:
             raise malformed("status", status, ", ".join(allowed), did_you_mean(status, allowed))
-        limit = _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX)
+        limit = min(JOBS_AT_ONCE, _within("limit", asked.query.get("limit", 1000), 1, LIMIT_MAX))
         return await reports.job_list(self._driver, status, asked.query.get("user"), asked.query.get("after", 0), limit)
 
     async def _job(self, asked: Asked) -> wire.JobDetail:

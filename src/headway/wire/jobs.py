@@ -260,7 +260,7 @@ class Explanation(Answer, frozen=True):
         reason, text: its name and its words.
         start: the start that the policy promises, if it does.
         by: who says so: the text of the policy, or the URL of the decider; empty if the core itself does.
-        note: why it is the policy that says so, where a decider should.
+        note: why it is the policy that says so, where a decider should; or why the policy says nothing.
         awaits: what runs until then on the slots where its next task is expected to start, at most 8; the ones that
             end last.
         outlook, expected_start, expected_end, late, assumes: as in `JobReport`.

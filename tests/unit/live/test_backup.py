@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headway.errors import HeadwayError
 from headway.live import backup
 from headway.live.backup import BACKUP, Manifest, back_up, restore
 from headway.live.journal import Journal
@@ -54,6 +55,16 @@ def test_a_file_that_has_gone_meanwhile_is_said_and_the_rest_is_whole(
     made = manifest_of(tmp_path / "backup")
     assert made.gone == [f"{UPLOADS}/{first.name}"]
     assert set(made.files) == {TOKEN, f"{UPLOADS}/{sha256(CONTENTS[1]).hexdigest()}"}
+
+
+def test_the_current_folder_is_not_replaced(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    for goal in (Path(), Path("."), here):
+        with pytest.raises(HeadwayError, match="is the current folder"):
+            back_up(data, goal)
+    assert list(here.iterdir()) == []
 
 
 @pytest.mark.parametrize("step", ["backup", "restore"])

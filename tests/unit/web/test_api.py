@@ -690,6 +690,21 @@ def test_a_row_that_was_changed_on_the_disk_is_an_error_of_the_server(
     run(tmp_path, scenario)
 
 
+def test_one_answer_has_only_so_many_jobs_and_says_that_there_are_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_module, "JOBS_AT_ONCE", 3)
+
+    async def scenario(rig: Rig) -> None:
+        await rig.ask(wire.SUBMIT, submission(*[new_job()] * 5))
+        first = await rig.ask(wire.JOBS, query="?limit=10000")
+        assert ([one.id for one in first.jobs], first.more) == ([1, 2, 3], True)
+        rest = await rig.ask(wire.JOBS, query="?limit=10000&after=3")
+        assert ([one.id for one in rest.jobs], rest.more) == ([4, 5], False)
+
+    run(tmp_path, scenario)
+
+
 def test_one_answer_has_only_so_many_messages_and_the_cursor_leads_to_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

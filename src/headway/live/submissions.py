@@ -1,0 +1,131 @@
+"""Submissions, from when they arrive until the driver takes them into a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from headway import wire
+from headway.live import intake
+from headway.live.intake import Offer
+from headway.live.journal import Journal
+from headway.live.ledger import Ledger
+from headway.live.room import Room
+from headway.live.turn import Unavailable, refuse
+from headway.model.instant import Instant
+
+
+class Submissions:
+    """Checks submissions, and keeps those that can be accepted for the next turns.
+
+    Args:
+        ledger: numbers the jobs, and knows how earlier ones ended.
+        journal: knows the answers to earlier submissions.
+        room: says whether the disk has room for more.
+        see_open: raises if nothing is accepted now.
+        heard: is told the number of a client that is there.
+        now: the instant that an event would be of.
+        ask_for_turn: is called when something waits to be taken.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        journal: Journal,
+        room: Room,
+        *,
+        see_open: Callable[[], None],
+        heard: Callable[[int], None],
+        now: Callable[[], Instant],
+        ask_for_turn: Callable[[], None],
+    ) -> None:
+        self._ledger = ledger
+        self._journal = journal
+        self._room = room
+        self._see_open = see_open
+        self._heard = heard
+        self._now = now
+        self._ask_for_turn = ask_for_turn
+        self._small: list[Offer] = []
+        self._large: list[Offer] = []
+        self._large_next = False
+        self._keys: dict[tuple[str, str], tuple[bytes, asyncio.Future[wire.Submitted]]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether something waits to be taken."""
+        return bool(self._small or self._large)
+
+    async def submit(self, caller: str, submission: wire.Submission) -> wire.Submitted:
+        """Accept jobs, all or none; when this returns they are durable. See `Driver.submit` for what it raises."""
+        self._see_open()
+        ledger, journal = self._ledger, self._journal
+        digest = await intake.digest(submission)
+        self._heard(journal.clients.known(submission.client))
+        before = intake.answered(journal, caller, submission, digest)
+        if before is not None:
+            return before
+        twin = self._keys.get((caller, submission.key)) if digest else None
+        if twin is not None:
+            its_digest, answer = twin
+            intake.see_same(submission, digest, its_digest)
+            return await asyncio.shield(answer)  # shielded: if one caller leaves, the other still waits
+        self._room.see_work(lambda: any(intake.gives_uploads(job.work) for job in submission.jobs))
+        answer = asyncio.get_running_loop().create_future()
+        if digest:
+            self._keys[caller, submission.key] = digest, answer
+            answer.add_done_callback(partial(self._forget_key, (caller, submission.key)))
+        first, count = ledger.job + 1, len(submission.jobs)
+        ledger.job += count
+        try:
+            offer = await intake.look_at(
+                submission,
+                caller,
+                digest,
+                first=first,
+                now=self._now(),
+                objection=lambda spec: ledger.core.objection(spec),
+                end_of=ledger.end_of,
+                journal=journal,
+                answer=answer,
+            )
+            self._see_open()
+        except BaseException as error:
+            if ledger.job == first - 1 + count:
+                ledger.job = first - 1  # no later numbers were given since
+            self._forget_key((caller, submission.key), answer)
+            gone = Unavailable("the caller who sent this before has gone", "Send it again.")
+            answer.set_exception(error if isinstance(error, Exception) else gone)
+            answer.exception()  # read here: asyncio logs an exception that no other sender reads
+            raise
+        (self._large if offer.is_large else self._small).append(offer)
+        self._ask_for_turn()
+        return await asyncio.shield(answer)
+
+    def _forget_key(self, key: tuple[str, str], answer: asyncio.Future[wire.Submitted]) -> None:
+        """A submission is answered: if it was accepted, the journal has its key now."""
+        if key in self._keys and self._keys[key][1] is answer:
+            del self._keys[key]
+
+    def take_large(self, others_wait: bool) -> Offer | None:
+        """Take a large submission for a turn of its own; None: not now. If anything else waits, every second turn is
+        for that.
+        """
+        is_next = self._large_next or not (others_wait or self._small)
+        self._large_next = bool(self._large) and not is_next
+        return self._large.pop(0) if self._large and is_next else None
+
+    def take_small(self) -> list[Offer]:
+        """All other submissions that wait."""
+        taken, self._small = self._small, []
+        return taken
+
+    def refuse_all(self, error: Exception) -> None:
+        """Refuse everything that waits."""
+        refuse((*self._small, *self._large), error)
+        self._small, self._large = [], []
+
+    @property
+    def waiting(self) -> list[Offer]:
+        """Those that wait to be taken."""
+        return [*self._small, *self._large]
