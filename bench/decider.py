@@ -87,9 +87,9 @@ def main() -> None:
             process.terminate()
     measure.section(
         "A question to a decider",
-        f"""`headway decider` in a process of its own on this machine, asked about {SLOTS} slots and so many jobs, of
-        which a few run, in milliseconds: the same policy in process; writing the state down, which is all that the
-        server's loop does; the whole question, from the state to the plan that was read and checked. The size of a
+        f"""`headway decider` in a process of its own on this machine is asked about {SLOTS} slots and a number of jobs,
+        a few of which run. Times in milliseconds: of the same policy in process; of writing the state down, which is
+        all that the server's loop does; of the whole question, until the plan has been read and checked. The size of a
         question is in thousands of bytes.""",
         measure.table(
             ("policy", "size", "in process: median", "written: median", "whole: median", "99 in 100 below"), rows

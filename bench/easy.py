@@ -48,11 +48,11 @@ def main() -> None:
         rows.append((name, f"{jobs:,}", *figures, f"{measure.megabytes([*plain, *compiled]):.0f}"))
     measure.section(
         "EASY and MEASY through the core",
-        f"""`headway simulate FILE --policy POLICY --slots N --json` as a whole process: start, reading, simulation,
-        measures. The files contain the first jobs of the log and no more; for 300,000 jobs the log starts again when it
-        has ended. Plain Python and the [compiled core](how-to/compile.md) in turn, medians of {rounds} runs; the most
-        memory of any. Wanted: EASY 43,000 jobs/s on SDSC-SP2 or CTC, flat to 300,000 jobs; MEASY 10,000 jobs/s; at most
-        150 MB for 200,000 jobs.""",
+        f"""`headway simulate FILE --policy POLICY --slots N --json` as a whole process: start-up, reading, simulation,
+        measures. Each file holds the first jobs of the log; the one with 300,000 jobs repeats the log from its
+        beginning. Plain Python and the [compiled core](how-to/compile.md) run in turn. Times are medians of {rounds}
+        runs, memory is the most of any run. Wanted: EASY 43,000 jobs/s on SDSC-SP2 or CTC, and no slower with 300,000
+        jobs; MEASY 10,000 jobs/s; at most 150 MB for 200,000 jobs.""",
         measure.table(
             ("policy, log", "jobs", "plain: seconds", "jobs/s", "compiled: seconds", "jobs/s", "MB at most"), rows
         ),

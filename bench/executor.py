@@ -135,10 +135,10 @@ def main() -> None:
     measure.section(
         "Live: executors as others use them",
         f"""A server with {live.SLOTS} slots on the same machine; medians of {given.rounds} runs, all ways in turn.
-        {CALLS:,} calls that do nothing through joblib, each sent by itself (`batch_size=1`, the rest as joblib has it;
-        wanted: at most 2 s). The most memory that the calling process had resident when all of {RESULTS} results of
-        {RESULT_BYTES / 1e6:g} MB had come before the first was taken. What {DROPPED} executors leave that were used
-        once and forgotten without `shutdown`.""",
+        Times are of {CALLS:,} calls that do nothing, through joblib, each sent by itself (`batch_size=1`, the rest as
+        joblib has it; wanted: at most 2 s). Memory is the most that the calling process had when all of {RESULTS}
+        results of {RESULT_BYTES / 1e6:g} MB had come before the first was taken. The last column says what is left of
+        {DROPPED} executors that were used once and forgotten without `shutdown`.""",
         measure.table(("executor", f"{CALLS:,} calls, s", "large results, MB", "threads and descriptors left"), rows),
     )
 

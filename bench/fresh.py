@@ -86,10 +86,10 @@ def main() -> None:
             rows.append((name, f"{wall:.1f}", f"{1e3 / wall:.0f}", f"{spent:.1f}", f"{wall / least:.2f}"))
     measure.section(
         "Live: jobs of one call",
-        f"""`headway up --slots {live.SLOTS}`, jobs of one call that does nothing: {chosen.trips} one by one,
-        {chosen.jobs} at once, by turns {chosen.rounds} times; medians. Processor time is of the client, the server and
-        all its processes. Load of the machine: {os.getloadavg()[0]:.1f}. Wanted: clean ones take at most 1.5 times as
-        long as warm ones.""",
+        f"""`headway up --slots {live.SLOTS}` with jobs of one call that does nothing: {chosen.trips} one after the
+        other, and {chosen.jobs} at once, {chosen.rounds} times in turn; medians. Processor time is that of the client,
+        the server and all its processes. Load of the machine: {os.getloadavg()[0]:.1f}. Wanted: clean processes take
+        at most 1.5 times as long as warm ones.""",
         measure.table(("way", "ms a job", "jobs a second", "processor, ms a job", "time against warm"), rows),
     )
 

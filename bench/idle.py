@@ -53,9 +53,9 @@ def main() -> None:
             rows.append((state, f"{100 * load:.2f} %", f"{shared:.0f}", f"{resident:.0f}", len(processes)))
     measure.section(
         "Live: idle",
-        f"""`headway up --slots {live.SLOTS}` with all its processes, over {seconds:g} s: processor time as a share of
-        one processor; memory in MB, with what they share counted once (PSS) and as often as it is mapped (RSS).
-        Wanted: less than 1 % and 120 MB.""",
+        f"""`headway up --slots {live.SLOTS}` with all its processes, for {seconds:g} s: processor time as a share of
+        one processor, and memory in MB, where shared memory counts once (PSS) or once per process (RSS). Wanted: less
+        than 1 % and 120 MB.""",
         measure.table(("state", "processor", "MB, PSS", "MB, RSS", "processes"), rows),
     )
 

@@ -315,10 +315,10 @@ def main() -> None:
         run = [end(crowd, data) for _ in range(given.rounds)]
     measure.section(
         "Live: clients that wait",
-        f"""{given.clients:,} clients with a connection and a job each wait for messages (long poll) at `headway up
-        --slots {live.SLOTS}`; one more process is all of them and shares the machine's processors. Idle: over
-        {given.seconds:g} s, in which {repeated:,} waits of {WAIT} s ran out and were repeated; processor time as a
-        share of one processor, memory in MB, of all processes of the server. Wanted: less than 5 % and 150 MB.""",
+        f"""{given.clients:,} clients, each with a connection and a job, wait for messages (long poll) at `headway up
+        --slots {live.SLOTS}`. One more process plays all of them on the same machine. Idle, for {given.seconds:g} s: in
+        this time {repeated:,} waits of {WAIT} s ended and were repeated. Processor time as a share of one processor,
+        and memory in MB, of all processes of the server. Wanted: less than 5 % and 150 MB.""",
         measure.table(
             ("waiting clients", "processor", "MB, PSS", "MB, RSS"),
             [(count, *each) for count, each in zip((0, f"{given.clients:,}"), costs, strict=True)],
@@ -326,11 +326,11 @@ def main() -> None:
     )
     measure.section(
         "Live: a burst of messages",
-        f"""The same clients. One request cancels all {given.clients:,} jobs in one transaction; or a task that does
-        nothing is released for every client at one instant, and the tasks run. In milliseconds, medians of
-        {given.rounds} times: from the request, or the release, until the first and the last message is durable; from
-        there until a message has reached its client; from the request until 99 in 100 have theirs. Wanted: 99 in 100
-        within 50 ms.""",
+        f"""The same clients. Either one request cancels all {given.clients:,} jobs in one transaction; or a task that
+        does nothing is released for every client at the same time, and the tasks run. In milliseconds, medians of
+        {given.rounds} times: from the request, or the release, until the first and until the last message is durable;
+        from then until a message has reached its client; from the request until 99 in 100 clients have theirs. Wanted:
+        99 in 100 within 50 ms.""",
         measure.table(
             (
                 "burst",

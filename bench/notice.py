@@ -53,8 +53,8 @@ def main() -> None:
     measure.section(
         "Live: nodes that die or hang",
         f"""From the signal to a node's process until its loss is durable in the journal, {rounds} times each. `headway
-        up --lease` says how long a node may be silent; it is asked three times a lease, so a hung one is noticed after
-        one lease to one and a third. Wanted: 0.1 s, and 1.34 leases.""",
+        up --lease` says how long a node may be silent. It is asked three times per lease, so a hung node is noticed
+        after 1 to 1.34 leases. Wanted: 0.1 s, and 1.34 leases.""",
         measure.table(("node", "lease, s", "least, s", "median, s", "most, s"), rows),
     )
 

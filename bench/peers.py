@@ -103,12 +103,12 @@ def main() -> None:
             rows += compare(log, Path(folder), rounds)
     measure.section(
         "EASY, against others",
-        f"""Whole processes that read the same file, in turn in one run; medians of {rounds}. `bench/textbook.py` is the
-        shortest plain Python that gives the same schedule (checked in each run, start by start): one algorithm,
-        rigid jobs, equal slots, and nothing that could be asked, explained, journalled or replayed. AccaSim is the
-        one simulator of batch systems we found that pip installs and that reads such logs; `bench/accasim_easy.py`
-        gives it one node with all cores, the cheapest for it. Its backfilling keeps no slots for the head of the
-        queue, so its schedule is another.""",
+        f"""Whole processes that read the same file, in turn; medians of {rounds}. `bench/textbook.py` is the shortest
+        plain Python that gives the same schedule, which is checked in each run, start by start. It is one algorithm for
+        rigid jobs on equal slots: nothing in it can be asked, explained, journalled or replayed. AccaSim is the only
+        simulator of batch systems we found that pip installs and that reads such logs. `bench/accasim_easy.py` gives it
+        one node with all cores, which is fastest for it. Its backfilling reserves no slots for the head of the queue,
+        so its schedule differs.""",
         measure.table(("log", "simulator", "seconds", "jobs/s", "speed, Headway = 1", "starts as Headway's"), rows),
     )
 

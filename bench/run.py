@@ -30,6 +30,7 @@ SECTIONS = (
     "startup",
     "live",
     "executor",
+    "fresh",
     "tiers",
     "idle",
     "longpoll",
@@ -86,7 +87,7 @@ figures. Public logs are expected in the folder that `$HEADWAY_DATA` names, or i
 missing, generated logs of the same size and load replace them, and the tables say so.
 
 Machine: {machine}.
-Meanwhile other programs kept {others:.1f} of its processors busy."""
+Other programs used {others:.1f} of its processors during the measurements."""
 
 if __name__ == "__main__":
     main(sys.argv[1:])

@@ -33,12 +33,12 @@ ROOMS = {
     "policies": "the policy: shadow time, scan of the queue, choice of slots",
     "core/rounds.py": "the plan checked and committed",
     "core/state.py": "the state and its indexes: queue, running by expected end, free slots",
-    "core": "the door, and one function an event: `handle`, rounds due, wakes, fencing",
-    "sim/kernel.py": "the event heap, what became of each job",
+    "core": "the entry point and one function for each event: `handle`, rounds due, wakes, fencing",
+    "sim/kernel.py": "the event heap, and what becomes of each job",
     "values": "events, actions, allocations, promises and job terms made as values",
     "model": "views of jobs and attempts, empty plans, slot arithmetic",
 }
-ELSE = "else"
+ELSE = "everything else"
 
 
 def room(frame: FrameType | None) -> str:
@@ -112,12 +112,12 @@ def main() -> None:
     rows = [(name, *(figures[name] for figures in columns.values())) for name in next(iter(columns.values()))]
     measure.section(
         "Where the time goes",
-        f"""EASY on whole logs, in microseconds a job and as a share of the simulation, without start-up and reading. A
-        timer interrupts a run every {1e3 * interval:g} ms and notes in which of Headway's rooms it is; times are
-        those of runs without it, medians of 3. The textbook loop on the same jobs is the price of deciding alone;
-        the distance to it is what the core costs: a state that can be asked, checked and replayed, plans that are
-        checked, events and actions as values.""",
-        measure.table(("room", *columns), rows),
+        f"""EASY on whole logs, in microseconds per job and as a share of the simulation, without start-up and reading.
+        A timer interrupts a run every {1e3 * interval:g} ms and notes which part of Headway is at work. The times are
+        those of runs without the timer, medians of 3. The textbook loop on the same jobs shows the cost of the
+        decisions alone. The rest is the cost of a core whose state can be asked, checked and replayed, and whose plans
+        are checked.""",
+        measure.table(("part", *columns), rows),
     )
 
 

@@ -382,15 +382,15 @@ def main() -> None:
         outcome = f"none, for the server got more than it and this machine could do ({outcome})"
     measure.section(
         "Live: soak",
-        f"""A server with {live.SLOTS} slots, {given.minutes:g} minutes, {given.rate:g} tasks/s: half of them calls of
-        an executor, half in bags of {BAG}; some print {PRINTED // 1000} kB, are given an upload, run a program,
-        or are submitted by a client of their own. Everything that has ended is kept for {KEPT}, results that nobody
-        acknowledged, keys of submissions and uploads for {KEPT_LONGER}. Of {submitted:,} tasks {done:,} came back,
-        {wrong} of them with a wrong result. Memory is resident, of the server, of its nodes with their slots, and of
-        the two clients; descriptors and threads are of all of them; files and disk of the data directory; times from
-        submission to result, within each period. Growth is the median slope after the first
-        {ramp:.0f} s; less than 5 % of its level, or what is noise for so small a figure, is none. Verdict:
-        {outcome}. The load average of the machine, which has {os.cpu_count()} processors, was
+        f"""A server with {live.SLOTS} slots for {given.minutes:g} minutes at {given.rate:g} tasks/s. Half of the tasks
+        are calls of an executor, half are in bags of {BAG}. Some print {PRINTED // 1000} kB, are given an upload, run
+        a program, or are submitted by a client of their own. What has ended is kept for {KEPT}; results that nobody
+        acknowledged, keys of submissions, and uploads are kept for {KEPT_LONGER}. Of {submitted:,} tasks {done:,} came
+        back, {wrong} of them with a wrong result. Memory is the resident memory of the server, of its nodes with their
+        slots, and of the two clients. Descriptors and threads are those of all of them; files and disk are those of
+        the data directory. Times are from submission to result, within each period. Growth is the median slope after
+        the first {ramp:.0f} s. It counts as none if it is less than 5 % of the level, or within the noise of so small
+        a figure. Verdict: {outcome}. The load average of the machine, which has {os.cpu_count()} processors, was
         {os.getloadavg()[1]:.0f} at the end.""",
         measure.table(("quantity", "level", "growth in the run", "a 1,000 tasks", "verdict"), judged),
         measure.table(

@@ -301,13 +301,13 @@ async def main(window: float, rounds: int) -> None:
             times = await changes(trial, folder)
     measure.section(
         "Live: two tiers",
-        f"""Jobs in both places of two slots, each pinned to a processor (`headway up --pin`). Every step of a job
-        computes {PIECE_SECONDS * 1e3:g} ms; a half idle one then sleeps as long; of two that exchange messages each
-        waits for the other's, which takes {TWO.pause * 1e3:g} ms on its way. Progress counts steps; medians of {rounds}
-        runs of {window:g} s. The use of what was left is the background's progress, as a share of what it makes alone,
-        over what the foreground leaves of the processor (at most what the background wants). MEASY14 measured a loss of
-        0.5 to 4 % in the foreground, and a use of 80 to 92 % by one process in the background, of 19.8 to 76.6 % by
-        several; it places nothing behind a use above {FULL:.0%}.""",
+        f"""Jobs in both places of two slots, each slot pinned to a processor (`headway up --pin`). Each step of a job
+        computes for {PIECE_SECONDS * 1e3:g} ms. A half idle job then sleeps as long. Of two processes that exchange
+        messages, each waits for the other's message, which takes {TWO.pause * 1e3:g} ms to arrive. Progress is a number
+        of steps; medians of {rounds} runs of {window:g} s. The use of what was left is the background's progress, as a
+        share of its progress alone, divided by what the foreground leaves of the processor (at most what the background
+        wants). MEASY14 measured a loss of 0.5 to 4 % in the foreground, and a use of 80 to 92 % by one process in the
+        background, of 19.8 to 76.6 % by several. It places nothing behind a use above {FULL:.0%}.""",
         measure.table(
             ("in the foreground", "in the background", "use alone", "loss", "progress behind", "use of what was left"),
             rows,
