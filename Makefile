@@ -81,7 +81,7 @@ quick: venv
 	@$(BESIDE) check fast
 
 fast: venv
-	HEADWAY_EFFORT=quick $(PYTEST) -q -m "not slow and not schemathesis and not long" $(QUICK) $(CHANGED)
+	HEADWAY_EFFORT=quick $(PYTEST) -q -m "not slow and not schemathesis and not long and not data" $(QUICK) $(CHANGED)
 
 test: venv
 	@$(BESIDE) check whole

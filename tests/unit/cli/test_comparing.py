@@ -111,6 +111,7 @@ def test_one_that_tells_something_does_not(headway: Any, tmp_path: Path) -> None
     assert headway("simulate", path, "--policy", "easy", "--policy", "fcfs").err == ""
 
 
+@pytest.mark.long
 def test_a_policy_in_a_file_is_compared(headway: Any, tmp_path: Path) -> None:
     path = log(tmp_path / "log.swf", "; MaxProcs: 4\n", *BUSY)
     (tmp_path / "my.py").write_text("from headway.policies.backfill import Easy\n\nclass Mine(Easy):\n    pass\n")

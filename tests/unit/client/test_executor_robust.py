@@ -101,6 +101,7 @@ def test_at_the_end_of_a_program_everything_is_sent(elsewhere: Any, end: str) ->
     assert ran.returncode == {"raise ValueError": 1, "sys.exit(3)": 3}.get(end, 0), ran.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["", "futures[0].result()"])
 def test_ctrl_c_ends_the_wait_for_a_server_that_never_comes_back(elsewhere: Any, end: str) -> None:
     """At the end of a program. If it waits itself, the first ctrl-c only brings it to its end."""
@@ -164,6 +165,7 @@ threading.Thread(target=late).start()
     assert ran.stdout == "cannot schedule new futures after interpreter shutdown\n", ran.stderr
 
 
+@pytest.mark.long
 def test_a_dropped_executor_sends_what_it_took_and_leaves_nothing(elsewhere: Any) -> None:
     elsewhere.held = True
     sockets = len(elsewhere._sockets)
