@@ -40,7 +40,7 @@ settings.load_profile(os.environ.get("HEADWAY_EFFORT", "usual"))
 
 # The files of these folders take longest. Where tests run in several processes, they come first and those of units fill
 # the gaps at the end (`make test`).
-LONGEST_FIRST = ("papers", "live", "contract", "peers", "simulation", "properties")
+LONGEST_FIRST = ("papers", "live", "contract", "peers", "simulation", "properties", "unit/web", "unit/client")
 
 
 @pytest.fixture
@@ -93,5 +93,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _place(item: pytest.Item) -> int:
     """Where the folder of a test stands in `LONGEST_FIRST`; within a folder the order stays."""
-    folder = item.path.relative_to(ROOT / "tests").parts[0]
-    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+    folder = item.path.relative_to(ROOT / "tests").parent
+    among = [folder, *folder.parents]
+    return next((place for place, first in enumerate(LONGEST_FIRST) if Path(first) in among), len(LONGEST_FIRST))
