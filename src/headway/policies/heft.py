@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import merge
+from itertools import takewhile
+from operator import attrgetter
 from typing import ClassVar
 
 from headway.model.instant import NEVER, Instant
@@ -11,6 +14,7 @@ from headway.model.plan import Plan, Reason
 from headway.model.slots import count, lowest, numbers
 from headway.model.snapshot import JobView, NodeView, Snapshot
 from headway.policies.backfill import start
+from headway.policies.order import workflows_first, workflows_last
 from headway.policies.profile import Profile
 
 
@@ -35,13 +39,16 @@ class Heft:
 
     def __call__(self, view: Snapshot) -> Plan:
         plan, free = view.plan(), view.free
-        nodes = [node for node in view.nodes.values() if node.slots & view.up]
+        workflows = list(takewhile(_is_workflow, view.in_order(workflows_first)))
+        # `free` is what is free by then: once nothing is, only workflows are looked at, for their promises.
+        others = takewhile(
+            lambda job: bool(free or view.recording) and not _is_workflow(job), view.waiting_by(workflows_last)
+        )
+        nodes = [node for node in view.nodes.values() if node.slots & view.up] if workflows else []
         profiles = self._profiles(view, nodes)
         starting = set[int]()
-        for job in list(view.jobs.values()):
-            if job.release > view.now or job.cancelled:
-                continue
-            if job.kind is Kind.WORKFLOW:
+        for job in merge(workflows, others, key=attrgetter("id")):
+            if _is_workflow(job):
                 for task, node, begin in self._schedule(view, job, nodes, profiles):
                     slots = node.spec.slots_for(job.spec.plan[task].cores)
                     here = lowest(free & node.slots, slots)
@@ -53,7 +60,7 @@ class Heft:
                         plan.promise(job.id, begin, slots, task)
                 if job.ready and job.id not in starting:
                     plan.pass_over(job.id, Reason.NO_ROOM_NOW)
-            elif job.ready and (free or view.recording):
+            elif free or view.recording:
                 before = free
                 free, needed = start(view, plan, job, free, [])
                 if free != before:
@@ -66,7 +73,9 @@ class Heft:
         return plan
 
     def _profiles(self, view: Snapshot, nodes: list[NodeView]) -> list[Profile]:
-        """For each node, how many of its slots are free from when on."""
+        """For each of the nodes, how many of its slots are free from when on."""
+        if not nodes:
+            return []
         ends: dict[int, list[tuple[Instant, int]]] = {id(node): [] for node in nodes}
         for end, _, _, attempt in view.running:
             on = {id(node): node for node in (view.slot_nodes[slot] for slot in numbers(attempt.slots))}
@@ -107,6 +116,10 @@ class Heft:
             finish[task] = end
             placed.append((task, nodes[position], begin))
         return placed
+
+
+def _is_workflow(job: JobView) -> bool:
+    return job.kind is Kind.WORKFLOW
 
 
 def settled(job: JobView) -> set[int]:

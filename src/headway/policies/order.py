@@ -1,4 +1,4 @@
-"""The orders in which jobs are looked at. Every key ends in `(release, id)`, so that equal input gives equal output."""
+"""The orders in which jobs are looked at. Every key ends in `(release, id)` or `id`: equal input gives equal output."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from headway.errors import InvalidInput, did_you_mean
 from headway.model.instant import NEVER
+from headway.model.job import Kind
 from headway.model.queue import Key, by_order
 from headway.model.snapshot import JobView
 
@@ -49,6 +50,16 @@ def with_due_date_by_priority(job: JobView) -> Any:
 def without_due_date_by_priority(job: JobView) -> Any:
     """Jobs without a due date by priority, then the others by priority."""
     return job.due != NEVER, -job.priority, job.order
+
+
+def workflows_first(job: JobView) -> Any:
+    """Workflows in order of submission, then the other jobs."""
+    return job.kind is not Kind.WORKFLOW, job.id
+
+
+def workflows_last(job: JobView) -> Any:
+    """Bags and rigid jobs in order of submission, then workflows."""
+    return job.kind is Kind.WORKFLOW, job.id
 
 
 ORDERS: Final[dict[str, Key]] = {
