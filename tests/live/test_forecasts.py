@@ -114,6 +114,23 @@ def test_a_job_that_holds_slots_says_which_tasks_it_waits_for(tmp_path: Path) ->
     run(scenario)
 
 
+def test_a_forecast_of_a_core_that_was_loaded_again_since_does_not_count(tmp_path: Path) -> None:
+    """Events whose write failed are taken back: their numbers come again, for other events."""
+
+    async def scenario() -> None:
+        ask = Counted()
+        async with driver(tmp_path, ask) as live:
+            await live.submit("me", submission(new_job(estimate=9.0, due=99.0)))
+            await reports.explanation(live, 1)
+            await reports.explanation(live, 1)
+            assert ask.made == 1
+            live._arrivals.reload()
+            assert (await reports.explanation(live, 1)).outlook == "on time"
+            assert ask.made == 2
+
+    run(scenario)
+
+
 def test_a_forecast_is_made_again_only_when_something_has_happened(tmp_path: Path) -> None:
     async def scenario() -> None:
         ask = Counted()

@@ -59,6 +59,17 @@ class Rig:
         assert last is not None
         return last[0]
 
+    def last_is_right(self) -> None:
+        """The last stored state is that of the events up to it."""
+        last, first = self.journal.snapshot(), self.journal.snapshot(first=True)
+        assert last is not None
+        assert first is not None
+        core = Scheduler.restore(first[1], find)
+        for number, event in self.journal.events():
+            if number <= last[0]:
+                core.handle(event)
+        assert last[1] == core.dump()
+
     def incidents(self) -> list[tuple[str, str]]:
         return [(told.kind, told.subject) for _, told in self.journal.incidents(100)]
 
@@ -87,16 +98,7 @@ def test_what_the_process_stores_is_the_state(tmp_path: Path, policy: str) -> No
                 before = live.stored
                 await live.work(EVERY)
                 await live.stores(before)
-                last = live.journal.snapshot()
-                assert last is not None
-                seq, record = last
-                first = live.journal.snapshot(first=True)
-                assert first is not None
-                core = Scheduler.restore(first[1], find)
-                for number, event in live.journal.events():
-                    if number <= seq:
-                        core.handle(event)
-                assert record == core.dump()
+                live.last_is_right()
             assert live.incidents() == []
             started = {job: kept.started for job, kept in live.driver.open.items()}
             assert len({instant for instant in started.values() if instant}) > 1
@@ -143,6 +145,29 @@ def test_where_the_replay_differs_the_state_here_is_stored_and_said(
             await live.work(EVERY)
             await live.until(lambda: ("replay_differs", "snapshot") in live.incidents())
             assert live.stored > 1
+
+    run(scenario)
+
+
+def test_a_replay_that_differs_while_a_large_submission_is_taken_is_stored_after_it(tmp_path: Path) -> None:
+    """Within a turn the state is ahead of the events that are durable."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            driver, storing, before = live.driver, live.driver._snapshots, live.stored
+            many = submission(*(new_job(name=str(number)) for number in range(300)))
+            asked = asyncio.create_task(driver.submit("me", many))
+            while len(driver.core.state.jobs) < 100:
+                await asyncio.sleep(0)
+            assert driver._under_way is not None
+            other = (-1, *snapshots.fingerprint(driver.core)[1:])
+            storing._parts = [snapshots.pack(snapshots.Restated(0, other, b""))]
+            storing._take(0)
+            assert live.stored == before
+            await asked
+            await live.until(lambda: live.stored > before)
+            live.last_is_right()
+            assert ("replay_differs", "snapshot") in live.incidents()
 
     run(scenario)
 
