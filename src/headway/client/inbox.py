@@ -15,6 +15,7 @@ from typing import Any, Final
 from headway.client.address import Unreachable
 from headway.client.connection import PAUSES, Line, Query, Refused, Server, pauses
 from headway.client.receipts import Receipts
+from headway.client.threads import join
 from headway.client.waiters import Sink
 from headway.errors import HeadwayError
 from headway.model.job import JobId
@@ -164,7 +165,7 @@ class Inbox:
         for listener in listeners:
             listener.line.interrupt()
             if listener.thread is not None and listener.thread is not current_thread():  # a callback may close it
-                listener.thread.join()
+                join(listener.thread)
         self._acknowledge_last()
 
     def forked(self, name: str) -> None:

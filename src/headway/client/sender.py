@@ -15,6 +15,7 @@ from weakref import WeakSet
 from headway.client.client import Client
 from headway.client.job import Job, calls_of, new_job
 from headway.client.pickling import HINT, End, NotPicklable, ends, pickled_function
+from headway.client.threads import join
 from headway.client.waiters import orphan
 from headway.errors import HeadwayError
 from headway.files import File
@@ -238,9 +239,12 @@ class Sender:
         with self._changed:
             self.see_open()
             if self._thread is None:
-                thread = Thread(target=self._live, name="headway-executor", daemon=False)
-                thread.start()
-                self._thread = thread
+                self._thread = Thread(target=self._live, name="headway-executor", daemon=False)
+                try:
+                    self._thread.start()
+                except RuntimeError:  # the system has no more threads; if Ctrl-C interrupts this, the thread starts
+                    self._thread = None
+                    raise
             self._calls.append(call)
             # A callback that submits is rarely alone: what the callbacks of all results that just came
             # submit is sent together.
@@ -279,7 +283,7 @@ class Sender:
     def join(self) -> None:
         """Wait until it has ended."""
         if self._thread is not None:
-            self._thread.join()
+            join(self._thread)
 
     def drop(self, job: JobId, tasks: Sequence[int]) -> None:
         """Ask the server to cancel these calls."""

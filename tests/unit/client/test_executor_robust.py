@@ -410,6 +410,36 @@ def test_a_thread_that_cannot_be_started_is_the_error_of_submit(
     executor.shutdown()
 
 
+def test_ctrl_c_while_a_thread_starts_leaves_one_thread_that_can_be_ended(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = threading.Thread.start
+    held, interrupted = threading.Event(), list[str]()
+
+    def interrupt(thread: threading.Thread) -> None:
+        """As when the interrupt comes while the new thread has not run yet."""
+        if not thread.name.startswith("headway") or thread.name in interrupted:
+            starting(thread)
+            return
+        interrupted.append(thread.name)
+        late = threading.Thread(target=lambda: (held.wait(LIMIT), starting(thread)))
+        starting(late)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupt)
+    executor = HeadwayExecutor(client)
+    for _ in range(2):
+        with contextlib.suppress(KeyboardInterrupt):
+            executor.submit(pow, 2, 2)
+    executor.shutdown(wait=False)
+    with pytest.raises(KeyboardInterrupt):
+        client.submit(Job("one", [Task(pow, 2, 2)]))
+    assert interrupted == ["headway-executor", "headway-messages"]
+    client.close()
+    held.set()
+    until(lambda: threads() == [])
+
+
 # Single calls are cancelled
 
 
