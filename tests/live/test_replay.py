@@ -211,7 +211,7 @@ def test_the_journal_of_a_server_has_the_same_times_and_more(tmp_path: Path) -> 
     assert held[0] == 3
     assert 1 in held
     assert held[held.index(1) :].count(3) >= 1  # all three, once the machine is back
-    assert whole.busy < whole.offered < 3 * (whole.until - whole.begin)
+    assert whole.busy <= whole.offered < 3 * (whole.until - whole.begin)  # on a slow machine no slot is seen idle
     assert whole.lost > 0
     assert summarise(whole)["jobs_succeeded"] == 1
 
