@@ -14,7 +14,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from headway.core.scheduler import Scheduler
-from headway.live.journal import event_of, state_body, state_of
+from headway.live.decisions import event_of, replay
+from headway.live.journal import state_body, state_of
 from headway.live.rows import Rows
 from headway.live.schema import FILE, connect_to_read
 from headway.live.snapshots import Restated, fingerprint, pack
@@ -41,7 +42,7 @@ def restate(folder: Path, event: int) -> Restated:
         raise sqlite3.DatabaseError(f"{event - seq - len(events)} of the events {seq + 1} to {event} are missing")
     core = Scheduler.restore(state_of(body), find)
     for _, _, kind, packed, *_ in events:
-        core.handle(event_of(kind, packed))
+        replay(core, event_of(kind, packed), packed)
     return Restated(core.state.now, fingerprint(core), state_body(core.dump()))
 
 

@@ -21,6 +21,8 @@ from headway.core.nodes import slot_statuses
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
+from headway.live.decisions import decided_row, event_of
+from headway.live.decisions import replay as again
 from headway.model.actions import Action, ChangeTier, Conclude, Consult, JobStatus, Kill, Launch, Settle, Suspend, Wake
 from headway.model.events import (
     Advised,
@@ -53,7 +55,7 @@ from headway.model.events import (
 )
 from headway.model.job import JobSpec, Kind, TaskSpec
 from headway.model.node import NodeSpec, SlotStatus
-from headway.model.plan import Allocation, AllocationRecord, Claim, Plan, PlanRecord, Promise
+from headway.model.plan import Allocation, AllocationRecord, Claim, Decision, Plan, PlanRecord, Promise
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import JobView, Policy, Snapshot, uses_tiers
 from headway.model.tier import Tier
@@ -282,6 +284,7 @@ class World:
     wakes: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     answers: list[list[Action]] = field(default_factory=list)
+    decisions: list[Decision | None] = field(default_factory=list)
     copies: list[Scheduler] = field(default_factory=list)
     decided: bool = False
     question: int | None = None
@@ -322,6 +325,7 @@ class World:
             self.wished += event.plan.plan().allocations
         actions = self.scheduler.handle(event)
         self.answers.append(actions)
+        self.decisions.append(self.scheduler.decided)
         if isinstance(self.scheduler.failure, AssertionError):  # found by `Watched`, so copies do not know it
             raise self.scheduler.failure
         for copy in self.copies:
@@ -872,6 +876,39 @@ def replay(world: World) -> None:
     assert again.dump() == world.scheduler.dump()
     for copy in world.copies:
         assert copy.dump() == world.scheduler.dump()
+    replay_decisions(world)
+
+
+class Mute:
+    """A policy that must not be asked. Its traits are those of another policy, or their opposites."""
+
+    def __init__(self, other: Policy, *, turned: bool) -> None:
+        self.per_instant = other.per_instant is not turned
+        self.task_rounds = other.task_rounds is not turned
+        self.tiers = uses_tiers(other) is not turned
+
+    def __call__(self, view: Snapshot) -> Plan:
+        pytest.fail("a policy was asked while decisions were replayed")
+
+
+def replay_decisions(world: World) -> None:
+    """From events and decisions as the journal has them, the same follows whatever has become of the policies."""
+    rows = [decided_row(0, 0, event, decided) for event, decided in zip(world.events, world.decisions, strict=True)]
+    for turned in (False, True):
+
+        def find(text: str, turned: bool = turned) -> Policy:
+            return Mute(source(text), turned=turned)
+
+        core = Scheduler(find, world.policy, estimate_default=7, period=world.period)
+        for (_, _, kind, body), answer in zip(rows, world.answers, strict=True):
+            found = again(core, event_of(kind, body), body)
+            if turned:  # it may ask for a wake more or less
+                found, answer = ([one for one in actions if not isinstance(one, Wake)] for actions in (found, answer))
+            assert found == answer
+        left, right = core.dump(), world.scheduler.dump()
+        if turned:
+            left, right = (replace(one, wake_at=0, round_due=False, arrived=None) for one in (left, right))
+        assert left == right
 
 
 def attempt(seed: int, policy: str, **how: Any) -> World:

@@ -5,23 +5,35 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from headway.errors import HeadwayError
+from headway.model.instant import SECOND
+
+if TYPE_CHECKING:
+    from headway.live.redeciding import Difference
+
+SHOWN: Final = 20
+"""How many differences are printed at most."""
 
 
 @click.command()
 @click.argument("data", required=False, type=click.Path(file_okay=False))
+@click.option("--decide", is_flag=True, help="Also ask the policies of today what they would have decided.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object of JSON.")
-def check(data: str | None, as_json: bool) -> None:
+def check(data: str | None, decide: bool, as_json: bool) -> None:
     """Check whether the journal in DATA, or in a backup, and its files are as they were written.
 
-    A server may run meanwhile. Nothing is changed. The exit status is 1 if something is wrong.
+    A server may run meanwhile. Nothing is changed. The exit status is 1 if something is wrong, or if with --decide a
+    policy would decide otherwise today than is recorded; a server that starts repeats what is recorded.
     """
     from headway.client.address import data_directory
     from headway.live.opening import has_been_used
+    from headway.live.redeciding import rounds
     from headway.live.schema import FILE
     from headway.live.verification import flaws, whole_again
 
@@ -30,16 +42,44 @@ def check(data: str | None, as_json: bool) -> None:
         raise HeadwayError(f"there is no folder {folder}", hint)
     if not has_been_used(folder):
         raise HeadwayError(f"no server has used {folder}: there is no journal in it", hint)
-    found = list(flaws(folder))
+    found, asked, unrecorded = list(flaws(folder)), 0, 0
+    others: list[Difference] = []
+    if decide and not found:
+        from headway.policies.registry import find
+
+        for held in rounds(folder, find):
+            asked += held.recorded
+            unrecorded += not held.recorded
+            others += [] if held.difference is None else [held.difference]
     if as_json:
-        click.echo(json.dumps({"data": str(folder), "flaws": [flaw._asdict() for flaw in found]}))
+        told: dict[str, object] = {"data": str(folder), "flaws": [flaw._asdict() for flaw in found]}
+        if decide:
+            told |= {"rounds": asked, "unrecorded": unrecorded, "differences": [each._asdict() for each in others]}
+        click.echo(json.dumps(told))
     elif found:
         for flaw in found:
             click.echo(f"{os.path.join(folder, flaw.file)}: {flaw.what}")
         click.echo(whole_again(folder), err=True)
     else:
         click.echo(f"{folder / FILE} and what belongs to it are as they were written.")
-    sys.exit(1 if found else 0)
+        if decide:
+            _say_decided(others, asked, unrecorded)
+    sys.exit(1 if found or others else 0)
+
+
+def _say_decided(others: Sequence[Difference], asked: int, unrecorded: int) -> None:
+    from headway.cli.show import clock, counted
+
+    for each in others[:SHOWN]:
+        click.echo(f"Event {each.event} ({each.kind}, {clock(each.at / SECOND)}), under {each.policy}:")
+        click.echo(f"  then   {each.then}")
+        click.echo(f"  today  {each.today}")
+    if len(others) > SHOWN:
+        click.echo(f"And {counted(len(others) - SHOWN, 'more round')}; --json lists them all.")
+    would = f"{len(others)} of {counted(asked, 'round')} would be decided otherwise today."
+    click.echo(would if others else f"The policies would decide the same today in {counted(asked, 'round')}.")
+    if unrecorded:
+        click.echo(f"{counted(unrecorded, 'round')} of an older Headway are not recorded, so they cannot be compared.")
 
 
 @click.command()

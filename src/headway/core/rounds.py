@@ -6,13 +6,14 @@ A plan may be refused in part; each refusal is counted under the name of its rul
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from headway.core import tiers
 from headway.core.state import State
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
-from headway.model.plan import Allocation, Claim, Plan, Promise
+from headway.model.plan import Allocation, Claim, Decision, Plan, Promise
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, Policy
 from headway.model.tier import Tier
@@ -25,8 +26,8 @@ BACKGROUND: Final = Tier.BACKGROUND
 FREE: Final = Claim.FREE
 
 
-def hold_round(state: State, policy: Policy, refusals: Counter[str], *, added: bool) -> tuple[Plan, Exception | None]:
-    """Call the policy and carry out its plan.
+def ask(state: State, policy: Policy, *, added: bool) -> tuple[Plan, Exception | None]:
+    """Call the policy.
 
     Args:
         added: it is not one of Headway's own (`is_added`), so its plan is checked before any of it is carried out.
@@ -34,7 +35,6 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str], *, added: b
     Returns:
         The plan, and what the policy raised, if it raised: then the plan is empty, and running tasks continue.
     """
-    failure = None
     try:
         plan = policy(state)
         if not isinstance(plan, Plan):
@@ -42,14 +42,8 @@ def hold_round(state: State, policy: Policy, refusals: Counter[str], *, added: b
         if added:
             check_types(plan)
     except Exception as raised:  # noqa: BLE001  a policy, maybe a third party's, must not take the cluster down
-        refusals[f"policy_raised_{type(raised).__name__}"] += 1
-        plan, failure = Plan(), raised
-    else:
-        state.arrived = []
-        if plan.allocations or plan.promises or state.refused:
-            carry_out(state, plan, refusals)
-    state.round_due = False
-    return plan, failure
+        return Plan(), raised
+    return plan, None
 
 
 def check_types(plan: Plan) -> None:
@@ -61,40 +55,66 @@ def check_types(plan: Plan) -> None:
     if (type(plan.allocations), type(plan.promises)) != (list, list):
         raise TypeError("the policy gave allocations or promises that are no list")
     for wanted in plan.allocations:
-        fields = (type(wanted), type(wanted.job), type(wanted.slots), type(wanted.claim), type(wanted.tier))
-        if fields != _ALLOCATION or type(wanted.task) not in _NUMBER_OR_NONE:
+        kinds = (type(wanted), type(wanted.job), type(wanted.slots), type(wanted.claim), type(wanted.tier))
+        if kinds != _ALLOCATION or type(wanted.task) not in _NUMBER_OR_NONE:
             raise TypeError(f"the policy gave {wanted!r}, which is no allocation")
         if wanted.seats and (type(wanted.seats) is not tuple or {*map(type, wanted.seats)} != {int}):
             raise TypeError(f"the policy gave the seats {wanted.seats!r}, which are no numbers of slots")
+        numbered = (wanted.job, wanted.task or 0, *wanted.seats)
+        if wanted.slots.bit_length() > _SLOTS_MAX or max(map(abs, numbered)) > _NUMBER_MAX:
+            raise TypeError("the policy gave numbers that no job, task or slot has")
     for kept in plan.promises:
-        if (type(kept), type(kept.job), type(kept.start)) != _PROMISE or abs(kept.start) > NEVER:
+        of_promise = (type(kept), type(kept.job), type(kept.start))
+        if of_promise != _PROMISE or abs(kept.start) > NEVER or abs(kept.job) > _NUMBER_MAX:
             raise TypeError(f"the policy gave {kept!r}, which is no promise")
     if type(plan.wake) not in _NUMBER_OR_NONE or abs(plan.wake or 0) > NEVER:
         raise TypeError(f"the policy wants to be woken at {plan.wake!r}, which is no instant")
 
 
 _ALLOCATION: Final = (Allocation, int, int, Claim, Tier)
+_NUMBER_MAX: Final = 1 << 53
+_SLOTS_MAX: Final = 1 << 24
+"""Bounds of what a plan may name, so that it can be recorded; no cluster comes near."""
+
 _PROMISE: Final = (Promise, int, int)
 _NUMBER_OR_NONE: Final = (int, type(None))
 """The types that the parts of a plan must have."""
 
 
-def carry_out(state: State, plan: Plan, refusals: Counter[str]) -> None:
-    """Commit what a plan wants now and keep what it promises."""
+def carry_out(state: State, plan: Plan, refusals: Counter[str]) -> list[tuple[JobId, Instant | None]]:
+    """Commit what a plan wants now and keep what it promises; returns the promises that have changed."""
     if state.refused:
         state.refused.clear()
     if plan.allocations:
         commit(state, plan.allocations, refusals)
-    promised: dict[JobId, Instant] = {}
-    for promise in plan.promises:  # of a workflow's tasks the first to start counts
-        promised[promise.job] = min(promise.start, promised.get(promise.job, NEVER))
-    for promised_to, start in promised.items():
+    changed = []
+    for promised_to, start in promised(plan).items():
         job = state.jobs.get(promised_to)
-        if job is not None and not job.attempts:
-            state.promise(job, start if start < NEVER else None)
+        if job is not None and not job.attempts and job.promise != start:
+            state.promise(job, start)
+            changed.append((promised_to, start))
+    return changed
 
 
-def commit(state: State, allocations: list[Allocation], refusals: Counter[str]) -> None:
+def carry_out_again(state: State, decision: Decision, refusals: Counter[str]) -> None:
+    """Do what a round decided when it was held."""
+    state.refused.clear()
+    commit(state, decision.allocations, refusals)
+    for promised_to, start in decision.promises:
+        job = state.jobs.get(promised_to)
+        if job is not None:
+            state.promise(job, start)
+
+
+def promised(plan: Plan) -> dict[JobId, Instant | None]:
+    """The start that a plan promises to each job; None: none any more."""
+    starts: dict[JobId, Instant] = {}
+    for promise in plan.promises:  # of a workflow's tasks the first to start counts
+        starts[promise.job] = min(promise.start, starts.get(promise.job, NEVER))
+    return {job: start if start < NEVER else None for job, start in starts.items()}
+
+
+def commit(state: State, allocations: Sequence[Allocation], refusals: Counter[str]) -> None:
     """Carry out the plan's allocations: first what is given up, then what is taken."""
     for wanted in allocations if state.allocated else ():
         job = state.jobs.get(wanted.job)

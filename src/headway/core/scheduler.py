@@ -9,8 +9,9 @@ from typing import Final, assert_never
 from headway.core import audit, leases, lifecycle, preparing, reactor, suspects, tiers
 from headway.core.nodes import Extent
 from headway.core.record import StateRecord, isolation_record, job_record, node_record, restore_state, suspicion_record
-from headway.core.rounds import carry_out, check_types, hold_round
+from headway.core.rounds import ask, carry_out, carry_out_again, check_types, promised
 from headway.core.state import State
+from headway.errors import HeadwayError
 from headway.model.actions import Action, Consult, JobStatus, Wake
 from headway.model.events import (
     Advised,
@@ -44,8 +45,8 @@ from headway.model.events import (
 )
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
-from headway.model.plan import Plan, Reason, Waiting
-from headway.model.snapshot import PolicySource, is_added, uses_tiers
+from headway.model.plan import Decision, Plan, Reason, Waiting
+from headway.model.snapshot import Policy, PolicySource, Snapshot, is_added, uses_tiers
 from headway.model.tier import Tier
 
 _RareEvent = (
@@ -89,6 +90,7 @@ class Scheduler:
         estimate_default: the assumed run time of a task without an estimate.
         period: the policy runs at least this often while jobs are in the system (adaptive adjustment, Lin14 4.4);
             None: only when something happens.
+        restores: for `restore`: a policy that cannot be found is `absent`, not an error.
 
     Attributes:
         state: what policies see; drivers read it, only the core writes it.
@@ -101,6 +103,10 @@ class Scheduler:
         decider: the URL of the decider that makes the plans instead of the policy; empty: none.
         decider_failed: whether the policy runs because the decider has failed.
         question: the number of the question the decider has not answered yet.
+        decided: what the round of the last event decided; None: there was no round.
+        today: what the policy would decide now in the round that was replayed last, if `replay` was told to ask.
+        absent: why the current policy cannot be found; None: it was found. Without it, running tasks continue, and
+            nothing new starts until another is chosen.
     """
 
     def __init__(
@@ -110,6 +116,7 @@ class Scheduler:
         *,
         estimate_default: Duration = ESTIMATE_DEFAULT,
         period: Duration | None = None,
+        restores: bool = False,
     ) -> None:
         self.state = State(estimate_default)
         self.rounds = 0
@@ -124,7 +131,15 @@ class Scheduler:
         self.decider_failed = False
         self.question: int | None = None
         self._questions = 0
+        self.decided: Decision | None = None
+        self.absent: Exception | None = None
+        self._replays = False
+        self._again: Decision | None = None
+        self._compares = False
+        self.today: Decision | None = None
+        self._replays = restores
         self._choose(policy)
+        self._replays = False
 
     def handle(self, event: Event) -> list[Action]:
         """Handle an event and return what is to be done about it: the only entry point.
@@ -141,6 +156,7 @@ class Scheduler:
             state.now = event.at
         actions: list[Action] = []
         state.actions = actions
+        self.decided = None
         if state.release_queue:
             state.release_due_jobs()  # whatever the event is: a wake may come after others of its instant
         expiry = NEVER
@@ -158,15 +174,17 @@ class Scheduler:
             self.ignored += 1
         if state.suspects or state.isolations:
             suspects.advance(state)
-        if state.round_due:
+        if self._again is not None:
+            self._hold_again(self._again)
+        elif state.round_due:
             consults = bool(self.decider) and not self.decider_failed
             if consults and self.question is not None:
                 pass  # the next question follows the answer
-            elif (consults or self._per_instant) and not isinstance(event, Woke):
+            elif not isinstance(event, Woke) and (consults or self._per_instant or self._replays):
                 self._ask_to_wake(state.now)
             elif consults:
                 self._consult()
-            else:
+            elif not self._replays:
                 self._round()
         at = self._round_at if self._round_at < expiry else expiry
         if state.release_queue:
@@ -176,6 +194,22 @@ class Scheduler:
         if at < self._wake_at:
             self._ask_to_wake(at)
         return actions
+
+    def replay(self, event: Event, decision: Decision | None, *, compare: bool = False) -> list[Action]:
+        """Handle an event again as it was handled: do what its round decided then, if there was one; ask no policy.
+
+        Args:
+            decision: what its round decided.
+            compare: ask the policy too, for `today`; the answer changes nothing.
+
+        Returns:
+            As `handle`.
+        """
+        self._replays, self._again, self._compares, self.today = True, decision, compare, None
+        try:
+            return self.handle(event)
+        finally:
+            self._replays, self._again = False, None
 
     def prepare(self, text: str) -> Iterator[None]:
         """Sort the jobs for a policy before it is chosen, part by part; between the parts, events may be handled.
@@ -302,7 +336,9 @@ class Scheduler:
 
         The wake that it had requested must be arranged again: the driver feeds `Woke` at `record.wake_at`.
         """
-        scheduler = cls(policies, record.policy, estimate_default=record.estimate_default, period=record.period)
+        scheduler = cls(
+            policies, record.policy, estimate_default=record.estimate_default, period=record.period, restores=True
+        )
         task_rounds = scheduler.state.task_rounds
         scheduler.state = restore_state(record)
         scheduler.state.task_rounds = task_rounds
@@ -391,7 +427,13 @@ class Scheduler:
             state.look_at_everything()
 
     def _choose(self, text: str) -> None:
-        self._policy = self._policies(text)
+        self._policy: Policy
+        try:
+            self._policy, self.absent = self._policies(text), None
+        except HeadwayError as error:
+            if not self._replays:
+                raise
+            self._policy, self.absent = _Absent(error), error
         self._added = is_added(self._policy)
         self.policy = text
         self.question = None  # it was asked of another policy
@@ -407,16 +449,48 @@ class Scheduler:
         state.look_at_everything()
 
     def _round(self) -> None:
-        self.rounds += 1
         state = self.state
-        if state.background and not self._tiers:
+        forward = bool(state.background) and not self._tiers
+        if forward:
             tiers.bring_forward(state)
-        plan, self.failure = hold_round(state, self._policy, self.refusals, added=self._added)
-        self._set_next_round(plan)
+        plan, self.failure = ask(state, self._policy, added=self._added)
+        promises, raised = [], "" if self.failure is None else type(self.failure).__name__
+        if raised:
+            self.refusals[f"policy_raised_{raised}"] += 1
+        else:
+            state.arrived = []
+            if plan.allocations or plan.promises or state.refused:
+                promises = carry_out(state, plan, self.refusals)
+        self.decided = Decision(tuple(plan.allocations), tuple(promises), plan.wake, raised, forward)
+        self._end_round(plan.wake)
 
-    def _set_next_round(self, plan: Plan) -> None:
+    def _hold_again(self, decision: Decision) -> None:
         state = self.state
-        self._round_at = NEVER if plan.wake is None else max(plan.wake, state.now + 1)
+        if decision.forward:
+            tiers.bring_forward(state)
+        if self._compares:
+            plan, failure = ask(state, self._policy, added=self._added)
+            raised = "" if failure is None else type(failure).__name__
+            self.today = Decision(
+                tuple(plan.allocations), tuple(promised(plan).items()), plan.wake, raised, decision.forward
+            )
+        self.failure = None
+        if decision.raised:
+            self.refusals[f"policy_raised_{decision.raised}"] += 1
+        else:
+            state.arrived = []
+            carry_out_again(state, decision, self.refusals)
+        self.decided = decision
+        self._end_round(decision.wake)
+
+    def _end_round(self, wake: Instant | None) -> None:
+        self.rounds += 1
+        self.state.round_due = False
+        self._set_next_round(wake)
+
+    def _set_next_round(self, wake: Instant | None) -> None:
+        state = self.state
+        self._round_at = NEVER if wake is None else max(wake, state.now + 1)
         if self.period is not None and state.jobs:
             self._round_at = min(self._round_at, state.now + self.period)
 
@@ -447,7 +521,7 @@ class Scheduler:
         state.arrived = None if news else []
         carry_out(state, plan, self.refusals)
         state.round_due, self.failure = news, None
-        self._set_next_round(plan)
+        self._set_next_round(plan.wake)
         return True
 
     def _do_without(self, event: Advised | DeciderFailed) -> bool:
@@ -473,3 +547,15 @@ class Scheduler:
         if at < self._wake_at:
             self._wake_at = at
             self.state.actions.append(Wake(at))
+
+
+class _Absent:
+    """In the place of a policy that cannot be found."""
+
+    per_instant = task_rounds = False
+
+    def __init__(self, why: Exception) -> None:
+        self.why = why
+
+    def __call__(self, view: Snapshot) -> Plan:
+        raise self.why

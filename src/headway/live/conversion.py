@@ -75,6 +75,26 @@ def convert(folder: Path, found: int) -> None:
         _keep(path, kept)
 
 
+def keep_copy(folder: Path, found: int) -> None:
+    """Keep a copy of a journal of format 3, `found`, as `journal.format-3.sqlite`, before ours is written into it.
+
+    Its tables are as ours, and its rows stay as they are. Only what older versions of Headway could not read is new:
+    decisions in the bodies of events.
+
+    Raises:
+        HeadwayError: there is no room for the copy; nothing was changed.
+    """
+    path = folder / FILE
+    kept = _free(path.with_suffix(f".format-{found}.sqlite"))
+    log.info("%s has format %d and becomes one of format %d; it is kept as %s", path, found, FORMAT, kept.name)
+    _close(path)
+    try:
+        _copy(path, kept)
+    except OSError as error:
+        kept.unlink(missing_ok=True)
+        raise _no_room(path, error) from error
+
+
 def commit(db: sqlite3.Connection, vouching: Vouching) -> None:
     """End a transaction with its row of the chain."""
     reached = vouching.end()
@@ -110,11 +130,15 @@ def new_journal(folder: Path) -> Iterator[tuple[sqlite3.Connection, Vouching]]:
         draft.replace(path)
         sync_folder(folder)
     except (sqlite3.OperationalError, OSError) as error:
-        raise HeadwayError(
-            f"{path} cannot be converted: {error}", "Nothing was changed. Make room on its disk, and start again."
-        ) from error
+        raise _no_room(path, error) from error
     finally:
         remove(draft)
+
+
+def _no_room(path: Path, error: Exception) -> HeadwayError:
+    return HeadwayError(
+        f"{path} cannot be converted: {error}", "Nothing was changed. Make room on its disk, and start again."
+    )
 
 
 def _close(path: Path) -> None:
@@ -146,9 +170,14 @@ def _keep(path: Path, kept: Path) -> None:
     try:
         os.link(path, kept)
     except OSError:  # a file system without links
-        shutil.copy2(path, kept)
-        with open(kept, "rb") as file:
-            os.fsync(file.fileno())
+        _copy(path, kept)
+    sync_folder(path.parent)
+
+
+def _copy(path: Path, kept: Path) -> None:
+    shutil.copy2(path, kept)
+    with open(kept, "rb") as file:
+        os.fsync(file.fileno())
     sync_folder(path.parent)
 
 

@@ -31,7 +31,7 @@ from headway.core.cancelling import open_tasks
 from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, in_short
 from headway.live import consultant
 from headway.live.arrivals import Arrivals, Came, Thing
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
@@ -284,6 +284,10 @@ class Driver:
         for chosen in consultant.chosen(self._choice, turn.now):
             if consultant.is_new(chosen, self.core):
                 feed(turn, chosen)
+        if self.core.absent is not None:
+            absent = f"{in_short(str(self.core.absent))}; nothing new starts until another policy is chosen"
+            feed(turn, Incident(turn.now, "policy_absent", self.core.policy, absent))
+            log.error("%s", absent)
         self._ledger.wake(turn, always=True)
         attempts = {(one.job.id, one.task, one.number): one for one in state.attempts()}
         turn.actions[:0] = left_undone(found, attempts)

@@ -15,12 +15,13 @@ from typing import Any
 from headway.core.lifecycle import ISOLATING
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live.journal import FILE, event_of, state_of
+from headway.live.decisions import event_of, replay
+from headway.live.journal import FILE, state_of
 from headway.live.rows import Rows
 from headway.live.schema import connect_to_read
 from headway.live.vouching import GUARDED
 from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Suspend
-from headway.model.events import Event, JobChanged, JobSubmitted, NodesHeard, TaskEnded, TaskStarted
+from headway.model.events import JobChanged, JobSubmitted, NodesHeard, TaskEnded, TaskStarted
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
 from headway.model.outcome import Outcome
@@ -53,7 +54,7 @@ def history(folder: Path, policies: PolicySource) -> Schedule:
         seq, body = _first(db, path)
         rows = _rows(db, path, "events", "WHERE seq > ? ORDER BY seq", (seq,))
         told = _History(Scheduler.restore(state_of(body), policies))
-        told.read(event_of(kind, body) for _, _, kind, body, *_ in rows)
+        told.read((kind, body) for _, _, kind, body, *_ in rows)
     if not told.specs:
         said = f"{path} has no jobs" + (f" that were submitted after event {seq}, with which it begins" if seq else "")
         raise HeadwayError(said, "`headway up --keep-events none` keeps all events from now on." if seq else "")
@@ -141,17 +142,18 @@ class _History:
         # Slot time after the last end of a job belongs to no job's story.
         self.told = (0, 0)
 
-    def read(self, events: Iterator[Event]) -> None:
-        """Take all events in."""
+    def read(self, rows: Iterator[tuple[str, bytes]]) -> None:
+        """Take all events in: the kinds and bodies of their rows."""
         state = self.core.state
         state.touched = []
-        for event in events:
+        for kind, body in rows:
+            event = event_of(kind, body)
             before, rounds = state.now, self.core.rounds
             busy, up = count(state.busy), sum(count(node.slots) for node in state.nodes.values() if node.up)
             is_begun = bool(self.specs)
             if isinstance(event, JobSubmitted):
                 self._submitted(event.job)
-            actions = self.core.handle(event)
+            actions = replay(self.core, event, body)
             if is_begun:
                 self.busy += busy * (state.now - before)
                 self.offered += up * (state.now - before)

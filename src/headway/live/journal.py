@@ -14,15 +14,17 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from headway.core.record import StateRecord
+from headway.core.scheduler import Scheduler
 from headway.live import checks, retained
 from headway.live.away import Away
 from headway.live.checks import Checks, LossRow, StatisticsRow
 from headway.live.clients import Clients
+from headway.live.decisions import EventRow, event_of, replay
 from headway.live.expiry import Expiry
 from headway.live.mark import MARK
 from headway.live.opening import open_journal
@@ -36,7 +38,7 @@ from headway.live.schema import ASKED
 from headway.live.schema import FILE as FILE
 from headway.live.schema import FORMAT as FORMAT
 from headway.live.vouching import Damaged
-from headway.model.actions import JobStatus
+from headway.model.actions import Action, JobStatus
 from headway.model.events import Asked, Event, Incident
 from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec
@@ -48,9 +50,6 @@ _SHORT: Final = 1 << 16
 
 _STARTED: Final = "UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL"
 
-_DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
-}
 _spec = msgspec.msgpack.Decoder(JobSpec)
 _work: msgspec.msgpack.Decoder[Work] = msgspec.msgpack.Decoder(Work)
 _record = msgspec.json.Decoder(StateRecord)
@@ -108,7 +107,7 @@ class Accepted(NamedTuple):
 class Batch:
     """What becomes durable together, as rows of the tables."""
 
-    events: list[tuple[int, Instant, str, bytes]] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
     messages: list[NewMessage] = field(default_factory=list)
     jobs: list[tuple[JobId, int, str, str, Instant, bytes, str, bytes]] = field(default_factory=list)
     blobs: list[tuple[str, Instant, bytes]] = field(default_factory=list)
@@ -192,6 +191,8 @@ class Journal:
         self.away = Away(self._db, self._rows, self._transaction)
         self.expiry = Expiry(self._db, self._transaction, self.away)
         self.clients = Clients(self._db)
+        if self.noted("format") != FORMAT:
+            self.note("format", FORMAT)  # an older Headway could not read what is written from now on
 
     def close(self) -> None:
         """Close the file and unlock the directory."""
@@ -375,13 +376,20 @@ class Journal:
         rows = self._rows.of("events", "WHERE seq > ? ORDER BY seq", (after,))
         return ((seq, event_of(kind, body)) for seq, _, kind, body, _ in rows)
 
+    def replay(self, core: Scheduler, after: int) -> Iterator[tuple[Event, list[Action]]]:
+        """Let a core handle the events with greater numbers as they were handled; with the actions of each."""
+        for _, _, kind, body, _ in self._rows.of("events", "WHERE seq > ? ORDER BY seq", (after,)):
+            event = event_of(kind, body)
+            yield event, replay(core, event, body)
+
     def incidents(self, limit: int, after: int = 0, *, before: int | None = None) -> list[tuple[int, Incident]]:
         """The latest incidents with event numbers between these, at most `limit`, in order."""
         values = (after, self._beyond(before), limit)
         rows = self._rows.of(
             "events", "WHERE kind = 'Incident' AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?", values
         )
-        return [(seq, _DECODERS["Incident"].decode(body)) for seq, _, _, body, _ in reversed(list(rows))]
+        told = [(seq, event_of(kind, body)) for seq, _, kind, body, _ in rows]
+        return [(seq, event) for seq, event in reversed(told) if isinstance(event, Incident)]
 
     def asked(self, limit: int, after: int = 0, *, before: int | None = None) -> list[tuple[int, Asked]]:
         """The latest events with numbers between these that a caller may have asked for, at most `limit`, in order.
@@ -590,17 +598,6 @@ def state_body(record: StateRecord) -> bytes:
 def state_of(body: bytes) -> StateRecord:
     """A state from the column `body` of the table."""
     return _record.decode(body if body[:1] == b"{" else zlib.decompress(body))
-
-
-def event_of(kind: str, body: bytes) -> Event:
-    """An event from the columns `kind` and `body` of the table."""
-    event: Event = _DECODERS[kind].decode(body)
-    return event
-
-
-def event_row(seq: int, at: Instant, event: Event) -> tuple[int, Instant, str, bytes]:
-    """An event as the table has it."""
-    return (seq, at, type(event).__name__, encode(event))
 
 
 def _job_row(row: tuple[Any, ...]) -> JobRow:

@@ -14,8 +14,9 @@ from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, in_short
 from headway.live import checks, reconciling, work
+from headway.live.decisions import decided_row
 from headway.live.intake import TAKEN_AT_ONCE, NoSuchJob, Offer, see_after
-from headway.live.journal import Batch, Journal, NotNow, encode, event_row
+from headway.live.journal import Batch, Journal, NotNow, encode
 from headway.live.salvage import RECONCILE
 from headway.live.tally import Tally
 from headway.model.actions import (
@@ -175,8 +176,8 @@ class Ledger:
         self.job = max(self.job, last_job)  # submissions that are still to be accepted have their numbers
         self._snapshot_due = seq + self._snapshot_every
         started: dict[JobId, Instant] = {}
-        for _, event in self.journal.events(after=seq):
-            for action in self.core.handle(event):
+        for event, actions in self.journal.replay(self.core, seq):
+            for action in actions:
                 if isinstance(action, Launch) and not self.core.state.jobs[action.job].spec.fetches:
                     started.setdefault(action.job, event.at)
             if isinstance(event, TaskStarted) and self._runs(event):
@@ -224,8 +225,9 @@ class Ledger:
         def feed(event: Event) -> None:
             self.event += 1
             told.extend([event.kind] if isinstance(event, Incident) else ())
-            batch.events.append(event_row(self.event, event.at, event))
-            for action in self.core.handle(event):
+            actions = self.core.handle(event)
+            batch.events.append(decided_row(self.event, event.at, event, self.core.decided))
+            for action in actions:
                 if isinstance(action, Launch):
                     started.setdefault(action.job, event.at)
 
@@ -315,10 +317,11 @@ class Ledger:
         """
         batch, now = entry.batch, entry.now
         self.event += 1
-        batch.events.append(event_row(self.event, now, event))
         settled = False
         slots = () if ended is None else self._slots(ended)
-        for action in self._handle(event):
+        actions = self._handle(event)
+        batch.events.append(decided_row(self.event, now, event, self.core.decided))
+        for action in actions:
             match action:
                 case Launch():
                     kept = self.open[action.job]

@@ -29,6 +29,9 @@ _FLOCK: Final = "hhqqi4x"
 _SIGNS: Final = (MARK, ENGINE, UPLOADS, URL, TOKEN)
 """What a server leaves in its directory beside the journal."""
 
+OTHER_TABLES: Final = 3
+"""The first format with the tables of today; a journal of an older one is written anew."""
+
 _MAKING: Final = "is making the journal"
 
 
@@ -71,9 +74,11 @@ def open_journal(folder: Path, *, accept_loss: bool = False) -> Opened:
                     _make(folder, lock)
                 else:
                     found = _format(folder / FILE)
-                    if found < FORMAT:
+                    if found < OTHER_TABLES:
                         conversion.convert(folder, found)
                     see_whole(folder)
+                    if OTHER_TABLES <= found < FORMAT:
+                        conversion.keep_copy(folder, found)
             except Damaged:
                 if not accept_loss:
                     raise

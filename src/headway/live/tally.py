@@ -17,7 +17,16 @@ INCIDENTS: Final = (
     *("clock_stepped", "collector_failed", "decider_back", "decider_failed", "disk_enough", "disk_short"),
     *("file_damaged", "journal_free", "journal_held", "last_node", "loss_accepted", "name_taken", "node_lost"),
     *("node_not_started", "node_silent", "not_performed", "not_taken_in", "outputs_fit", "outputs_full"),
-    *("port_changed", "replay_differs", "shut_down", "step_failed", "task_given_up", "tasks_suspected", "tier_refused"),
+    *(
+        "policy_absent",
+        "port_changed",
+        "replay_differs",
+        "shut_down",
+        "step_failed",
+        "task_given_up",
+        "tasks_suspected",
+        "tier_refused",
+    ),
 )
 """All kinds of incidents."""
 

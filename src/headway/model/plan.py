@@ -176,6 +176,25 @@ class Plan:
             self.waiting.append(Waiting(job, reason, start))
 
 
+@value
+class Decision:
+    """What a round decided: enough to do the same again without the policy that was asked.
+
+    Attributes:
+        allocations: those of the plan.
+        promises: the jobs whose promised start has changed, and the new one; None: none any more.
+        wake: as in the plan.
+        raised: the type of what the policy raised instead of giving a plan; empty: it gave one.
+        forward: whether what ran in the background was brought to the foreground before, as for policies without tiers.
+    """
+
+    allocations: tuple[Allocation, ...] = ()
+    promises: tuple[tuple[JobId, Instant | None], ...] = ()
+    wake: Instant | None = None
+    raised: str = ""
+    forward: bool = False
+
+
 ClaimWord = Literal["free", "after", "kill", "migrate", "swap"]
 TierWord = Literal["foreground", "background"]
 
@@ -194,7 +213,7 @@ class AllocationRecord:
 
 @value
 class PlanRecord:
-    """A plan as plain values: for the answers of deciders, and for the journal."""
+    """A plan as plain values, for the answers of deciders."""
 
     allocations: tuple[AllocationRecord, ...] = ()
     promises: tuple[Promise, ...] = ()

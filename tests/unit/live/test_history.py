@@ -11,8 +11,9 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
+from headway.live.decisions import event_row
 from headway.live.history import history
-from headway.live.journal import FILE, Batch, Journal, event_row
+from headway.live.journal import FILE, Batch, Journal
 from headway.metrics import summarise
 from headway.model.actions import JobStatus
 from headway.model.events import Event, JobCancelled, JobChanged, JobSubmitted, TasksCancelled

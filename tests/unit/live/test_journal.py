@@ -20,6 +20,7 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live import opening, requests
+from headway.live.decisions import event_of, event_row
 from headway.live.journal import (
     FILE,
     FORMAT,
@@ -29,8 +30,6 @@ from headway.live.journal import (
     JournalBusy,
     JournalFull,
     encode,
-    event_of,
-    event_row,
 )
 from headway.live.schema import connect
 from headway.model.actions import JobStatus

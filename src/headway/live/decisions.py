@@ -1,0 +1,151 @@
+"""Events and the decisions of their rounds, as rows of the journal.
+
+The body of an event is an array of its fields and of what its round decided, nil if there was none. Journals of format
+3 and older have the fields alone: only the policy can say what was decided then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, get_args
+
+import msgspec
+
+from headway.core.scheduler import Scheduler
+from headway.model.actions import Action
+from headway.model.events import Event
+from headway.model.instant import Instant
+from headway.model.job import JobId
+from headway.model.plan import Allocation, Claim, Decision
+from headway.model.slots import Slots, numbers, of_numbers
+from headway.model.tier import Tier
+
+EventRow = tuple[int, Instant, str, bytes]
+"""An event as the table has it: its number, its instant, the name of its class, and its body."""
+
+_PAIR: Final = b"\x92"
+"""How an array of two begins."""
+
+_NONE: Final = b"\xc0"
+
+_encode = msgspec.msgpack.Encoder().encode
+_events: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
+}
+_pair = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
+
+
+class _Wanted(msgspec.Struct, array_like=True, frozen=True):
+    """An allocation; its slots are as `_packed` writes them."""
+
+    job: JobId
+    slots: int | tuple[int, ...] | bytes
+    task: int | None
+    claim: Claim
+    tier: Tier
+    seats: tuple[int, ...]
+
+
+class _Decided(msgspec.Struct, array_like=True, frozen=True):
+    """A decision, with the same fields."""
+
+    allocations: tuple[_Wanted, ...]
+    promises: tuple[tuple[JobId, Instant | None], ...]
+    wake: Instant | None
+    raised: str
+    forward: bool
+
+
+_decided = msgspec.msgpack.Decoder(_Decided)
+
+
+def decided_row(seq: int, at: Instant, event: Event, decision: Decision | None) -> EventRow:
+    """An event as the table has it, with what its round decided; None: there was no round."""
+    decided = _NONE if decision is None else _encode(_record(decision))
+    return (seq, at, type(event).__name__, b"".join((_PAIR, _encode(event), decided)))
+
+
+def event_row(seq: int, at: Instant, event: Event) -> EventRow:
+    """An event whose round is not recorded, as in older journals."""
+    return (seq, at, type(event).__name__, _encode(event))
+
+
+def event_of(kind: str, body: bytes) -> Event:
+    """An event from the columns `kind` and `body` of the table."""
+    event: Event = _events[kind].decode(_pair.decode(body)[0] if body[:1] == _PAIR else body)
+    return event
+
+
+def decision_of(body: bytes) -> Decision | None:
+    """What the round of an event decided; None if there was none, or if that is not recorded."""
+    if body[:1] != _PAIR:
+        return None
+    packed = bytes(_pair.decode(body)[1])
+    return None if packed == _NONE else _decision(_decided.decode(packed))
+
+
+def is_recorded(body: bytes) -> bool:
+    """Whether it is recorded what the round of an event decided, if there was one."""
+    return body[:1] == _PAIR
+
+
+def replay(core: Scheduler, event: Event, body: bytes, *, compare: bool = False) -> list[Action]:
+    """Let a core handle an event as it was handled when its row was written; returns the actions.
+
+    Where it is not recorded what was decided, the policy decides.
+
+    Args:
+        body: of its row.
+        compare: ask the policy too, see `Scheduler.replay`.
+    """
+    return core.replay(event, decision_of(body), compare=compare) if is_recorded(body) else core.handle(event)
+
+
+def _record(decision: Decision) -> _Decided:
+    allocations = (
+        _Wanted(wanted.job, _packed(wanted.slots), wanted.task, wanted.claim, wanted.tier, wanted.seats)
+        for wanted in decision.allocations
+    )
+    return _Decided(tuple(allocations), decision.promises, decision.wake, decision.raised, decision.forward)
+
+
+def _decision(record: _Decided) -> Decision:
+    allocations = (
+        Allocation(wanted.job, _slots(wanted.slots), wanted.task, wanted.claim, wanted.tier, wanted.seats)
+        for wanted in record.allocations
+    )
+    return Decision(tuple(allocations), record.promises, record.wake, record.raised, record.forward)
+
+
+def _packed(slots: Slots) -> int | tuple[int, ...] | bytes:
+    """The number of the only slot, or the first and the count of each run. What is no set of slots: its bytes."""
+    if slots < 0:
+        return slots.to_bytes(slots.bit_length() // 8 + 1, "little", signed=True)
+    if slots and not slots & (slots - 1):
+        return slots.bit_length() - 1
+    return tuple(_ends(slots))
+
+
+def _ends(slots: Slots) -> Iterator[int]:
+    """The first slot of each run, and how many there are."""
+    first = count = 0
+    for slot in numbers(slots):
+        if count and slot == first + count:
+            count += 1
+            continue
+        if count:
+            yield first
+            yield count
+        first, count = slot, 1
+    if count:
+        yield first
+        yield count
+
+
+def _slots(packed: int | tuple[int, ...] | bytes) -> Slots:
+    if isinstance(packed, int):
+        return 1 << packed
+    if isinstance(packed, bytes):
+        return int.from_bytes(packed, "little", signed=True)
+    runs = zip(packed[::2], packed[1::2], strict=True)
+    return of_numbers(slot for first, count in runs for slot in range(first, first + count))

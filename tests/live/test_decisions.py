@@ -1,0 +1,154 @@
+"""What rounds decided is in the journal: a start repeats it, whatever has become of the policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.errors import HeadwayError
+from headway.live import reports
+from headway.live.history import history
+from headway.live.redeciding import rounds
+from headway.live.snapshots import fingerprint
+from headway.model.events import Incident, PolicyChosen
+from headway.model.snapshot import Plan, Policy, Snapshot
+from headway.policies.registry import find
+from headway.restate import restate
+from headway.testing import FakeEngine, new_job, node
+
+from .test_driver import Rig, crash, rig, run
+
+TWO = (node("a", slots=1), node("b", slots=1))
+
+
+class Last:
+    """Serves the last job first, and takes all slots from the others: the opposite of what is wanted of a policy."""
+
+    per_instant = False
+    task_rounds = True
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan = view.plan()
+        if view.waiting:
+            last = max(view.waiting, key=lambda job: job.id)
+            for job in view.jobs.values():
+                if job.held and job is not last:
+                    plan.hold(job.id, 0)
+            if view.free:
+                plan.hold(last.id, view.free & -view.free)
+        return plan
+
+
+def changed(text: str) -> Policy:
+    """What an upgrade may have made of every policy."""
+    return Last()
+
+
+def gone(text: str) -> Policy:
+    """As when the package of a policy is not installed any more."""
+    if text == "mine":
+        raise HeadwayError("no policy is called 'mine'")
+    return find(text)
+
+
+def mine(text: str) -> Policy:
+    return find("edf" if text == "mine" else text)
+
+
+async def work(live: Rig) -> None:
+    """Some jobs of which one runs, one has ended and others wait."""
+    await live.submit(*(new_job(tasks=2, estimate=5.0, due=100.0 - number, name=str(number)) for number in range(4)))
+    await live.advance(3)
+    await live.end(*live.running[0])
+
+
+@pytest.mark.parametrize("policy", ["deadline", "tempo", "edf", "easy"])
+def test_a_changed_policy_neither_kills_nor_redoes_what_runs(tmp_path: Path, policy: str) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO, policy=policy) as live:
+            await work(live)
+            before, number = live.driver.core.dump(), live.journal.last()[0]
+            found = crash(live)
+        assert len(found.running) == 2
+        assert restate(tmp_path, number).fingerprint == fingerprint(Scheduler.restore(before, find))
+        async with rig(tmp_path, TWO, engine=FakeEngine(found), at=3, policies=changed) as live:
+            assert live.engine.launched == live.engine.killed == []
+            assert live.running == sorted(found.running)
+            assert len(live.driver.open) == 4
+            while live.running:
+                await live.end(*live.running[0])
+            order = [one.job for one in live.engine.launched]
+            assert order == sorted(order, reverse=True), "from now on the changed policy decides"
+            assert not live.driver.open
+
+    run(scenario)
+
+
+def test_without_its_policy_a_server_starts_and_what_runs_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO, policy="mine", policies=mine) as live:
+            await work(live)
+            found = crash(live)
+        async with rig(tmp_path, TWO, engine=FakeEngine(found), at=3, policies=gone) as live:
+            assert live.engine.launched == live.engine.killed == []
+            (told,) = live.events(Incident)
+            assert isinstance(told, Incident)
+            assert (told.kind, told.subject) == ("policy_absent", "mine")
+            assert "no policy is called 'mine'; nothing new starts" in told.detail
+            await live.submit(new_job())
+            assert "no policy is called 'mine'" in (await reports.explanation(live.driver, 5)).note
+            await live.driver.choose("edf")
+            await live.settle()
+            assert [event.policy for event in live.events(PolicyChosen) if isinstance(event, PolicyChosen)] == ["edf"]
+            while live.running:
+                await live.end(*live.running[0])
+            assert not live.driver.open
+
+    run(scenario)
+
+
+def decided(folder: Path, policies: Callable[[str], Policy]) -> list[tuple[str, str]]:
+    """How today's policies differ from the record, round by round."""
+    found = list(rounds(folder, policies))
+    assert found
+    assert all(held.recorded for held in found)
+    return [held.difference[-2:] for held in found if held.difference is not None]
+
+
+@pytest.mark.parametrize("policy", ["deadline", "tempo", "edf", "conservative", "heft", "measy"])
+def test_it_is_said_whether_policies_would_decide_the_same(tmp_path: Path, policy: str) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO, policy=policy) as live:
+            await work(live)
+            await live.submit(new_job(kind="rigid", width=2, estimate=9.0))
+            await live.advance(1)
+            while live.running:
+                await live.advance(1)
+                await live.end(*live.running[0])
+        assert decided(tmp_path, find) == []
+        differences = decided(tmp_path, changed)
+        assert differences
+        assert any(then != today for then, today in differences)
+        assert all("a policy that is not there" in today for _, today in decided(tmp_path, absent))
+
+    def absent(text: str) -> Policy:
+        raise HeadwayError("a policy that is not there")
+
+    run(scenario)
+
+
+def test_what_happened_is_told_without_the_policy(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO, policy="mine", policies=mine) as live:
+            await work(live)
+            while live.running:
+                await live.advance(1)
+                await live.end(*live.running[0])
+        with_it, without = history(tmp_path, mine), history(tmp_path, gone)
+        assert with_it.end.tolist() == without.end.tolist()
+        assert with_it.start.tolist() == without.start.tolist()
+
+    run(scenario)
