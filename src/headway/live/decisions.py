@@ -65,11 +65,6 @@ def decided_row(seq: int, at: Instant, event: Event, decision: Decision | None) 
     return (seq, at, type(event).__name__, b"".join((_PAIR, _encode(event), decided)))
 
 
-def event_row(seq: int, at: Instant, event: Event) -> EventRow:
-    """An event whose round is not recorded, as in older journals."""
-    return (seq, at, type(event).__name__, _encode(event))
-
-
 def event_of(kind: str, body: bytes) -> Event:
     """An event from the columns `kind` and `body` of the table."""
     event: Event = _events[kind].decode(_pair.decode(body)[0] if body[:1] == _PAIR else body)

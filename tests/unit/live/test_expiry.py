@@ -12,13 +12,14 @@ import pytest
 from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.live import expiry
-from headway.live.decisions import event_row
 from headway.live.expiry import PAGES_KEPT, Walk
 from headway.live.journal import FILE, Batch, Journal, encode
 from headway.live.verification import see_whole
 from headway.model.events import Event, Incident, Woke
 from headway.policies.registry import find
 from headway.testing import job
+
+from ...rows import event_row
 
 
 @pytest.fixture

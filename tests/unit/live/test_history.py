@@ -11,7 +11,6 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live.decisions import event_row
 from headway.live.history import history
 from headway.live.journal import FILE, Batch, Journal
 from headway.metrics import summarise
@@ -25,6 +24,8 @@ from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
+
+from ...rows import event_row
 
 CLUSTER = (NodeSpec("slow", 4), NodeSpec("fast", 3, speed=2.0))
 OUTAGES = [Outage("fast", 20, 45), Outage("slow", 60, 61)]

@@ -20,7 +20,7 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live import opening, requests
-from headway.live.decisions import event_of, event_row
+from headway.live.decisions import event_of
 from headway.live.journal import (
     FILE,
     FORMAT,
@@ -69,6 +69,8 @@ from headway.model.plan import Claim, Plan, PlanRecord
 from headway.model.tier import Tier
 from headway.policies.registry import find
 from headway.testing import job, node
+
+from ...rows import event_row
 
 
 def a_plan() -> PlanRecord:

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from headway import wire
-from headway.live.decisions import event_row
 from headway.live.journal import Batch, Journal, JournalFull, encode
 from headway.live.retained import LAST, SIZE_MAX
 from headway.model.events import Outcome, Woke
 from headway.testing import job
+
+from ...rows import event_row
 
 
 @pytest.fixture
