@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from headway.cli.main import main
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live import reports
 from headway.live.history import history
+from headway.live.journal import Batch, Journal
 from headway.live.redeciding import rounds
 from headway.live.snapshots import fingerprint
-from headway.model.events import Incident, PolicyChosen
+from headway.model.events import Incident, JobSubmitted, NodeJoined, Outcome, PolicyChosen, TaskEnded, Woke
 from headway.model.snapshot import Plan, Policy, Snapshot
+from headway.policies import registry
 from headway.policies.registry import find
 from headway.restate import restate
-from headway.testing import FakeEngine, new_job, node
+from headway.testing import FakeEngine, job, new_job, node
 
+from ..rows import event_row
 from .test_driver import Rig, crash, rig, run
 
 TWO = (node("a", slots=1), node("b", slots=1))
@@ -152,3 +158,43 @@ def test_what_happened_is_told_without_the_policy(tmp_path: Path) -> None:
         assert with_it.start.tolist() == without.start.tolist()
 
     run(scenario)
+
+
+def status(words: list[str]) -> object:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    return ended.value.code
+
+
+def test_the_command_says_what_would_be_decided_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, TWO, policy="edf") as live:
+            await work(live)
+
+    run(scenario)
+    assert status(["check", str(tmp_path), "--decide"]) == 0
+    assert "The policies would decide the same today in 3 rounds." in capsys.readouterr().out
+    monkeypatch.setattr(registry, "find", changed)
+    assert status(["check", str(tmp_path), "--decide"]) == 1
+    out = capsys.readouterr().out
+    assert "Event 8 (Woke, 1970-01-01" in out
+    assert "  then   job 4: a/0, b/0, claim after\n  today  job 4: a/0\n" in out
+    assert "2 of 3 rounds would be decided otherwise today." in out
+    assert status(["check", str(tmp_path), "--decide", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["flaws"], told["rounds"], told["unrecorded"]) == ([], 3, 0)
+    assert told["differences"][0]["policy"] == "edf"
+
+
+def test_rounds_of_an_older_headway_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [JobSubmitted(2, job(1)), Woke(2), TaskEnded(5, 1, 0, 1, Outcome.SUCCEEDED)]
+    with closing(Journal(tmp_path)) as journal:
+        core = Scheduler(find, "edf")
+        core.handle(NodeJoined(1, node("a")))
+        journal.store_snapshot(0, core.dump(), ())
+        rows = [event_row(number, event.at, event) for number, event in enumerate(events, 1)]
+        journal.write(Batch(rows))
+    assert status(["check", str(tmp_path), "--decide"]) == 0
+    assert "Not compared, because an older Headway did not record them: 1 round." in capsys.readouterr().out

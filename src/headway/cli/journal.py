@@ -79,7 +79,7 @@ def _say_decided(others: Sequence[Difference], asked: int, unrecorded: int) -> N
     would = f"{len(others)} of {counted(asked, 'round')} would be decided otherwise today."
     click.echo(would if others else f"The policies would decide the same today in {counted(asked, 'round')}.")
     if unrecorded:
-        click.echo(f"{counted(unrecorded, 'round')} of an older Headway are not recorded, so they cannot be compared.")
+        click.echo(f"Not compared, because an older Headway did not record them: {counted(unrecorded, 'round')}.")
 
 
 @click.command()
