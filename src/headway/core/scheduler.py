@@ -103,7 +103,7 @@ class Scheduler:
         decider: the URL of the decider that makes the plans instead of the policy; empty: none.
         decider_failed: whether the policy runs because the decider has failed.
         question: the number of the question the decider has not answered yet.
-        decided: what the round of the last event decided; None: there was no round.
+        decided: what the round of the last event decided; None: there was no round, and no question to the decider.
         today: what the policy would decide now in the round that was replayed last, if `replay` was told to ask.
         absent: why the current policy cannot be found; None: it was found. Without it, running tasks continue, and
             nothing new starts until another is chosen.
@@ -175,16 +175,21 @@ class Scheduler:
         if state.suspects or state.isolations:
             suspects.advance(state)
         if self._again is not None:
-            self._hold_again(self._again)
+            if self._again.consults:
+                self._consult()
+            else:
+                self._hold_again(self._again)
         elif state.round_due:
             consults = bool(self.decider) and not self.decider_failed
             if consults and self.question is not None:
                 pass  # the next question follows the answer
             elif not isinstance(event, Woke) and (consults or self._per_instant or self._replays):
                 self._ask_to_wake(state.now)
+            elif self._replays:
+                pass  # there was no round, whatever the policy's traits are now
             elif consults:
                 self._consult()
-            elif not self._replays:
+            else:
                 self._round()
         at = self._round_at if self._round_at < expiry else expiry
         if state.release_queue:
@@ -503,6 +508,7 @@ class Scheduler:
     def _consult(self) -> None:
         self._questions += 1
         self.question = self._questions
+        self.decided = _CONSULTS
         self.state.round_due = False
         self._round_at = NEVER
         self.state.actions.append(Consult(self.question))
@@ -547,6 +553,9 @@ class Scheduler:
         if at < self._wake_at:
             self._wake_at = at
             self.state.actions.append(Wake(at))
+
+
+_CONSULTS: Final = Decision(consults=True)
 
 
 class _Absent:

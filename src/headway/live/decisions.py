@@ -54,6 +54,7 @@ class _Decided(msgspec.Struct, array_like=True, frozen=True):
     wake: Instant | None
     raised: str
     forward: bool
+    consults: bool
 
 
 _decided = msgspec.msgpack.Decoder(_Decided)
@@ -97,19 +98,20 @@ def replay(core: Scheduler, event: Event, body: bytes, *, compare: bool = False)
 
 
 def _record(decision: Decision) -> _Decided:
-    allocations = (
+    allocations = tuple(
         _Wanted(wanted.job, _packed(wanted.slots), wanted.task, wanted.claim, wanted.tier, wanted.seats)
         for wanted in decision.allocations
     )
-    return _Decided(tuple(allocations), decision.promises, decision.wake, decision.raised, decision.forward)
+    rest = decision.promises, decision.wake, decision.raised, decision.forward, decision.consults
+    return _Decided(allocations, *rest)
 
 
 def _decision(record: _Decided) -> Decision:
-    allocations = (
+    allocations = tuple(
         Allocation(wanted.job, _slots(wanted.slots), wanted.task, wanted.claim, wanted.tier, wanted.seats)
         for wanted in record.allocations
     )
-    return Decision(tuple(allocations), record.promises, record.wake, record.raised, record.forward)
+    return Decision(allocations, record.promises, record.wake, record.raised, record.forward, record.consults)
 
 
 def _packed(slots: Slots) -> int | tuple[int, ...] | bytes:

@@ -73,9 +73,11 @@ def rounds(folder: Path, policies: PolicySource) -> Iterator[Round]:
             for seq, _, kind, body, _ in rows.of("events", "WHERE seq > ? ORDER BY seq", (first[0],)):
                 replay(core, event_of(kind, body), body, compare=True)
                 then, today = core.decided, core.today
-                if then is not None and not is_recorded(body):
+                if then is None or then.consults:
+                    continue
+                if not is_recorded(body):
                     yield Round(None, recorded=False)
-                elif then is not None and today is not None:
+                elif today is not None:
                     said = _apart(core, then, today) if core.absent is None else ("a plan", str(core.absent))
                     yield Round(said and Difference(seq, kind, core.state.now, core.policy, *said))
     except sqlite3.Error as error:

@@ -186,6 +186,7 @@ class Decision:
         wake: as in the plan.
         raised: the type of what the policy raised instead of giving a plan; empty: it gave one.
         forward: whether what ran in the background was brought to the foreground before, as for policies without tiers.
+        consults: whether a question was sent to the decider; the rest is empty then.
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -193,6 +194,7 @@ class Decision:
     wake: Instant | None = None
     raised: str = ""
     forward: bool = False
+    consults: bool = False
 
 
 ClaimWord = Literal["free", "after", "kill", "migrate", "swap"]
