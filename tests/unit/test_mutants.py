@@ -76,7 +76,7 @@ def test_every_change_of_a_module_can_be_made_alone_and_leaves_the_tree_as_it_wa
         text = mutants.text_of(change, ast.parse(source))
         compile(text, "rounds.py", "exec")
         assert text != whole
-        first = source.splitlines()[change.lines[0] - 1].strip()
+        first = source.splitlines()[change.lines[0] - 1].strip().replace("elif ", "if ")  # a tree has no elif
         assert first.split()[0].split("[")[0] == change.before.split()[0].split("[")[0]
 
 
