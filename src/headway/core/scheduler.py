@@ -561,7 +561,8 @@ _CONSULTS: Final = Decision(consults=True)
 class _Absent:
     """In the place of a policy that cannot be found."""
 
-    per_instant = task_rounds = False
+    per_instant = False
+    task_rounds = False
 
     def __init__(self, why: Exception) -> None:
         self.why = why
