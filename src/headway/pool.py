@@ -57,7 +57,7 @@ class Prepared:
     def _begin(self) -> str:
         try:
             self._initializer(*self._initargs)
-        except Exception as error:  # noqa: BLE001  # whatever it raises
+        except BaseException as error:  # noqa: BLE001  # whatever it raises, also SystemExit
             return repr(error)
         return ""
 

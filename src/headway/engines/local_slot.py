@@ -11,6 +11,7 @@ import contextlib
 import errno
 import faulthandler
 import fcntl
+import functools
 import os
 import pickle
 import resource
@@ -23,7 +24,7 @@ import time
 import traceback
 from collections.abc import Callable
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import cloudpickle
 import msgspec
@@ -57,6 +58,8 @@ from headway.model.outcome import Outcome
 if TYPE_CHECKING:
     from headway.engines.local_files import AttemptFiles
 
+T = TypeVar("T")
+
 DETAIL_MAX = 1 << 16
 """Characters of a traceback that are sent; a longer one is cut in the middle."""
 
@@ -65,6 +68,10 @@ _FILES_USUAL = 1024
 _FROM_THE_END = 24
 _NO_FILES = contextlib.nullcontext()
 _NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
+_NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENFILE})
+"""Why a program cannot be started when the machine, or its user, has too many processes or open files."""
+_PAUSES: Final = (0.05, 1.0)
+"""The first and the longest pause before it is tried again, in seconds."""
 LEFT = "told to save and end, to go on elsewhere"
 
 
@@ -341,7 +348,8 @@ class _Slot:
             opened.append(stdin)
             for number, path in enumerate(paths, 1):
                 opened.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) if path else os.dup(number))
-            started = subprocess.Popen(
+            start = functools.partial(
+                subprocess.Popen,
                 command.argv,
                 stdin=stdin,
                 stdout=opened[1],
@@ -350,6 +358,10 @@ class _Slot:
                 env={**env, "HEADWAY_CHECKPOINT": saves},
                 process_group=0,
             )
+            started = when_there_is_room(start, self.teller.asked)
+            if started is None:
+                local_checkpoints.end(saves)
+                return Ending(Outcome.KILLED, detail=LEFT)
         except (OSError, ValueError) as error:
             local_checkpoints.end(saves)
             detail = f"cannot start {command.argv[0]!r}: {_why_not(error, command.argv[0], cwd, env)}"
@@ -382,6 +394,32 @@ class _Slot:
         if left:  # ended by itself or not, its folder has what it has done
             return msgspec.structs.replace(ending, outcome=Outcome.KILLED, detail=LEFT, exit_code=None, outside=False)
         return _put(files, ending) if files else ending
+
+
+def when_there_is_room(start: Callable[[], T], is_over: Callable[[], object]) -> T | None:
+    """Start a program; while the machine has no room for another process, wait and try again.
+
+    That is not the task's doing, so it does not fail for it.
+
+    Returns:
+        What `start` returns; None if `is_over` is true before there is room.
+
+    Raises:
+        OSError: it cannot be started for another reason.
+    """
+    pause = _PAUSES[0]
+    while True:
+        try:
+            return start()
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            if is_over():
+                return None
+            if pause == _PAUSES[0]:
+                os.write(2, f"headway: it cannot be started yet, and is tried again: {error.strerror}\n".encode())
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSES[1])
 
 
 def _why_not(error: OSError | ValueError, program: str, cwd: str, env: dict[str, str]) -> str:

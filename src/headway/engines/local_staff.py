@@ -91,6 +91,7 @@ class Staff:
         self._pid = os.getpid()
         self._by_pid: dict[int, Place] = {}
         self._porters: dict[int, tuple[Run, Done]] = {}
+        self._to_bring: list[tuple[Run, list[str], Done]] = []
         self._deaf: dict[int, float] = {}
 
     def resize(self, count: int) -> None:
@@ -248,12 +249,16 @@ class Staff:
     def _bring_in(self, run: Run, names: list[str], said: Done) -> None:
         """Let a process bring in outputs that the server keeps; the run ends with it."""
         launch = run.launch
+        if run.places[0].run is not run or run.verdict is not None:  # it was killed while it waited
+            return
         try:
             pid = os.fork()
             if pid == 0:
                 self._carry(launch, names)
         except OSError as error:
-            self._finish(run, Raw(encode(Ending(Outcome.REFUSED, detail=f"outputs cannot be kept: {error}"))), said)
+            print(f"cannot fork: {error}", file=sys.stderr, flush=True)
+            self._to_bring.append((run, names, said))
+            self.fork_again = time.monotonic() + _FORK_AGAIN_SECONDS
             return
         self._porters[pid] = run, said
 
@@ -374,6 +379,9 @@ class Staff:
             self._end(self._by_pid[pid], CLOSED)
         if self.fork_again is not None and self.fork_again <= now:
             self.fork_again = None
+            waiting, self._to_bring = self._to_bring, []
+            for which in waiting:
+                self._bring_in(*which)
             for places in self.slots:
                 self.fill(places)
 

@@ -24,7 +24,7 @@ import msgspec
 from headway.errors import HeadwayError
 from headway.live import mark
 from headway.live.conversion import commit
-from headway.live.kept import files_of, moved, new_folder, sha256_of
+from headway.live.kept import files_of, moved, new_folder, opened, sha256_of
 from headway.live.layout import CHECKPOINTS, TOKEN
 from headway.live.mark import MARK, sync_folder
 from headway.live.opening import take
@@ -195,7 +195,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _copy_file(source: Path, goal: Path) -> None:
     """Copy a file; when this returns it is on the disk."""
-    with open(source, "rb") as old:
+    with opened(source) as old:
         goal.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = goal.with_name(f".{goal.name}.part")
         draft.unlink(missing_ok=True)

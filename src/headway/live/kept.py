@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from io import BufferedReader
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -89,7 +93,8 @@ def _files(folder: Path) -> list[KeptFile]:
 def flaw_of(file: KeptFile) -> str:
     """What is wrong with a file; empty if nothing is."""
     try:
-        found = sha256_of(file.path) if file.sha256 else str(file.path.stat().st_size)
+        with opened(file.path) as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest() if file.sha256 else ""
     except FileNotFoundError:
         return "it is missing"
     except OSError as error:
@@ -117,5 +122,22 @@ def sha256_of(path: Path) -> str:
     Raises:
         OSError: it cannot be read.
     """
-    with open(path, "rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def opened(path: str | Path) -> BufferedReader:
+    """A regular file; a link is not followed, a pipe not waited for.
+
+    Raises:
+        OSError: it is none, or cannot be read.
+    """
+    file = open(path, "rb", opener=_plainly)  # noqa: SIM115  # the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no file any more", str(path))
+    return file
+
+
+def _plainly(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

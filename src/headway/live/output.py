@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import io
-import os
-import stat
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
@@ -15,6 +11,7 @@ import msgspec
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.driver import Driver
 from headway.live.journal import Journal
+from headway.live.kept import opened
 from headway.live.layout import output_file
 from headway.model.job import JobId
 from headway.wire import TaskRange, TaskResult
@@ -63,7 +60,7 @@ def output_so_far(driver: Driver, wanted: Wanted) -> BinaryIO:
         raise InvalidInput("rank", rank, f"0 to {view.width - 1}" if view.width > 1 else "none for this job")
     path = driver.show(job, task, attempt.number, rank, wanted.stream)
     try:
-        return _opened(path)
+        return opened(path)
     except FileNotFoundError:  # nothing was written yet, or its end is about to be reported
         return io.BytesIO()
     except OSError as error:
@@ -105,26 +102,9 @@ def output_of(
     if kept is None or kept.parent.name != str(job):
         raise NoSuchOutput(f"{where} is not among the files that are kept")
     try:
-        return _opened(kept)
+        return opened(kept)
     except OSError as error:
         raise NoSuchOutput(f"{where} cannot be read any more: {error.strerror or error}") from error
-
-
-def _opened(path: str | Path) -> BinaryIO:
-    """A regular file; a link is not followed, a pipe not waited for.
-
-    Raises:
-        OSError: it is none, or cannot be read.
-    """
-    file = open(path, "rb", opener=_plainly)  # noqa: SIM115  # the caller closes it
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is no file any more")
-    return file
-
-
-def _plainly(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def part_of(file: BinaryIO, offset: int, limit: int | None) -> int:

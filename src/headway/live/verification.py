@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ import msgspec
 from headway.live import mark
 from headway.live.kept import KeptFile, flaw_of, flaws_of_files
 from headway.live.mark import MARK, Reached
-from headway.live.schema import FILE, connect_to_read, lenient
+from headway.live.schema import FILE, KEPT_INDEX, connect_to_read, lenient, make_tables, new_epoch
 from headway.live.vouching import (
     BODIES,
     GUARDED,
@@ -174,6 +175,7 @@ def _flaws(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:
                 yield Flaw(FILE, " ".join(str(line).split()))
     except UNREADABLE as error:
         yield Flaw(FILE, f"SQLite cannot check it: {error}")
+    yield from _definitions(db)
     sums = last_of(db)[2]
     for table in GUARDED:
         try:
@@ -196,6 +198,29 @@ def _flaws(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:
             yield Flaw(FILE, f"{_rows(-missing)} of {table} too many: an older state of some came back")
         elif found.total != sums.totals.get(table, 0) and not found.changed:
             yield Flaw(FILE, f"rows of {table} are not those that were written last: an older state of some came back")
+
+
+def _definitions(db: sqlite3.Connection) -> Iterator[Flaw]:
+    """Triggers and indexes that are not those of a new journal: without them the sums, or results, would be wrong."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        make_tables(new, new_epoch())
+        wanted = _defined(new)
+    found = _defined(db)
+    for (kind, name), said in wanted.items():
+        if (kind, name) not in found:
+            yield Flaw(FILE, f"the {kind} {name} is missing: another program removed it")
+        elif kind == "trigger" and found[kind, name] != said:
+            yield Flaw(FILE, f"the trigger {name} was changed by another program")
+    for kind, name in found.keys() - wanted.keys():
+        if kind == "trigger":
+            yield Flaw(FILE, f"the trigger {name} was added by another program")
+
+
+def _defined(db: sqlite3.Connection) -> dict[tuple[str, str], str]:
+    """What made the triggers and indexes, by kind and name; without the index that any start makes."""
+    made = db.execute("SELECT type, name, sql FROM sqlite_master WHERE type IN ('trigger', 'index') AND sql NOTNULL")
+    kept = KEPT_INDEX.split()[0]
+    return {(kind, name): " ".join(sql.split()) for kind, name, sql in made if name != kept}
 
 
 def _lost_end(db: sqlite3.Connection, reached: Reached | None) -> Iterator[Flaw]:

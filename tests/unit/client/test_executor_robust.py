@@ -292,9 +292,10 @@ def test_an_initializer_is_called_once_in_a_process_and_before_any_call(client: 
 # A thread never ends before its futures
 
 
-def test_an_initializer_that_fails_breaks_the_executor(server: Any, client: Client) -> None:
+@pytest.mark.parametrize("error", [OSError, SystemExit, KeyboardInterrupt])
+def test_an_initializer_that_fails_breaks_the_executor(server: Any, client: Client, error: type[BaseException]) -> None:
     def fail() -> None:
-        raise OSError("no licence")
+        raise error("no licence")
 
     server.held = True
     executor = HeadwayExecutor(2, client=client, initializer=fail)

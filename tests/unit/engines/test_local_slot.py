@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from msgspec import Raw
 
 from headway.engines import local_slot
+from headway.engines.base import Ending
 from headway.engines.local_frames import (
     CommandFrame,
     Done,
@@ -36,11 +38,53 @@ class Ended(subprocess.Popen[bytes]):
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
 
+class Crowded(subprocess.Popen[bytes]):
+    """A program on a machine that has too many processes, at the first tries."""
+
+    tries = 3
+
+    def __init__(self, *words: Any, **how: Any) -> None:
+        Crowded.tries -= 1
+        if Crowded.tries >= 0:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        super().__init__(*words, **how)
+
+
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_program_that_ends_just_as_it_is_asked_to_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", Ended)
+    assert ran(tmp_path, status, suspended=True).outcome is Outcome.KILLED
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_where_there_is_no_room_for_a_process_a_program_starts_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", Crowded)
+    ending = ran(tmp_path, status)
+    assert ending.outcome is (Outcome.EXITED if status else Outcome.SUCCEEDED)
+    assert ending.exit_code == status
+
+
+def test_a_program_that_waits_for_room_can_be_asked_to_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", Crowded)
+    monkeypatch.setattr(Crowded, "tries", 10**9)
+    ending = ran(tmp_path, 0, suspended=True)
+    assert (ending.outcome, ending.detail) == (Outcome.KILLED, local_slot.LEFT)
+
+
+def test_another_reason_is_not_waited_for() -> None:
+    def missing() -> None:
+        raise FileNotFoundError(errno.ENOENT, "no such program")
+
+    with pytest.raises(FileNotFoundError):
+        local_slot.when_there_is_room(missing, lambda: False)
+
+
+def ran(tmp_path: Path, status: int, *, suspended: bool = False) -> Ending:
+    """How a program with this exit status ends in the process of a slot, which may be asked at once to save and end."""
     work = CommandFrame(("sh", "-c", f"exit {status}"), "", {}, "", "", "")
     launch = Launch(1, 0, 1, 0, 1, (0,), None, None, "", None, Raw(encode(work)))
     terms = Terms("n", str(tmp_path), str(tmp_path), str(tmp_path), 1, 60.0, 1 << 20)
@@ -48,7 +92,8 @@ def test_a_program_that_ends_just_as_it_is_asked_to_has_left(
     with ours:
         ours.settimeout(LIMIT)
         seal = new_seal()
-        ours.sendall(to_slot(seal, encode(launch)) + to_slot(seal, encode(Suspend(1, 0, 1, 10.0))))
+        suspend = to_slot(seal, encode(Suspend(1, 0, 1, 10.0))) if suspended else b""
+        ours.sendall(to_slot(seal, encode(launch)) + suspend)
         parent = os.getpid()
         slot = os.fork()
         if slot == 0:
@@ -67,4 +112,4 @@ def test_a_program_that_ends_just_as_it_is_asked_to_has_left(
     os.waitpid(slot, 0)
     (done,) = said
     assert isinstance(done, Done)
-    assert decode_ending(done.ending).outcome is Outcome.KILLED
+    return decode_ending(done.ending)
