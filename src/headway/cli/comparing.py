@@ -51,13 +51,16 @@ def undecided(workload: Workload, schedules: Mapping[str, Schedule], slots: int)
     has_length = workload.release[-1] > workload.release[0]
     load = offered_load(workload, slots) if has_length else 0.0
     at = f" The load is {load:.2f}." if has_length else ""
+    raising = f"raise it to --load {BUSY} or " if 0 < load < BUSY else ""
     if waiting > LITTLE:
-        yield f"All {len(schedules)} policies start and end every job at the same times: they decide alike here.{at}"
+        who = "Both" if len(schedules) == 2 else f"All {len(schedules)}"
+        low = f" At such a load they can hardly be told apart: {raising}give fewer --slots." if raising else ""
+        yield f"{who} policies start and end every job at the same times: they decide alike here.{at}{low}"
         return
     said = f"Jobs spend only {waiting:.1%} of their time waiting" if waiting >= 0.0005 else "Hardly a job waits"
     yield (
         f"{said if waiting else 'No job waits'} under any policy, so this comparison says little about the policies."
-        f"{at} To make jobs wait, {f'raise it to --load {BUSY} or ' if 0 < load < BUSY else ''}give fewer --slots."
+        f"{at} To make jobs wait, {raising}give fewer --slots."
     )
 
 

@@ -116,7 +116,7 @@ def live(tell: Teller) -> None:
             bag, urgent = submit_work(tell, client, total)
             kill_node(tell, client, running["pid"], bag)
             check(tell, client, bag, urgent)
-        tell("The server ends in order.")
+        tell("The server ends cleanly.")
 
 
 def submit_work(tell: Teller, client: Any, total: int) -> tuple[Any, Any]:

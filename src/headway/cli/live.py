@@ -127,7 +127,7 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         "killed and redone": str(detail.kills or ""),
         "moved": str(detail.moves or ""),
     }
-    print_table(("", ""), [(name, text) for name, text in lines.items() if text], fold=("",))
+    print_table(("", " "), [(name, text) for name, text in lines.items() if text], fold=(" ",))
     if detail.attempts:
         columns = ("task", "attempt", "on", "tier", "started", "expected end")
         rows = [

@@ -183,7 +183,7 @@ def _print_columns(
         show_edge=False,
         pad_edge=False,
         padding=(0, 1, 0, 0),
-        show_header=any(columns),
+        show_header=any(name.strip() for name in columns),
     )
     for name, width in zip(columns, widths, strict=True):
         justify: Literal["right", "left"] = "right" if name in right else "left"

@@ -42,7 +42,7 @@ COLUMNS: Final = {
     "makespan": "makespan",
     "kills": "kills",
     "migrations": "migrations",
-    "decision": "decision_ms_mean",
+    "round": "decision_ms_mean",
 }
 """What the table shows, by heading."""
 
@@ -307,7 +307,7 @@ def _remarks(done: Schedule) -> Iterator[str]:
             yield f"{jobs:,} jobs {many}; their {missing}s are in no mean."
     if done.kills:
         attempts = "1 attempt was" if done.kills == 1 else f"{done.kills:,} attempts were"
-        lost = f"; the utilisation has {span(to_seconds(done.lost))} of slot time lost so" if done.lost else ""
+        lost = f"; the utilisation includes {span(to_seconds(done.lost))} of work that was lost" if done.lost else ""
         yield f"{attempts} killed and redone{lost}."
     if done.refusals:
         rules = ", ".join(f"{rule}: {count:,}" for rule, count in sorted(done.refused.items()))
@@ -328,7 +328,7 @@ def _cell(heading: str, value: float) -> str:
         return f"{value:.1%}"
     if heading in COUNTS:
         return f"{value:,.0f}"
-    if heading == "decision":
+    if heading == "round":
         return f"{value:.3f} ms"
     if heading in ("slowdown", "miss penalty"):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"

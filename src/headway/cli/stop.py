@@ -28,7 +28,7 @@ LOOK_SECONDS: Final = 0.02
 @click.option("--timeout", metavar="SPAN", help="Wait no longer than this: 90s, 5m. The server still stops later.")
 @as_json
 def stop(data: str | None, timeout: str | None, as_json: bool) -> int:
-    """Stop the server of this data directory in order, and wait until its process is gone.
+    """Stop the server of this data directory cleanly, and wait until its process is gone.
 
     Running tasks are ended, and redone at the next start. Exit status: 0 it has stopped, or none ran; 3 not within
     --timeout.
@@ -46,14 +46,14 @@ def stop(data: str | None, timeout: str | None, as_json: bool) -> int:
         until = None if seconds is None else time.monotonic() + seconds
         while not (is_gone() and holder(folder) != pid):
             if until is not None and time.monotonic() > until:
-                click.echo(f"Process {pid} has not ended within {timeout}; it goes on ending.", err=True)
+                click.echo(f"Process {pid} has not ended within {timeout}; it is still stopping.", err=True)
                 return GOES_ON
     print_json({"stopped": True, "pid": pid}) if as_json else click.echo(f"The server on {folder} has ended.")
     return 0
 
 
 def ask_to_end(folder: Path, pid: int) -> None:
-    """Ask the server of a data directory to end in order.
+    """Ask the server of a data directory to end cleanly.
 
     Raises:
         HeadwayError: it does not answer.
@@ -64,7 +64,7 @@ def ask_to_end(folder: Path, pid: int) -> None:
     except Unreachable as error:
         raise HeadwayError(
             f"process {pid} uses {folder} and does not answer: {error.args[0]}",
-            f"It may be starting or ending: try again. `kill {pid}` ends a server in order, too.",
+            f"It may be starting or ending: try again. `kill {pid}` ends a server cleanly, too.",
         ) from error
 
 

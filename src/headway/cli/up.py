@@ -212,7 +212,7 @@ def up(
             return
         size = f"{counted(running.slots, 'slot')} on {counted(running.nodes, 'node')}"
         click.echo(f"Headway is up at {running.url} with {size}.")
-        click.echo(f"Its token is in {running.token_file}; ctrl-c ends it in order.")
+        click.echo(f"Its token is in {running.token_file}; ctrl-c ends it cleanly.")
 
     settings = Settings(
         Path(data_directory(data)),

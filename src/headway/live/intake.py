@@ -48,9 +48,7 @@ class NoSuchJob(HeadwayError):
     """A job was asked for that was never accepted, or has been deleted."""
 
     def __init__(self, job: JobId) -> None:
-        hint = (
-            "`headway jobs` lists them. What ended longer ago than `headway up --keep-jobs` says is not known any more."
-        )
+        hint = "`headway jobs` lists them. Jobs that ended earlier than `headway up --keep-jobs` allows are forgotten."
         super().__init__(f"there is no job {job}", hint)
 
 

@@ -52,9 +52,9 @@ class Interval:
     def is_correlated(self) -> bool:
         """Whether neighbouring batches are so similar that the interval is probably too narrow.
 
-        Of 20 independent batches one series in forty says yes: von Neumann's test at 5 % in its normal approximation,
-        for a correlation that falls short of his by half the squares of the first and the last mean.
-        What helps is fewer batches, or more jobs.
+        One series in forty of 20 independent batches says yes. It is von Neumann's test at 5 % in its normal
+        approximation; our correlation is slightly smaller than in his test, because the first and the last mean count
+        half. Fewer batches help, or more jobs.
         """
         spread = math.sqrt((self.batches - 2) / (self.batches**2 - 1))
         return self.correlation > 1.645 * spread

@@ -112,7 +112,7 @@ def _families(driver: Driver, delay: LoopDelay, ready: int) -> Iterator[Metric]:
     yield _gauge("headway_disk_free_bytes", "Free on the disk of the data directory.", room.free)
     yield _gauge("headway_disk_reserve_bytes", "Of these, kept for jobs already accepted.", room.reserve)
     yield _gauge("headway_stored_bytes", "Output and uploads that are kept.", room.stored)
-    yield _gauge("headway_stored_bytes_max", "As much of them as may be kept.", room.outputs_max)
+    yield _gauge("headway_stored_bytes_max", "The limit for headway_stored_bytes.", room.outputs_max)
     yield _gauge("headway_callers_waiting", "Callers that wait for messages.", driver.listeners)
     yield _counts("headway_incidents", "Incidents, by kind.", "kind", INCIDENTS, tally.incidents)
 

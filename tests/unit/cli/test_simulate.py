@@ -269,7 +269,7 @@ def test_jobs_that_ended_badly_are_said_each_by_what_became_of_them() -> None:
         "1 job started but never ended; its response time is in no mean.",
         "1 job failed; its response time is in no mean.",
         "1 job was cancelled; its response time is in no mean.",
-        "1,234 attempts were killed and redone; the utilisation has 90 s of slot time lost so.",
+        "1,234 attempts were killed and redone; the utilisation includes 90 s of work that was lost.",
         "1 part of its plans was refused (job_unknown: 1).",
     ]
 
