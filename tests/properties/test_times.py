@@ -47,8 +47,8 @@ def test_a_span_is_read_as_it_is_printed(seconds: float) -> None:
 def test_what_simulate_prints_is_read(seconds: float) -> None:
     text = _cell("wait", seconds)
     assert _cell("wait", span_of(text, "span")) == text
-    text = _cell("decision", 1000 * seconds)
-    assert _cell("decision", 1000 * span_of(text, "span")) == text
+    text = _cell("round", 1000 * seconds)
+    assert _cell("round", 1000 * span_of(text, "span")) == text
 
 
 @given(INSTANTS, SPANS)
