@@ -82,6 +82,19 @@ def away_text(at: float, now: float | None = None) -> str:
     return f"in {span_text(away)}" if away > 0 else f"{span_text(abs(away))} ago"
 
 
+def age_text(at: float, now: float | None = None) -> str:
+    """How long ago, in one unit, rounded down: shorter than `away_text`.
+
+    >>> age_text(0, 45), age_text(0, 4000), age_text(0, 200_000)
+    ('45 s ago', '66 min ago', '2 d ago')
+    """
+    age = max(0, int((time.time() if now is None else now) - at))
+    for seconds, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if age >= 2 * seconds:
+            return f"{age // seconds} {unit} ago"
+    return f"{age} s ago"
+
+
 def clock_text(at: float) -> str:
     """Date and time, local."""
     return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")

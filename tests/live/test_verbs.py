@@ -104,7 +104,9 @@ def test_tasks_that_are_done_failed_and_cancelled_are_said_apart(headway: Any, t
 def test_change_gives_open_jobs_new_terms(headway: Any, tmp_path: Path) -> None:
     well = succeeded(headway)
     runs = held(headway, tmp_path, "--due", "1h")
-    assert headway("change", runs, "--priority", 7, "--due", "2h") == Ran(0, "Changed.\n", "")
+    ran = headway("change", runs, "--priority", 7, "--due", "2h")
+    assert (ran.status, ran.out) == (0, "Changed.\n")
+    assert ran.err.startswith(f"Whether job {runs} will be on time is not known: there is no estimate for its tasks.")
     job = json.loads(headway("job", runs, "--json").out)["job"]
     assert job["priority"] == 7
     assert job["due"] - time.time() == pytest.approx(7200, abs=60)
@@ -112,12 +114,21 @@ def test_change_gives_open_jobs_new_terms(headway: Any, tmp_path: Path) -> None:
     job = json.loads(headway("job", runs, "--json").out)["job"]
     assert (job["priority"], job["due"] - time.time()) == (-1, pytest.approx(7200, abs=60))
     partly = headway("change", runs, well, "--priority", 2)
-    assert partly == Ran(1, "Changed 1 job.\n", f"Job {well} has ended; it stays as it was.\n")
+    assert (partly.status, partly.out) == (1, "Changed 1 job.\n")
+    assert partly.err.endswith(f"\nJob {well} has ended; it stays as it was.\n")
     assert json.loads(headway("change", well, runs, "--priority", 3, "--json").out) == {
         "changed": [runs],
         "ended": [well],
     }
     assert "has passed" in headway("change", runs, "--due", "2020-01-01T00:00").err
+
+
+def test_change_says_whether_jobs_will_be_on_time_now(headway: Any, tmp_path: Path) -> None:
+    runs = held(headway, tmp_path, "--estimate", "10m", "--due", "1h")
+    assert "before its due date" in headway("change", runs, "--due", "2h").err
+    assert re.search(r"about 9 min .* after its due date: it will be late", headway("change", runs, "--due", "10s").err)
+    late = headway("change", runs, "--priority", 4)
+    assert "it will be late" in late.err
 
 
 @pytest.mark.parametrize(

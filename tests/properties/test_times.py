@@ -18,7 +18,7 @@ from headway.cli.show import clock, plain, span, when
 from headway.cli.simulate import _cell
 from headway.model.actions import JobStatus
 from headway.model.job import PenaltyShape
-from headway.times import LONGEST, away_text, clock_text, instant_of, span_of, span_text, when_of
+from headway.times import LONGEST, age_text, away_text, clock_text, instant_of, span_of, span_text, when_of
 from headway.wire import JobReport
 
 SPANS = st.floats(0, 1e9, exclude_max=True) | st.integers(0, 10**7) | st.integers(0, 10**6).map(lambda us: us / 1e6)
@@ -57,6 +57,12 @@ def test_an_instant_seen_from_now_is_read_as_it_is_printed(now: float, away: flo
         text = away_text(at, now)
         for towards in ("future", "past"):
             assert away_text(instant_of(text, "at", now, towards=towards), now) == text  # type: ignore[arg-type]
+
+
+@given(INSTANTS, SPANS)
+def test_an_age_is_read_as_it_is_printed(now: float, age: float) -> None:
+    text = age_text(now - age, now)
+    assert age_text(instant_of(text, "at", now, towards="past"), now) == text
 
 
 @given(INSTANTS, INSTANTS)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 import click
 
+from headway.cli.forecast import outlook_of, promise
 from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, counted, instant_in, print_json
 from headway.errors import HeadwayError
+
+FORECASTS: Final = 10
+"""Of how many changed jobs it is said whether they will be on time."""
 
 
 @click.command()
@@ -31,11 +36,16 @@ def change(reach: Reach, numbers: tuple[int, ...], due: str | None, priority: fl
         for number in numbers:
             client.job(number)  # an unknown job is reported before anything is changed
         changed = [number for number in dict.fromkeys(numbers) if client.change(number, priority=priority, due=at)]
+        outlooks = [] if as_json else [outlook_of(client, number) for number in changed[:FORECASTS]]
     ended = [number for number in dict.fromkeys(numbers) if number not in changed]
     if as_json:
         print_json({"changed": changed, "ended": ended})
     else:
         click.echo(f"Changed {counted(len(changed), 'job')}." if ended else "Changed.")
+        for found in filter(None, outlooks):
+            click.echo(promise(found), err=True)
+        if len(changed) > FORECASTS:
+            click.echo("`headway jobs` shows whether the others will be on time.", err=True)
         for number in ended:
             click.echo(f"Job {number} has ended; it stays as it was.", err=True)
     return 1 if ended else 0
@@ -56,4 +66,10 @@ def retry(reach: Reach, number: int, due: str | None, priority: float | None, as
     at = None if due is None else instant_in(due, "--due")
     with reach() as client:
         waiter = client.retry(number, priority=priority, due=at)
-    print_json({"job": waiter.job, "retry_of": number}) if as_json else click.echo(waiter.job)
+        if as_json:
+            print_json({"job": waiter.job, "retry_of": number})
+            return
+        click.echo(waiter.job)
+        found = outlook_of(client, waiter.job)
+    if found is not None:
+        click.echo(promise(found), err=True)

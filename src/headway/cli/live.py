@@ -9,7 +9,7 @@ import click
 
 from headway.cli.ended import print_ended, ran, ranges
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, clock, done, period_in, print_json, print_table, shown, span, when
+from headway.cli.show import age, as_json, clock, done, period_in, print_json, print_table, shown, span, when
 from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
 from headway.wire import AttemptReport, AwaitedReport, Explanation, JobReport, NodeReport
@@ -25,8 +25,11 @@ IN_STATUS = {"succeeded": "has succeeded", "failed": "has failed", "cancelled": 
 FULLY_SERVED = ("RUNS_BEHIND", "TASKS_DEPEND", "STARTS_NOW")
 """Reasons of a job that runs of which no part waits for a decision."""
 
-TEXTS = ("name", "user", "due", "outlook", "since")
+TEXTS = ("name", "user", "done", "due", "outlook")
 """Columns of the list of jobs that may be folded."""
+
+SPARE = ("user", "priority", "since", "running")
+"""Columns of the list of jobs that are left out where there is no room: the outlook stays."""
 
 MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
 """How the status of a slot is drawn."""
@@ -59,12 +62,12 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
             f"{job.priority:g}" if job.priority else "",
             due(job),
             outlook(job) or ends(job),
-            when(job.ended or job.started or job.submitted),
+            age(job.ended or job.started or job.submitted),
         )
         for job in found
     ]
     columns = ("job", "name", "user", "status", "done", "running", "priority", "due", "outlook", "since")
-    print_table(columns, rows, right=("job", "done", "running", "priority"), fold=TEXTS)
+    print_table(columns, rows, right=("job", "done", "running", "priority"), fold=TEXTS, spare=SPARE)
     for lack in dict.fromkeys(job.lack for job in found if job.lack):
         click.echo(f"{NOT_COMPUTED.capitalize()}: {lack}.")
 

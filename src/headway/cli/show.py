@@ -17,13 +17,14 @@ import msgspec
 from headway.errors import InvalidInput
 from headway.model.instant import Duration, from_seconds
 from headway.model.job import BYTES_MAX
-from headway.times import away_text, clock_text
+from headway.times import age_text, away_text, clock_text
 from headway.times import instant_of as instant_in
 from headway.times import span_of as seconds_in
 from headway.times import span_text as span
 from headway.wire import JobReport
 
 __all__ = [
+    "age",
     "amount",
     "as_json",
     "bytes_in",
@@ -104,19 +105,22 @@ def print_table(
     right: Sequence[str] = (),
     fold: Sequence[str] = (),
     turn: bool = False,
+    spare: Sequence[str] = (),
 ) -> None:
     """Print a table that fits the terminal. Empty columns are left out.
 
-    If it is too wide, the columns named in `fold` are folded at spaces. If that is not enough, each row is printed as
-    several lines, `COLUMN  TEXT`. Other columns are never folded, because numbers must not be cut in two.
+    If it is too wide, the columns named in `fold` are folded at spaces. If that is not enough, those named in `spare`
+    are left out, one after the other, and a line below says so. At last each row is printed as several lines,
+    `COLUMN  TEXT`. Other columns are never folded, because numbers must not be cut in two.
 
     Args:
         columns: headings.
         rows: texts, one for each column.
         title: a line above.
         right: columns that are aligned to the right.
-        fold: columns of text.
+        fold: columns of text. Those that are aligned to the right have numbers, and no word of them is cut.
         turn: if the table is too wide, rows become columns under the texts of the first column.
+        spare: columns that may be left out, those first that are missed least.
     """
     from rich.cells import cell_len
 
@@ -124,17 +128,25 @@ def print_table(
     columns, rows = [columns[place] for place in kept], [[shown(row[place]) for place in kept] for row in rows]
     texts = [[name, *(row[place] for row in rows)] for place, name in enumerate(columns)]
     natural = [max(map(cell_len, column)) for column in texts]
-    room = _room()
+    words = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
+    room, missed = _room(), [name for name in spare if name in columns]
     for folded_to in FOLDED:
-        words = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
         least = [
-            min(folded_to, words[place], natural[place]) if name in fold else natural[place]
+            min(words[place] if name in right else min(folded_to, words[place]), natural[place])
+            if name in fold
+            else natural[place]
             for place, name in enumerate(columns)
         ]
-        widths = fitted(natural, least, room - GAP * len(columns))
-        if widths is not None:
-            _print_columns(columns, rows, widths, title, right)
-            return
+        for number in range(len(missed) + 1):
+            stay = [place for place, name in enumerate(columns) if name not in missed[:number]]
+            wide, narrow = [natural[place] for place in stay], [least[place] for place in stay]
+            widths = fitted(wide, narrow, room - GAP * len(stay))
+            if widths is not None:
+                heads, cut = [columns[place] for place in stay], [[row[place] for place in stay] for row in rows]
+                _print_columns(heads, cut, widths, title, right)
+                if number:
+                    click.echo(f"Left out: {', '.join(missed[:number])}. A wider terminal or --json shows them.")
+                return
         if turn:
             columns, *rows = zip(columns, *rows, strict=True)
             print_table(columns, rows, title=title, right=columns[1:])
@@ -228,6 +240,11 @@ def amount(name: str, value: float) -> str:
 def when(instant: float | None, now: float | None = None) -> str:
     """An instant relative to now: `in 5 min 00 s`, `3.1 s ago`; empty for no time."""
     return "" if instant is None else away_text(instant, now)
+
+
+def age(instant: float | None, now: float | None = None) -> str:
+    """How long ago, in one unit; empty for no time."""
+    return "" if instant is None else age_text(instant, now)
 
 
 def clock(instant: float | None) -> str:

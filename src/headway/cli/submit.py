@@ -15,10 +15,11 @@ from typing import Any, BinaryIO, Final
 import click
 
 from headway.cli import shell
+from headway.cli.forecast import outlook_of, promise
 from headway.cli.main import INTERRUPTED
 from headway.cli.progress import progress
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import as_json, bytes_in, instant_in, limit_in, print_json, seconds_in, span, when
+from headway.cli.show import as_json, bytes_in, instant_in, limit_in, print_json, seconds_in
 from headway.cli.tasks import Program, WithFiles, absent, misplaced, too_wide, variables_in
 from headway.client.client import Client
 from headway.client.connection import Refused
@@ -29,9 +30,6 @@ from headway.files import KEPT
 from headway.model.actions import JobStatus
 from headway.model.outcome import Outcome
 from headway.wire import Explanation, TaskEnding, TaskResult
-
-FORECAST_SECONDS: Final = 2.0
-"""How long a submission waits for its forecast."""
 
 TASKS_MAX: Final = 10_000_000
 """Tasks of a job from the command line: few enough to fit in memory."""
@@ -183,43 +181,11 @@ def submit(
         return status
 
 
-def outlook_of(client: Client, job: int) -> Explanation | None:
-    """The outlook of a job that has just been submitted; None if it has ended, or the server does not answer."""
-    with contextlib.suppress(HeadwayError):  # the job is submitted, whatever its outlook
-        found = client.explain(job, wait=FORECAST_SECONDS)
-        return None if found.status.is_final else found
-    return None
-
-
 def told(job: int, found: Explanation | None) -> dict[str, Any]:
     """The JSON for a job that has been submitted."""
     if found is None:
         return {"job": job}
     return {"job": job, **{name: getattr(found, name) for name in ("outlook", "expected_end", "late", "assumes")}}
-
-
-def promise(job: Explanation) -> str:
-    """Whether a job will be on time, as far as that is known."""
-    if job.expected_end is None or job.assumes:
-        if job.outlook == "late":
-            return f"Job {job.job} will be late, by more than {span(job.late or 0)}."
-        if job.assumes:
-            others = [other for other in job.assumes if other != job.job]
-            named = ", ".join(map(str, others))
-            before = (
-                f"job {named}, which comes before it" if len(others) == 1 else f"jobs {named}, which come before it"
-            )
-            return (
-                f"Whether job {job.job} will be on time is not known: "
-                f"there is no estimate for {before if others else 'its tasks'}. "
-                "Submit with --estimate SPAN, the expected run time of a task, to get a forecast."
-            )
-        why = job.lack or "no known event will give it the slots it needs"
-        return f"Whether job {job.job} will be on time is not known: {why}."
-    end = f"Job {job.job} is expected to end {when(job.expected_end)}"
-    if job.outlook == "late":
-        return f"{end}, about {span(job.late or 0)} after its due date: it will be late."
-    return f"{end}, {'only just ' if job.outlook == 'at risk' else ''}before its due date."
 
 
 def shares_in(text: str, option: str) -> tuple[float, ...]:

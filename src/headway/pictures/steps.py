@@ -33,6 +33,8 @@ def steps(
 ) -> Figure:
     """Draw courses over each other, a colour each; of each the first curve broad and pale, the others fine upon it.
 
+    Fine curves of all courses but the first are dashed: those of the first are seen beneath.
+
     Args:
         courses: curves by how they were had, by name of the course.
         path: where to write it; its end says the format (.png, .svg, .pdf). None: it is only returned.
@@ -60,6 +62,7 @@ def steps(
             color=colours.get(name, INK),
             linewidth=width,
             alpha=opacity,
+            linestyle="-" if is_broad or name == next(iter(courses)) else (0, (4, 2)),
             label=f"{name}, {way}",
         )
     axes.set_xlim(0, end)

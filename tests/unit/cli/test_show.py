@@ -101,6 +101,18 @@ def test_free_text_is_folded_and_numbers_are_not(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.usefixtures("narrow")
+def test_columns_that_are_missed_least_are_left_out_where_there_is_no_room(capsys: pytest.CaptureFixture[str]) -> None:
+    columns, row = ("job", "user", "done", "due", "since"), ("1", "u" * 40, "10000/10000, 3 failed", "d" * 9, "s" * 40)
+    print_table(columns, [row], right=("job", "done"), fold=("done",), spare=("since", "user"))
+    assert printed(capsys) == [
+        "job user done due",
+        f"1 {row[1]} 10000/10000, 3 {row[3]}",
+        "failed",
+        "Left out: since. A wider terminal or --json shows them.",
+    ]
+
+
+@pytest.mark.usefixtures("narrow")
 def test_a_table_that_cannot_fit_is_printed_row_by_row(capsys: pytest.CaptureFixture[str]) -> None:
     cells = [f"{number} min 00 s" for number in range(10, 22)]
     print_table([f"c{number}" for number in range(12)], [cells, ["", *cells[1:]]], title="Times")
