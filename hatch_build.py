@@ -1,19 +1,26 @@
-"""Compiles the core while a wheel is built, where HEADWAY_COMPILE=1 asks for it.
+"""Compiles the core while a wheel is built, where a C compiler is.
 
 The same typed sources run as plain Python: a wheel without it decides alike, only slower. Beside each compiled module
 its source stays in the wheel, for tracebacks. An editable installation is never compiled, so that no compiled module is
 older than its source.
+
+HEADWAY_COMPILE=1 refuses to build where it cannot compile, HEADWAY_COMPILE=0 does not compile.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 WANTED = "HEADWAY_COMPILE"
+
+PLAIN = "headway/not-compiled.txt"
+"""The file of the wheel that says why nothing is compiled; `headway --version` prints it."""
 
 
 class Compile(BuildHookInterface[Any]):
@@ -23,46 +30,82 @@ class Compile(BuildHookInterface[Any]):
 
     def dependencies(self) -> list[str]:
         """What compiling takes: mypy brings the compiler, the others the types of what is imported."""
-        return ["mypy>=2.4,<3", "setuptools>=65", "numpy>=1.26"] if is_wanted() else []
+        return ["mypy>=2.4,<3", "setuptools>=65", "numpy>=1.26"] if obstacle() is None else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, before the files of the wheel are gathered."""
-        if not is_wanted() or version == "editable":
+        """Compile, before the files of the wheel are gathered.
+
+        Raises:
+            SystemExit: it was asked for and is not possible.
+        """
+        if version == "editable":
             return
         built = Path(self.root, "build", "compiled")
-        for path in compiled(Path(self.root), self.config["modules"], built):
-            build_data["force_include"][str(path)] = str(path.relative_to(built / "lib"))
-        build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        found = obstacle()
+        if found is None:
+            try:
+                for path in compiled(Path(self.root), self.config["modules"], built):
+                    build_data["force_include"][str(path)] = str(path.relative_to(built / "lib"))
+                build_data["pure_python"] = False
+                build_data["infer_tag"] = True
+                return
+            except (Exception, SystemExit) as failure:
+                if is_asked():
+                    raise
+                found = f"compiling failed: {' '.join(str(failure).split()) or type(failure).__name__}"
+        if is_asked():
+            raise SystemExit(f"Headway cannot be compiled: {found}")
+        self.app.display_warning(f"Headway is not compiled, so simulations take about twice as long: {found}")
+        (built / PLAIN).parent.mkdir(parents=True, exist_ok=True)
+        (built / PLAIN).write_text(f"{found}\n", encoding="utf-8")
+        build_data["force_include"][str(built / PLAIN)] = PLAIN
 
 
-def is_wanted() -> bool:
-    """Whether the one who builds asks for compiled modules."""
+def is_asked() -> bool:
+    """Whether to refuse to build what is not compiled."""
     return os.environ.get(WANTED, "") not in ("", "0")
+
+
+def obstacle() -> str | None:
+    """Why nothing can be compiled here; None if nothing is known against it."""
+    if os.environ.get(WANTED) == "0":
+        return f"{WANTED} is 0"
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        return f"the C compiler {compiler} is not installed"
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    return None if headers.exists() else f"the headers of Python are not installed ({headers})"
 
 
 def compiled(root: Path, modules: list[str], built: Path) -> list[Path]:
     """Compile modules, given as paths in the project; the shared libraries, laid out as in the wheel.
 
     Raises:
-        SystemExit: a module does not pass the type checker, or there is no C compiler.
+        SystemExit: a module does not pass the type checker.
+        Exception: the C compiler fails, or what compiling takes is not installed.
     """
     from mypyc.build import mypycify
     from setuptools import Distribution
 
+    before = Path.cwd()
     os.chdir(root / "src")
-    # `make check` checks the types; here those of what is imported may be missing.
-    options = [
-        "--config-file=",
-        "--follow-imports=silent",
-        "--ignore-missing-imports",
-        f"--cache-dir={built / 'types'}",
-    ]
-    paths = [str(Path(module).relative_to("src")) for module in modules]
-    extensions = mypycify([*options, *paths], target_dir=str(built / "c"), group_name="headway", strip_asserts=False)
-    distribution = Distribution({"name": "headway", "ext_modules": extensions})
-    command: Any = distribution.get_command_obj("build_ext")
-    command.build_lib, command.build_temp = str(built / "lib"), str(built / "objects")
-    command.ensure_finalized()
-    command.run()
-    return [Path(path) for path in command.get_outputs()]
+    try:
+        # `make check` checks the types; here those of what is imported may be missing.
+        options = [
+            "--config-file=",
+            "--follow-imports=silent",
+            "--ignore-missing-imports",
+            f"--cache-dir={built / 'types'}",
+        ]
+        paths = [str(Path(module).relative_to("src")) for module in modules]
+        extensions = mypycify(
+            [*options, *paths], target_dir=str(built / "c"), group_name="headway", strip_asserts=False
+        )
+        distribution = Distribution({"name": "headway", "ext_modules": extensions})
+        command: Any = distribution.get_command_obj("build_ext")
+        command.build_lib, command.build_temp = str(built / "lib"), str(built / "objects")
+        command.ensure_finalized()
+        command.run()
+        return [Path(path) for path in command.get_outputs()]
+    finally:
+        os.chdir(before)

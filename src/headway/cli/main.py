@@ -62,6 +62,17 @@ def is_compiled() -> bool:
     return any((core / f"scheduler{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
 
 
+def build_text() -> str:
+    """What `--version` says of the core: compiled, or why it is not where Headway was installed from a wheel."""
+    if is_compiled():
+        return ", compiled"
+    try:
+        why = Path(__file__).parents[1].joinpath("not-compiled.txt").read_text("utf-8").strip()
+    except OSError:
+        return ""  # the sources themselves
+    return f", not compiled: {why}"
+
+
 class Commands(click.Group):
     """The commands by name; a command's module is loaded when it is used."""
 
@@ -94,7 +105,7 @@ class Commands(click.Group):
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(f"{__version__}{', compiled' if is_compiled() else ''}", prog_name="headway")
+@click.version_option(f"{__version__}{build_text()}", prog_name="headway")
 def headway() -> None:
     """Schedule jobs on machines so that they meet their due dates.
 

@@ -55,7 +55,16 @@ def test_help_loads_nothing_that_takes_long() -> None:
 
 def test_version(headway: Any) -> None:
     compiled = ", compiled" if Path(scheduler.__file__).suffix != ".py" else ""
-    assert headway("--version").out == f"headway, version {__version__}{compiled}\n"
+    assert headway("--version").out == f"headway, version {__version__}{module.build_text()}\n"
+    assert module.build_text().startswith(compiled)
+
+
+def test_the_version_says_why_the_core_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "headway" / "cli" / "main.py"))
+    (tmp_path / "headway").mkdir()
+    assert module.build_text() == ""
+    (tmp_path / "headway" / "not-compiled.txt").write_text("the C compiler cc is not installed\n")
+    assert module.build_text() == ", not compiled: the C compiler cc is not installed"
 
 
 def test_an_unknown_command_is_answered_with_a_near_one(headway: Any) -> None:

@@ -1,0 +1,112 @@
+"""The core is compiled while a wheel is built, where that is possible; if not, the wheel says why."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Hook:
+    """In the place of the builder's own class: the builder is not installed where tests run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        self.config = {"modules": ["src/headway/core/state.py"]}
+        self.said: list[str] = []
+        self.app = SimpleNamespace(display_warning=self.said.append)
+
+    def __class_getitem__(cls, _: object) -> type[Hook]:
+        return cls
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module hatch_build.py, with nothing asked of it."""
+    interface = ModuleType("interface")
+    interface.BuildHookInterface = Hook  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)
+    monkeypatch.delenv("HEADWAY_COMPILE", raising=False)
+    monkeypatch.delenv("CC", raising=False)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def built(build: Any, folder: Path, version: str = "standard") -> tuple[dict[str, Any], list[str]]:
+    """What goes into a wheel, and what is said."""
+    hook = build.Compile(folder)
+    data: dict[str, Any] = {"force_include": {}}
+    hook.initialize(version, data)
+    return data, hook.said
+
+
+def test_without_a_compiler_the_wheel_is_plain_and_says_why(
+    build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler -O2")
+    assert build.Compile(tmp_path).dependencies() == []
+    data, said = built(build, tmp_path)
+    ((source, place),) = data.pop("force_include").items()
+    assert (place, data) == ("headway/not-compiled.txt", {})
+    why = "the C compiler no-such-compiler is not installed"
+    assert Path(source).read_text() == f"{why}\n"
+    assert said == [f"Headway is not compiled, so simulations take about twice as long: {why}"]
+
+
+def test_what_was_asked_for_and_is_not_possible_is_an_error(
+    build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("HEADWAY_COMPILE", "1")
+    with pytest.raises(SystemExit, match="cannot be compiled: the C compiler no-such-compiler is not installed"):
+        built(build, tmp_path)
+
+
+def test_it_can_be_left_plain(build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWAY_COMPILE", "0")
+    assert build.Compile(tmp_path).dependencies() == []
+    assert built(build, tmp_path)[1] == [
+        "Headway is not compiled, so simulations take about twice as long: HEADWAY_COMPILE is 0"
+    ]
+
+
+def test_where_compiling_fails_the_wheel_is_plain(build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise SystemExit("error:\n too little memory")
+
+    monkeypatch.setattr(build, "obstacle", lambda: None)
+    monkeypatch.setattr(build, "compiled", fail)
+    assert build.Compile(tmp_path).dependencies()
+    data, said = built(build, tmp_path)
+    assert list(data) == ["force_include"]
+    assert said[0].endswith("compiling failed: error: too little memory")
+    monkeypatch.setenv("HEADWAY_COMPILE", "1")
+    with pytest.raises(SystemExit, match="too little memory"):
+        built(build, tmp_path)
+
+
+def test_what_is_compiled_goes_into_the_wheel(build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "build/compiled/lib/headway/core/state.so"
+    monkeypatch.setattr(build, "obstacle", lambda: None)
+    monkeypatch.setattr(build, "compiled", lambda *_: [library])
+    data, said = built(build, tmp_path)
+    assert data == {
+        "force_include": {str(library): "headway/core/state.so"},
+        "pure_python": False,
+        "infer_tag": True,
+    }
+    assert said == []
+
+
+def test_an_editable_installation_is_never_compiled(build: Any, tmp_path: Path) -> None:
+    assert built(build, tmp_path, "editable") == ({"force_include": {}}, [])
