@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heapify
 
-from headway.core.state import CANCELLED, RIGID, State
+from headway.core.pool import CANCELLED, RIGID
+from headway.core.state import State
 from headway.model.snapshot import JobView
 
 

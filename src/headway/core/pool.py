@@ -1,0 +1,595 @@
+"""A pool: slots and jobs of their own, with every index that a policy and the core need. The rules are elsewhere.
+
+The state is the first pool. While its policy deals slots and jobs to others, what is left in it has not been dealt.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from headway.core import lifecycle
+from headway.model.actions import ChangeTier, Kill, Launch, Settle, Suspend
+from headway.model.instant import LONGEST, Instant
+from headway.model.job import JobId, Kind
+from headway.model.outcome import Outcome
+from headway.model.queue import Key, Queue, by_order
+from headway.model.slots import NO_SLOTS, Slots, count, numbers
+from headway.model.snapshot import AttemptView, Goal, JobView, RunTimes, Snapshot
+from headway.model.tier import Tier
+
+if TYPE_CHECKING:
+    from headway.core.state import State
+
+_by_task = attrgetter("task")
+
+# Module constants, because looking up a member of an enumeration is slow.
+BAG: Final = Kind.BAG
+RIGID: Final = Kind.RIGID
+WORKFLOW: Final = Kind.WORKFLOW
+FOREGROUND: Final = Tier.FOREGROUND
+BACKGROUND: Final = Tier.BACKGROUND
+SUCCEEDED: Final = Outcome.SUCCEEDED
+CANCELLED: Final = Outcome.CANCELLED
+
+
+def _by_job(attempt: AttemptView) -> tuple[tuple[Instant, JobId], int]:
+    return attempt.job.order, attempt.task
+
+
+class Pool(Snapshot):
+    """A part of the cluster: what its policy sees, and what only the core needs.
+
+    Attributes:
+        state: what all pools share.
+        round_due: whether something has happened that requires a round.
+        ahead: attempts launched ahead of their turn, by slot, in order of task; no entry where there are none.
+        prepared_orders, prepared_queues: those of `orders` and `queues` that the policy chosen next is to find.
+        refused: jobs for which something was refused in the last round.
+        task_rounds: whether the policy wants a round at every task end.
+    """
+
+    __slots__ = (
+        "ahead",
+        "prepared_orders",
+        "prepared_queues",
+        "refused",
+        "round_due",
+        "state",
+        "task_rounds",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: State
+        self.round_due = False
+        self.ahead: dict[int, list[AttemptView]] = {}
+        self.prepared_orders: set[Key] = set()
+        self.prepared_queues: set[Key] = set()
+        self.refused: set[JobId] = set()
+        self.task_rounds = False
+
+    # Jobs
+
+    def rank(self, job: JobView) -> None:
+        """Put a job in its place in every order that was asked for."""
+        for ranked in self.orders.values():
+            ranked.add(job)
+
+    def unrank(self, job: JobView) -> None:
+        """Take a cancelled or ended job out of every order."""
+        for ranked in self.orders.values():
+            ranked.discard(job)
+
+    def indexes_of(self, job: JobView) -> list[Queue]:
+        """Every order and queue with the job: it must leave them before a term changes, and return after."""
+        if job.release > self.now:
+            return []
+        orders = [] if job.cancelled else self.orders.values()
+        return [*orders, *(self.queues.values() if job.ready else ())]
+
+    def arrive(self, job: JobView) -> None:
+        """A job begins to wait for slots."""
+        self.wait(job)
+        if self.orders:
+            self.rank(job)
+        if self.arrived is not None:
+            if self.waiting[-1] is job:
+                self.arrived.append(job)
+            else:
+                self.arrived = None  # it comes before others, and they may wait for it
+        self.round_due = True
+
+    def look_at_everything(self) -> None:
+        """The next round must not rely on the last one: more than new jobs has happened."""
+        self.arrived = None
+        self.round_due = True
+
+    def wait(self, job: JobView) -> None:
+        """Put a job with ready tasks in its place among the waiting jobs."""
+        for queue in self.queues.values():
+            queue.add(job)
+
+    def wait_no_more(self, job: JobView) -> None:
+        """Remove a job without ready tasks from the waiting jobs."""
+        for queue in self.queues.values():
+            queue.discard(job)
+
+    def forget_orders(self) -> None:
+        """Drop the orders and queues that are kept up to date and were not prepared for the next policy."""
+        orders, queues = self.prepared_orders, self.prepared_queues
+        self.orders = {key: ranked for key, ranked in self.orders.items() if key in orders}
+        self.queues = {key: queue for key, queue in self.queues.items() if key is by_order or key in queues}
+        orders.clear()
+        queues.clear()
+
+    def promise(self, job: JobView, start: Instant | None) -> None:
+        """Record the start that a job is promised, or that it has no promise."""
+        job.promise = start
+        if start is None:
+            self.promised.pop(job.id, None)
+        else:
+            self.promised[job.id] = job
+
+    def take_task(self, job: JobView, task: int | None = None) -> int:
+        """Take a ready task of the job, the one named or the lowest numbered; return its number."""
+        if task is None:
+            if job.again:
+                task = heappop(job.again)
+            else:
+                task = job.fresh
+                job.fresh += 1
+        elif task == job.fresh:
+            job.fresh += 1
+        elif task > job.fresh:
+            for skipped in range(job.fresh, task):
+                heappush(job.again, skipped)
+            job.fresh = task + 1
+        else:
+            job.again.remove(task)
+            heapify(job.again)
+        job.ready -= 1
+        if not job.ready:
+            self.wait_no_more(job)
+        return task
+
+    def is_ready(self, job: JobView, task: int) -> bool:
+        """Whether this task could start now."""
+        return job.fresh <= task < job.tasks or task in job.again
+
+    def give_back(self, job: JobView, task: int) -> None:
+        """Make a task ready, again or for the first time."""
+        heappush(job.again, task)
+        job.ready += 1
+        if job.ready == 1:
+            self.wait(job)
+
+    # Attempts
+
+    def launch(
+        self,
+        job: JobView,
+        task: int,
+        slots: Slots,
+        fed: bool,
+        tier: Tier = FOREGROUND,
+        seats: tuple[int, ...] = (),
+    ) -> None:
+        """Start an attempt at a task that was taken, on free places."""
+        job.tries[task] = number = job.tries.get(task, 0) + 1
+        plain = job.kind is RIGID and self.uniform and not job.kept
+        expected_end = self.now + job.estimate if plain else self._expected_end(job, task, slots)
+        attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed, tier, seats)
+        job.attempts[task] = attempt
+        if job.promise is not None:
+            self.promise(job, None)
+        if tier is FOREGROUND:
+            insort(self.running, (expected_end, job.id, task, attempt))
+            self.busy |= slots
+            self.free &= ~slots
+        else:
+            self._run_behind(attempt)
+        if self.state.touched is not None:
+            self.state.touched.append(job)
+        if self.state.starts_reported or job.spec.fetches:
+            attempt.running = self._runs_from_launch(job, slots)
+        self.state.actions.append(Launch(job.id, task, number, slots, tier, seats))
+
+    def _runs_from_launch(self, job: JobView, slots: Slots) -> bool:
+        return not (job.spec.fetches or any(self.slot_nodes[slot].spec.reports_start for slot in numbers(slots)))
+
+    def begin(self, attempt: AttemptView) -> None:
+        """A launched attempt that is not queued has begun to run now."""
+        if attempt.tier is FOREGROUND:
+            self._leave_running(attempt)
+        attempt.start = attempt.since = attempt.saved = self.now
+        attempt.stepped = False
+        attempt.expected_end = self._expected_end(attempt.job, attempt.task, attempt.slots)
+        if attempt.tier is FOREGROUND:
+            insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
+        self.arrived = None  # it ends later than expected
+
+    def change_tiers(self, attempts: list[AttemptView]) -> None:
+        """Move each of these attempts to the other place of its slots; they may take each other's."""
+        vacated = NO_SLOTS
+        for attempt in attempts:
+            if attempt.tier is FOREGROUND:
+                self._leave_running(attempt)
+                self.busy &= ~attempt.slots
+                vacated |= attempt.slots
+            else:
+                self.background.remove(attempt)
+                self.behind &= ~attempt.slots
+        for attempt in attempts:
+            job, slots = attempt.job, attempt.slots
+            attempt.since = self.now
+            attempt.expected_end = self._expected_end(job, attempt.task, slots)
+            attempt.tier = BACKGROUND if attempt.tier is FOREGROUND else FOREGROUND
+            self.take_place(attempt)
+            if self.state.touched is not None:
+                self.state.touched.append(job)
+            self.state.actions.append(ChangeTier(job.id, attempt.task, attempt.number, attempt.tier))
+        vacated &= ~self.busy
+        if vacated:
+            self._vacate(vacated)
+
+    def take_place(self, attempt: AttemptView) -> None:
+        """Count the time of an attempt from now on in its current tier."""
+        if attempt.tier is FOREGROUND:
+            self._run(attempt)
+        else:
+            self._run_behind(attempt)
+
+    def _run(self, attempt: AttemptView) -> None:
+        insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
+        self.busy |= attempt.slots
+        self.free &= ~attempt.slots
+
+    def _run_behind(self, attempt: AttemptView) -> None:
+        insort(self.background, attempt, key=_by_job)
+        self.behind |= attempt.slots
+
+    def _leave_running(self, attempt: AttemptView) -> None:
+        del self.running[bisect_left(self.running, (attempt.expected_end, attempt.job.id, attempt.task))]
+
+    def _expected_end(self, job: JobView, task: int, slots: Slots) -> Instant:
+        """The expected end of an attempt that starts now, from its last checkpoint if it has one."""
+        alike = self.uniform and not job.mean_size and job.kind is not WORKFLOW
+        run_time = job.estimate if alike else self.time_of(job, task, slots)
+        return self.now + (max(0, run_time - job.kept.get(task, 0)) if job.kept else run_time)
+
+    def end(self, attempt: AttemptView, outcome: Outcome, *, struck: bool = False) -> None:
+        """An attempt has ended: settle its task or make it ready again, then pass its slots on.
+
+        Args:
+            struck: by a signal from outside.
+        """
+        job, task = attempt.job, attempt.task
+        if attempt.struck and outcome is Outcome.KILLED:
+            outcome = Outcome.LOST  # with the node on which a part of it ran
+        del job.attempts[task]
+        if attempt.queued:
+            self._leave_queue(attempt)
+        elif attempt.tier is FOREGROUND:
+            self._leave_running(attempt)
+        else:
+            self.background.remove(attempt)
+        if self.state.touched is not None:
+            self.state.touched.append(job)
+        succeeded = outcome is SUCCEEDED
+        suspicion = self.state.suspicions.get((job.id, task)) if self.state.suspicions else None
+        guilty = suspicion is not None and suspicion.guilty
+        if outcome is Outcome.LOST and self.state.rules < lifecycle.ISOLATING:
+            job.losses[task] = job.losses.get(task, 0) + 1
+            guilty = job.losses[task] >= lifecycle.LOSSES_MAX
+        elif not succeeded and outcome.is_own_doing:
+            strikes = job.strikes.get(task, 0) + struck
+            if struck:
+                job.strikes[task] = strikes
+            if not struck or strikes > lifecycle.STRIKES_MAX:
+                job.failures[task] = job.failures.get(task, 0) + 1
+            if suspicion is not None:
+                suspicion.clear()
+        if succeeded or lifecycle.verdict(job, task, outcome, guilty=guilty) is lifecycle.Verdict.SETTLE:
+            if succeeded:
+                job.dropped.discard(task)
+            elif job.cancelled or task in job.dropped:
+                outcome = CANCELLED
+            self._settle(job, attempt, outcome)
+        else:
+            if not attempt.queued:
+                self._lose_work(attempt, outcome)
+            if suspicion is not None and suspicion.runs_alone:
+                self.state.set_apart(job, task)
+            else:
+                self.give_back(job, task)
+        goal, goes_on = attempt.goal, False
+        if goal is not None:
+            self._leave_goal(attempt, goal)
+            goes_on = self.is_ready(job, task)
+            if goes_on:
+                self.take_task(job, task)  # before its slots go to the next job, maybe its own
+        if attempt.tier is BACKGROUND:
+            self.behind &= ~attempt.slots
+        elif not attempt.queued:
+            self._vacate(attempt.slots)
+        if not attempt.fed or self.task_rounds or not succeeded:
+            self.look_at_everything()
+        if goal is not None and goes_on:
+            self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats)
+        if not job.attempts:
+            self.conclude_if_done(job)
+
+    def _leave_goal(self, attempt: AttemptView, goal: Goal) -> None:
+        """Release what was kept for an attempt that moves."""
+        attempt.goal = None
+        if goal.tier is BACKGROUND:
+            self.behind &= ~(goal.slots & ~attempt.slots if attempt.tier is BACKGROUND else goal.slots)
+        elif goal.slots & attempt.job.held:
+            self.let_go(attempt.job, goal.slots & attempt.job.held)
+        self.look_at_everything()
+
+    def close_task(self, job: JobView, task: int, attempt: int, outcome: Outcome) -> None:
+        """A task has its final outcome: drop what was counted about it."""
+        job.unfinished -= 1
+        for counts in (job.tries, job.failures, job.losses, job.strikes, job.kept):
+            if counts:
+                counts.pop(task, None)
+        if self.state.suspicions:
+            self.state.suspicions.pop((job.id, task), None)
+        if job.mean_size:
+            job.size_left = max(0.0, job.size_left - job.spec.sizes[task])  # sums of fractions are not exact
+        self.state.actions.append(Settle(job.id, task, attempt, outcome))
+
+    def _settle(self, job: JobView, attempt: AttemptView, outcome: Outcome) -> None:
+        on_its_own = attempt.tier is FOREGROUND and attempt.since == attempt.start and not attempt.stepped
+        if job.kept and attempt.task in job.kept and (job.moves or job.kills):
+            on_its_own = False  # what it went on from may have been done in the background
+        if job.observed is not None and outcome is SUCCEEDED and on_its_own and not attempt.queued:
+            self._observe(job, attempt)
+        self.close_task(job, attempt.task, attempt.number, outcome)
+        if outcome is not SUCCEEDED:
+            job.failed = job.failed or outcome is not CANCELLED
+            return
+        job.ended += 1
+        job.spent += 0 if attempt.queued else self.now - attempt.start
+        if job.followers and not job.cancelled:
+            for follower in job.followers[attempt.task]:
+                job.missing[follower] -= 1
+                if not job.missing[follower] and follower not in job.dropped:
+                    self.give_back(job, follower)
+
+    def _observe(self, job: JobView, attempt: AttemptView) -> None:
+        """Correct the estimate of a bag's tasks by the run time of this one."""
+        assert job.observed is not None
+        node = self.slot_nodes[attempt.slots.bit_length() - 1].spec
+        took = self.now - attempt.start + job.kept.get(attempt.task, 0)
+        if job.mean_size:
+            took = min(round(took * job.mean_size / job.spec.sizes[attempt.task]), LONGEST)
+        here = job.times.get(node.node_class)
+        if here is None:
+            here = job.times[node.node_class] = RunTimes(took)
+        here.add(took)
+        job.observed.add(took if node.speed == 1.0 else min(round(took * node.speed), LONGEST))
+        if job.observed.mean == job.estimate:
+            return
+        before = [(index, index.key(job)) for index in self.indexes_of(job)]
+        was, job.estimate = job.estimate, job.observed.mean
+        moving = [index for index, key in before if index.key(job) != key]
+        if moving:
+            job.estimate = was
+            for index in moving:
+                index.discard(job)
+            job.estimate = job.observed.mean
+            for index in moving:
+                index.add(job)
+
+    def _lose_work(self, attempt: AttemptView, outcome: Outcome) -> None:
+        """Count the lost work of an attempt that is to be redone, without what its last checkpoint keeps."""
+        job = attempt.job
+        if outcome is Outcome.KILLED and attempt.ending:
+            job.moves += attempt.saving
+            job.kills += not attempt.saving
+        if attempt.tier is FOREGROUND:
+            job.lost += (self.now - max(attempt.since, attempt.saved)) * count(attempt.slots)
+        if attempt.saved > attempt.start:
+            # It is unknown how much it did in the background, so that time does not count.
+            kept = attempt.saved - attempt.since if attempt.tier is FOREGROUND else 0
+            job.kept[attempt.task] = job.kept.get(attempt.task, 0) + max(0, kept)
+
+    def _vacate(self, slots: Slots) -> None:
+        """Pass on the slots of an ended attempt: to what is queued there, or to their owners, or set them free."""
+        if self.ahead and (slot := slots.bit_length() - 1) in self.ahead:
+            self._promote(slot)
+            return
+        self.busy &= ~slots
+        claimed = slots & self.allocated
+        freed = slots & self.up & ~claimed
+        if freed:
+            self.free |= freed
+            self.look_at_everything()
+        for slot in numbers(claimed) if claimed else ():
+            owner = self.owners.get(slot)
+            if owner is not None:  # a rigid owner before it may have started on this slot
+                self.feed(owner, slot)
+
+    def feed(self, job: JobView, slot: int) -> None:
+        """Start what can start on a slot of the job on which nothing runs, or give the slot back."""
+        if not job.ready:
+            self.disown(job, slot)
+            self.look_at_everything()
+        elif job.kind is not RIGID:
+            self.launch(job, self.take_task(job), 1 << slot, fed=True)
+            self._read_ahead(job, slot)
+        elif not job.held & self.busy:
+            slots, seats = job.held, job.seats
+            self.let_go(job, slots)
+            self.launch(job, self.take_task(job), slots, fed=False, seats=seats)
+
+    def _read_ahead(self, job: JobView, slot: int) -> None:
+        """Launch short tasks behind the running one, as long as every slot of the job has its next task."""
+        depth = self.slot_nodes[slot].spec.read_ahead
+        if not depth or not lifecycle.has_short_tasks(job):
+            return
+        queue = self.ahead.get(slot, [])
+        while len(queue) < depth and job.ready > job.held.bit_count():
+            task = self.take_task(job)
+            job.tries[task] = number = job.tries.get(task, 0) + 1
+            expected_end = self._expected_end(job, task, 1 << slot)
+            attempt = AttemptView(job, task, number, 1 << slot, self.now, expected_end, True)
+            attempt.queued = True
+            attempt.running = self.state.rules < lifecycle.ISOLATING or self._runs_from_launch(job, attempt.slots)
+            job.attempts[task] = attempt
+            insort(queue, attempt, key=_by_task)
+            self.state.actions.append(Launch(job.id, task, number, attempt.slots))
+        if queue:
+            self.ahead[slot] = queue
+
+    def _leave_queue(self, attempt: AttemptView) -> None:
+        slot = attempt.slots.bit_length() - 1
+        self.ahead[slot].remove(attempt)
+        if not self.ahead[slot]:
+            del self.ahead[slot]
+
+    def _promote(self, slot: int) -> None:
+        """The first attempt queued on a slot has begun to run there."""
+        attempt = self.ahead[slot][0]
+        self._leave_queue(attempt)
+        job = attempt.job
+        attempt.queued = attempt.stepped = False
+        attempt.start = attempt.since = attempt.saved = self.now
+        attempt.expected_end = self._expected_end(job, attempt.task, attempt.slots)
+        insort(self.running, (attempt.expected_end, job.id, attempt.task, attempt))
+        if self.owners.get(slot) is job:
+            self._read_ahead(job, slot)
+
+    def conclude_if_done(self, job: JobView) -> None:
+        """Drop a job if nothing more can happen to it, and report how it ended."""
+        final = lifecycle.final_status(job)
+        if final is not None:
+            for slot in numbers(job.held) if job.held else ():
+                self.disown(job, slot)
+            for known in [known for known in self.state.suspicions if known[0] == job.id]:
+                del self.state.suspicions[known]
+            if self.orders and not job.cancelled:
+                self.unrank(job)
+            self.state.leave(job, final)
+            self.look_at_everything()
+
+    def ask_to_end(self, attempt: AttemptView) -> None:
+        """Ask the driver to kill an attempt, once."""
+        if not attempt.ending or attempt.saving:
+            attempt.ending, attempt.saving = True, False
+            self.state.actions.append(Kill(attempt.job.id, attempt.task, attempt.number))
+
+    def ask_to_save(self, attempt: AttemptView) -> None:
+        """Ask the driver, once, to end an attempt that is to continue elsewhere or later."""
+        if not attempt.ending:
+            attempt.ending = attempt.saving = True
+            self.state.actions.append(Suspend(attempt.job.id, attempt.task, attempt.number))
+
+    def attempts_on(self, slots: Slots) -> list[AttemptView]:
+        """The attempts that run on any of these slots, soonest expected end first, then those in the background."""
+        found = [attempt for _, _, _, attempt in self.running if attempt.slots & slots]
+        if slots & self.behind:
+            found += [attempt for attempt in self.background if attempt.slots & slots]
+        return found
+
+    def _launched(self) -> Iterator[AttemptView]:
+        """Every attempt that has not ended, from the indexes: not every job is looked at."""
+        for _, _, _, attempt in self.running:
+            yield attempt
+        yield from self.background
+        for ahead in self.ahead.values():
+            yield from ahead
+
+    def queued_on(self, slots: Slots) -> list[AttemptView]:
+        """The attempts queued on any of these slots, by slot and task: a restored state must name them in this order.
+
+        `ahead` itself has the order in which slots got their first queued attempt, which no record keeps.
+        """
+        there = sorted(slot for slot in self.ahead if slots >> slot & 1)
+        return [attempt for slot in there for attempt in self.ahead[slot]]
+
+    # Allocations
+
+    def own(self, job: JobView, slots: Slots) -> None:
+        """Allocate slots that are not allocated."""
+        job.held |= slots
+        self.allocated |= slots
+        self.free &= ~slots
+        for slot in numbers(slots):
+            self.owners[slot] = job
+        if self.state.touched is not None:
+            self.state.touched.append(job)
+
+    def let_go(self, job: JobView, slots: Slots) -> None:
+        """End the job's allocation of these slots; running tasks continue."""
+        job.held &= ~slots
+        job.seats = ()
+        self.allocated &= ~slots
+        self.free |= slots & self.up & ~self.busy
+        for slot in numbers(slots):
+            del self.owners[slot]
+            for attempt in self.ahead.get(slot, ()):
+                self.ask_to_end(attempt)
+        if self.state.touched is not None:
+            self.state.touched.append(job)
+
+    def disown(self, job: JobView, slot: int) -> None:
+        """End the job's allocation of one slot."""
+        self.let_go(job, 1 << slot)
+
+    def give_up(self, job: JobView, slots: Slots) -> None:
+        """End the job's allocation of these slots. Attempts that were to move to some of them do not go there."""
+        for attempt in job.attempts.values():
+            goal = attempt.goal
+            if goal is not None and goal.tier is FOREGROUND and goal.slots & slots:
+                self._leave_goal(attempt, goal)
+        if slots & job.held:
+            self.let_go(job, slots & job.held)
+
+    # Nodes
+
+    def open_slots(self, slots: Slots) -> None:
+        """Slots can be allocated from now on."""
+        self.up |= slots
+        self.free |= slots & ~self.busy & ~self.allocated
+        self.look_at_everything()
+
+    def close_slots(self, slots: Slots) -> None:
+        """Close slots: they are not allocated any more, and cannot be. What runs there continues."""
+        self.up &= ~slots
+        self.free &= ~slots
+        for slot in numbers(slots & self.allocated):
+            owner = self.owners.get(slot)
+            if owner is not None:  # a rigid owner has lost this slot with the one before: it has all or none
+                self.let_go(owner, owner.held if owner.kind is RIGID else 1 << slot)
+        moving = {attempt.job.id for attempt in self._launched() if attempt.goal is not None}
+        for job in [job for number, job in self.jobs.items() if number in moving] if moving else ():
+            for attempt in job.attempts.values():
+                if attempt.goal is not None and attempt.goal.slots & slots:
+                    self._leave_goal(attempt, attempt.goal)
+        self.look_at_everything()
+
+    def lose(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:
+        """The slots are gone with what ran there; members of the same attempts elsewhere are killed.
+
+        `outcome` is KILLED if it was requested: then the tasks are not suspected, see `lifecycle`.
+        """
+        for attempt in self.queued_on(slots):
+            self.end(attempt, outcome)
+        for attempt in self.attempts_on(slots):
+            if attempt.slots & ~slots:
+                if attempt.tier is FOREGROUND:
+                    self.busy &= ~(attempt.slots & slots)
+                else:
+                    self.behind &= ~(attempt.slots & slots)
+                attempt.slots &= ~slots
+                attempt.struck = attempt.struck or (outcome is Outcome.LOST and self.state.rules >= lifecycle.ISOLATING)
+                self.ask_to_end(attempt)
+            else:
+                self.end(attempt, outcome)
