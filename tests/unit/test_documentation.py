@@ -105,7 +105,7 @@ def test_modules_on_a_page_exist_and_have_the_names_that_follow(page: Path) -> N
 
 def test_modules_are_found_on_the_pages() -> None:
     found = list(modules_of(ROOT / "docs" / "explanation" / "data-flow.md"))
-    assert ("core/state.py", ["launch"]) in found
+    assert ("core/pool.py", ["launch"]) in found
 
 
 def commands_of(page: Path) -> Iterator[list[str]]:

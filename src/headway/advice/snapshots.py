@@ -66,8 +66,36 @@ def check_snapshot(snapshot: StateRecord) -> None:
         waits = not job.after or not (job.attempts or job.held or job.cancelled)
         _see(waits, path, "after", job.after, "none, of a job that has slots, runs or is cancelled")
     _check_suspects(snapshot)
+    _check_pools(snapshot, exist)
     for number in snapshot.arrived or ():
         _see(number in ids, "", "arrived", number, "ids of jobs of the snapshot")
+
+
+def _check_pools(snapshot: StateRecord, exist: set[int]) -> None:
+    """Check that each slot and each job is of one pool at most, and that a job has its slots in its own."""
+    jobs = {job.spec.id: job for job in snapshot.jobs}
+    slots, dealt, names = set[int](), set[int](), {""}
+    for number, pool in enumerate(snapshot.pools):
+        path = f"pools[{number}]."
+        _see(pool.name not in names, path, "name", pool.name, "a name that no other pool has, not empty")
+        names.add(pool.name)
+        _see(exist.difference(slots).issuperset(pool.slots), path, "slots", pool.slots, "slots of no other pool")
+        slots.update(pool.slots)
+        _see((jobs.keys() - dealt).issuperset(pool.jobs), path, "jobs", pool.jobs, "jobs of no other pool")
+        dealt.update(pool.jobs)
+        _see({*pool.jobs}.issuperset(pool.arrived or ()), path, "arrived", pool.arrived, "jobs of the pool")
+        for job in pool.jobs:
+            _see({*pool.slots}.issuperset(_places(jobs[job])), path, "slots", pool.slots, f"all those of job {job}")
+    for number in jobs.keys() - dealt:
+        _see(
+            slots.isdisjoint(_places(jobs[number])), "", "pools", number, f"no slots of job {number}, as it is of none"
+        )
+
+
+def _places(job: JobRecord) -> set[int]:
+    """All slots of a job."""
+    goals = (attempt.goal.slots for attempt in job.attempts if attempt.goal is not None)
+    return {*job.held}.union(*(attempt.slots for attempt in job.attempts), *goals)
 
 
 def _check_suspects(snapshot: StateRecord) -> None:

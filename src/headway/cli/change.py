@@ -42,8 +42,9 @@ def change(reach: Reach, numbers: tuple[int, ...], due: str | None, priority: fl
         print_json({"changed": changed, "ended": ended})
     else:
         click.echo(f"Changed {counted(len(changed), 'job')}." if ended else "Changed.")
-        for found in filter(None, outlooks):
-            click.echo(promise(found), err=True)
+        for found in outlooks:
+            if found is not None and found.due is not None:
+                click.echo(promise(found), err=True)
         if len(changed) > FORECASTS:
             click.echo("`headway jobs` shows whether the others will be on time.", err=True)
         for number in ended:
@@ -71,5 +72,5 @@ def retry(reach: Reach, number: int, due: str | None, priority: float | None, as
             return
         click.echo(waiter.job)
         found = outlook_of(client, waiter.job)
-    if found is not None:
+    if found is not None and found.due is not None:
         click.echo(promise(found), err=True)

@@ -15,10 +15,10 @@ FORECAST_SECONDS: Final = 2.0
 
 
 def outlook_of(client: Client, job: int) -> Explanation | None:
-    """The outlook of a job with new terms; None if it has ended or no due date, or if the server does not answer."""
+    """The outlook of a job with new terms; None if it has ended, or if the server does not answer."""
     with contextlib.suppress(HeadwayError):  # what was asked for is done, whatever the outlook
         found = client.explain(job, wait=FORECAST_SECONDS)
-        return None if found.status.is_final or found.due is None else found
+        return None if found.status.is_final else found
     return None
 
 

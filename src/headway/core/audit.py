@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from headway.core import lifecycle, nodes
+from headway.core.pool import Pool, pool_of
 from headway.core.preparing import Sorting
 from headway.core.state import State
 from headway.model.instant import NEVER
 from headway.model.job import Kind
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
-from headway.model.snapshot import AttemptView
+from headway.model.snapshot import AttemptView, JobView
 from headway.model.tier import Tier
 
 
@@ -19,12 +20,83 @@ def check(state: State) -> None:
     Raises:
         AssertionError: an index disagrees; the message names it.
     """
+    for job in state.jobs.values():
+        check_job(state, job)
+    check_pools(state)
+    for pool in state.each():
+        check_places(pool)
+        check_orders(pool)
+    check_successors(state)
+    held_back = {job.id for job in state.jobs.values() if job.release > state.now}
+    queued_ids = {job_id for _, job_id in state.release_queue}
+    assert held_back == queued_ids & state.jobs.keys() | {job.id for job in state.jobs.values() if job.after}, "held"
+    check_nodes(state)
+    check_suspects(state)
+    uniform = [pool.uniform for pool in state.each()]
+    nodes.compare(state)
+    assert [pool.uniform for pool in state.each()] == uniform, "whether all nodes are alike"
+
+
+def check_pools(state: State) -> None:
+    """The same for what belongs to which pool."""
+    assert list(state.pools.items()) == [(pool.name, pool) for pool in state.others], "pools"
+    assert state.due == [pool for pool in state.due if pool.round_due], "due"
+    assert {pool.name for pool in state.due} == {pool.name for pool in state.others if pool.round_due}, "due"
+    exists = NO_SLOTS
+    for pool in state.each():
+        assert not exists & pool.slots, f"slots of pool {pool.name}"
+        exists |= pool.slots
+        assert pool.state is state, f"state of pool {pool.name}"
+    for pool in state.others:
+        assert pool.now == state.now, f"time of pool {pool.name}"
+        assert pool.slot_nodes is state.slot_nodes, f"slot_nodes of pool {pool.name}"
+        assert pool.speeds is state.speeds, f"speeds of pool {pool.name}"
+        assert all(job.pool is pool and state.jobs[number] is job for number, job in pool.jobs.items()), "jobs"
+        there = [(name, node) for name, node in state.nodes.items() if node.slots & pool.slots]
+        assert list(pool.nodes.items()) == there, f"nodes of pool {pool.name}"
+    dealt = sum(len(pool.jobs) for pool in state.others)
+    assert dealt == sum(1 for job in state.jobs.values() if job.pool is not state), "jobs of pools"
+
+
+def check_job(state: State, job: JobView) -> None:
+    """The same for what a job knows of itself."""
+    pool = pool_of(job)
+    for task, attempt in job.attempts.items():
+        assert (attempt.job, attempt.task) == (job, task), f"attempt of job {job.id} task {task}"
+        assert job.tries[task] == attempt.number, f"tries of job {job.id} task {task}"
+        goal = attempt.goal
+        assert goal is None or attempt.ending, f"job {job.id} is not asked to end and has a goal"
+        if goal is not None:
+            assert not goal.slots & ~pool.up, f"job {job.id} moves to slots that are not up"
+            assert goal.tier is Tier.BACKGROUND or not goal.slots & ~job.held, f"goal of job {job.id} is not kept"
+    for slot in numbers(job.held):
+        assert pool.owners.get(slot) is job, f"owner of slot {slot}"
+    fresh = job.tasks - job.fresh
+    assert job.cancelled or job.ready == fresh + len(job.again), f"ready tasks of job {job.id}"
+    blocked = sum(1 for task, missing in enumerate(job.missing) if missing and task not in job.dropped)
+    left = job.ready + len(job.attempts) + len(job.apart) + blocked
+    assert job.cancelled or job.unfinished == left, f"tasks of job {job.id}"
+    assert not (job.cancelled and job.apart), f"tasks of cancelled job {job.id} wait to run alone"
+    assert not set(job.apart) & {*job.again, *job.attempts, *job.dropped}, f"tasks of job {job.id} apart"
+    assert all(0 <= task < job.tasks for task in job.dropped), f"cancelled tasks of job {job.id}"
+    assert not job.dropped & set(job.again), f"cancelled tasks of job {job.id} are ready"
+    assert not lifecycle.status(job, state.now).is_final, f"job {job.id} is done and still here"
+    if job.kind is Kind.RIGID:
+        assert job.held.bit_count() in (0, job.width), f"slots held by rigid job {job.id}"
+    else:
+        moving = [attempt.goal for attempt in job.attempts.values() if attempt.goal is not None]
+        kept = of_numbers(slot for goal in moving for slot in numbers(goal.slots))
+        assert not job.held & ~pool.busy & ~kept, f"idle slots held by job {job.id}"
+
+
+def check_places(pool: Pool) -> None:
+    """The same for what is where in a pool."""
     busy = behind = allocated = NO_SLOTS
     running, queued, background = [], [], []
     goals: list[tuple[AttemptView, Slots]] = []
-    for job in state.jobs.values():
+    jobs = [job for job in pool.jobs.values() if job.pool is pool]
+    for job in jobs:
         for task, attempt in job.attempts.items():
-            assert (attempt.job, attempt.task) == (job, task), f"attempt of job {job.id} task {task}"
             if attempt.queued:
                 queued.append(attempt)
             elif attempt.tier is Tier.BACKGROUND:
@@ -35,81 +107,62 @@ def check(state: State) -> None:
                 assert not busy & attempt.slots, f"slots held twice by attempts: {busy & attempt.slots:b}"
                 busy |= attempt.slots
                 running.append((attempt.expected_end, job.id, task, attempt))
-            assert job.tries[task] == attempt.number, f"tries of job {job.id} task {task}"
-            goal = attempt.goal
-            assert goal is None or attempt.ending, f"job {job.id} is not asked to end and has a goal"
-            if goal is not None:
-                assert not goal.slots & ~state.up, f"job {job.id} moves to slots that are not up"
-                assert goal.tier is Tier.BACKGROUND or not goal.slots & ~job.held, f"goal of job {job.id} is not kept"
-            if goal is not None and goal.tier is Tier.BACKGROUND:
-                goals.append((attempt, goal.slots))
+            if attempt.goal is not None and attempt.goal.tier is Tier.BACKGROUND:
+                goals.append((attempt, attempt.goal.slots))
         assert not allocated & job.held, f"slots allocated twice: {allocated & job.held:b}"
         allocated |= job.held
-        for slot in numbers(job.held):
-            assert state.owners.get(slot) is job, f"owner of slot {slot}"
-        fresh = job.tasks - job.fresh
-        assert job.cancelled or job.ready == fresh + len(job.again), f"ready tasks of job {job.id}"
-        blocked = sum(1 for task, missing in enumerate(job.missing) if missing and task not in job.dropped)
-        left = job.ready + len(job.attempts) + len(job.apart) + blocked
-        assert job.cancelled or job.unfinished == left, f"tasks of job {job.id}"
-        assert not (job.cancelled and job.apart), f"tasks of cancelled job {job.id} wait to run alone"
-        assert not set(job.apart) & {*job.again, *job.attempts, *job.dropped}, f"tasks of job {job.id} apart"
-        assert all(0 <= task < job.tasks for task in job.dropped), f"cancelled tasks of job {job.id}"
-        assert not job.dropped & set(job.again), f"cancelled tasks of job {job.id} are ready"
-        assert not lifecycle.status(job, state.now).is_final, f"job {job.id} is done and still here"
-        if job.kind is Kind.RIGID:
-            assert job.held.bit_count() in (0, job.width), f"slots held by rigid job {job.id}"
-        else:
-            moving = [attempt.goal for attempt in job.attempts.values() if attempt.goal is not None]
-            kept = of_numbers(slot for goal in moving for slot in numbers(goal.slots))
-            assert not job.held & ~state.busy & ~kept, f"idle slots held by job {job.id}"
     for attempt, slots in goals:
         assert not behind & slots & ~attempt.slots, f"places kept twice: {behind & slots:b}"
         behind |= slots
-    assert busy == state.busy, "busy"
-    assert behind == state.behind, "behind"
+    assert busy == pool.busy, "busy"
+    assert behind == pool.behind, "behind"
     in_order = sorted(background, key=lambda attempt: (attempt.job.order, attempt.task))
-    assert in_order == state.background, "background"
-    ahead = [attempt for slot, queue in sorted(state.ahead.items()) for attempt in queue if attempt.slots == 1 << slot]
+    assert in_order == pool.background, "background"
+    ahead = [attempt for slot, queue in sorted(pool.ahead.items()) for attempt in queue if attempt.slots == 1 << slot]
     assert sorted(queued, key=lambda attempt: (attempt.slots, attempt.task)) == ahead, "ahead"
-    assert all(queue and busy >> slot & 1 for slot, queue in state.ahead.items()), "queued where nothing runs"
-    assert allocated == state.allocated, "allocated"
-    assert len(state.owners) == allocated.bit_count(), "owners"
-    assert sorted(running, key=lambda entry: entry[:3]) == state.running, "running"
-    check_successors(state)
-    held_back = {job.id for job in state.jobs.values() if job.release > state.now}
-    queued_ids = {job_id for _, job_id in state.release_queue}
-    assert held_back == queued_ids & state.jobs.keys() | {job.id for job in state.jobs.values() if job.after}, "held"
-    waiting = [job for job in state.jobs.values() if job.ready and job.id not in held_back]
-    assert state.waiting is state.queues[by_order], "waiting is a queue of its own"
-    for key, queue in state.queues.items():
+    assert all(queue and busy >> slot & 1 for slot, queue in pool.ahead.items()), "queued where nothing runs"
+    assert allocated == pool.allocated, "allocated"
+    assert len(pool.owners) == allocated.bit_count(), "owners"
+    assert sorted(running, key=lambda entry: entry[:3]) == pool.running, "running"
+    promised = {job.id: job for job in jobs if job.promise is not None}
+    assert promised == pool.promised, "promised"
+    assert not pool.allocated & ~pool.up, "allocated slots that are not up"
+    assert not (pool.busy | pool.behind) & ~pool.slots, "busy slots of no node"
+    assert pool.free == pool.up & ~pool.busy & ~pool.allocated, "free"
+
+
+def check_orders(pool: Pool) -> None:
+    """The same for the orders in which a pool's policy sees its jobs."""
+    released = [job for job in pool.jobs.values() if job.pool is pool and job.release <= pool.now]
+    waiting = [job for job in released if job.ready]
+    assert pool.waiting is pool.queues[by_order], "waiting is a queue of its own"
+    for key, queue in pool.queues.items():
         assert isinstance(queue, Sorting) or sorted(waiting, key=key) == queue, f"waiting by {key}"
         queue.check()
-    promised = {job.id: job for job in state.jobs.values() if job.promise is not None}
-    assert promised == state.promised, "promised"
+    present = [job for job in released if not job.cancelled]
+    for key, ranked in pool.orders.items():
+        assert isinstance(ranked, Sorting) or ranked == sorted(present, key=key), f"order {key}"
+    assert not (pool.waiting and min(job.release for job in pool.waiting) > pool.now), "start before release"
+
+
+def check_nodes(state: State) -> None:
+    """The same for nodes and their slots."""
     up = exists = NO_SLOTS
     for node in state.nodes.values():
         assert not exists & node.slots, f"slots of node {node.spec.name}"
         exists |= node.slots
         up |= node.slots & ~node.closing if node.up and not node.draining and not node.apart else NO_SLOTS
-        taken = state.busy | state.behind
-        assert not node.draining or taken & node.slots, f"node {node.spec.name} drains and is still here"
-        assert not node.closing & ~(taken & node.slots), f"idle slots of node {node.spec.name} are still here"
+        taken = state.taken(node.slots)
+        assert not node.draining or taken, f"node {node.spec.name} drains and is still here"
+        assert not node.closing & ~taken, f"idle slots of node {node.spec.name} are still here"
         kept = of_numbers(node.places[: node.spec.slots])
         assert node.slots ^ node.closing == kept, f"slots of node {node.spec.name}"
         assert all(state.slot_nodes[slot] is node for slot in node.places), f"places of node {node.spec.name}"
-    check_suspects(state)
-    assert up == state.up, "up"
-    assert not state.allocated & ~state.up, "allocated slots that are not up"
-    assert not (state.busy | state.behind) & ~exists, "busy slots of no node"
-    assert state.free == state.up & ~state.busy & ~state.allocated, "free"
-    present = [job for job in state.jobs.values() if job.release <= state.now and not job.cancelled]
-    for key, ranked in state.orders.items():
-        assert isinstance(ranked, Sorting) or ranked == sorted(present, key=key), f"order {key}"
-    assert not (state.waiting and min(job.release for job in state.waiting) > state.now), "start before release"
-    uniform = state.uniform
-    nodes.compare(state)
-    assert state.uniform == uniform, "whether all nodes are alike"
+    for pool in state.each():
+        assert up & pool.slots == pool.up, "up"
+        assert not pool.slots & ~exists, "slots of no node"
+        exists &= ~pool.slots
+    assert not exists, "slots of no pool"
 
 
 def check_successors(state: State) -> None:

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heapify
 
-from headway.core.pool import CANCELLED, RIGID
-from headway.core.state import State
+from headway.core.pool import CANCELLED, RIGID, Pool
 from headway.model.snapshot import JobView
 
 
-def drop_ready_tasks(state: State, job: JobView) -> None:
+def drop_ready_tasks(pool: Pool, job: JobView) -> None:
     """Start nothing more of the job, because it was cancelled; slots that it has and does not use are freed."""
     if job.ready:
         job.ready = 0
         job.fresh, job.again = job.tasks, []
-        if job.release <= state.now:
-            state.wait_no_more(job)
+        if job.release <= pool.now:
+            pool.wait_no_more(job)
     for task in list(job.apart):
-        state.leave_apart(job, task)
-    state.give_up(job, job.held)
+        pool.state.leave_apart(job, task)
+    pool.give_up(job, job.held)
 
 
-def open_tasks(state: State, job: JobView, tasks: Iterable[int]) -> list[int]:
+def open_tasks(job: JobView, tasks: Iterable[int]) -> list[int]:
     """Those of these tasks that can still be cancelled, rising: they wait or run, and are not cancelled yet."""
     again, missing = {*job.again, *job.apart}, job.missing
     return [
@@ -35,20 +34,20 @@ def open_tasks(state: State, job: JobView, tasks: Iterable[int]) -> list[int]:
     ]
 
 
-def drop_tasks(state: State, job: JobView, tasks: list[int]) -> None:
+def drop_tasks(pool: Pool, job: JobView, tasks: list[int]) -> None:
     """Do not start these tasks of `open_tasks`. Those that run are asked to end, and settled when they have ended."""
     ready: set[int] = set()
     for task in tasks:
         job.dropped.add(task)
         attempt = job.attempts.get(task)
         if attempt is not None:
-            state.ask_to_end(attempt)
+            pool.ask_to_end(attempt)
             continue
         if task in job.apart:
-            state.leave_apart(job, task)
+            pool.state.leave_apart(job, task)
         elif not job.missing or not job.missing[task]:
             ready.add(task)
-        state.close_task(job, task, job.tries.get(task, 0), CANCELLED)
+        pool.close_task(job, task, job.tries.get(task, 0), CANCELLED)
     if not ready:
         return
     skipped = range(job.fresh, max(ready) + 1)
@@ -57,7 +56,7 @@ def drop_tasks(state: State, job: JobView, tasks: list[int]) -> None:
     heapify(job.again)
     job.ready -= len(ready)
     if not job.ready:
-        if job.release <= state.now:
-            state.wait_no_more(job)
+        if job.release <= pool.now:
+            pool.wait_no_more(job)
         if job.kind is RIGID:
-            state.give_up(job, job.held)
+            pool.give_up(job, job.held)

@@ -12,11 +12,11 @@ from headway.model.slots import NO_SLOTS, count
 
 def job_counts(state: State) -> dict[JobStatus, int]:
     """How many open jobs have each status."""
-    attempts = chain((entry[-1] for entry in state.running), state.background, *state.ahead.values())
+    attempts = chain(state.runs(), state.runs_behind(), state.waits_behind())
     running = {attempt.job.id: attempt.job for attempt in attempts}
     suspected = {order[1] for _, _, order, _ in state.suspects} - running.keys()
     apart = sum(not state.jobs[job].ready for job in suspected)
-    waiting = len(state.waiting) - sum(job.ready > 0 for job in running.values()) + apart
+    waiting = state.totals().waiting - sum(job.ready > 0 for job in running.values()) + apart
     return {
         JobStatus.HELD: len(state.jobs) - len(running) - waiting,
         JobStatus.WAITING: waiting,
@@ -27,14 +27,15 @@ def job_counts(state: State) -> dict[JobStatus, int]:
 def slot_counts(state: State) -> dict[SlotStatus, int]:
     """How many slots of the nodes in service have each status, from the sizes of the slot sets."""
     starting = in_service = NO_SLOTS
-    for _, _, _, attempt in state.running:
+    for attempt in state.runs():
         if not attempt.running:
             starting |= attempt.slots
     for node in state.nodes.values():
         in_service |= node.slots
-    busy = in_service & state.busy & ~starting
-    occupied = in_service & (state.allocated | starting) & ~busy
-    available = in_service & state.up & ~busy & ~occupied
+    totals = state.totals()
+    busy = in_service & totals.busy & ~starting
+    occupied = in_service & (totals.allocated | starting) & ~busy
+    available = in_service & totals.up & ~busy & ~occupied
     return {
         SlotStatus.AVAILABLE: count(available),
         SlotStatus.OCCUPIED: count(occupied),

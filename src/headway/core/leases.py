@@ -25,8 +25,8 @@ def take_down(state: State, node: NodeView, outcome: Outcome = Outcome.LOST) -> 
         node.heard_until = NEVER
         if outcome is Outcome.LOST and state.rules >= lifecycle.ISOLATING:
             suspects.note(state, node.slots)
-        state.close_slots(node.slots)
-        state.lose(node.slots, outcome)
+        state.close_all(node.slots)
+        state.lose_all(node.slots, outcome)
         nodes.shed(state, node)
 
 
@@ -38,7 +38,7 @@ def bring_up(state: State, node: NodeView) -> None:
             suspects.wait_again(state)
         node.up = True
         if not node.apart:
-            state.open_slots(node.slots & ~node.closing)
+            state.open_all(node.slots & ~node.closing)
         heard(state, node)
 
 

@@ -27,6 +27,7 @@ def add(state: State, spec: NodeSpec) -> NodeView:
     compare(state)
     if spec.lease is not None:
         node.heard_until = state.now + spec.lease
+    state.gain(node.slots)
     state.open_slots(node.slots)
     return node
 
@@ -47,81 +48,102 @@ def resize(state: State, node: NodeView, slots: int, *, at_once: bool) -> None:
     surplus = node.slots & ~wanted
     node.closing = surplus
     if surplus:
-        state.close_slots(surplus)
+        state.close_all(surplus)
         if at_once:
-            state.lose(surplus, Outcome.KILLED)
+            state.lose_all(surplus, Outcome.KILLED)
         state.draining = True
         shed(state, node)
+    had = node.slots
     _give_places(state, node)
-    gained = node.slots & ~node.closing & ~state.up
-    if gained and node.up and not node.draining and not node.apart:
-        state.open_slots(gained)
+    state.gain(node.slots & ~had)
+    if node.up and not node.draining and not node.apart:
+        for pool, part in state.parts(node.slots & ~node.closing):
+            if part & ~pool.up:
+                pool.open_slots(part & ~pool.up)
 
 
 def shed(state: State, node: NodeView) -> None:
     """Drop idle slots that the node is to lose; drop the node itself if it drains and is idle."""
-    taken = state.busy | state.behind
-    if node.draining and not taken & node.slots:
+    taken = state.taken(node.slots)
+    if node.draining and not taken:
         remove(state, node)
     elif node.closing:
         idle = node.closing & ~taken
         node.slots &= ~idle
         node.closing &= ~idle
+        state.shed(idle)
 
 
 def remove(state: State, node: NodeView) -> None:
     """Drop a node on which nothing runs and whose slots are not allocated."""
     del state.nodes[node.spec.name]
+    for pool in state.others:
+        pool.nodes.pop(node.spec.name, None)
+    state.shed(node.slots)
     state.draining = any(known.draining or known.closing for known in state.nodes.values())
     state.departed.append(node)
     compare(state)
 
 
 def compare(state: State) -> None:
-    """Determine whether all nodes are alike."""
-    state.uniform = (
-        all(known.spec.speed == 1.0 for known in state.nodes.values())
-        and len({known.spec.kind for known in state.nodes.values()}) <= 1
-    )
+    """Determine for each pool whether all its nodes are alike."""
+    for pool in state.each():
+        pool.uniform = (
+            all(known.spec.speed == 1.0 for known in pool.nodes.values())
+            and len({known.spec.kind for known in pool.nodes.values()}) <= 1
+        )
 
 
 def slot_statuses(state: State) -> list[SlotStatus]:
     """The status of each slot, by slot number."""
     statuses = [SlotStatus.DOWN] * len(state.slot_nodes)
-    for slots, status in (
-        (state.up, SlotStatus.AVAILABLE),
-        (state.allocated, SlotStatus.OCCUPIED),
-        (state.busy, SlotStatus.BUSY),
-    ):
-        for slot in numbers(slots):
-            statuses[slot] = status
-    for _, _, _, attempt in state.running:
-        if not attempt.running:
-            for slot in numbers(attempt.slots):
-                statuses[slot] = SlotStatus.OCCUPIED
+    for pool in state.each():
+        for slots, status in (
+            (pool.up, SlotStatus.AVAILABLE),
+            (pool.allocated, SlotStatus.OCCUPIED),
+            (pool.busy, SlotStatus.BUSY),
+        ):
+            for slot in numbers(slots):
+                statuses[slot] = status
+        for _, _, _, attempt in pool.running:
+            if not attempt.running:
+                for slot in numbers(attempt.slots):
+                    statuses[slot] = SlotStatus.OCCUPIED
     return statuses
 
 
 class Extent:
-    """What a cluster can hold when nothing runs there. Nodes that drain do not count; slots that are down do."""
+    """What a cluster can hold when nothing runs there. Nodes that drain do not count; slots that are down do.
 
-    def __init__(self, nodes: Iterable[NodeView]) -> None:
-        self._nodes = [node.spec for node in nodes if not node.draining]
-        self._slots = sum(node.slots for node in self._nodes)
-        self._holds: dict[int, bool] = {}
+    Args:
+        groups: the nodes; of several groups a job needs one that holds it.
+    """
+
+    def __init__(self, groups: Iterable[Iterable[NodeView]]) -> None:
+        self._groups = [[node.spec for node in nodes if not node.draining] for nodes in groups]
+        self._slots = [sum(node.slots for node in nodes) for nodes in self._groups]
+        self._holds: dict[int, frozenset[int]] = {}
 
     def misfit(self, job: JobSpec) -> str | None:
         """Why it can never run a job, as `field is value; allowed: ...`; None if it can."""
-        if job.kind is Kind.RIGID and job.width > self._slots:
-            return f"width is {job.width}; allowed: at most {self._slots}, the slots of the whole cluster"
+        whole = "the whole cluster" if len(self._groups) == 1 else "the largest site"
+        if job.kind is Kind.RIGID and job.width > max(self._slots):
+            return f"width is {job.width}; allowed: at most {max(self._slots)}, the slots of {whole}"
+        left = frozenset(range(len(self._groups)))
         for number, task in enumerate(job.plan):
-            if not self._is_held(task.cores):
-                widest = max((node.cores or node.slots for node in self._nodes), default=0)
+            left &= self._holding(task.cores)
+            if not left:
+                nodes = [node for group in self._groups for node in group]
+                widest = max((node.cores or node.slots for node in nodes), default=0)
                 return f"plan[{number}].cores is {task.cores}; allowed: at most {widest}, those of the largest node"
         return None
 
-    def _is_held(self, cores: int) -> bool:
-        """Whether a node can run a task with so many cores; found once, because thousands of tasks may be alike."""
+    def _holding(self, cores: int) -> frozenset[int]:
+        """The groups with a node that can run a task with so many cores; thousands of tasks may be alike."""
         if cores not in self._holds:
-            self._holds[cores] = any(node.slots_for(cores) <= node.slots for node in self._nodes)
+            self._holds[cores] = frozenset(
+                number
+                for number, nodes in enumerate(self._groups)
+                if any(node.slots_for(cores) <= node.slots for node in nodes)
+            )
         return self._holds[cores]

@@ -9,16 +9,16 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from headway.core import lifecycle
 from headway.model.actions import ChangeTier, Kill, Launch, Settle, Suspend
-from headway.model.instant import LONGEST, Instant
+from headway.model.instant import LONGEST, NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.outcome import Outcome
 from headway.model.queue import Key, Queue, by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
-from headway.model.snapshot import AttemptView, Goal, JobView, RunTimes, Snapshot
+from headway.model.snapshot import AttemptView, Goal, JobView, Policy, RunTimes, Snapshot, is_added, uses_tiers
 from headway.model.tier import Tier
 
 if TYPE_CHECKING:
@@ -49,28 +49,53 @@ class Pool(Snapshot):
         ahead: attempts launched ahead of their turn, by slot, in order of task; no entry where there are none.
         prepared_orders, prepared_queues: those of `orders` and `queues` that the policy chosen next is to find.
         refused: jobs for which something was refused in the last round.
-        task_rounds: whether the policy wants a round at every task end.
+        policy, text: what decides in this pool, and the text that stands for it.
+        added: whether the policy is not one of Headway's own.
+        per_instant, task_rounds, tiers: what the policy wants, see `Policy` and `uses_tiers`.
+        round_at: when it wants a round even if nothing happens.
     """
 
     __slots__ = (
+        "added",
         "ahead",
+        "per_instant",
+        "policy",
         "prepared_orders",
         "prepared_queues",
         "refused",
+        "round_at",
         "round_due",
         "state",
         "task_rounds",
+        "text",
+        "tiers",
     )
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, name: str = "") -> None:
+        super().__init__(name)
         self.state: State
+        self.policy: Policy
+        self.text = ""
+        self.added = self.per_instant = self.tiers = False
+        self.round_at: Instant = NEVER
         self.round_due = False
         self.ahead: dict[int, list[AttemptView]] = {}
         self.prepared_orders: set[Key] = set()
         self.prepared_queues: set[Key] = set()
         self.refused: set[JobId] = set()
         self.task_rounds = False
+
+    def obey(self, policy: Policy, text: str) -> None:
+        """A policy decides from now on."""
+        self.policy, self.text, self.added = policy, text, is_added(policy)
+        self.per_instant, self.task_rounds, self.tiers = policy.per_instant, policy.task_rounds, uses_tiers(policy)
+
+    def disobey(self) -> None:
+        """What the policy has promised and allocated is void. What runs continues."""
+        for job in list(self.promised.values()):
+            self.promise(job, None)
+        for _, job in sorted({job.id: job for job in self.owners.values()}.items()):
+            self.give_up(job, job.held)
 
     # Jobs
 
@@ -101,12 +126,20 @@ class Pool(Snapshot):
                 self.arrived.append(job)
             else:
                 self.arrived = None  # it comes before others, and they may wait for it
-        self.round_due = True
+        if not self.round_due:
+            self.need_round()
 
     def look_at_everything(self) -> None:
         """The next round must not rely on the last one: more than new jobs has happened."""
         self.arrived = None
+        if not self.round_due:
+            self.need_round()
+
+    def need_round(self) -> None:
+        """Something has happened that requires a round."""
         self.round_due = True
+        if self is not self.state:
+            self.state.due.append(self)
 
     def wait(self, job: JobView) -> None:
         """Put a job with ready tasks in its place among the waiting jobs."""
@@ -242,6 +275,19 @@ class Pool(Snapshot):
             self._run(attempt)
         else:
             self._run_behind(attempt)
+
+    def leave_place(self, attempt: AttemptView) -> None:
+        """An attempt goes to another pool, with its slots."""
+        if attempt.tier is FOREGROUND:
+            self._leave_running(attempt)
+            self.busy &= ~attempt.slots
+        else:
+            self.background.remove(attempt)
+            self.behind &= ~attempt.slots
+
+    def queue_ahead(self, attempt: AttemptView) -> None:
+        """Put an attempt in its place among those that wait behind another one on its slot."""
+        insort(self.ahead.setdefault(attempt.slots.bit_length() - 1, []), attempt, key=_by_task)
 
     def _run(self, attempt: AttemptView) -> None:
         insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
@@ -593,3 +639,8 @@ class Pool(Snapshot):
                 self.ask_to_end(attempt)
             else:
                 self.end(attempt, outcome)
+
+
+def pool_of(job: JobView) -> Pool:
+    """The pool of a job."""
+    return cast(Pool, job.pool)

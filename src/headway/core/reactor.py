@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headway.core import cancelling, leases, lifecycle, nodes, tiers
+from headway.core.pool import pool_of
 from headway.core.state import State
 from headway.model.events import (
     ClockStepped,
@@ -42,25 +43,27 @@ def on_job_cancelled(state: State, event: JobCancelled) -> bool:
     job = state.jobs.get(event.job)
     if job is None or job.cancelled:
         return False
-    state.unrank(job)
+    pool = pool_of(job)
+    pool.unrank(job)
     job.cancelled = True
-    cancelling.drop_ready_tasks(state, job)
+    cancelling.drop_ready_tasks(pool, job)
     for _, attempt in sorted(job.attempts.items()):
-        state.ask_to_end(attempt)
-    state.conclude_if_done(job)
-    state.look_at_everything()
+        pool.ask_to_end(attempt)
+    pool.conclude_if_done(job)
+    pool.look_at_everything()
     return True
 
 
 def on_tasks_cancelled(state: State, event: TasksCancelled) -> bool:
     """Drop those of these tasks that wait, and kill those that run; tasks that depend on them never start."""
     job = state.jobs.get(event.job)
-    tasks = [] if job is None else cancelling.open_tasks(state, job, event.tasks)
+    tasks = [] if job is None else cancelling.open_tasks(job, event.tasks)
     if job is None or not tasks:
         return False
-    cancelling.drop_tasks(state, job, tasks)
-    state.conclude_if_done(job)
-    state.look_at_everything()
+    pool = pool_of(job)
+    cancelling.drop_tasks(pool, job, tasks)
+    pool.conclude_if_done(job)
+    pool.look_at_everything()
     return True
 
 
@@ -69,7 +72,8 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
     job = state.jobs.get(event.job)
     if job is None:
         return False
-    indexes = state.indexes_of(job)
+    pool = pool_of(job)
+    indexes = pool.indexes_of(job)
     for index in indexes:
         index.discard(job)
     if event.priority is not None:
@@ -78,7 +82,7 @@ def on_job_changed(state: State, event: JobChanged) -> bool:
         job.due = event.due
     for index in indexes:
         index.add(job)
-    state.look_at_everything()
+    pool.look_at_everything()
     return True
 
 
@@ -95,7 +99,7 @@ def on_task_started(state: State, event: TaskStarted) -> bool:
     if not attempt.running:
         attempt.running = True
         if state.rules >= lifecycle.ISOLATING and not attempt.queued:
-            state.begin(attempt)
+            pool_of(attempt.job).begin(attempt)
     return True
 
 
@@ -113,7 +117,7 @@ def on_tier_refused(state: State, event: TierRefused) -> bool:
     attempt = current(state, event)
     if attempt is None or attempt.tier is not event.tier:
         return False
-    tiers.put_back(state, attempt)
+    tiers.put_back(pool_of(attempt.job), attempt)
     return True
 
 
@@ -122,7 +126,7 @@ def on_task_ended(state: State, event: TaskEnded) -> bool:
     attempt = current(state, event)
     if attempt is None:
         return False
-    state.end(attempt, event.outcome)
+    pool_of(attempt.job).end(attempt, event.outcome)
     _shed_all(state)
     return True
 
@@ -139,7 +143,7 @@ def on_task_struck(state: State, event: TaskStruck) -> bool:
     attempt = current(state, event)
     if attempt is None:
         return False
-    state.end(attempt, Outcome.SIGNALLED, struck=True)
+    pool_of(attempt.job).end(attempt, Outcome.SIGNALLED, struck=True)
     _shed_all(state)
     return True
 
@@ -180,7 +184,7 @@ def on_node_drained(state: State, event: NodeDrained) -> bool:
     if node is None or node.draining:
         return False
     node.draining = state.draining = True
-    state.close_slots(node.slots)
+    state.close_all(node.slots)
     nodes.shed(state, node)
     return True
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from heapq import heappush
 
 from headway.core import nodes
+from headway.core.pool import Pool
 from headway.core.state import State
 from headway.core.suspicion import Isolation, Suspicion
 from headway.core.views import view_of
@@ -157,10 +158,31 @@ class IsolationRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolRecord:
+    """A pool that a top level has made; slots as their numbers.
+
+    Attributes:
+        policy: the text of its policy.
+        jobs: in order of coming.
+        dealt, round_at, round_due, arrived: as in `headway.core.pool.Pool`.
+    """
+
+    name: str
+    slots: tuple[int, ...]
+    policy: str = ""
+    jobs: tuple[JobId, ...] = ()
+    dealt: int = 0
+    round_at: Instant = NEVER
+    round_due: bool = False
+    arrived: tuple[JobId, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StateRecord:
     """Everything the core knows at an instant, between two events.
 
-    `rules` is 1 if it was written by a Headway that knew no others.
+    `rules` is 1 if it was written by a Headway that knew no others. `pools` are all but the first; `last` is the one to
+    which a job was dealt last.
     """
 
     now: Instant
@@ -185,6 +207,22 @@ class StateRecord:
     node_losses: int = 0
     suspicions: tuple[SuspicionRecord, ...] = ()
     isolations: tuple[IsolationRecord, ...] = ()
+    pools: tuple[PoolRecord, ...] = ()
+    last: str = ""
+
+
+def pool_record(pool: Pool) -> PoolRecord:
+    """One pool as plain values."""
+    return PoolRecord(
+        name=pool.name,
+        slots=tuple(numbers(pool.slots)),
+        policy=pool.text,
+        jobs=tuple(pool.jobs),
+        dealt=pool.dealt,
+        round_at=pool.round_at,
+        round_due=pool.round_due,
+        arrived=None if pool.arrived is None else tuple(job.id for job in pool.arrived),
+    )
 
 
 def job_record(job: JobView) -> JobRecord:
@@ -301,13 +339,42 @@ def restore_state(record: StateRecord) -> State:
     state = State(record.estimate_default)
     state.now = record.now
     restore_nodes(state, record)
+    homes: dict[JobId, Pool] = {}
+    for part in record.pools:
+        homes |= dict.fromkeys(part.jobs, restore_pool(state, part))
     for job in record.jobs:
-        restore_job(state, job)
+        restore_job(state, homes.get(job.spec.id, state), job)
     restore_suspicions(state, record)
-    state.free = state.up & ~state.busy & ~state.allocated
-    state.arrived = None if record.arrived is None else [state.jobs[job] for job in record.arrived]
-    state.round_due = record.round_due
+    restore_rounds(state, record)
+    for pool, part in zip(state.others, record.pools, strict=True):
+        pool.jobs = {number: state.jobs[number] for number in part.jobs}
+        restore_rounds(pool, part)
+    state.due = [pool for pool in state.others if pool.round_due]
+    state.last = record.last
+    nodes.compare(state)
     return state
+
+
+def restore_rounds(pool: Pool, record: StateRecord | PoolRecord) -> None:
+    """Restore what a pool knows of its rounds; it already has its jobs."""
+    pool.free = pool.up & ~pool.busy & ~pool.allocated
+    pool.arrived = None if record.arrived is None else [pool.jobs[number] for number in record.arrived]
+    pool.round_due, pool.round_at = record.round_due, record.round_at
+
+
+def restore_pool(state: State, record: PoolRecord) -> Pool:
+    """Put a pool without jobs into a state that already has its nodes."""
+    pool = Pool(record.name)
+    pool.state, pool.now, pool.text, pool.dealt = state, state.now, record.policy, record.dealt
+    pool.slot_nodes, pool.speeds = state.slot_nodes, state.speeds
+    pool.slots = of_numbers(record.slots)
+    state.slots &= ~pool.slots
+    pool.up = state.up & pool.slots
+    state.up &= ~pool.slots
+    pool.nodes = {name: node for name, node in state.nodes.items() if node.slots & pool.slots}
+    state.others.append(pool)
+    state.pools[pool.name] = pool
+    return pool
 
 
 def placed(record: StateRecord) -> Iterator[tuple[NodeRecord, Sequence[int]]]:
@@ -343,11 +410,11 @@ def restore_nodes(state: State, record: StateRecord) -> None:
     state.departed = views[: len(record.departed)]
     for node in views[len(record.departed) :]:
         state.nodes[node.spec.name] = node
+        state.slots |= node.slots
         state.starts_reported = state.starts_reported or node.spec.reports_start
         state.draining = state.draining or node.draining or bool(node.closing)
         if node.up and not node.draining and not node.apart:
             state.up |= node.slots & ~node.closing
-    nodes.compare(state)
 
 
 def restore_suspicions(state: State, record: StateRecord) -> None:
@@ -370,9 +437,10 @@ def restore_suspicions(state: State, record: StateRecord) -> None:
         state.isolations.append(isolation)
 
 
-def restore_job(state: State, record: JobRecord) -> None:
-    """Restore one job, with its allocation and its attempts, in a state that already has its nodes."""
+def restore_job(state: State, pool: Pool, record: JobRecord) -> None:
+    """Restore one job of a pool, with its allocation and its attempts, in a state that already has its nodes."""
     job = view_of(record.spec, state.estimate_default)
+    job.pool = pool
     for name in ("estimate", "priority", "due", "fresh", "unfinished", "size_left", "release"):
         value = getattr(record, name)
         if value is not None:
@@ -391,7 +459,7 @@ def restore_job(state: State, record: JobRecord) -> None:
     job.ready = 0 if record.cancelled else job.tasks - job.fresh + len(job.again)
     if record.unfinished is None:
         job.unfinished = job.ready + len(attempted) + len(record.apart) + blocked(job.missing, record.dropped)
-    state.promise(job, record.promise)
+    pool.promise(job, record.promise)
     job.seats, job.ended, job.spent = record.seats, record.ended, record.spent
     job.failed, job.cancelled, job.dropped = record.failed, record.cancelled, set(record.dropped)
     job.apart, job.strikes = sorted(record.apart), dict(record.strikes)
@@ -417,19 +485,19 @@ def restore_job(state: State, record: JobRecord) -> None:
         if kept.goal is not None:
             attempt.goal = Goal(of_numbers(kept.goal.slots), Tier[kept.goal.tier.upper()], kept.goal.seats)
             if attempt.goal.tier is Tier.BACKGROUND:
-                state.behind |= attempt.goal.slots
+                pool.behind |= attempt.goal.slots
         attempt.saved = kept.start if kept.saved is None else kept.saved
         job.attempts[kept.task] = attempt
         job.tries.setdefault(kept.task, kept.number)
         if kept.queued:
-            state.ahead.setdefault(kept.slots[0], []).append(attempt)
+            pool.ahead.setdefault(kept.slots[0], []).append(attempt)
         else:
-            state.take_place(attempt)
+            pool.take_place(attempt)
     state.jobs[job.id] = job
-    state.own(job, of_numbers(record.held))
+    pool.own(job, of_numbers(record.held))
     if record.after:
         state.come_after(job, record.after)
     elif job.release > state.now:
         heappush(state.release_queue, job.order)
     elif job.ready:
-        state.wait(job)
+        pool.wait(job)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headway.core import tiers
-from headway.core.state import State
+from headway.core.pool import Pool
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.plan import Allocation, Claim, Decision, Plan, Promise
@@ -26,7 +26,7 @@ BACKGROUND: Final = Tier.BACKGROUND
 FREE: Final = Claim.FREE
 
 
-def ask(state: State, policy: Policy, *, added: bool) -> tuple[Plan, Exception | None]:
+def ask(pool: Pool, policy: Policy, *, added: bool) -> tuple[Plan, Exception | None]:
     """Call the policy.
 
     Args:
@@ -36,7 +36,7 @@ def ask(state: State, policy: Policy, *, added: bool) -> tuple[Plan, Exception |
         The plan, and what the policy raised, if it raised: then the plan is empty, and running tasks continue.
     """
     try:
-        plan = policy(state)
+        plan = policy(pool)
         if not isinstance(plan, Plan):
             raise TypeError(f"the policy gave {plan!r}, which is not a plan")
         if added:
@@ -81,29 +81,29 @@ _NUMBER_OR_NONE: Final = (int, type(None))
 """The types that the parts of a plan must have."""
 
 
-def carry_out(state: State, plan: Plan, refusals: Counter[str]) -> list[tuple[JobId, Instant | None]]:
+def carry_out(pool: Pool, plan: Plan, refusals: Counter[str]) -> list[tuple[JobId, Instant | None]]:
     """Commit what a plan wants now and keep what it promises; returns the promises that have changed."""
-    if state.refused:
-        state.refused.clear()
+    if pool.refused:
+        pool.refused.clear()
     if plan.allocations:
-        commit(state, plan.allocations, refusals)
+        commit(pool, plan.allocations, refusals)
     changed = []
     for promised_to, start in promised(plan).items():
-        job = state.jobs.get(promised_to)
+        job = pool.jobs.get(promised_to)
         if job is not None and not job.attempts and job.promise != start:
-            state.promise(job, start)
+            pool.promise(job, start)
             changed.append((promised_to, start))
     return changed
 
 
-def carry_out_again(state: State, decision: Decision, refusals: Counter[str]) -> None:
+def carry_out_again(pool: Pool, decision: Decision, refusals: Counter[str]) -> None:
     """Do what a round decided when it was held."""
-    state.refused.clear()
-    commit(state, decision.allocations, refusals)
+    pool.refused.clear()
+    commit(pool, decision.allocations, refusals)
     for promised_to, start in decision.promises:
-        job = state.jobs.get(promised_to)
+        job = pool.jobs.get(promised_to)
         if job is not None:
-            state.promise(job, start)
+            pool.promise(job, start)
 
 
 def promised(plan: Plan) -> dict[JobId, Instant | None]:
@@ -114,24 +114,24 @@ def promised(plan: Plan) -> dict[JobId, Instant | None]:
     return {job: start if start < NEVER else None for job, start in starts.items()}
 
 
-def commit(state: State, allocations: Sequence[Allocation], refusals: Counter[str]) -> None:
+def commit(pool: Pool, allocations: Sequence[Allocation], refusals: Counter[str]) -> None:
     """Carry out the plan's allocations: first what is given up, then what is taken."""
-    for wanted in allocations if state.allocated else ():
-        job = state.jobs.get(wanted.job)
+    for wanted in allocations if pool.allocated else ():
+        job = pool.jobs.get(wanted.job)
         if job is None or not job.held or wanted.task is not None:
             continue
         if job.held != wanted.slots or wanted.tier is BACKGROUND:
-            state.give_up(job, job.held if job.kind is RIGID else job.held & ~wanted.slots)
+            pool.give_up(job, job.held if job.kind is RIGID else job.held & ~wanted.slots)
     for wanted in allocations:
-        job = state.jobs.get(wanted.job)
-        rule = "job_unknown" if job is None else take(state, job, wanted, refusals)
+        job = pool.jobs.get(wanted.job)
+        rule = "job_unknown" if job is None else take(pool, job, wanted, refusals)
         if rule is not None:
             refusals[rule] += 1
-            state.refused.add(wanted.job)
-            state.arrived = None  # the policy must not assume that it got all it wanted
+            pool.refused.add(wanted.job)
+            pool.arrived = None  # the policy must not assume that it got all it wanted
 
 
-def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str]) -> str | None:
+def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -> str | None:
     """Give the job or task what the allocation adds; the rule that refuses it, or None."""
     slots = wanted.slots
     if wanted.seats and not tiers.are_seats(wanted.seats, slots):
@@ -139,7 +139,7 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
     if job.attempts and (job.kind is RIGID or wanted.task is not None):
         attempt = job.attempts.get(wanted.task or 0)
         if attempt is not None:
-            return tiers.move(state, attempt, wanted)
+            return tiers.move(pool, attempt, wanted)
     gained = slots & ~job.held
     if wanted.task is None:
         if not gained:
@@ -151,66 +151,66 @@ def take(state: State, job: JobView, wanted: Allocation, refusals: Counter[str])
         if job.kind is RIGID and (job.held or slots.bit_count() != job.width):
             return "width_differs"
     else:
-        if not state.is_ready(job, wanted.task):
+        if not pool.is_ready(job, wanted.task):
             return "task_not_ready"
         if job.kind is RIGID or (job.held & slots and wanted.tier is FOREGROUND):
             return "held_by_the_job_as_a_whole"
         gained = slots
-        if flaw := tiers.misfit(state, job, wanted.task, slots):
+        if flaw := tiers.misfit(pool, job, wanted.task, slots):
             return flaw
-    if job.release > state.now:
+    if job.release > pool.now:
         return "before_release"
     if wanted.tier is BACKGROUND:
         if wanted.task is None and job.kind is not RIGID:
             return "bags_are_held_in_the_foreground"
-        if rule := tiers.taken(state, slots, wanted.tier):
+        if rule := tiers.taken(pool, slots, wanted.tier):
             return rule
-        state.launch(job, state.take_task(job, wanted.task), slots, False, wanted.tier, wanted.seats)
-        state.arrived = None  # it may wait for other slots now than those that were kept for it
+        pool.launch(job, pool.take_task(job, wanted.task), slots, False, wanted.tier, wanted.seats)
+        pool.arrived = None  # it may wait for other slots now than those that were kept for it
         return None
-    if gained & ~state.free:
-        if gained & ~state.up:
+    if gained & ~pool.free:
+        if gained & ~pool.up:
             return "slot_down"
-        if gained & state.allocated:
+        if gained & pool.allocated:
             return "slot_allocated"
         if wanted.claim is FREE or (wanted.task is not None and wanted.claim is not Claim.SWAP):
             return "slot_busy"
         if wanted.claim is not Claim.SWAP:
-            claim(state, job, wanted, gained, refusals)
+            claim(pool, job, wanted, gained, refusals)
             return None
-        if rule := tiers.push_back(state, gained):
+        if rule := tiers.push_back(pool, gained):
             return rule
-        if wanted.task is not None and not state.is_ready(job, wanted.task):
+        if wanted.task is not None and not pool.is_ready(job, wanted.task):
             return "task_not_ready"  # it has just started on another of the slots it waited for
     if wanted.task is not None:
-        state.launch(job, state.take_task(job, wanted.task), slots, fed=False)
+        pool.launch(job, pool.take_task(job, wanted.task), slots, fed=False)
     elif job.kind is RIGID and not job.held:
-        state.launch(job, state.take_task(job), slots, fed=False, seats=wanted.seats)
+        pool.launch(job, pool.take_task(job), slots, fed=False, seats=wanted.seats)
     else:
-        state.own(job, gained)
+        pool.own(job, gained)
         for slot in numbers(gained):
-            if slot in state.owners:
-                state.feed(job, slot)
+            if slot in pool.owners:
+                pool.feed(job, slot)
     return None
 
 
-def claim(state: State, job: JobView, wanted: Allocation, gained: int, refusals: Counter[str]) -> None:
+def claim(pool: Pool, job: JobView, wanted: Allocation, gained: int, refusals: Counter[str]) -> None:
     """Allocate slots on some of which something runs: it ends first, or is killed, or saved to continue elsewhere."""
-    at_once = gained & ~state.busy
-    state.own(job, gained)
+    at_once = gained & ~pool.busy
+    pool.own(job, gained)
     job.seats = wanted.seats if job.kind is RIGID else ()
-    for attempt in () if wanted.claim is Claim.AFTER else state.attempts_on(gained):
+    for attempt in () if wanted.claim is Claim.AFTER else pool.attempts_on(gained):
         if attempt.job is job or attempt.tier is BACKGROUND:
             continue
         if wanted.claim is Claim.MIGRATE:
             if attempt.movable:
-                state.ask_to_save(attempt)
+                pool.ask_to_save(attempt)
             else:
                 refusals["not_movable"] += 1
         elif attempt.job.spec.preemptible:
-            state.ask_to_end(attempt)
+            pool.ask_to_end(attempt)
         else:
             refusals["not_to_be_killed"] += 1
     for slot in numbers(at_once):
-        if slot in state.owners:
-            state.feed(job, slot)
+        if slot in pool.owners:
+            pool.feed(job, slot)

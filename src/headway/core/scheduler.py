@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, assert_never
 
-from headway.core import audit, leases, lifecycle, preparing, reactor, suspects, tiers
+from headway.core import audit, dealing, leases, lifecycle, preparing, reactor, suspects, tiers
 from headway.core.nodes import Extent
-from headway.core.record import StateRecord, isolation_record, job_record, node_record, restore_state, suspicion_record
+from headway.core.pool import Pool, pool_of
+from headway.core.record import (
+    StateRecord,
+    isolation_record,
+    job_record,
+    node_record,
+    pool_record,
+    restore_state,
+    suspicion_record,
+)
 from headway.core.rounds import ask, carry_out, carry_out_again, check_types, promised
 from headway.core.state import State
 from headway.errors import HeadwayError
@@ -45,8 +55,8 @@ from headway.model.events import (
 )
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
-from headway.model.plan import Decision, Plan, Reason, Waiting
-from headway.model.snapshot import Policy, PolicySource, Snapshot, is_added, uses_tiers
+from headway.model.plan import Deal, Decision, Lend, Plan, Reason, Waiting
+from headway.model.snapshot import Policy, PolicySource, Snapshot, is_added, is_top_level
 from headway.model.tier import Tier
 
 _RareEvent = (
@@ -154,6 +164,8 @@ class Scheduler:
         state = self.state
         if event.at > state.now:
             state.now = event.at
+            for pool in state.others:
+                pool.now = event.at
         actions: list[Action] = []
         state.actions = actions
         self.decided = None
@@ -178,19 +190,9 @@ class Scheduler:
             if self._again.consults:
                 self._consult()
             else:
-                self._hold_again(self._again)
-        elif state.round_due:
-            consults = bool(self.decider) and not self.decider_failed
-            if consults and self.question is not None:
-                pass  # the next question follows the answer
-            elif not isinstance(event, Woke) and (consults or self._per_instant or self._replays):
-                self._ask_to_wake(state.now)
-            elif self._replays:
-                pass  # there was no round, whatever the policy's traits are now
-            elif consults:
-                self._consult()
-            else:
-                self._round()
+                self._hold_all_again(self._again, event)
+        elif state.round_due or state.due:
+            self._hold_rounds(event)
         at = self._round_at if self._round_at < expiry else expiry
         if state.release_queue:
             at = min(at, state.next_release())
@@ -222,7 +224,8 @@ class Scheduler:
         It changes no decision. Without it, the sorting is a part of the event `PolicyChosen`.
         """
         policy = self._policies(text)
-        return iter(()) if is_added(policy) else preparing.prepare(self.state, policy)
+        is_plain = not (is_added(policy) or is_top_level(policy) or self.state.others)
+        return preparing.prepare(self.state, policy) if is_plain else iter(())
 
     def objection(self, job: JobSpec) -> str | None:
         """Why a job cannot be accepted: what is wrong with its terms, or that the cluster can never run it.
@@ -241,8 +244,9 @@ class Scheduler:
         return None if job.kind is Kind.BAG else self.extent().misfit(job)
 
     def extent(self) -> Extent:
-        """What the cluster, as it is now, can hold."""
-        return Extent(self.state.nodes.values())
+        """What the cluster, as it is now, can hold: if there are pools, what one of them can."""
+        pools = self.state.others or [self.state]
+        return Extent([pool.nodes.values() for pool in pools])
 
     def status(self, job: JobId) -> JobStatus:
         """The status of a job in the system.
@@ -261,14 +265,14 @@ class Scheduler:
         known = self.known_reason(job)
         if known is not None:
             return known
-        state = self.state
-        arrived = state.arrived
-        state.arrived, state.recording, state.about = None, True, job
+        pool = pool_of(self.state.jobs[job])
+        arrived = pool.arrived
+        pool.arrived, pool.recording, pool.about = None, True, job
         try:
-            plan = self._policy(state)
+            plan = pool.policy(pool)
             check_types(plan)
         finally:
-            state.arrived, state.recording, state.about = arrived, False, None
+            pool.arrived, pool.recording, pool.about = arrived, False, None
         return self.reason_in(plan, job)
 
     def known_reason(self, job: JobId) -> Waiting | None:
@@ -292,20 +296,50 @@ class Scheduler:
 
     def reason_in(self, plan: Plan, job: JobId) -> Waiting:
         """Why a job waits according to a plan that was made for an explanation (`Plan.recording`)."""
-        state, view = self.state, self.state.jobs[job]
+        view = self.state.jobs[job]
+        pool = pool_of(view)
         starts = min((kept.start for kept in plan.promises if kept.job == job and kept.start < NEVER), default=None)
         for answer in plan.waiting:
             if answer.job == job:
                 return Waiting(job, answer.reason, starts if answer.start is None else answer.start)
         wanted = [wanted.slots for wanted in plan.allocations if wanted.job == job]
         if any(wanted):
-            if job in state.refused:
+            if job in pool.refused:
                 return Waiting(job, Reason.REFUSED)
-            if not view.attempts or any(slots & state.free & ~view.held for slots in wanted):
-                return Waiting(job, Reason.STARTS_NOW, state.now)
+            if not view.attempts or any(slots & pool.free & ~view.held for slots in wanted):
+                return Waiting(job, Reason.STARTS_NOW, self.state.now)
         if view.holds:
             return Waiting(job, Reason.RUNS if view.attempts else Reason.SLOTS_BUSY, starts)
         return Waiting(job, Reason.NOT_CONSIDERED if starts is None else Reason.NO_ROOM_NOW, starts)
+
+    def plan(self, *, explain: bool = False) -> Plan:
+        """What the policies want now, all rounds in one plan. What a top level deals is dealt: ask a copy of the state.
+
+        Args:
+            explain: whether reasons are wanted.
+
+        Raises:
+            Exception: whatever a policy raises, or what is wrong with its plan.
+        """
+        whole = Plan(explain)
+        done: list[Pool] = []
+        while len(done) < len(self.state.each()):
+            pool = self.state.each()[len(done)]
+            if explain:
+                pool.arrived, pool.recording = None, True
+            part = pool.policy(pool)
+            check_types(part)
+            pool.recording = False
+            if part.lends or part.deals:
+                whole.lends, whole.deals = part.lends, part.deals
+                self._deal(pool, part.lends, part.deals)
+            whole.allocations += part.allocations
+            whole.promises += part.promises
+            whole.waiting += part.waiting
+            wakes = [wake for wake in (whole.wake, part.wake) if wake is not None]
+            whole.wake = min(wakes) if wakes else None
+            done.append(pool)
+        return whole
 
     def dump(self) -> StateRecord:
         """The whole state as plain values: to be stored, and to be compared."""
@@ -316,7 +350,7 @@ class Scheduler:
             estimate_default=state.estimate_default,
             period=self.period,
             wake_at=self._wake_at,
-            round_at=self._round_at,
+            round_at=state.round_at,
             round_due=state.round_due,
             arrived=None if state.arrived is None else tuple(job.id for job in state.arrived),
             jobs=tuple(job_record(job) for job in state.jobs.values()),
@@ -333,6 +367,8 @@ class Scheduler:
             node_losses=state.node_losses,
             suspicions=tuple(suspicion_record(suspicion) for _, suspicion in sorted(state.suspicions.items())),
             isolations=tuple(isolation_record(isolation) for isolation in state.isolations),
+            pools=tuple(map(pool_record, state.others)),
+            last=state.last,
         )
 
     @classmethod
@@ -344,10 +380,14 @@ class Scheduler:
         scheduler = cls(
             policies, record.policy, estimate_default=record.estimate_default, period=record.period, restores=True
         )
-        task_rounds = scheduler.state.task_rounds
+        policy = scheduler.state.policy
         scheduler.state = restore_state(record)
-        scheduler.state.task_rounds = task_rounds
-        scheduler._wake_at, scheduler._round_at = record.wake_at, record.round_at
+        scheduler._replays = True  # a policy that cannot be found is absent, not an error
+        for pool in scheduler.state.each():
+            pool.obey(policy if pool is scheduler.state else scheduler._found(pool.text), pool.text or record.policy)
+        scheduler._replays = False
+        scheduler._wake_at = record.wake_at
+        scheduler._round_at = min([pool.round_at for pool in scheduler.state.each()])
         scheduler.rounds, scheduler.ignored = record.rounds, record.ignored
         scheduler.refusals = Counter(dict(record.refusals))
         scheduler.decider, scheduler.decider_failed = record.decider, record.decider_failed
@@ -429,75 +469,162 @@ class Scheduler:
             self._wake_at = NEVER
         leases.expire(state)
         if self._round_at <= state.now:
-            state.look_at_everything()
+            for pool in state.each():
+                if pool.round_at <= state.now:
+                    pool.look_at_everything()
 
     def _choose(self, text: str) -> None:
-        self._policy: Policy
+        self.absent = None
+        state, policy = self.state, self._found(text)
+        self.policy = text
+        self.question = None  # it was asked of another policy
+        if state.others:
+            for pool in state.others:
+                pool.disobey()
+            dealing.merge(state)
+        state.obey(policy, text)
+        state.forget_orders()
+        state.disobey()
+        state.look_at_everything()
+
+    def _found(self, text: str) -> Policy:
+        """The policy of a text. When something is replayed that cannot be found, a stand-in."""
         try:
-            self._policy, self.absent = self._policies(text), None
+            return self._policies(text)
         except HeadwayError as error:
             if not self._replays:
                 raise
-            self._policy, self.absent = _Absent(error), error
-        self._added = is_added(self._policy)
-        self.policy = text
-        self.question = None  # it was asked of another policy
-        self._per_instant = self._policy.per_instant
-        state = self.state
-        state.task_rounds = self._policy.task_rounds
-        self._tiers = uses_tiers(self._policy)
-        state.forget_orders()
-        for job in list(state.promised.values()):
-            state.promise(job, None)
-        for _, job in sorted({job.id: job for job in state.owners.values()}.items()):
-            state.give_up(job, job.held)  # what runs continues; the new policy decides about its slots
-        state.look_at_everything()
+            self.absent = error
+            return _Absent(error)
 
-    def _round(self) -> None:
+    def _make_pool(self, name: str) -> Pool:
+        """An empty pool with the policy that the top level wants there."""
         state = self.state
-        forward = bool(state.background) and not self._tiers
+        pool = Pool(name)
+        pool.state, pool.now = state, state.now
+        pool.slot_nodes, pool.speeds = state.slot_nodes, state.speeds
+        lower: Callable[[str], str] | None = getattr(state.policy, "lower", None)
+        text = "" if lower is None else lower(name)
+        pool.obey(self._found(text) if lower is not None else state.policy, text)
+        return pool
+
+    def _hold_rounds(self, event: Event) -> None:
+        """Hold the rounds that are due, or have the scheduler woken for them when all of the instant has happened."""
+        state, woken = self.state, isinstance(event, Woke)
+        consults = bool(self.decider) and not self.decider_failed
+        if consults and self.question is not None:
+            return  # the next question follows the answer
+        if consults or self._replays:
+            if not woken:
+                self._ask_to_wake(state.now)
+            elif consults and not self._replays:
+                self._consult()
+            return  # if it is replayed there was no round, whatever the policy's traits are now
+        if state.round_due:
+            if woken or not state.per_instant:
+                self._round(state)
+            else:
+                self._ask_to_wake(state.now)
+        if state.due:
+            if len(state.due) > 1:
+                state.due.sort(key=state.others.index)
+            for pool in list(state.due):
+                if woken or not pool.per_instant:
+                    self._round(pool)
+                else:
+                    self._ask_to_wake(state.now)
+            self._forget_held()
+
+    def _round(self, pool: Pool) -> None:
+        state = self.state
+        forward = bool(pool.background) and not pool.tiers
         if forward:
-            tiers.bring_forward(state)
-        plan, self.failure = ask(state, self._policy, added=self._added)
-        promises, raised = [], "" if self.failure is None else type(self.failure).__name__
+            tiers.bring_forward(pool)
+        plan, failure = ask(pool, pool.policy, added=pool.added)
+        if failure is not None or self.decided is None:
+            self.failure = failure
+        promises, raised = [], "" if failure is None else type(failure).__name__
         if raised:
             self.refusals[f"policy_raised_{raised}"] += 1
         else:
-            state.arrived = []
-            if plan.allocations or plan.promises or state.refused:
-                promises = carry_out(state, plan, self.refusals)
-        self.decided = Decision(tuple(plan.allocations), tuple(promises), plan.wake, raised, forward)
-        self._end_round(plan.wake)
+            pool.arrived = []
+            if plan.lends or plan.deals:
+                self._deal(pool, plan.lends, plan.deals)
+            if plan.allocations or plan.promises or pool.refused:
+                promises = carry_out(pool, plan, self.refusals)
+        decision = Decision(tuple(plan.allocations), tuple(promises), plan.wake, raised, forward)
+        if state.others:
+            decision = replace(decision, pool=pool.name, lends=tuple(plan.lends), deals=tuple(plan.deals))
+        self._note(decision)
+        self._end_round(pool, plan.wake)
 
-    def _hold_again(self, decision: Decision) -> None:
+    def _note(self, decision: Decision) -> None:
+        """Record what a round decided."""
+        if self.decided is None:
+            self.decided = decision
+        else:
+            self.decided = replace(self.decided, then=(*self.decided.then, decision))
+
+    def _deal(self, pool: Pool, lends: Sequence[Lend], deals: Sequence[Deal]) -> None:
+        if pool is self.state and is_top_level(self.state.policy):
+            dealing.carry_out(self.state, lends, deals, self._make_pool, self.refusals)
+        else:
+            self.refusals["only_a_top_level_deals"] += 1
+
+    def _hold_all_again(self, decision: Decision, event: Event) -> None:
+        """Do what the rounds of an event decided when they were held."""
         state = self.state
+        pools = {pool.name: pool for pool in state.each()}
+        for held in (decision, *decision.then):
+            if held.pool not in pools:
+                pools = {pool.name: pool for pool in state.each()}  # the round before has made it
+            self._hold_again(pools[held.pool], held)
+        self._forget_held()
+        if (state.round_due or state.due) and not isinstance(event, Woke):
+            self._ask_to_wake(state.now)
+
+    def _forget_held(self) -> None:
+        """Only pools whose rounds are still to be held are due."""
+        self.state.due = [pool for pool in self.state.due if pool.round_due]
+
+    def _hold_again(self, pool: Pool, decision: Decision) -> None:
         if decision.forward:
-            tiers.bring_forward(state)
+            tiers.bring_forward(pool)
         if self._compares:
-            plan, failure = ask(state, self._policy, added=self._added)
+            plan, failure = ask(pool, pool.policy, added=pool.added)
             raised = "" if failure is None else type(failure).__name__
-            self.today = Decision(
-                tuple(plan.allocations), tuple(promised(plan).items()), plan.wake, raised, decision.forward
+            today = Decision(
+                *(tuple(plan.allocations), tuple(promised(plan).items()), plan.wake, raised, decision.forward),
+                pool=decision.pool,
+                lends=tuple(plan.lends),
+                deals=tuple(plan.deals),
             )
+            self.today = today if self.today is None else replace(self.today, then=(*self.today.then, today))
         self.failure = None
         if decision.raised:
             self.refusals[f"policy_raised_{decision.raised}"] += 1
         else:
-            state.arrived = []
-            carry_out_again(state, decision, self.refusals)
-        self.decided = decision
-        self._end_round(decision.wake)
+            pool.arrived = []
+            if decision.lends or decision.deals:
+                dealing.carry_out(self.state, decision.lends, decision.deals, self._make_pool, self.refusals)
+            carry_out_again(pool, decision, self.refusals)
+        self._note(decision if not decision.then else replace(decision, then=()))
+        self._end_round(pool, decision.wake)
 
-    def _end_round(self, wake: Instant | None) -> None:
+    def _end_round(self, pool: Pool, wake: Instant | None) -> None:
         self.rounds += 1
-        self.state.round_due = False
-        self._set_next_round(wake)
+        pool.round_due = False
+        self._set_next_round(pool, wake)
 
-    def _set_next_round(self, wake: Instant | None) -> None:
-        state = self.state
-        self._round_at = NEVER if wake is None else max(wake, state.now + 1)
-        if self.period is not None and state.jobs:
-            self._round_at = min(self._round_at, state.now + self.period)
+    def _set_next_round(self, pool: Pool, wake: Instant | None) -> None:
+        state, before = self.state, pool.round_at
+        pool.round_at = NEVER if wake is None else max(wake, state.now + 1)
+        if self.period is not None and pool.jobs:
+            pool.round_at = min(pool.round_at, state.now + self.period)
+        if not state.others or pool.round_at < self._round_at:
+            self._round_at = pool.round_at
+        elif before == self._round_at:
+            self._round_at = min([one.round_at for one in state.each()])
 
     # A decider instead of the policy
 
@@ -509,7 +636,9 @@ class Scheduler:
         self._questions += 1
         self.question = self._questions
         self.decided = _CONSULTS
-        self.state.round_due = False
+        for pool in self.state.each():
+            pool.round_due, pool.round_at = False, NEVER
+        self.state.due.clear()
         self._round_at = NEVER
         self.state.actions.append(Consult(self.question))
 
@@ -523,12 +652,28 @@ class Scheduler:
         self.question = None
         self.rounds += 1
         state = self.state
-        news = state.round_due  # since the question; what follows from the plan itself needs no new question
-        state.arrived = None if news else []
-        carry_out(state, plan, self.refusals)
-        state.round_due, self.failure = news, None
-        self._set_next_round(plan.wake)
+        if plan.lends or plan.deals:
+            self._deal(state, plan.lends, plan.deals)
+        for pool in state.each():
+            news = pool.round_due  # since the question; what follows from the plan itself needs no new question
+            pool.arrived = None if news else []
+            carry_out(pool, self._part_of(plan, pool) if state.others else plan, self.refusals)
+            pool.round_due = news
+        self.failure = None
+        self._forget_held()
+        self._set_next_round(state, plan.wake)
         return True
+
+    def _part_of(self, plan: Plan, pool: Pool) -> Plan:
+        """What a plan wants of one pool. What it wants of jobs that nobody knows is of the first one."""
+        jobs, part = self.state.jobs, Plan()
+        for wanted in plan.allocations:
+            if (jobs[wanted.job].pool if wanted.job in jobs else self.state) is pool:
+                part.allocations.append(wanted)
+        for kept in plan.promises:
+            if kept.job in jobs and jobs[kept.job].pool is pool:
+                part.promises.append(kept)
+        return part
 
     def _do_without(self, event: Advised | DeciderFailed) -> bool:
         if event.question != self.question:

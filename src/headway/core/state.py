@@ -4,22 +4,45 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heappop, heappush, merge
 
 from headway.core import lifecycle
-from headway.core.pool import Pool
+from headway.core.pool import Pool, pool_of
 from headway.core.suspicion import Isolation, Rank, Suspicion
 from headway.core.views import view_of
 from headway.model.actions import Action, Conclude, JobStatus
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId, JobSpec
+from headway.model.outcome import Outcome
+from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import AttemptView, JobView, NodeView
+
+
+class Totals:
+    """What is where in all pools together.
+
+    Attributes:
+        up, free, busy, allocated: slots, as in `Snapshot`.
+        waiting: how many jobs wait.
+    """
+
+    __slots__ = ("allocated", "busy", "free", "up", "waiting")
+
+    def __init__(self) -> None:
+        self.up = self.free = self.busy = self.allocated = NO_SLOTS
+        self.waiting = 0
+
+
+def _by_end(entry: tuple[Instant, JobId, int, AttemptView]) -> tuple[Instant, JobId, int]:
+    return entry[:3]
 
 
 class State(Pool):
     """The core's state: the first pool, where jobs and slots come in, and what all pools share.
 
     Attributes:
+        others: the pools that the policy of the first one has made, in order of making.
+        due: those of them that require a round.
         actions: what the event under way asks of the driver, in sequence.
         starts_reported: whether a node may report starts; then launched does not mean running.
         touched: jobs that may have or use other slots than before, if that is needed (then a list, emptied
@@ -40,9 +63,11 @@ class State(Pool):
         "actions",
         "departed",
         "draining",
+        "due",
         "estimate_default",
         "isolations",
         "node_losses",
+        "others",
         "release_queue",
         "rules",
         "starts_reported",
@@ -55,6 +80,8 @@ class State(Pool):
     def __init__(self, estimate_default: Duration) -> None:
         super().__init__()
         self.state = self
+        self.others: list[Pool] = []
+        self.due: list[Pool] = []
         self.actions: list[Action] = []
         self.draining = False
         self.departed: list[NodeView] = []
@@ -72,6 +99,7 @@ class State(Pool):
     def enter(self, spec: JobSpec) -> None:
         """Add a submitted job to the system; it waits from its release date on."""
         job = self.jobs[spec.id] = view_of(spec, self.estimate_default)
+        job.pool = self
         before = [number for number in spec.after if number in self.jobs] if spec.after else ()
         if before:
             self.come_after(job, before)
@@ -118,8 +146,11 @@ class State(Pool):
         leaving = [(job, final)]
         for one, status in leaving:
             del self.jobs[one.id]
+            pool = pool_of(one)
+            if pool is not self:
+                del pool.jobs[one.id]
             if one.promise is not None:
-                self.promise(one, None)
+                pool.promise(one, None)
             for number in one.after:
                 self.successors[number].remove(one)
                 if not self.successors[number]:
@@ -147,7 +178,7 @@ class State(Pool):
         suspicion.waits = self.now
         insort(job.apart, task)
         insort(self.suspects, suspicion.rank)
-        self.look_at_everything()
+        pool_of(job).look_at_everything()
 
     def leave_apart(self, job: JobView, task: int) -> None:
         """A suspected task no longer waits to run alone."""
@@ -167,5 +198,81 @@ class State(Pool):
                 attempt.stepped = True
         for suspicion in self.suspicions.values():
             suspicion.waits += by
-        self.running = [(attempt.expected_end, job, task, attempt) for _, job, task, attempt in self.running]
-        self.look_at_everything()
+        for pool in self.each():
+            pool.running = [(attempt.expected_end, job, task, attempt) for _, job, task, attempt in pool.running]
+            pool.look_at_everything()
+
+    # All pools
+
+    def each(self) -> list[Pool]:
+        """All pools, the first one first."""
+        return [self, *self.others]
+
+    def parts(self, slots: Slots) -> list[tuple[Pool, Slots]]:
+        """Which pools have which of these slots; those that have none of them are left out."""
+        found: list[tuple[Pool, Slots]] = []
+        for pool in self.each():
+            part = slots & pool.slots
+            if part:
+                found.append((pool, part))
+        return found
+
+    def totals(self) -> Totals:
+        """What is where in all pools together."""
+        found = Totals()
+        for pool in self.each():
+            found.up |= pool.up
+            found.free |= pool.free
+            found.busy |= pool.busy
+            found.allocated |= pool.allocated
+            found.waiting += len(pool.waiting)
+        return found
+
+    def runs(self) -> list[AttemptView]:
+        """What runs in the foreground of any pool, soonest expected end first."""
+        if not self.others:
+            return [entry[-1] for entry in self.running]
+        return [entry[-1] for entry in merge(*[pool.running for pool in self.each()], key=_by_end)]
+
+    def runs_behind(self) -> list[AttemptView]:
+        """What runs in the background of any pool."""
+        return [attempt for pool in self.each() for attempt in pool.background]
+
+    def waits_behind(self) -> list[AttemptView]:
+        """What is queued behind another attempt on its slot, in any pool."""
+        return [attempt for pool in self.each() for queue in pool.ahead.values() for attempt in queue]
+
+    def runs_on(self, slots: Slots) -> list[AttemptView]:
+        """What runs on any of these slots, in the foreground or behind."""
+        return [attempt for pool, part in self.parts(slots) for attempt in pool.attempts_on(part)]
+
+    def taken(self, slots: Slots) -> Slots:
+        """Those of these slots on which something runs, in the foreground or behind."""
+        found = NO_SLOTS
+        for pool, part in self.parts(slots):
+            found |= part & (pool.busy | pool.behind)
+        return found
+
+    def open_all(self, slots: Slots) -> None:
+        """Slots of whatever pools can be allocated from now on."""
+        for pool, part in self.parts(slots):
+            pool.open_slots(part)
+
+    def close_all(self, slots: Slots) -> None:
+        """Slots of whatever pools are not allocated any more, and cannot be. What runs there continues."""
+        for pool, part in self.parts(slots):
+            pool.close_slots(part)
+
+    def lose_all(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:
+        """Slots of whatever pools are gone, with what ran there; see `Pool.lose`."""
+        for pool, part in self.parts(slots):
+            pool.lose(part, outcome)
+
+    def gain(self, slots: Slots) -> None:
+        """There are new slots; they are of the first pool."""
+        self.slots |= slots
+
+    def shed(self, slots: Slots) -> None:
+        """Slots do not exist any more; nothing runs there and they are not allocated."""
+        for pool, part in self.parts(slots):
+            pool.slots &= ~part

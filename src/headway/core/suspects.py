@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import insort
 from typing import Final
 
+from headway.core.pool import Pool, pool_of
 from headway.core.state import State
 from headway.core.suspicion import Isolation, Suspicion
 from headway.model.instant import NEVER, SECOND, Duration, Instant
@@ -44,9 +45,14 @@ def note(state: State, slots: Slots) -> None:
     """A node with these slots is lost: record the tasks that were there, before their attempts are ended."""
     state.node_losses += 1
     number = state.node_losses
-    there = state.queued_on(slots)
-    there += [attempt for attempt in state.attempts_on(slots) if not attempt.struck]
+    there: list[AttemptView] = []
+    pools = state.parts(slots)
+    for pool, part in pools:
+        there += pool.queued_on(part)
+        there += [attempt for attempt in pool.attempts_on(part) if not attempt.struck]
     for suspicion in state.suspicions.values():
+        if all(pool is not suspicion.job.pool for pool, _ in pools):
+            continue
         attempt = suspicion.job.attempts.get(suspicion.task)
         runs_alone = attempt is not None and attempt.alone
         if (suspicion.alone or runs_alone) and (attempt is None or not attempt.slots & slots):
@@ -95,35 +101,40 @@ def _put(state: State, suspicion: Suspicion) -> None:
         insort(suspicion.job.apart, suspicion.task)
         insort(state.suspects, suspicion.rank)
     else:
-        state.give_back(suspicion.job, suspicion.task)
-        state.look_at_everything()
+        pool = pool_of(suspicion.job)
+        pool.give_back(suspicion.job, suspicion.task)
+        pool.look_at_everything()
 
 
 def advance(state: State) -> None:
     """Open nodes whose suspect is settled or cleared, set nodes apart for waiting ones, and start what can run
     alone.
     """
-    usable = _usable(state)
-    for _, _, order, task in list(state.suspects) if usable else ():
-        suspicion = state.suspicions[order[1], task]
+    for pool in state.each():
+        _advance(state, pool)
+
+
+def _advance(state: State, pool: Pool) -> None:
+    """The same for the jobs of one pool, on its nodes."""
+    usable = _usable(pool)
+    for suspicion in _waiting(state, pool) if usable else ():
         if state.now >= suspicion.waits + PATIENCE_MOST:
-            state.leave_apart(suspicion.job, task)
+            state.leave_apart(suspicion.job, suspicion.task)
             suspicion.let_go = True
             _put(state, suspicion)
     for isolation in list(state.isolations):
-        if _is_over(state, isolation):
+        if isolation.job.pool is pool and _is_over(state, isolation):
             _end(state, isolation)
     idle = loaded = None
-    for _, _, order, task in list(state.suspects):
-        job = state.jobs[order[1]]
-        suspicion = state.suspicions[job.id, task]
+    for suspicion in _waiting(state, pool):
+        job, task = suspicion.job, suspicion.task
         pending = _isolation_of(state, job, task)
         if pending is not None and _is_idle(state, pending.nodes):
             continue
-        if pending is None and not _is_fair(state, 1):
+        if pending is None and not _is_fair(pool, 1):
             continue
         if idle is None:
-            idle = _ranked(state, idle_only=True)
+            idle = _ranked(state, pool, idle_only=True)
         nodes = _enough(job, task, idle)
         if nodes and pending is not None:  # no need to wait for the others
             _end(state, pending)
@@ -131,32 +142,44 @@ def advance(state: State) -> None:
             continue
         elif not nodes and state.now >= suspicion.waits + PATIENCE:
             if loaded is None:
-                loaded = _ranked(state, idle_only=False)
+                loaded = _ranked(state, pool, idle_only=False)
             nodes = _enough(job, task, loaded)
-        if nodes and _is_fair(state, len(nodes)):
+        if nodes and _is_fair(pool, len(nodes)):
             idle = loaded = None
             state.isolations.append(Isolation(job, task, nodes))
             for node in nodes:
                 node.apart = True
-                state.close_slots(node.slots)
+                state.close_all(node.slots)
     for isolation in state.isolations:
-        if isolation.attempt is None and _is_idle(state, isolation.nodes):
+        if isolation.job.pool is pool and isolation.attempt is None and _is_idle(state, isolation.nodes):
             _launch(state, isolation)
+
+
+def _waiting(state: State, pool: Pool) -> list[Suspicion]:
+    """The suspected tasks of a pool's jobs that wait to run alone, in the order in which they are served."""
+    ranked = [state.suspicions[order[1], task] for _, _, order, task in state.suspects]
+    return [suspicion for suspicion in ranked if suspicion.job.pool is pool]
+
+
+def _nodes(pool: Pool) -> list[NodeView]:
+    """The nodes of which a pool has slots."""
+    return [node for node in pool.nodes.values() if node.slots & pool.slots]
 
 
 def next_look(state: State) -> Instant:
     """When `advance` has something to do even if nothing happens."""
     at = min((_cleared_at(state, isolation) for isolation in state.isolations), default=NEVER)
-    for _, _, order, task in state.suspects if _usable(state) else ():
-        since = state.suspicions[order[1], task].waits
-        at = min(at, since + (PATIENCE if since + PATIENCE > state.now else PATIENCE_MOST))
+    for pool in state.each():
+        for suspicion in _waiting(state, pool) if _usable(pool) else ():
+            since = suspicion.waits
+            at = min(at, since + (PATIENCE if since + PATIENCE > state.now else PATIENCE_MOST))
     return at
 
 
 def wait_again(state: State) -> None:
     """A node comes back: if there was none to wait for, waiting begins only now."""
-    if not _usable(state):
-        for suspicion in state.suspicions.values():
+    for suspicion in state.suspicions.values():
+        if not _usable(pool_of(suspicion.job)):
             suspicion.waits = state.now
 
 
@@ -191,7 +214,7 @@ def _end(state: State, isolation: Isolation) -> None:
     for node in isolation.nodes:
         node.apart = False
         if _is_usable(state, node):
-            state.open_slots(node.slots & ~node.closing)
+            state.open_all(node.slots & ~node.closing)
 
 
 def _cleared_at(state: State, isolation: Isolation) -> Instant:
@@ -208,29 +231,27 @@ def _is_usable(state: State, node: NodeView) -> bool:
     return node.up and not node.draining and state.nodes.get(node.spec.name) is node
 
 
-def _usable(state: State) -> int:
+def _usable(pool: Pool) -> int:
     """How many nodes could start something if they were not set apart."""
-    return sum(1 for node in state.nodes.values() if node.up and not node.draining)
+    return sum(1 for node in _nodes(pool) if node.up and not node.draining)
 
 
 def _is_idle(state: State, nodes: list[NodeView]) -> bool:
-    taken = state.busy | state.behind
-    return not any(taken & node.slots for node in nodes)
+    return not any(state.taken(node.slots) for node in nodes)
 
 
-def _is_fair(state: State, more: int) -> bool:
+def _is_fair(pool: Pool, more: int) -> bool:
     """Whether this many more nodes may be set apart now."""
-    apart = sum(1 for node in state.nodes.values() if node.apart)
-    return not apart or apart + more <= _usable(state) // SHARE
+    apart = sum(1 for node in _nodes(pool) if node.apart)
+    return not apart or apart + more <= _usable(pool) // SHARE
 
 
-def _ranked(state: State, *, idle_only: bool) -> list[NodeView]:
+def _ranked(state: State, pool: Pool, *, idle_only: bool) -> list[NodeView]:
     """Nodes that could be set apart, those with the least running first."""
-    taken = state.busy | state.behind
     ranked: list[tuple[int, int, NodeView]] = []
-    for position, node in enumerate(state.nodes.values()):
+    for position, node in enumerate(_nodes(pool)):
         if node.up and not node.draining and not node.apart:
-            runs = count(taken & node.slots)
+            runs = count(state.taken(node.slots))
             if not (idle_only and runs):
                 ranked.append((runs, position, node))
     ranked.sort(key=_by_load)
@@ -244,16 +265,21 @@ def _by_load(entry: tuple[int, int, NodeView]) -> tuple[int, int]:
 def _enough(job: JobView, task: int, nodes: list[NodeView]) -> list[NodeView]:
     """The first of these nodes with room for a task, or the first several for a rigid job; none if there is no room."""
     for node in nodes:
-        if count(node.slots & ~node.closing) >= _need(job, task, node):
+        if count(_room(job, node)) >= _need(job, task, node):
             return [node]
     chosen: list[NodeView] = []
     missing = job.width
     for node in nodes if job.kind is Kind.RIGID else ():
         chosen.append(node)
-        missing -= count(node.slots & ~node.closing)
+        missing -= count(_room(job, node))
         if missing <= 0:
             return chosen
     return []
+
+
+def _room(job: JobView, node: NodeView) -> Slots:
+    """The slots of a node that a task of the job could have if nothing ran there."""
+    return node.slots & ~node.closing & job.pool.slots
 
 
 def _need(job: JobView, task: int, node: NodeView) -> int:
@@ -266,11 +292,11 @@ def _launch(state: State, isolation: Isolation) -> None:
     job, task = isolation.job, isolation.task
     missing, slots = _need(job, task, isolation.nodes[0]), NO_SLOTS
     for node in isolation.nodes:
-        for slot in numbers(node.slots & ~node.closing):
+        for slot in numbers(_room(job, node)):
             if missing:
                 slots |= 1 << slot
                 missing -= 1
     state.leave_apart(job, task)
-    state.launch(job, task, slots, fed=False)
+    pool_of(job).launch(job, task, slots, fed=False)
     isolation.attempt = attempt = job.attempts[task]
     attempt.alone = True

@@ -6,7 +6,7 @@ goal; until then the places there are kept for it.
 
 from __future__ import annotations
 
-from headway.core.state import State
+from headway.core.pool import Pool
 from headway.model.job import Kind
 from headway.model.plan import Allocation, Claim
 from headway.model.slots import NO_SLOTS, Slots, count
@@ -14,7 +14,7 @@ from headway.model.snapshot import AttemptView, Goal, JobView
 from headway.model.tier import Tier
 
 
-def move(state: State, attempt: AttemptView, wanted: Allocation) -> str | None:
+def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
     """Bring a running attempt to the place that the allocation names; returns the rule that refuses it, or None."""
     if attempt.fed:
         return "held_by_the_job_as_a_whole"
@@ -22,12 +22,12 @@ def move(state: State, attempt: AttemptView, wanted: Allocation) -> str | None:
         return "runs_alone"
     restarts = attempt.pinned and wanted.claim in (Claim.MIGRATE, Claim.KILL)
     if wanted.slots == attempt.slots and (wanted.tier is attempt.tier or not restarts):
-        return None if wanted.tier is attempt.tier else change(state, attempt, wanted.claim)
+        return None if wanted.tier is attempt.tier else change(pool, attempt, wanted.claim)
     if attempt.ending:
         goal = attempt.goal
         under_way = goal is not None and (goal.slots, goal.tier) == (wanted.slots, wanted.tier)
         return None if under_way else "ends_already"
-    if rule := misfit(state, attempt.job, attempt.task, wanted.slots):
+    if rule := misfit(pool, attempt.job, attempt.task, wanted.slots):
         return rule
     if wanted.claim is Claim.MIGRATE and not attempt.movable:
         return "not_movable"
@@ -36,71 +36,71 @@ def move(state: State, attempt: AttemptView, wanted: Allocation) -> str | None:
     if wanted.claim not in (Claim.MIGRATE, Claim.KILL):
         return "moves_by_kill_or_migrate"
     here = attempt.slots if wanted.tier is attempt.tier else 0
-    if rule := taken(state, wanted.slots & ~here, wanted.tier):
+    if rule := taken(pool, wanted.slots & ~here, wanted.tier):
         return rule
     if wanted.tier is Tier.FOREGROUND:
-        if wanted.slots & state.allocated:  # some of its own slots, too, may be another's when it ends
+        if wanted.slots & pool.allocated:  # some of its own slots, too, may be another's when it ends
             return "slot_allocated"
-        state.own(attempt.job, wanted.slots)
+        pool.own(attempt.job, wanted.slots)
     else:
-        state.behind |= wanted.slots
+        pool.behind |= wanted.slots
     attempt.goal = Goal(wanted.slots, wanted.tier, wanted.seats)
     if wanted.claim is Claim.MIGRATE:
-        state.ask_to_save(attempt)
+        pool.ask_to_save(attempt)
     else:
-        state.ask_to_end(attempt)
+        pool.ask_to_end(attempt)
     return None
 
 
-def misfit(state: State, job: JobView, task: int, slots: int) -> str | None:
+def misfit(pool: Pool, job: JobView, task: int, slots: int) -> str | None:
     """Why a task cannot run on exactly these slots: a bag's task needs one, a workflow's its cores of one node."""
-    if not slots or slots & ~state.up:
+    if not slots or slots & ~pool.up:
         return "slot_down"
     if job.kind is not Kind.WORKFLOW:
         return None if slots.bit_count() == job.width else "width_differs"
-    node = state.slot_nodes[slots.bit_length() - 1]
+    node = pool.slot_nodes[slots.bit_length() - 1]
     if slots & ~node.slots:
         return "more_than_one_node"
     return None if slots.bit_count() == node.spec.slots_for(job.spec.plan[task].cores) else "width_differs"
 
 
-def taken(state: State, slots: Slots, tier: Tier) -> str | None:
+def taken(pool: Pool, slots: Slots, tier: Tier) -> str | None:
     """The rule that forbids taking these places now, or None."""
-    if slots & ~state.up:
+    if slots & ~pool.up:
         return "slot_down"
     if tier is Tier.BACKGROUND:
-        return "background_taken" if slots & state.behind else None
-    if slots & state.allocated:
+        return "background_taken" if slots & pool.behind else None
+    if slots & pool.allocated:
         return "slot_allocated"
-    return "slot_busy" if slots & state.busy else None
+    return "slot_busy" if slots & pool.busy else None
 
 
-def change(state: State, attempt: AttemptView, claim: Claim) -> str | None:
+def change(pool: Pool, attempt: AttemptView, claim: Claim) -> str | None:
     """Give an attempt the other place of its slots; returns the rule that refuses it, or None."""
     if attempt.ending:
         return "ends_already"
     if attempt.pinned:
         return "tier_refused"
     slots, exchanged = attempt.slots, [attempt]
-    rule = taken(state, slots, Tier.BACKGROUND if attempt.tier is Tier.FOREGROUND else Tier.FOREGROUND)
+    rule = taken(pool, slots, Tier.BACKGROUND if attempt.tier is Tier.FOREGROUND else Tier.FOREGROUND)
     if rule == "slot_busy" and claim is Claim.SWAP:
-        displaced = [one for one in state.attempts_on(slots) if one.tier is Tier.FOREGROUND]
-        exchanged, rule = [*displaced, attempt], stays(state, displaced, slots)
+        displaced = [one for one in pool.attempts_on(slots) if one.tier is Tier.FOREGROUND]
+        exchanged, rule = [*displaced, attempt], stays(pool, displaced, slots)
     if rule is None:
-        state.change_tiers(exchanged)
+        pool.change_tiers(exchanged)
     return rule
 
 
-def push_back(state: State, slots: Slots) -> str | None:
+def push_back(pool: Pool, slots: Slots) -> str | None:
     """Send what runs in the foreground of these slots to the background; returns the rule that refuses it, or None."""
-    displaced = [attempt for attempt in state.attempts_on(slots) if attempt.tier is Tier.FOREGROUND]
-    rule = stays(state, displaced)
+    displaced = [attempt for attempt in pool.attempts_on(slots) if attempt.tier is Tier.FOREGROUND]
+    rule = stays(pool, displaced)
     if rule is None:
-        state.change_tiers(displaced)
+        pool.change_tiers(displaced)
     return rule
 
 
-def stays(state: State, displaced: list[AttemptView], leaving: Slots = NO_SLOTS) -> str | None:
+def stays(pool: Pool, displaced: list[AttemptView], leaving: Slots = NO_SLOTS) -> str | None:
     """The rule by which one of these attempts cannot go to the background of its slots, or None.
 
     Args:
@@ -109,19 +109,19 @@ def stays(state: State, displaced: list[AttemptView], leaving: Slots = NO_SLOTS)
     for attempt in displaced:
         if attempt.fed or attempt.pinned or attempt.ending:
             return "not_to_be_pushed_back"
-        if attempt.slots & state.behind & ~leaving:
+        if attempt.slots & pool.behind & ~leaving:
             return "background_taken"
     return None
 
 
-def bring_forward(state: State) -> None:
+def bring_forward(pool: Pool) -> None:
     """Bring attempts to the foreground of their slots where possible, because the new policy uses no background."""
-    for attempt in list(state.background):
-        if not attempt.ending and not attempt.pinned and not attempt.slots & ~state.free:
-            state.change_tiers([attempt])
+    for attempt in list(pool.background):
+        if not attempt.ending and not attempt.pinned and not attempt.slots & ~pool.free:
+            pool.change_tiers([attempt])
 
 
-def put_back(state: State, attempt: AttemptView) -> None:
+def put_back(pool: Pool, attempt: AttemptView) -> None:
     """An attempt could not get the place that the state gives it: it goes back to its old one, or ends if that is
     taken.
 
@@ -129,13 +129,13 @@ def put_back(state: State, attempt: AttemptView) -> None:
     """
     refused_before, attempt.pinned = attempt.pinned, True
     if not attempt.ending:
-        state.look_at_everything()
+        pool.look_at_everything()
         old = Tier.BACKGROUND if attempt.tier is Tier.FOREGROUND else Tier.FOREGROUND
-        others = state.behind if old is Tier.BACKGROUND else state.busy | state.allocated
+        others = pool.behind if old is Tier.BACKGROUND else pool.busy | pool.allocated
         if refused_before or attempt.slots & others:
-            state.ask_to_end(attempt)
+            pool.ask_to_end(attempt)
         else:
-            state.change_tiers([attempt])
+            pool.change_tiers([attempt])
 
 
 def are_seats(seats: tuple[int, ...], slots: Slots) -> bool:

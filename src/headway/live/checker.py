@@ -277,7 +277,7 @@ class Checker:
         found = self._slots()
         gone = [StatusRow(now, *place, GONE) for place in self._statuses.keys() - found.keys()]
         changed = [StatusRow(now, *place, word) for place, word in found.items() if self._statuses.get(place) != word]
-        running = {attempt.job.id: attempt.job for _, _, _, attempt in state.running}
+        running = {attempt.job.id: attempt.job for attempt in state.runs()}
         told = {number: (job.ended, job.lost, job.kills) for number, job in running.items()}
         jobs = [running[number] for number in told if told[number] != self._told.get(number)]
         self.latest = {key: row for key, row in self.latest.items() if row.node in state.nodes}

@@ -16,7 +16,7 @@ from headway.model.actions import Action
 from headway.model.events import Event
 from headway.model.instant import Instant
 from headway.model.job import JobId
-from headway.model.plan import Allocation, Claim, Decision
+from headway.model.plan import Allocation, Claim, Deal, Decision, Lend
 from headway.model.slots import Slots, numbers, of_numbers
 from headway.model.tier import Tier
 
@@ -47,7 +47,7 @@ class _Wanted(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Decided(msgspec.Struct, array_like=True, frozen=True):
-    """A decision, with the same fields."""
+    """A decision where there is one pool, with the same fields."""
 
     allocations: tuple[_Wanted, ...]
     promises: tuple[tuple[JobId, Instant | None], ...]
@@ -57,7 +57,23 @@ class _Decided(msgspec.Struct, array_like=True, frozen=True):
     consults: bool
 
 
-_decided = msgspec.msgpack.Decoder(_Decided)
+class _Lent(msgspec.Struct, array_like=True, frozen=True):
+    """Slots that go to a pool, as `_packed` writes them."""
+
+    slots: int | tuple[int, ...] | bytes
+    pool: str
+
+
+class _InPools(_Decided, array_like=True, frozen=True):
+    """A decision where there are several pools."""
+
+    pool: str = ""
+    lends: tuple[_Lent, ...] = ()
+    deals: tuple[Deal, ...] = ()
+    then: tuple[_InPools, ...] = ()
+
+
+_decided = msgspec.msgpack.Decoder(_InPools)
 
 
 def decided_row(seq: int, at: Instant, event: Event, decision: Decision | None) -> EventRow:
@@ -103,15 +119,29 @@ def _record(decision: Decision) -> _Decided:
         for wanted in decision.allocations
     )
     rest = decision.promises, decision.wake, decision.raised, decision.forward, decision.consults
-    return _Decided(allocations, *rest)
+    if not (decision.pool or decision.lends or decision.deals or decision.then):
+        return _Decided(allocations, *rest)
+    lends = tuple(_Lent(_packed(lend.slots), lend.pool) for lend in decision.lends)
+    then = tuple(map(_record_in_pools, decision.then))
+    return _InPools(allocations, *rest, decision.pool, lends, decision.deals, then)
 
 
-def _decision(record: _Decided) -> Decision:
+def _record_in_pools(decision: Decision) -> _InPools:
+    record = _record(decision)
+    return record if isinstance(record, _InPools) else _InPools(*msgspec.structs.astuple(record))
+
+
+def _decision(record: _InPools) -> Decision:
     allocations = tuple(
         Allocation(wanted.job, _slots(wanted.slots), wanted.task, wanted.claim, wanted.tier, wanted.seats)
         for wanted in record.allocations
     )
-    return Decision(allocations, record.promises, record.wake, record.raised, record.forward, record.consults)
+    return Decision(
+        *(allocations, record.promises, record.wake, record.raised, record.forward, record.consults, record.pool),
+        tuple(Lend(_slots(lent.slots), lent.pool) for lent in record.lends),
+        record.deals,
+        tuple(map(_decision, record.then)),
+    )
 
 
 def _packed(slots: Slots) -> int | tuple[int, ...] | bytes:

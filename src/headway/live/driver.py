@@ -411,7 +411,7 @@ class Driver:
 
         def events(now: Instant) -> list[Event]:
             view = self.core.state.jobs.get(job)
-            counted[:] = [] if view is None else open_tasks(self.core.state, view, tasks)
+            counted[:] = [] if view is None else open_tasks(view, tasks)
             return [TasksCancelled(now, job, tuple(counted))] if counted else []
 
         await self.request(events, by=by)
@@ -698,7 +698,7 @@ class Driver:
 
         If a slot is idle, waiting costs something: the caller's next job may be what it could run.
         """
-        return not self.core.state.free and self._ledger.has_work(key)
+        return not self.core.state.totals().free and self._ledger.has_work(key)
 
     def _size_of(self, upload: str) -> int:
         return self.retention.uploads.size_of(upload)

@@ -149,7 +149,7 @@ class _History:
         for kind, body in rows:
             event = event_of(kind, body)
             before, rounds = state.now, self.core.rounds
-            busy, up = count(state.busy), sum(count(node.slots) for node in state.nodes.values() if node.up)
+            busy, up = count(state.totals().busy), sum(count(node.slots) for node in state.nodes.values() if node.up)
             is_begun = bool(self.specs)
             if isinstance(event, JobSubmitted):
                 self._submitted(event.job)

@@ -152,7 +152,7 @@ class Nodes:
         async with self._change(name):
             node = self._known(name)
             self._see_another(name, by)
-            redone = len(self._recorder.core.state.attempts_on(node.slots))
+            redone = len(self._recorder.core.state.runs_on(node.slots))
             await self._recorder.request(lambda now: [NodeLeft(now, name)], by=by)
             if (leaving := self._leaving.get(name)) is not None:
                 await asyncio.wait((leaving,))
@@ -177,7 +177,7 @@ class Nodes:
                 return wire.NodeChange(name, False)
             self._engine.see_fit(replace(node.spec, slots=size.slots))
             surplus = of_numbers(node.places[size.slots :]) & node.slots
-            redone = len(self._recorder.core.state.attempts_on(surplus)) if size.at_once else 0
+            redone = len(self._recorder.core.state.runs_on(surplus)) if size.at_once else 0
             await self._recorder.request(lambda now: [NodeResized(now, name, size.slots, size.at_once)], by=by)
             return wire.NodeChange(name, True, redone, await self._unfit())
 

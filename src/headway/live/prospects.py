@@ -12,7 +12,7 @@ from headway.model.forecast import AWAITED_MAX, Expected, is_at_risk
 from headway.model.instant import NEVER, Duration, Instant, to_seconds
 from headway.model.job import JobId
 from headway.model.slots import numbers
-from headway.model.snapshot import AttemptView, JobView, Snapshot
+from headway.model.snapshot import AttemptView, JobView
 
 SlotNames = Callable[[Iterable[int]], tuple[str, ...]]
 
@@ -89,10 +89,10 @@ def told(expected: Expected, names: SlotNames) -> tuple[wire.AwaitedReport, ...]
 
 
 def on_held_slots(
-    state: Snapshot, job: JobView, names: SlotNames, end: Callable[[AttemptView], Instant | None]
+    job: JobView, names: SlotNames, end: Callable[[AttemptView], Instant | None]
 ) -> tuple[wire.AwaitedReport, ...]:
     """What still runs on slots that are allocated to a job, soonest end first; used if there is no forecast."""
-    runs = [entry[-1] for entry in state.running if entry[-1].slots & job.held]
+    runs = [entry[-1] for entry in job.pool.running if entry[-1].slots & job.held]
     return tuple(
         wire.AwaitedReport(one.job.id, one.task, names(numbers(one.slots & job.held)), None, seconds(end(one)))
         for one in runs[-AWAITED_MAX:]

@@ -78,10 +78,18 @@ def rounds(folder: Path, policies: PolicySource) -> Iterator[Round]:
                 if not is_recorded(body):
                     yield Round(None, recorded=False)
                 elif today is not None:
-                    said = _apart(core, then, today) if core.absent is None else ("a plan", str(core.absent))
-                    yield Round(said and Difference(seq, kind, core.state.now, core.policy, *said))
+                    for policy, said in _all_apart(core, then, today):
+                        yield Round(said and Difference(seq, kind, core.state.now, policy, *said))
     except sqlite3.Error as error:
         raise HeadwayError(f"{path} cannot be read: {error}", "Name a data directory of `headway up`.") from error
+
+
+def _all_apart(core: Scheduler, then: Decision, today: Decision) -> Iterator[tuple[str, tuple[str, str] | None]]:
+    """For each round of an event: the policy, and what then and today have alone."""
+    policies = {pool.name: pool.text for pool in core.state.each()}
+    for held, now in zip((then, *then.then), (today, *today.then), strict=True):
+        text = policies.get(held.pool, core.policy)
+        yield text, _apart(core, held, now) if core.absent is None else ("a plan", str(core.absent))
 
 
 def _apart(core: Scheduler, then: Decision, today: Decision) -> tuple[str, str] | None:
@@ -109,6 +117,10 @@ def _facts(core: Scheduler, decision: Decision) -> set[str]:
     facts = {_allocated(core, wanted) for wanted in decision.allocations}
     if decision.wake is not None:
         facts.add(f"the next round {(decision.wake - core.state.now) / 1e6:g} s later")
+    facts |= {f"job {deal.job} goes to pool {deal.pool}" for deal in decision.deals}
+    for lend in decision.lends:
+        slots = ", ".join(_place(core, slot) for slot in numbers(lend.slots))
+        facts.add(f"{slots} go to pool {lend.pool}")
     if decision.raised:
         facts.add(f"the policy raises {decision.raised}")
     return facts

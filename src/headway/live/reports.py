@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -146,8 +147,8 @@ async def _open(
     """Jobs that have not ended, of those that may have a status."""
     core = driver.core
     if status is JobStatus.RUNNING:
-        queued = (attempt for ahead in core.state.ahead.values() for attempt in ahead)
-        runs = (*(entry[-1] for entry in core.state.running), *core.state.background, *queued)
+        state = core.state
+        runs = chain(state.runs(), state.runs_behind(), state.waits_behind())
         ids = sorted({attempt.job.id for attempt in runs})
     else:
         ids = sorted(driver.open)  # a small submission may have passed a large one with lower numbers
@@ -265,7 +266,7 @@ async def node_list(driver: Driver) -> wire.NodeList:
 async def _attempts_by_node(driver: Driver) -> dict[str, list[AttemptView]]:
     """What runs on each node, soonest expected end first; what runs in the background comes last."""
     state, found = driver.core.state, dict[str, list[AttemptView]]()
-    for place, attempt in enumerate((*(entry[-1] for entry in state.running), *state.background)):
+    for place, attempt in enumerate(chain(state.runs(), state.runs_behind())):
         if place % LOOKED_AT_ONCE == 0:
             await asyncio.sleep(0)
         for name in {state.slot_nodes[slot].spec.name: None for slot in numbers(attempt.slots)}:
@@ -325,7 +326,7 @@ def _awaited(driver: Driver, job: JobView, expected: Expected) -> tuple[wire.Awa
     names = partial(slot_names, driver)
     if expected.awaits or not job.held:
         return prospects.told(expected, names)
-    others = prospects.on_held_slots(driver.core.state, job, names, partial(_expected_end, driver))
+    others = prospects.on_held_slots(job, names, partial(_expected_end, driver))
     return others if job.ready else ()
 
 
@@ -392,20 +393,25 @@ async def incidents(driver: Driver, after: int, limit: int) -> wire.Incidents:
 
 async def tasks_waiting(driver: Driver) -> int:
     """How many tasks wait for slots; jobs that come and go while they are counted may be missed."""
-    total = first = 0
+    total = place = first = 0
     while True:
-        waiting = driver.core.state.waiting
+        pools = driver.core.state.each()
+        if place >= len(pools):
+            return total
+        waiting = pools[place].waiting
         total += sum([job.ready for job in waiting[first : first + COUNTED_AT_ONCE]])
         first += COUNTED_AT_ONCE
         if first >= len(waiting):
-            return total
-        await asyncio.sleep(0)
+            place, first = place + 1, 0
+        if first:
+            await asyncio.sleep(0)
 
 
 async def statistics(driver: Driver) -> wire.Statistics:
     """How the server is doing."""
     waiting = await tasks_waiting(driver)
     core, state, room = driver.core, driver.core.state, driver.room
+    totals = state.totals()
     room.look()
     return wire.Statistics(
         version=__version__,
@@ -414,10 +420,10 @@ async def statistics(driver: Driver) -> wire.Statistics:
         policy=core.policy,
         jobs=len(state.jobs),
         waiting=waiting,
-        running=len(state.running),
-        slots=count(state.up),
-        free=count(state.free),
-        busy=count(state.busy),
+        running=sum(len(pool.running) for pool in state.each()),
+        slots=count(totals.up),
+        free=count(totals.free),
+        busy=count(totals.busy),
         rounds=core.rounds,
         refusals=dict(core.refusals),
         ignored=core.ignored,

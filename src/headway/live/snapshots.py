@@ -51,15 +51,16 @@ _restated = msgspec.msgpack.Decoder(Restated)
 def fingerprint(core: Scheduler) -> Fingerprint:
     """Something that different states hardly have in common, and that costs nothing to compute."""
     state = core.state
+    totals = state.totals()
     return (
         state.now,
         core.rounds,
         core.ignored,
         len(state.jobs),
         next(reversed(state.jobs), 0),
-        len(state.running),
-        f"{state.busy:x}",
-        len(state.waiting),
+        sum(len(pool.running) for pool in state.each()),
+        f"{totals.busy:x}",
+        totals.waiting,
     )
 
 

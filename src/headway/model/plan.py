@@ -5,6 +5,7 @@ Jobs that a plan does not name keep what they have. So a round costs what change
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final, Literal
@@ -75,6 +76,35 @@ class Promise:
     task: int | None = None
 
 
+@value
+class Lend:
+    """From now on these slots are of this pool. A pool that is named for the first time begins to exist.
+
+    Nothing runs on them and they are allocated to no job. Or the jobs are dealt to the same pool by the same plan, with
+    all slots that they have: then what runs continues.
+
+    Attributes:
+        pool: its name; empty: the first one, which gets them back.
+    """
+
+    slots: Slots
+    pool: str
+
+
+@value
+class Deal:
+    """From now on this job is of this pool.
+
+    Nothing of it runs and no slots are allocated to it, unless they go to the same pool by the same plan.
+
+    Attributes:
+        pool: its name; empty: the first one.
+    """
+
+    job: JobId
+    pool: str
+
+
 class Reason(Enum):
     """Why a job waits, in terms a person can act on."""
 
@@ -132,6 +162,8 @@ class Plan:
         promises: starts reserved for waiting jobs; a promise lasts until the job starts or is promised another start.
         waiting: an answer for each job that was asked about and that the policy passed over.
         wake: the instant at which the policy wants another round even if nothing happens.
+        lends, deals: slots and jobs that change their pool. Only a top level may say so, see `TopLevel`; its plan is
+            carried out in this order: lends, deals, allocations, promises.
     """
 
     recording: bool
@@ -140,6 +172,8 @@ class Plan:
     promises: list[Promise]
     waiting: list[Waiting]
     wake: Instant | None
+    lends: Sequence[Lend]
+    deals: Sequence[Deal]
 
     def __init__(self, recording: bool = False, wake: Instant | None = None, about: JobId | None = None) -> None:
         self.recording = recording
@@ -148,6 +182,15 @@ class Plan:
         self.promises = []
         self.waiting = []
         self.wake = wake
+        self.lends = self.deals = ()
+
+    def lend(self, pool: str, slots: Slots) -> None:
+        """Let a pool have these slots from now on."""
+        self.lends = [*self.lends, Lend(slots, pool)]
+
+    def deal(self, pool: str, job: JobId) -> None:
+        """Let a pool have this job from now on."""
+        self.deals = [*self.deals, Deal(job, pool)]
 
     def hold(
         self,
@@ -187,6 +230,9 @@ class Decision:
         raised: the type of what the policy raised instead of giving a plan; empty: it gave one.
         forward: whether what ran in the background was brought to the foreground before, as for policies without tiers.
         consults: whether a question was sent to the decider; the rest is empty then.
+        pool: whose round it was; empty: that of the first pool.
+        lends, deals: those of the plan.
+        then: what the later rounds of the same event decided, in other pools.
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -195,6 +241,10 @@ class Decision:
     raised: str = ""
     forward: bool = False
     consults: bool = False
+    pool: str = ""
+    lends: tuple[Lend, ...] = ()
+    deals: tuple[Deal, ...] = ()
+    then: tuple[Decision, ...] = ()
 
 
 ClaimWord = Literal["free", "after", "kill", "migrate", "swap"]
@@ -214,6 +264,14 @@ class AllocationRecord:
 
 
 @value
+class LendRecord:
+    """A `Lend` with its slots as their numbers."""
+
+    slots: tuple[int, ...]
+    pool: str
+
+
+@value
 class PlanRecord:
     """A plan as plain values, for the answers of deciders."""
 
@@ -221,6 +279,8 @@ class PlanRecord:
     promises: tuple[Promise, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     wake: Instant | None = None
+    lends: tuple[LendRecord, ...] = ()
+    deals: tuple[Deal, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> PlanRecord:
@@ -236,7 +296,9 @@ class PlanRecord:
             )
             for wanted in plan.allocations
         )
-        return cls(tuple(allocations), tuple(plan.promises), tuple(plan.waiting), plan.wake)
+        lends = tuple(LendRecord(tuple(numbers(lend.slots)), lend.pool) for lend in plan.lends)
+        rest = (tuple(plan.promises), tuple(plan.waiting), plan.wake)
+        return cls(tuple(allocations), *rest, lends, tuple(plan.deals))
 
     def flaw(self, slots: int) -> str | None:
         """What is wrong with it on this many slots, as `field is value; allowed: ...`; None: nothing."""
@@ -246,6 +308,10 @@ class PlanRecord:
                     return f"allocations[{position}].slots holds {slot}; allowed: 0 to {slots - 1}"
             if wanted.seats and sorted(wanted.seats) != sorted(wanted.slots):
                 return f"allocations[{position}].seats is {list(wanted.seats)}; allowed: its slots in another order"
+        for position, lend in enumerate(self.lends):
+            for slot in lend.slots:
+                if not 0 <= slot < slots:
+                    return f"lends[{position}].slots holds {slot}; allowed: 0 to {slots - 1}"
         return None
 
     def plan(self) -> Plan:
@@ -264,6 +330,8 @@ class PlanRecord:
         )
         plan.promises.extend(self.promises)
         plan.waiting.extend(self.waiting)
+        plan.lends = [Lend(of_numbers(lend.slots), lend.pool) for lend in self.lends]
+        plan.deals = self.deals
         return plan
 
 

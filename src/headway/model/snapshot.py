@@ -168,6 +168,7 @@ class JobView:
 
     Attributes:
         id, spec, kind, width: as submitted.
+        pool: of which it is.
         release: as submitted; of a job that comes after others, when the last of them has succeeded if that is later,
             `NEVER` until then.
         after: jobs in the system that must have succeeded before it may start.
@@ -230,6 +231,7 @@ class JobView:
         "moves",
         "observed",
         "order",
+        "pool",
         "priority",
         "promise",
         "ready",
@@ -248,6 +250,7 @@ class JobView:
 
     def __init__(self, spec: JobSpec, estimate: Duration) -> None:
         self.id: JobId = spec.id
+        self.pool: Snapshot
         self.spec = spec
         self.kind = spec.kind
         self.width = spec.width
@@ -371,11 +374,17 @@ class NodeView:
 
 
 class Snapshot:
-    """The state of the core as a policy sees it.
+    """The state of a pool as its policy sees it. Where no policy deals, the first pool is the whole cluster.
 
     Attributes:
         now: the instant of the round.
-        jobs: every unfinished job in the system, released or not, by id, in order of submission.
+        name: of the pool; empty: it is the first one.
+        pools: those that the policy of the first pool has made, by name, in order of making; empty in these.
+        slots: all that the pool has, also those that are not up.
+        dealt: how many jobs the pool was dealt so far.
+        last: the pool to which a job was dealt last.
+        jobs: every unfinished job of the pool by id, in order of coming: of the first pool every job in the system,
+            released or not, also those that were dealt; of others those that were dealt to it.
         waiting: released jobs with ready tasks, in order of `(release, id)`. A bag that runs in part is among them as
             long as it has ready tasks.
         promised: the waiting jobs that are promised a start, by id.
@@ -387,7 +396,7 @@ class Snapshot:
         busy: slots on which an attempt runs in the foreground.
         allocated: slots allocated to jobs as a whole, including those on which another job's task still runs.
         owners: the job to which each slot is allocated.
-        nodes: the nodes by name, in order of joining.
+        nodes: the nodes by name, in order of joining: of the first pool all, of others those of which it has slots.
         speeds: speed factor by slot number.
         slot_nodes: node by slot number.
         uniform: whether all nodes have speed factor 1 and are of one class.
@@ -407,24 +416,34 @@ class Snapshot:
         "background",
         "behind",
         "busy",
+        "dealt",
         "free",
         "jobs",
+        "last",
+        "name",
         "nodes",
         "now",
         "orders",
         "owners",
+        "pools",
         "promised",
         "queues",
         "recording",
         "running",
         "slot_nodes",
+        "slots",
         "speeds",
         "uniform",
         "up",
         "waiting",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.pools: dict[str, Snapshot] = {}
+        self.slots: Slots = NO_SLOTS
+        self.dealt = 0
+        self.last = ""
         self.now: Instant = 0
         self.jobs: dict[JobId, JobView] = {}
         self.waiting = Queue(by_order)
@@ -456,7 +475,8 @@ class Snapshot:
         """
         ranked = self.orders.get(key)
         if ranked is None:
-            present = (job for job in self.jobs.values() if job.release <= self.now and not job.cancelled)
+            here = (job for job in self.jobs.values() if job.pool is self)
+            present = (job for job in here if job.release <= self.now and not job.cancelled)
             ranked = self.orders[key] = Queue(key, present)
         return ranked
 
@@ -546,12 +566,25 @@ class Policy(Protocol):
     def __call__(self, view: Snapshot) -> Plan: ...
 
 
+class TopLevel(Policy, Protocol):
+    """A policy that deals slots and jobs to pools, each of which has a policy of its own."""
+
+    def lower(self, pool: str) -> str:
+        """The text of the policy of a pool."""
+        ...
+
+
 def uses_tiers(policy: Policy) -> bool:
     """Whether a policy places jobs in the background; such a policy has an attribute `tiers` that is true.
 
     Under other policies, the core brings what still runs there to the foreground of its slots as soon as that is free.
     """
     return bool(getattr(policy, "tiers", False))
+
+
+def is_top_level(policy: Policy) -> bool:
+    """Whether a policy deals slots and jobs to pools, see `TopLevel`."""
+    return callable(getattr(policy, "lower", None))
 
 
 def is_added(policy: Policy) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.snapshot import Policy, PolicyFactory
-from headway.policies import backfill, heft, lin14, tempo, tiers
+from headway.policies import backfill, heft, lin14, sites, tempo, tiers
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -46,6 +46,7 @@ BUILT_IN: Final[dict[str, PolicyFactory]] = {
     "deadline": lin14.Deadline,
     "heft": heft.Heft,
     "tempo": tempo.Tempo,
+    "sites": sites.Sites,
 }
 
 

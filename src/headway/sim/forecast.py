@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from headway.core.record import JobRecord, NodeRecord, StateRecord
+from headway.core.record import JobRecord, NodeRecord, PoolRecord, StateRecord
 from headway.core.scheduler import Scheduler
 from headway.core.state import State
 from headway.errors import in_short
@@ -87,11 +87,18 @@ def quiet(record: StateRecord) -> StateRecord:
         arrived=None if is_advised or record.arrived is None else tuple(ids[job] for job in record.arrived),
         suspicions=tuple(replace(kept, job=ids[kept.job]) for kept in record.suspicions),
         isolations=tuple(replace(kept, job=ids[kept.job]) for kept in record.isolations),
+        pools=tuple(_quiet_pool(pool, ids, is_advised=is_advised) for pool in record.pools),
         decider="",
         question=None,
         round_due=record.round_due or is_advised,
         wake_at=record.now if is_advised else record.wake_at,
     )
+
+
+def _quiet_pool(pool: PoolRecord, ids: Mapping[JobId, int], *, is_advised: bool) -> PoolRecord:
+    arrived = None if is_advised or pool.arrived is None else tuple(ids[job] for job in pool.arrived)
+    jobs = tuple(ids[job] for job in pool.jobs)
+    return replace(pool, jobs=jobs, arrived=arrived, round_due=pool.round_due or is_advised)
 
 
 def _quiet_node(node: NodeRecord) -> NodeRecord:
@@ -181,7 +188,7 @@ class _Ahead(Simulation):
                 if task not in job.attempts:
                     whole = job.estimate_of(task)
                     self._saved[job.id, task] = max(0, whole - kept) * FULL, whole
-        if state.background:
+        if state.runs_behind():
             changed = self._open_background().changed(state.now)
             heap += [(one.end, END, one.job, one.task, one.number, None) for one in changed if one.end >= 0]
         if self._record.wake_at < NEVER:
@@ -205,7 +212,8 @@ class _Ahead(Simulation):
         self._work_left -= 1
         if self.scheduler.rounds != rounds:
             state = self.scheduler.state
-            self._work_left -= len(state.waiting) // 100 + len(state.promised)
+            for pool in state.each():
+                self._work_left -= len(pool.waiting) // 100 + len(pool.promised)
         if self._work_left <= 0:
             raise _FarEnough
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -30,6 +31,11 @@ class TimedPolicy:
     def tiers(self) -> bool:
         """As the policy's own."""
         return uses_tiers(self.policy)
+
+    @property
+    def lower(self) -> Callable[[str], str] | None:
+        """As the policy's own; None if it is no top level."""
+        return getattr(self.policy, "lower", None)
 
     def __call__(self, view: Snapshot) -> Plan:
         """The policy's plan."""

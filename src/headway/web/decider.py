@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -24,8 +25,7 @@ from headway import __version__, wire
 from headway.advice import language
 from headway.advice.language import PLAN, POLICIES, PlanText, Policies, PolicyOffer, plan_text, read_question
 from headway.advice.snapshots import check_snapshot
-from headway.core.record import restore_state
-from headway.core.rounds import check_types
+from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live.uploads import TooLarge
 from headway.model.job import Kind
@@ -76,20 +76,17 @@ def decide(question: language.Question, policies: PolicySource, default: str) ->
         PolicyRaised: the policy failed, or wants what does not exist.
     """
     text = question.policy or default
-    policy = policies(text)
+    policies(text)  # it is there
     check_snapshot(question.snapshot)
-    state = restore_state(question.snapshot)
-    if question.explain:
-        state.arrived, state.recording = None, True
+    scheduler = Scheduler.restore(replace(question.snapshot, policy=text), policies)
     try:
-        plan = policy(state)
-        check_types(plan)
+        plan = scheduler.plan(explain=question.explain)
     except Exception as raised:
         log.exception("policy %s raised", text)
         raise PolicyRaised(
             f"policy {text} raised {type(raised).__name__}: {raised}", "The log has the traceback."
         ) from raised
-    if any(wanted.slots < 0 or wanted.slots >> len(state.slot_nodes) for wanted in plan.allocations):
+    if any(wanted.slots < 0 or wanted.slots >> len(scheduler.state.slot_nodes) for wanted in plan.allocations):
         raise PolicyRaised(f"policy {text} wants slots that do not exist", "Its allocations are wrong.")
     return plan
 

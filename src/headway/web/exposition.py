@@ -78,7 +78,7 @@ def _families(driver: Driver, delay: LoopDelay, ready: int) -> Iterator[Metric]:
     jobs = {status.value: number for status, number in job_counts(state).items()}
     yield _by("headway_jobs", "Open jobs, by status.", "status", jobs)
     yield _gauge("headway_tasks_waiting", "Tasks that could start and wait for slots.", ready)
-    tiers = {"foreground": len(state.running), "background": len(state.background)}
+    tiers = {"foreground": len(state.runs()), "background": len(state.runs_behind())}
     yield _by("headway_tasks_running", "Attempts at tasks that run, by tier.", "tier", tiers)
     slots = {status.value: number for status, number in slot_counts(state).items()}
     yield _by("headway_slots", "Slots of the nodes in service, by status.", "status", slots)

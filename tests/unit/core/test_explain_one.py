@@ -35,11 +35,15 @@ def loaded(policy: str, specs: list[JobSpec], *, slots: int = 8, speed: float = 
 
 def of_all(scheduler: Scheduler) -> dict[int, Waiting]:
     """The answers of one round that explains all jobs."""
-    state = scheduler.state
-    arrived, state.arrived, state.recording = state.arrived, None, True
-    plan = registry.find(scheduler.policy)(state)
-    state.arrived, state.recording = arrived, False
-    return {number: scheduler.known_reason(number) or scheduler.reason_in(plan, number) for number in list(state.jobs)}
+    found = {}
+    for pool in scheduler.state.each():
+        arrived, pool.arrived, pool.recording = pool.arrived, None, True
+        plan = registry.find(pool.text)(pool)
+        pool.arrived, pool.recording = arrived, False
+        for number, view in pool.jobs.items():
+            if view.pool is pool:
+                found[number] = scheduler.known_reason(number) or scheduler.reason_in(plan, number)
+    return found
 
 
 @pytest.mark.parametrize("policy", [*MIXED, "easy:depth=3", "easy:depth=0", "tempo:kill=false", "deadline:spare=none"])
@@ -59,7 +63,9 @@ def test_one_job_is_explained_as_all_jobs_are(policy: str) -> None:
         some = chance.sample(sorted(wanted), 15)
         assert {number: scheduler.explain(number) for number in some} == {number: wanted[number] for number in some}
         scheduler.check()
-        for _, number, task, attempt in scheduler.state.running[: chance.randint(1, 3)]:
+        for _, number, task, attempt in list(merge(*(pool.running for pool in scheduler.state.each())))[
+            : chance.randint(1, 3)
+        ]:
             at = scheduler.state.now + 1_000_000
             scheduler.handle(TaskEnded(at, number, task, attempt.number, Outcome.SUCCEEDED))
         scheduler.handle(Woke(scheduler.state.now))

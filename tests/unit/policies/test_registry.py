@@ -20,7 +20,7 @@ from headway.testing import job, node
 
 NAMES = [
     *("conservative", "deadline", "easy", "edf", "fcfs", "heft", "keasy", "measy", "priority", "proportion", "reasy"),
-    *("sjf", "tempo", "workload"),
+    *("sites", "sjf", "tempo", "workload"),
 ]
 
 
@@ -121,6 +121,7 @@ def test_what_is_installed_is_told_with_its_parameters() -> None:
         "priority": [("reserve", 0.0), ("spare", "none"), ("emergency", math.inf), ("per_instant", True)],
         "proportion": [("spare", "none"), ("per_instant", True)],
         "reasy": [("order", "release"), ("threshold", 0.96), ("per_instant", False)],
+        "sites": [("top", "rr"), ("each", "easy"), ("per_instant", False)],
         "sjf": [("per_instant", False)],
         "tempo": [
             *(("floor", True), ("strict", True), ("kill", True), ("redo", 1.0), ("lookahead", 0.2)),

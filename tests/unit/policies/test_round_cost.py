@@ -26,7 +26,7 @@ def busy(policy: str, slots: int, *, waiting: int) -> Scheduler:
         if number == slots:
             scheduler.handle(Woke(0))
     scheduler.handle(Woke(0))
-    assert count(scheduler.state.busy) == slots
+    assert count(scheduler.state.totals().busy) == slots
     return scheduler
 
 
@@ -49,8 +49,8 @@ def ending(scheduler: Scheduler) -> Callable[[], object]:
     """What ends one task and holds the round that follows."""
 
     def end() -> None:
-        _, number, task, attempt = scheduler.state.running[0]
-        scheduler.handle(TaskEnded(1_000_000, number, task, attempt.number, Outcome.SUCCEEDED))
+        attempt = scheduler.state.runs()[0]
+        scheduler.handle(TaskEnded(1_000_000, attempt.job.id, attempt.task, attempt.number, Outcome.SUCCEEDED))
         scheduler.handle(Woke(1_000_000))
 
     return end

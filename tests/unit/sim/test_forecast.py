@@ -60,7 +60,7 @@ def test_under_every_policy_job_task_and_slot_are_named(policy: str) -> None:
     core = core_of(policy, ONE_SLOT, submitted(7, estimate=10, width=1), submitted(9, estimate=4, width=1))
     (last,) = (job for job in core.state.jobs.values() if not job.attempts)
     first = 16 - last.id
-    ends = core.state.running[0][0]
+    ends = core.state.runs()[0].expected_end
     assert of(core, last.id) == Expected(last.id, ends, 14 * SECOND, (Awaited(first, 0, (0,), None, ends),)), (
         "the other one runs first, whichever that is"
     )

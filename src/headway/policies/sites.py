@@ -1,0 +1,114 @@
+"""A top level for clusters of several sites: each site is a pool, and each job is dealt to one of them when it comes.
+
+Source: the two levels of DN13, section 4, with its rule RR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import ClassVar, Final
+
+from headway.errors import InvalidInput
+from headway.model.job import Kind
+from headway.model.plan import Plan, Reason
+from headway.model.slots import NO_SLOTS, Slots, count
+from headway.model.snapshot import JobView, NodeView, Snapshot
+from headway.model.value import value
+
+TOPS: Final = ("rr",)
+"""How jobs are dealt: in turn."""
+
+
+@value
+class Sites:
+    """Each site has its own slots, jobs and policy; jobs are dealt to the sites when they come.
+
+    A site is what nodes have in common that name the same `site`. A job goes only to a site that can hold it, and stays
+    there. Jobs that can be held nowhere wait.
+
+    Args:
+        top: how jobs are dealt. rr: to the sites in turn.
+        each: the policy of each site; its parameters are separated by semicolons, as in `easy:order=due;depth=2`.
+        per_instant: one round for all events of an instant, here and at each site, instead of one after each event.
+    """
+
+    top: str = "rr"
+    each: str = "easy"
+    per_instant: bool = False
+    task_rounds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.top not in TOPS:
+            raise InvalidInput("top", self.top, ", ".join(TOPS))
+        if self.each.strip().partition(":")[0] == "sites":
+            raise InvalidInput("each", self.each, "a policy for one site")
+        from headway.policies.registry import find  # it knows this module
+
+        find(self.lower(""))
+
+    def lower(self, pool: str) -> str:
+        """The policy of a site."""
+        text = self.each.replace(";", ",")
+        if not self.per_instant:
+            return text
+        return text + (",per_instant=true" if ":" in text else ":per_instant=true")
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan = view.plan()
+        sites = dict.fromkeys(view.pools)
+        going: dict[str, Slots] = {}
+        if view.slots:
+            for node in view.nodes.values():
+                here = node.slots & view.slots
+                if here:
+                    sites[node.spec.site] = None
+                    going[node.spec.site] = going.get(node.spec.site, NO_SLOTS) | here
+        staying = NO_SLOTS
+        for runs in self._running(view) if going else ():
+            home = next((site for site, slots in going.items() if not runs.slots & ~slots), None)
+            if home is None:
+                staying |= runs.slots  # it spans sites, from a time without them
+            else:
+                plan.deal(home, runs.id)
+        for site, slots in going.items():
+            if slots & ~staying:
+                plan.lend(site, slots & ~staying)
+        names, last = list(sites), view.last
+        for job in view.waiting:
+            if job.attempts or job.held:
+                continue
+            found = self._next(view, names, last, job)
+            if found is None:
+                plan.pass_over(job.id, Reason.NEVER_FITS)
+            else:
+                plan.deal(found, job.id)
+                last = found
+        return plan
+
+    def _running(self, view: Snapshot) -> list[JobView]:
+        """The jobs of this pool that run, in order."""
+        running = (attempt.job for _, _, _, attempt in view.running)
+        return list(dict.fromkeys(chain(running, (attempt.job for attempt in view.background))))
+
+    def _next(self, view: Snapshot, names: Sequence[str], last: str, job: JobView) -> str | None:
+        """The next site in turn that can hold a job."""
+        first = names.index(last) + 1 if last in names else 0
+        for site in (*names[first:], *names[:first]):
+            if _holds(view, site, job):
+                return site
+        return None
+
+
+def _holds(view: Snapshot, site: str, job: JobView) -> bool:
+    """Whether the nodes of a site could run a job if nothing else ran there."""
+    if job.kind is Kind.BAG:
+        return True
+    nodes = [node for node in view.nodes.values() if node.spec.site == site and not node.draining]
+    if job.kind is Kind.RIGID:
+        return job.width <= sum(node.spec.slots for node in nodes)
+    return all(_is_held(nodes, task.cores) for task in job.spec.plan)
+
+
+def _is_held(nodes: Sequence[NodeView], cores: int) -> bool:
+    return any(count(node.slots) >= node.spec.slots_for(cores) for node in nodes)
