@@ -63,11 +63,9 @@ def test_one_job_is_explained_as_all_jobs_are(policy: str) -> None:
         some = chance.sample(sorted(wanted), 15)
         assert {number: scheduler.explain(number) for number in some} == {number: wanted[number] for number in some}
         scheduler.check()
-        for _, number, task, attempt in list(merge(*(pool.running for pool in scheduler.state.each())))[
-            : chance.randint(1, 3)
-        ]:
+        for attempt in scheduler.state.runs()[: chance.randint(1, 3)]:
             at = scheduler.state.now + 1_000_000
-            scheduler.handle(TaskEnded(at, number, task, attempt.number, Outcome.SUCCEEDED))
+            scheduler.handle(TaskEnded(at, attempt.job.id, attempt.task, attempt.number, Outcome.SUCCEEDED))
         scheduler.handle(Woke(scheduler.state.now))
 
 
