@@ -17,7 +17,18 @@ from headway.core.record import StateRecord, slots_in
 from headway.errors import HeadwayError, did_you_mean
 from headway.model.instant import NEVER, Instant
 from headway.model.job import Kind
-from headway.model.plan import AllocationRecord, ClaimWord, Plan, PlanRecord, Promise, Reason, TierWord, Waiting
+from headway.model.plan import (
+    AllocationRecord,
+    ClaimWord,
+    Deal,
+    LendRecord,
+    Plan,
+    PlanRecord,
+    Promise,
+    Reason,
+    TierWord,
+    Waiting,
+)
 from headway.wire import Answer, Number, Request, Route
 from headway.wire.reading import with_whole_numbers
 
@@ -93,6 +104,20 @@ class WaitingText(Answer, frozen=True, omit_defaults=True):
     start: When | None = None
 
 
+class LendText(Answer, frozen=True):
+    """Let a pool have these slots; only for a server whose policy is a top level, see `headway.model.plan.Lend`."""
+
+    slots: tuple[Number, ...]
+    pool: str
+
+
+class DealText(Answer, frozen=True):
+    """Let a pool have this job; only for a server whose policy is a top level, see `headway.model.plan.Deal`."""
+
+    job: Number
+    pool: str
+
+
 class PlanText(Answer, frozen=True, omit_defaults=True):
     """A plan: a change of allocations. Jobs that it does not name keep what they have.
 
@@ -106,6 +131,8 @@ class PlanText(Answer, frozen=True, omit_defaults=True):
     waiting: tuple[WaitingText, ...] = ()
     wake: When | None = None
     now: When | None = None
+    lends: tuple[LendText, ...] = ()
+    deals: tuple[DealText, ...] = ()
 
 
 class PolicyOffer(Answer, frozen=True):
@@ -248,6 +275,8 @@ def plan_text(plan: Plan, now: Instant | None = None) -> PlanText:
         tuple(WaitingText(said.job, cast(ReasonName, said.reason.name), said.start) for said in kept.waiting),
         kept.wake,
         now,
+        tuple(LendText(lend.slots, lend.pool) for lend in kept.lends),
+        tuple(DealText(deal.job, deal.pool) for deal in kept.deals),
     )
 
 
@@ -272,6 +301,8 @@ def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
         tuple(Promise(kept.job, kept.start, kept.slots, kept.task) for kept in text.promises),
         tuple(Waiting(said.job, Reason[said.reason], said.start) for said in text.waiting),
         text.wake,
+        tuple(LendRecord(lend.slots, lend.pool) for lend in text.lends),
+        tuple(Deal(deal.job, deal.pool) for deal in text.deals),
     )
     wrong = plan.flaw(slots_in(snapshot))
     if wrong is not None:

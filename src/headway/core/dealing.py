@@ -11,7 +11,7 @@ from headway.core.state import State
 from headway.model.job import JobId
 from headway.model.plan import Deal, Lend
 from headway.model.slots import NO_SLOTS, Slots, numbers
-from headway.model.snapshot import JobView
+from headway.model.snapshot import JobView, all_slots, with_slots
 from headway.model.tier import Tier
 
 MakePool = Callable[[str], Pool]
@@ -56,14 +56,33 @@ def _lend(state: State, lend: Lend, dealt: dict[JobId, str], make: MakePool, ref
     for pool, part in state.parts(lend.slots):
         if pool is target:
             continue
-        for job in [state.jobs[number] for number, name in dealt.items() if number in state.jobs]:
-            if job.pool is pool and dealt[job.id] == target.name and _all_slots(job) and not _all_slots(job) & ~part:
-                _move_job(job, pool, target)
+        for job in _going_along(pool, part, target, dealt):
+            _move_job(job, pool, target)
         taken = part & (pool.busy | pool.behind | pool.allocated)
         if taken:
             refusals["slot_busy"] += 1
         _move_slots(part & ~taken, pool, target)
     nodes.compare(state)
+
+
+def _going_along(pool: Pool, part: Slots, target: Pool, dealt: dict[JobId, str]) -> list[JobView]:
+    """The jobs that go to the same pool as these slots, with all that they have; others have nothing there."""
+    going: list[tuple[JobView, Slots]] = []
+    staying = NO_SLOTS
+    queued = [attempt.job for queue in pool.ahead.values() for attempt in queue]
+    for job in dict.fromkeys([*with_slots(pool), *queued]):
+        if dealt.get(job.id) == target.name:
+            going.append((job, all_slots(job)))
+        else:
+            staying |= all_slots(job)
+    before = -1
+    while staying != before:
+        before = staying
+        for entry in list(going):
+            if entry[1] & staying or entry[1] & ~part:
+                staying |= entry[1]
+                going.remove(entry)
+    return [job for job, _ in going]
 
 
 def _deal(state: State, deal: Deal) -> str | None:
@@ -76,7 +95,7 @@ def _deal(state: State, deal: Deal) -> str | None:
     if job.pool is not target:
         if job.release > state.now:
             return "before_release"
-        if _all_slots(job):
+        if all_slots(job):
             return "job_has_slots"
         _move_job(job, pool_of(job), target)
     target.dealt += 1
@@ -86,14 +105,6 @@ def _deal(state: State, deal: Deal) -> str | None:
 
 def _pool(state: State, name: str) -> Pool | None:
     return next((pool for pool in state.each() if pool.name == name), None)
-
-
-def _all_slots(job: JobView) -> Slots:
-    """All slots that a job has, or is to have when it has moved."""
-    slots = job.slots
-    for attempt in job.attempts.values():
-        slots |= NO_SLOTS if attempt.goal is None else attempt.goal.slots
-    return slots
 
 
 def _move_slots(slots: Slots, source: Pool, target: Pool) -> None:
@@ -135,6 +146,8 @@ def _move_job(job: JobView, source: Pool, target: Pool) -> None:
     if not job.attempts and not job.held:
         if waits:
             target.arrive(job)
+        elif job.release <= state.now and not job.cancelled:
+            target.rank(job)
         return
     for attempt in job.attempts.values():
         if attempt.queued:

@@ -445,7 +445,7 @@ class Scheduler:
                 return reactor.on_node_measured(state, event)
             case PeriodChosen():
                 self.period = event.period
-                state.look_at_everything()
+                self._look_everywhere()
                 return True
             case DeciderChosen():
                 self._decide_at(event.url)
@@ -482,6 +482,7 @@ class Scheduler:
             for pool in state.others:
                 pool.disobey()
             dealing.merge(state)
+            self._round_at = state.round_at
         state.obey(policy, text)
         state.forget_orders()
         state.disobey()
@@ -553,7 +554,7 @@ class Scheduler:
             if plan.allocations or plan.promises or pool.refused:
                 promises = carry_out(pool, plan, self.refusals)
         decision = Decision(tuple(plan.allocations), tuple(promises), plan.wake, raised, forward)
-        if state.others:
+        if state.others or plan.lends or plan.deals:
             decision = replace(decision, pool=pool.name, lends=tuple(plan.lends), deals=tuple(plan.deals))
         self._note(decision)
         self._end_round(pool, plan.wake)
@@ -630,7 +631,7 @@ class Scheduler:
 
     def _decide_at(self, url: str) -> None:
         self.decider, self.decider_failed, self.question = url, False, None
-        self.state.look_at_everything()
+        self._look_everywhere()
 
     def _consult(self) -> None:
         self._questions += 1
@@ -679,15 +680,19 @@ class Scheduler:
         if event.question != self.question:
             return False
         self.question, self.decider_failed = None, True
-        self.state.look_at_everything()
+        self._look_everywhere()
         return True
 
     def _welcome_back(self) -> bool:
         if not self.decider_failed:
             return False
         self.decider_failed = False
-        self.state.look_at_everything()
+        self._look_everywhere()
         return True
+
+    def _look_everywhere(self) -> None:
+        for pool in self.state.each():
+            pool.look_at_everything()
 
     @property
     def wake_at(self) -> Instant:

@@ -532,6 +532,21 @@ class Snapshot:
         return estimate if slowest == 1.0 else min(-int(-estimate // slowest), LONGEST)
 
 
+def all_slots(job: JobView) -> Slots:
+    """All slots that a job has, and those that its attempts move to."""
+    slots = job.slots
+    for attempt in job.attempts.values():
+        if attempt.goal is not None:
+            slots |= attempt.goal.slots
+    return slots
+
+
+def with_slots(view: Snapshot) -> list[JobView]:
+    """The jobs of a pool that run somewhere or have slots allocated to them: those that run first come first."""
+    runs = [attempt.job for _, _, _, attempt in view.running]
+    return list(dict.fromkeys([*runs, *(attempt.job for attempt in view.background), *view.owners.values()]))
+
+
 def _with(asked: JobView, found: Iterable[JobView], key: Key) -> Iterator[JobView]:
     """Jobs in order, one of them in its place whether it was found or not."""
     place, is_due = key(asked), True

@@ -6,14 +6,14 @@ Source: the two levels of DN13, section 4, with its rule RR.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import ClassVar, Final
 
 from headway.errors import InvalidInput
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
+from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS, Slots, count
-from headway.model.snapshot import JobView, NodeView, Snapshot
+from headway.model.snapshot import JobView, NodeView, Snapshot, all_slots, with_slots
 from headway.model.value import value
 
 TOPS: Final = ("rr",)
@@ -56,26 +56,9 @@ class Sites:
 
     def __call__(self, view: Snapshot) -> Plan:
         plan = view.plan()
-        sites = dict.fromkeys(view.pools)
-        going: dict[str, Slots] = {}
-        if view.slots:
-            for node in view.nodes.values():
-                here = node.slots & view.slots
-                if here:
-                    sites[node.spec.site] = None
-                    going[node.spec.site] = going.get(node.spec.site, NO_SLOTS) | here
-        staying = NO_SLOTS
-        for runs in self._running(view) if going else ():
-            home = next((site for site, slots in going.items() if not runs.slots & ~slots), None)
-            if home is None:
-                staying |= runs.slots  # it spans sites, from a time without them
-            else:
-                plan.deal(home, runs.id)
-        for site, slots in going.items():
-            if slots & ~staying:
-                plan.lend(site, slots & ~staying)
-        names, last = list(sites), view.last
-        for job in view.waiting:
+        lent = self._lend(view, plan) if view.slots else []
+        names, last = list(dict.fromkeys((*view.pools, *lent))), view.last
+        for job in view.in_order(by_order):  # also those of which no task is ready
             if job.attempts or job.held:
                 continue
             found = self._next(view, names, last, job)
@@ -86,10 +69,30 @@ class Sites:
                 last = found
         return plan
 
-    def _running(self, view: Snapshot) -> list[JobView]:
-        """The jobs of this pool that run, in order."""
-        running = (attempt.job for _, _, _, attempt in view.running)
-        return list(dict.fromkeys(chain(running, (attempt.job for attempt in view.background))))
+    def _lend(self, view: Snapshot, plan: Plan) -> list[str]:
+        """Give the sites their slots, and the jobs that already run there. Returns the sites that get some.
+
+        What spans sites, from a time without them, ends where it is, with all that shares a slot with it.
+        """
+        going: dict[str, Slots] = {}
+        for node in view.nodes.values():
+            here = node.slots & view.slots
+            if here:
+                going[node.spec.site] = going.get(node.spec.site, NO_SLOTS) | here
+        runs = {job.id: all_slots(job) for job in with_slots(view)}
+        staying, before = NO_SLOTS, -1
+        while staying != before:
+            before = staying
+            for number, slots in list(runs.items()):
+                if slots & staying or not any(not slots & ~there for there in going.values()):
+                    staying |= slots
+                    del runs[number]
+        for site, there in going.items():
+            if there & ~staying:
+                plan.lend(site, there & ~staying)
+        for number, slots in runs.items():
+            plan.deal(next(site for site, there in going.items() if not slots & ~there), number)
+        return [site for site, there in going.items() if there & ~staying]
 
     def _next(self, view: Snapshot, names: Sequence[str], last: str, job: JobView) -> str | None:
         """The next site in turn that can hold a job."""
