@@ -7,6 +7,8 @@ each attempt when the workload and the simulator's model of two tiers say so.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -39,13 +41,16 @@ CLUSTER = (NodeSpec("slow", 5), NodeSpec("fast", 3, speed=2.0))
 FIRST = {"slow": 0, "fast": 5}
 """The number of each node's first slot."""
 
+IN_SITES = tuple(replace(spec, site=spec.name) for spec in CLUSTER)
+"""The same, each node a site of its own."""
+
 MOVING = {"keasy": (True, False), "reasy": (False, False), "measy": (False, True)}
 """Policies of two tiers, and whether they kill jobs to move them, or migrate them."""
 
 EVERY_POLICY = [offer.name for offer in registry.installed()]
 
 
-def mixed_workload(seed: int, jobs: int) -> Workload:
+def mixed_workload(seed: int, jobs: int, widest: int = 7) -> Workload:
     """Bags and rigid jobs on a crowded cluster, with many ends and submissions in the same second."""
     chance = np.random.default_rng(seed)
     rigid = chance.random(jobs) < 0.4
@@ -54,7 +59,7 @@ def mixed_workload(seed: int, jobs: int) -> Workload:
         runtime=(run := chance.integers(1, 20, jobs)) * 2 * SECOND,
         estimate=(run + chance.integers(0, 10, jobs)) * 2 * SECOND,
         tasks=np.where(rigid, 1, chance.integers(1, 9, jobs)),
-        width=(width := np.where(rigid, chance.integers(1, 8, jobs), 1)),
+        width=(width := np.where(rigid, chance.integers(1, widest + 1, jobs), 1)),
         kind=np.where(rigid, Kind.RIGID, Kind.BAG),
         due=chance.integers(10, 300, jobs) * SECOND,
         priority=chance.integers(0, 5, jobs).astype(float),
@@ -161,11 +166,13 @@ async def asked(url: str, snapshot: StateRecord, *, explain: bool = False) -> Pl
     return read_plan(text, snapshot)
 
 
-async def run_live(workload: Workload, policy: str, folder: Path, *, decider: str = "") -> list[Event]:
+async def run_live(
+    workload: Workload, policy: str, folder: Path, *, decider: str = "", nodes: tuple[NodeSpec, ...] = CLUSTER
+) -> list[Event]:
     clock = ManualClock()
     engine = TimedEngine(workload, clock)
     driver = Driver(Journal(folder), engine, clock, registry.find, policy=policy, decider=decider, asking=asked)
-    await driver.start(CLUSTER)
+    await driver.start(nodes)
     jobs = list(specs(workload, movable=True))
     while jobs or engine.running:
         wakes = (from_seconds(seconds) for seconds in clock.alarms)
@@ -190,9 +197,9 @@ async def run_live(workload: Workload, policy: str, folder: Path, *, decider: st
                 movable=spec.movable,
             )
             submissions.append(asyncio.create_task(driver.submit("me", wire.Submission((new,)))))
-        await asyncio.sleep(0)  # everything of this instant has arrived when the driver takes its turn
         while engine.next_end()[0] == at:
             engine.succeed(engine.next_end()[1])
+        await asyncio.sleep(0)  # everything of this instant has arrived when the driver takes its turn
         await settle(driver)
         engine.settle()
         for submission in submissions:
@@ -231,6 +238,22 @@ def test_every_policy_decides_live_as_it_does_in_the_simulator(policy: str, jobs
     assert len(told(live, first=1)) >= 2 * len(workload)
     if policy in MOVING:
         assert MOVING[policy] == (schedule.kills > 0, schedule.migrations > 0)
+
+
+@sizes
+@pytest.mark.parametrize(
+    ("each", "decider"),
+    [
+        *((each, "") for each in EVERY_POLICY if each != "sites"),
+        *product(("easy", "deadline", "measy"), ("http://there",)),
+    ],
+)
+def test_sites_decide_live_as_they_do_in_the_simulator(each: str, decider: str, jobs: int, tmp_path: Path) -> None:
+    policy, workload = f"sites:top=rr,each={each},per_instant={bool(decider)}", mixed_workload(9, jobs, widest=3)
+    simulated: list[Event] = []
+    Simulation(workload, IN_SITES, registry.find, policy, journal=simulated).run()
+    live = asyncio.run(run_live(workload, policy, tmp_path, decider=decider, nodes=IN_SITES))
+    assert told(live, first=1) == told(simulated, first=0)
 
 
 @sizes

@@ -44,11 +44,13 @@ def bring_up(state: State, node: NodeView) -> None:
 
 def expire(state: State) -> None:
     """Take down every node whose lease has run out."""
-    for node in list(state.nodes.values()):
+    for node in list(state.nodes.values()) if state.leased else ():
         if node.heard_until <= state.now:
             take_down(state, node)
 
 
 def next_expiry(state: State) -> Instant:
     """The instant at which the first lease runs out unless its node gives a sign of life."""
+    if not state.leased:
+        return NEVER
     return min((node.heard_until for node in state.nodes.values()), default=NEVER)

@@ -20,6 +20,7 @@ def add(state: State, spec: NodeSpec) -> NodeView:
         state.departed.remove(heir)
     node = NodeView(spec, [] if heir is None else heir.places)
     state.starts_reported = state.starts_reported or spec.reports_start
+    state.leased = state.leased or spec.lease is not None
     for slot in node.places:
         state.slot_nodes[slot], state.speeds[slot] = node, spec.speed
     _give_places(state, node)

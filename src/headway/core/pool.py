@@ -51,6 +51,7 @@ class Pool(Snapshot):
         refused: jobs for which something was refused in the last round.
         policy, text: what decides in this pool, and the text that stands for it.
         added: whether the policy is not one of Headway's own.
+        consulted: whether the last question to a decider was about this pool.
         per_instant, task_rounds, tiers: what the policy wants, see `Policy` and `uses_tiers`.
         round_at: when it wants a round even if nothing happens.
     """
@@ -58,6 +59,7 @@ class Pool(Snapshot):
     __slots__ = (
         "added",
         "ahead",
+        "consulted",
         "per_instant",
         "policy",
         "prepared_orders",
@@ -79,6 +81,7 @@ class Pool(Snapshot):
         self.added = self.per_instant = self.tiers = False
         self.round_at: Instant = NEVER
         self.round_due = False
+        self.consulted = True
         self.ahead: dict[int, list[AttemptView]] = {}
         self.prepared_orders: set[Key] = set()
         self.prepared_queues: set[Key] = set()

@@ -164,7 +164,7 @@ class PoolRecord:
     Attributes:
         policy: the text of its policy.
         jobs: in order of coming.
-        dealt, round_at, round_due, arrived: as in `headway.core.pool.Pool`.
+        dealt, round_at, round_due, arrived, consulted: as in `headway.core.pool.Pool`.
     """
 
     name: str
@@ -175,14 +175,15 @@ class PoolRecord:
     round_at: Instant = NEVER
     round_due: bool = False
     arrived: tuple[JobId, ...] | None = None
+    consulted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class StateRecord:
     """Everything the core knows at an instant, between two events.
 
-    `rules` is 1 if it was written by a Headway that knew no others. `pools` are all but the first; `last` is the one to
-    which a job was dealt last.
+    `rules` is 1 if it was written by a Headway that knew no others. `pools` are all but the first, of which most other
+    fields tell. `last` is the pool to which a job was dealt last.
     """
 
     now: Instant
@@ -208,6 +209,7 @@ class StateRecord:
     suspicions: tuple[SuspicionRecord, ...] = ()
     isolations: tuple[IsolationRecord, ...] = ()
     pools: tuple[PoolRecord, ...] = ()
+    consulted: bool = True
     last: str = ""
 
 
@@ -222,6 +224,7 @@ def pool_record(pool: Pool) -> PoolRecord:
         round_at=pool.round_at,
         round_due=pool.round_due,
         arrived=None if pool.arrived is None else tuple(job.id for job in pool.arrived),
+        consulted=pool.consulted,
     )
 
 
@@ -359,7 +362,7 @@ def restore_rounds(pool: Pool, record: StateRecord | PoolRecord) -> None:
     """Restore what a pool knows of its rounds; it already has its jobs."""
     pool.free = pool.up & ~pool.busy & ~pool.allocated
     pool.arrived = None if record.arrived is None else [pool.jobs[number] for number in record.arrived]
-    pool.round_due, pool.round_at = record.round_due, record.round_at
+    pool.round_due, pool.round_at, pool.consulted = record.round_due, record.round_at, record.consulted
 
 
 def restore_pool(state: State, record: PoolRecord) -> Pool:
@@ -412,6 +415,7 @@ def restore_nodes(state: State, record: StateRecord) -> None:
         state.nodes[node.spec.name] = node
         state.slots |= node.slots
         state.starts_reported = state.starts_reported or node.spec.reports_start
+        state.leased = state.leased or node.heard_until < NEVER or node.spec.lease is not None
         state.draining = state.draining or node.draining or bool(node.closing)
         if node.up and not node.draining and not node.apart:
             state.up |= node.slots & ~node.closing

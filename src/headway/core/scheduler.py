@@ -193,7 +193,9 @@ class Scheduler:
                 self._hold_all_again(self._again, event)
         elif state.round_due or state.due:
             self._hold_rounds(event)
-        at = self._round_at if self._round_at < expiry else expiry
+        at = expiry
+        if self._round_at < expiry and self.question is None:  # else the next round follows the answer
+            at = self._round_at
         if state.release_queue:
             at = min(at, state.next_release())
         if state.suspects or state.isolations:
@@ -313,7 +315,8 @@ class Scheduler:
         return Waiting(job, Reason.NOT_CONSIDERED if starts is None else Reason.NO_ROOM_NOW, starts)
 
     def plan(self, *, explain: bool = False) -> Plan:
-        """What the policies want now, all rounds in one plan. What a top level deals is dealt: ask a copy of the state.
+        """What the policies want of the pools that are asked about, as one plan. What a top level deals is dealt: ask a
+        copy of the state.
 
         Args:
             explain: whether reasons are wanted.
@@ -325,8 +328,11 @@ class Scheduler:
         done: list[Pool] = []
         while len(done) < len(self.state.each()):
             pool = self.state.each()[len(done)]
+            done.append(pool)
             if explain:
                 pool.arrived, pool.recording = None, True
+            elif not (pool.consulted or pool.round_due):
+                continue
             part = pool.policy(pool)
             check_types(part)
             pool.recording = False
@@ -338,7 +344,6 @@ class Scheduler:
             whole.waiting += part.waiting
             wakes = [wake for wake in (whole.wake, part.wake) if wake is not None]
             whole.wake = min(wakes) if wakes else None
-            done.append(pool)
         return whole
 
     def dump(self) -> StateRecord:
@@ -368,6 +373,7 @@ class Scheduler:
             suspicions=tuple(suspicion_record(suspicion) for _, suspicion in sorted(state.suspicions.items())),
             isolations=tuple(isolation_record(isolation) for isolation in state.isolations),
             pools=tuple(map(pool_record, state.others)),
+            consulted=state.consulted,
             last=state.last,
         )
 
@@ -624,7 +630,7 @@ class Scheduler:
             pool.round_at = min(pool.round_at, state.now + self.period)
         if not state.others or pool.round_at < self._round_at:
             self._round_at = pool.round_at
-        elif before == self._round_at:
+        elif before == self._round_at < pool.round_at:
             self._round_at = min([one.round_at for one in state.each()])
 
     # A decider instead of the policy
@@ -637,10 +643,13 @@ class Scheduler:
         self._questions += 1
         self.question = self._questions
         self.decided = _CONSULTS
-        for pool in self.state.each():
-            pool.round_due, pool.round_at = False, NEVER
+        pools = self.state.each()
+        for pool in pools:
+            pool.consulted = pool.round_due
+            if pool.round_due:
+                pool.round_due, pool.round_at = False, NEVER
         self.state.due.clear()
-        self._round_at = NEVER
+        self._round_at = min([pool.round_at for pool in pools])
         self.state.actions.append(Consult(self.question))
 
     def _advised(self, event: Advised) -> bool:
@@ -653,16 +662,20 @@ class Scheduler:
         self.question = None
         self.rounds += 1
         state = self.state
+        due = [pool for pool in state.each() if pool.round_due]  # something has happened since the question
         if plan.lends or plan.deals:
             self._deal(state, plan.lends, plan.deals)
         for pool in state.each():
-            news = pool.round_due  # since the question; what follows from the plan itself needs no new question
-            pool.arrived = None if news else []
-            carry_out(pool, self._part_of(plan, pool) if state.others else plan, self.refusals)
-            pool.round_due = news
+            # What follows from the plan itself needs no new question, if nothing has happened where that came from.
+            is_dealt_to = pool.round_due and pool not in due
+            news = pool in due or (is_dealt_to and state in due)
+            if pool.consulted or is_dealt_to:
+                pool.arrived = None if news else []
+                carry_out(pool, self._part_of(plan, pool) if state.others else plan, self.refusals)
+                pool.round_due = news
+                self._set_next_round(pool, plan.wake)
         self.failure = None
         self._forget_held()
-        self._set_next_round(state, plan.wake)
         return True
 
     def _part_of(self, plan: Plan, pool: Pool) -> Plan:

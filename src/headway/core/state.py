@@ -44,6 +44,7 @@ class State(Pool):
         others: the pools that the policy of the first one has made, in order of making.
         due: those of them that require a round.
         actions: what the event under way asks of the driver, in sequence.
+        leased: whether a node may have a lease.
         starts_reported: whether a node may report starts; then launched does not mean running.
         touched: jobs that may have or use other slots than before, if that is needed (then a list, emptied
             by its reader).
@@ -66,6 +67,7 @@ class State(Pool):
         "due",
         "estimate_default",
         "isolations",
+        "leased",
         "node_losses",
         "others",
         "release_queue",
@@ -87,6 +89,7 @@ class State(Pool):
         self.departed: list[NodeView] = []
         self.release_queue: list[tuple[Instant, JobId]] = []
         self.estimate_default = estimate_default
+        self.leased = False
         self.starts_reported = False
         self.touched: list[JobView] | None = None
         self.rules = lifecycle.RULES

@@ -1,0 +1,197 @@
+"""Sites: each is scheduled as if it were alone with the jobs that it was dealt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.errors import InvalidInput
+from headway.model.actions import Launch
+from headway.model.events import JobSubmitted, NodeDrained, NodeJoined, NodeResized, PolicyChosen, TaskEnded, Woke
+from headway.model.instant import SECOND
+from headway.model.job import Kind, TaskSpec
+from headway.model.node import NodeSpec
+from headway.model.plan import Reason
+from headway.model.workload import Workload, workload_us
+from headway.policies import registry
+from headway.sim.faults import Outage
+from headway.sim.kernel import Simulation
+from headway.sim.tiers import TwoTiers
+from headway.sim.world import World
+from headway.testing import job, node
+
+Lines = Callable[[Callable[[], object]], int]
+
+NODES = [
+    NodeSpec("a", 4, site="east"),
+    NodeSpec("b", 5, site="west", speed=2.0),
+    NodeSpec("c", 4, site="east"),
+    NodeSpec("d", 3, site="west", cores=12),
+]
+SITES = ("east", "west")
+OUTAGES = [Outage("b", 500, 900), Outage("a", 700, 1500), Outage("c", 3000, 3100), Outage("d", 3000, None)]
+DIAMOND = tuple(TaskSpec(spent * SECOND, after=after) for spent, after in ((5, ()), (9, (0,)), (4, (0,)), (2, (1, 2))))
+
+# What a job loses on two tiers is drawn by its number, which is another one where it is simulated alone.
+WORLD = World(tiers=TwoTiers(loss=(0.02, 0.02), single=(0.9, 0.9), several=(0.43, 0.0, 0.43, 0.43), cpu=(0.7, 0.7)))
+
+
+def workload(seed: int, jobs: int = 150) -> dict[str, Any]:
+    """Columns of bags, rigid jobs and workflows."""
+    chance = np.random.default_rng(seed)
+    runtime = np.rint(chance.lognormal(4, 1.5, jobs)).astype(np.int64) * SECOND
+    kind = chance.choice((Kind.BAG, Kind.RIGID, Kind.WORKFLOW), jobs, p=(0.45, 0.45, 0.1)).astype(np.int8)
+    return {
+        "release": np.cumsum(np.rint(chance.exponential(30, jobs)).astype(np.int64)) * SECOND,
+        "runtime": runtime,
+        "estimate": np.rint(runtime * chance.choice((0.5, 1, 2, 7), jobs)).astype(np.int64),
+        "width": np.where(kind == Kind.RIGID, chance.integers(1, 6, jobs), 1),
+        "tasks": np.select([kind == Kind.BAG, kind == Kind.WORKFLOW], [chance.integers(1, 9, jobs), 4], 1),
+        "kind": kind,
+        "due": np.cumsum(chance.integers(0, 90, jobs)) * SECOND,
+        "priority": chance.integers(1, 5, jobs).astype(np.float64),
+    }
+
+
+def made(columns: dict[str, Any], jobs: list[int] | slice = slice(None)) -> Workload:
+    part = {name: column[jobs] for name, column in columns.items()}
+    places = {int(place): DIAMOND for place in np.flatnonzero(part["kind"] == Kind.WORKFLOW)}
+    return workload_us(**part, workflows=places)
+
+
+@pytest.mark.parametrize("each", [name for name in registry.BUILT_IN if name != "sites"])
+def test_each_site_is_scheduled_as_if_it_were_alone(each: str) -> None:
+    columns, dealt = workload(5), dict[int, str]()
+
+    def look(scheduler: Scheduler) -> None:
+        scheduler.check()
+        for number, view in scheduler.state.jobs.items():
+            if view.pool.name:
+                assert dealt.setdefault(number, view.pool.name) == view.pool.name, "it stays where it is"
+
+    whole = Simulation(
+        *(made(columns), NODES, registry.find, f"sites:top=rr,each={each}"), world=WORLD, outages=OUTAGES, audit=look
+    ).run()
+    assert set(dealt) == set(range(150))
+    assert [dealt[number] for number in range(4)] == ["east", "west", "east", "west"]
+    for site in SITES:
+        jobs = [number for number in dealt if dealt[number] == site]
+        jobs.sort()
+        nodes = [spec for spec in NODES if spec.site == site]
+        names = {spec.name for spec in nodes}
+        outages = [outage for outage in OUTAGES if outage.node in names]
+        alone = Simulation(made(columns, jobs), nodes, registry.find, each, world=WORLD, outages=outages).run()
+        assert alone.start.tolist() == whole.start[jobs].tolist(), site
+        assert alone.end.tolist() == whole.end[jobs].tolist(), site
+
+
+def test_a_job_goes_only_to_a_site_that_can_hold_it() -> None:
+    core = Scheduler(registry.find, "sites:top=rr,each=fcfs")
+    core.handle(NodeJoined(0, NodeSpec("a", 2, site="small")))
+    core.handle(NodeJoined(0, NodeSpec("b", 5, site="large")))
+    wide = job(3, kind=Kind.RIGID, width=6)
+    assert core.objection(wide) == "width is 6; allowed: at most 5, the slots of the largest site"
+    for number, width in enumerate((3, 3, 1, 1, 4)):
+        core.handle(JobSubmitted(number, job(number, kind=Kind.RIGID, width=width, estimate=99)))
+    assert {number: view.pool.name for number, view in core.state.jobs.items()} == {
+        0: "large",
+        1: "large",
+        2: "small",
+        3: "large",
+        4: "large",
+    }
+    core.handle(JobSubmitted(9, job(7, kind=Kind.RIGID, width=6)))  # a journal may have one from another time
+    assert core.state.jobs[7].pool is core.state, "it is dealt to no site"
+    assert core.explain(7).reason is Reason.NEVER_FITS
+    core.check()
+
+
+def launched(actions: list[Any]) -> list[tuple[int, int]]:
+    return [(action.job, action.slots) for action in actions if isinstance(action, Launch)]
+
+
+def test_what_runs_goes_on_when_sites_are_introduced_and_given_up() -> None:
+    core = Scheduler(registry.find, "fcfs")
+    core.handle(NodeJoined(0, NodeSpec("a", 2, site="east")))
+    core.handle(NodeJoined(0, NodeSpec("b", 3, site="west")))
+    assert launched(core.handle(JobSubmitted(0, job(0, kind=Kind.RIGID, width=3, estimate=50)))) == [(0, 0b00111)]
+    assert launched(core.handle(JobSubmitted(0, job(1, kind=Kind.RIGID, width=1, estimate=50)))) == [(1, 0b01000)]
+    core.handle(JobSubmitted(0, job(2, kind=Kind.RIGID, width=2, estimate=50)))
+    core.handle(PolicyChosen(1, "sites:each=easy"))
+    core.check()
+    state = core.state
+    assert {number: view.pool.name for number, view in state.jobs.items()} == {0: "", 1: "west", 2: "west"}
+    assert (state.slots, state.pools["west"].slots) == (0b00111, 0b11000), "job 0 spans the sites until it has ended"
+    core.handle(TaskEnded(2, 0, 0, 1))
+    core.check()
+    assert (state.slots, state.pools["east"].slots, state.pools["west"].slots) == (0, 0b00011, 0b11100)
+    assert state.jobs[2].attempts[0].slots == 0b10100, "it has started beside job 1"
+    core.handle(PolicyChosen(3, "fcfs"))
+    core.check()
+    assert (state.slots, state.pools, {view.pool for view in state.jobs.values()}) == (0b11111, {}, {state})
+    assert sorted(state.jobs) == [1, 2]
+
+
+def test_nodes_join_drain_and_resize_in_their_site() -> None:
+    core = Scheduler(registry.find, "sites:each=fcfs")
+    core.handle(NodeJoined(0, NodeSpec("a", 1, site="east")))
+    core.handle(NodeJoined(0, NodeSpec("b", 1, site="west")))
+    for number in range(4):
+        core.handle(JobSubmitted(0, job(number, kind=Kind.RIGID, width=1, estimate=99)))
+    assert launched(core.handle(NodeJoined(1, NodeSpec("c", 1, site="west")))) == [(3, 0b100)]
+    assert launched(core.handle(NodeResized(2, "a", 2))) == [(2, 0b1000)]
+    core.handle(NodeDrained(3, "b"))
+    core.check()
+    assert core.state.pools["west"].up == 0b100
+    assert launched(core.handle(TaskEnded(4, 1, 0, 1))) == []
+    core.check()
+    assert list(core.state.pools["west"].nodes) == ["c"]
+
+
+@pytest.mark.parametrize("each", ["easy", "deadline", "measy"])
+def test_what_happens_in_a_site_costs_a_round_of_that_site(each: str, lines_run: Lines) -> None:
+    one, hundred = (lines_run(ending(f"sites:each={each}", sites)) for sites in (1, 100))
+    assert hundred <= 1.5 * one
+
+
+def ending(policy: str, sites: int) -> Callable[[], object]:
+    """What ends a task on one of so many sites of 64 slots, each full and with jobs that wait."""
+    core = Scheduler(registry.find, policy)
+    for site in range(sites):
+        core.handle(NodeJoined(0, node(f"n{site}", slots=64, site=f"s{site}")))
+    for number in range(40 * sites):
+        core.handle(JobSubmitted(0, job(number, kind=Kind.RIGID, width=2, estimate=90 + number // sites, due=999)))
+    core.handle(Woke(0))
+    ends = next(attempt for attempt in core.state.runs() if attempt.job.id == 0)
+
+    def end() -> None:
+        core.handle(TaskEnded(SECOND, 0, 0, ends.number))
+        core.handle(Woke(SECOND))
+
+    return end
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sites:top=best", "top of policy sites is 'best'; allowed: rr"),
+        ("sites:each=sites", "each of policy sites is 'sites'; allowed: a policy for one site"),
+        ("sites:each=easi", "policy of policy sites is 'easi'; allowed: conservative"),
+        ("sites:each=easy:depht=2", "parameter of policy easy"),
+    ],
+)
+def test_what_is_no_policy_of_sites_is_said(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match="of policy") as raised:
+        registry.find(text)
+    assert said in str(raised.value.args[0])
+
+
+def test_the_policy_of_each_site_may_have_parameters() -> None:
+    assert registry.find("sites:each=easy:order=due;depth=2").lower("x") == "easy:order=due,depth=2"  # type: ignore[attr-defined]
+    core = Scheduler(registry.find, "sites:each=easy:order=due;depth=2")
+    core.handle(NodeJoined(0, NodeSpec("a", 1, site="east")))
+    assert core.state.others[0].text == "easy:order=due,depth=2"
