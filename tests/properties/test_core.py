@@ -167,6 +167,25 @@ class Chaos:
         return Allocation(job.id, slots, task, claim, tier, seats(chance, slots))
 
 
+@dataclass(frozen=True)
+class ChaosTop(Chaos):
+    """The same as a top level: it also lends and deals what it should not."""
+
+    def lower(self, pool: str) -> str:
+        return "easy" if len(pool) % 2 else "deadline"
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan = super().__call__(view)
+        chance = Random(repr((self.seed, view.now, list(view.jobs), view.slots, list(view.pools))))
+        names = ["", "a", "ab", *view.pools]
+        size = len(view.slot_nodes) + 1
+        for _ in range(chance.randint(0, 2)):
+            plan.lend(chance.choice(names), chance.choice([chance.getrandbits(size), view.slots, view.free]))
+        for _ in range(chance.randint(0, 3)):
+            plan.deal(chance.choice(names), chance.choice([*view.jobs, UNKNOWN]))
+        return plan
+
+
 def seats(chance: Random, slots: int) -> tuple[int, ...]:
     """Mostly none, or else the slots in some order, now and then wrong ones."""
     if chance.random() < 0.6 or slots < 0:
@@ -243,6 +262,8 @@ def source(text: str) -> Policy:
     name, _, seed = text.partition(":")
     if name in ("chaos", "chaos_per_instant"):
         return Chaos(int(seed), per_instant=name != "chaos")
+    if name == "chaos_top":
+        return ChaosTop(int(seed))
     return registry.find(text)
 
 
@@ -830,7 +851,7 @@ class World:
             self.feed(happening(self.now, name))
 
     def choose(self) -> None:
-        others = [*POLICIES, *IN_SITES] if self.policy in IN_SITES else POLICIES
+        others = [*POLICIES, *IN_SITES, "chaos_top:4"] if self.policy in IN_SITES else POLICIES
         self.feed(PolicyChosen(self.now, self.chance.choice([*others, "chaos:1", "chaos_per_instant:2"])))
 
     def copy(self) -> None:
@@ -953,6 +974,13 @@ def attempt(seed: int, policy: str, **how: Any) -> World:
         failure.add_note(f"policy {policy}, seed {seed}")
         raise
     return world
+
+
+@pytest.mark.long
+def test_what_must_hold_under_a_top_level_that_is_wrong() -> None:
+    worlds = [attempt(seed, f"chaos_top:{seed}", in_calm=IN_SITES[seed % len(IN_SITES)]) for seed in range(20)]
+    refused = Counter(rule for world in worlds for rule in world.scheduler.refusals)
+    assert {"slot_busy", "job_has_slots", "before_release", "pool_unknown"} <= set(refused)
 
 
 @pytest.mark.long

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -195,3 +197,24 @@ def test_the_policy_of_each_site_may_have_parameters() -> None:
     core = Scheduler(registry.find, "sites:each=easy:order=due;depth=2")
     core.handle(NodeJoined(0, NodeSpec("a", 1, site="east")))
     assert core.state.others[0].text == "easy:order=due,depth=2"
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "policies" / "sites.md"
+
+
+def test_the_top_level_of_the_page_deals() -> None:
+    """Each half is as a cluster of its own."""
+    (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(source, names)
+    columns = workload(6) | {"kind": np.full(150, Kind.RIGID, np.int8), "tasks": np.ones(150, np.int64)}
+    columns["width"] = np.minimum(columns["width"], 2)
+
+    def find(text: str) -> Any:
+        return names["Halves"]() if text == "halves" else registry.find(text)
+
+    whole = Simulation(made(columns), [NodeSpec("a", 4)], find, "halves").run()
+    for parity in range(2):
+        jobs = list(range(parity, 150, 2))
+        alone = Simulation(made(columns, jobs), [NodeSpec("a", 2)], registry.find, "easy").run()
+        assert alone.start.tolist() == whole.start[jobs].tolist()

@@ -73,6 +73,9 @@ def shed(state: State, node: NodeView) -> None:
         node.slots &= ~idle
         node.closing &= ~idle
         state.shed(idle)
+        for pool in state.others:
+            if node.spec.name in pool.nodes and not node.slots & pool.slots:
+                del pool.nodes[node.spec.name]
 
 
 def remove(state: State, node: NodeView) -> None:

@@ -102,6 +102,11 @@ class Pool(Snapshot):
 
     # Jobs
 
+    def own_job(self, number: JobId) -> JobView | None:
+        """The job with this number, if it is of this pool."""
+        job = self.jobs.get(number)
+        return job if job is not None and job.pool is self else None
+
     def rank(self, job: JobView) -> None:
         """Put a job in its place in every order that was asked for."""
         for ranked in self.orders.values():

@@ -13,7 +13,7 @@ from headway.core import tiers
 from headway.core.pool import Pool
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
-from headway.model.plan import Allocation, Claim, Decision, Plan, Promise
+from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Plan, Promise
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, Policy
 from headway.model.tier import Tier
@@ -54,6 +54,8 @@ def check_types(plan: Plan) -> None:
     """
     if (type(plan.allocations), type(plan.promises)) != (list, list):
         raise TypeError("the policy gave allocations or promises that are no list")
+    if not {type(plan.lends), type(plan.deals)} <= {list, tuple}:
+        raise TypeError("the policy gave lends or deals that are no list")
     for wanted in plan.allocations:
         kinds = (type(wanted), type(wanted.job), type(wanted.slots), type(wanted.claim), type(wanted.tier))
         if kinds != _ALLOCATION or type(wanted.task) not in _NUMBER_OR_NONE:
@@ -67,6 +69,13 @@ def check_types(plan: Plan) -> None:
         of_promise = (type(kept), type(kept.job), type(kept.start))
         if of_promise != _PROMISE or abs(kept.start) > NEVER or abs(kept.job) > _NUMBER_MAX:
             raise TypeError(f"the policy gave {kept!r}, which is no promise")
+    for lend in plan.lends:
+        of_lend = (type(lend), type(lend.slots), type(lend.pool))
+        if of_lend != _LEND or lend.slots < 0 or lend.slots.bit_length() > _SLOTS_MAX:
+            raise TypeError(f"the policy gave {lend!r}, which lends no slots")
+    for deal in plan.deals:
+        if (type(deal), type(deal.job), type(deal.pool)) != _DEAL or abs(deal.job) > _NUMBER_MAX:
+            raise TypeError(f"the policy gave {deal!r}, which deals no job")
     if type(plan.wake) not in _NUMBER_OR_NONE or abs(plan.wake or 0) > NEVER:
         raise TypeError(f"the policy wants to be woken at {plan.wake!r}, which is no instant")
 
@@ -76,6 +85,8 @@ _NUMBER_MAX: Final = 1 << 53
 _SLOTS_MAX: Final = 1 << 24
 """Bounds of what a plan may name, so that it can be recorded; no cluster comes near."""
 
+_LEND: Final = (Lend, int, str)
+_DEAL: Final = (Deal, int, str)
 _PROMISE: Final = (Promise, int, int)
 _NUMBER_OR_NONE: Final = (int, type(None))
 """The types that the parts of a plan must have."""
@@ -89,7 +100,7 @@ def carry_out(pool: Pool, plan: Plan, refusals: Counter[str]) -> list[tuple[JobI
         commit(pool, plan.allocations, refusals)
     changed = []
     for promised_to, start in promised(plan).items():
-        job = pool.jobs.get(promised_to)
+        job = pool.own_job(promised_to)
         if job is not None and not job.attempts and job.promise != start:
             pool.promise(job, start)
             changed.append((promised_to, start))
@@ -101,7 +112,7 @@ def carry_out_again(pool: Pool, decision: Decision, refusals: Counter[str]) -> N
     pool.refused.clear()
     commit(pool, decision.allocations, refusals)
     for promised_to, start in decision.promises:
-        job = pool.jobs.get(promised_to)
+        job = pool.own_job(promised_to)
         if job is not None:
             pool.promise(job, start)
 
@@ -117,13 +128,13 @@ def promised(plan: Plan) -> dict[JobId, Instant | None]:
 def commit(pool: Pool, allocations: Sequence[Allocation], refusals: Counter[str]) -> None:
     """Carry out the plan's allocations: first what is given up, then what is taken."""
     for wanted in allocations if pool.allocated else ():
-        job = pool.jobs.get(wanted.job)
+        job = pool.own_job(wanted.job)
         if job is None or not job.held or wanted.task is not None:
             continue
         if job.held != wanted.slots or wanted.tier is BACKGROUND:
             pool.give_up(job, job.held if job.kind is RIGID else job.held & ~wanted.slots)
     for wanted in allocations:
-        job = pool.jobs.get(wanted.job)
+        job = pool.own_job(wanted.job)
         rule = "job_unknown" if job is None else take(pool, job, wanted, refusals)
         if rule is not None:
             refusals[rule] += 1

@@ -527,20 +527,17 @@ class Scheduler:
             elif consults and not self._replays:
                 self._consult()
             return  # if it is replayed there was no round, whatever the policy's traits are now
-        if state.round_due:
-            if woken or not state.per_instant:
-                self._round(state)
-            else:
-                self._ask_to_wake(state.now)
+        if state.round_due and (woken or not state.per_instant):
+            self._round(state)
         if state.due:
             if len(state.due) > 1:
                 state.due.sort(key=state.others.index)
             for pool in list(state.due):
                 if woken or not pool.per_instant:
                     self._round(pool)
-                else:
-                    self._ask_to_wake(state.now)
             self._forget_held()
+        if state.round_due or state.due:
+            self._ask_to_wake(state.now)
 
     def _round(self, pool: Pool) -> None:
         state = self.state
