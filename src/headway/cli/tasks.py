@@ -20,7 +20,7 @@ from headway.wire import check_env
 PLACES: Final = re.compile(r"\{(file|stem)\}")
 """What stands for the file of a task: its path as it was typed, and its name without folder and last suffix."""
 
-TOO_WIDE: Final = re.compile(r"jobs\[\d+\]\.width is (\d+); allowed: at most (\d+), ")
+TOO_WIDE: Final = re.compile(r"jobs\[\d+\]\.width is (\d+); allowed: at most (\d+), the slots of the (?:whole )?(.+)")
 """What a server says of a job that no cluster of its size can run."""
 
 HOW: Final = "Such as: headway submit --each *.csv --stdout {stem}.txt -- wc {file}"
@@ -111,7 +111,7 @@ def too_wide(refusal: HeadwayError, tasks: int | None, files: int, width: int | 
     several = f"--each with {found[1]} files" if files else f"--tasks {tasks}"
     typed = f"--width {width}" if width is not None else f"{several} --together"
     hint = "Start fewer at once, or give a node more slots: headway node resize NAME --slots N"
-    return HeadwayError(f"{typed} needs {found[1]} slots at once; the cluster has {found[2]}", hint)
+    return HeadwayError(f"{typed} needs {found[1]} slots at once; the {found[3]} has {found[2]}", hint)
 
 
 def absent(folder: str) -> str:
