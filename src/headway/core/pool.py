@@ -102,11 +102,6 @@ class Pool(Snapshot):
 
     # Jobs
 
-    def own_job(self, number: JobId) -> JobView | None:
-        """The job with this number, if it is of this pool."""
-        job = self.jobs.get(number)
-        return job if job is not None and job.pool is self else None
-
     def rank(self, job: JobView) -> None:
         """Put a job in its place in every order that was asked for."""
         for ranked in self.orders.values():
@@ -220,6 +215,7 @@ class Pool(Snapshot):
         seats: tuple[int, ...] = (),
     ) -> None:
         """Start an attempt at a task that was taken, on free places."""
+        state = self.state
         job.tries[task] = number = job.tries.get(task, 0) + 1
         plain = job.kind is RIGID and self.uniform and not job.kept
         expected_end = self.now + job.estimate if plain else self._expected_end(job, task, slots)
@@ -233,11 +229,11 @@ class Pool(Snapshot):
             self.free &= ~slots
         else:
             self._run_behind(attempt)
-        if self.state.touched is not None:
-            self.state.touched.append(job)
-        if self.state.starts_reported or job.spec.fetches:
+        if state.touched is not None:
+            state.touched.append(job)
+        if state.starts_reported or job.spec.fetches:
             attempt.running = self._runs_from_launch(job, slots)
-        self.state.actions.append(Launch(job.id, task, number, slots, tier, seats))
+        state.actions.append(Launch(job.id, task, number, slots, tier, seats))
 
     def _runs_from_launch(self, job: JobView, slots: Slots) -> bool:
         return not (job.spec.fetches or any(self.slot_nodes[slot].spec.reports_start for slot in numbers(slots)))

@@ -126,7 +126,8 @@ def on_task_ended(state: State, event: TaskEnded) -> bool:
     attempt = current(state, event)
     if attempt is None:
         return False
-    pool_of(attempt.job).end(attempt, event.outcome)
+    pool = pool_of(attempt.job) if state.others else state
+    pool.end(attempt, event.outcome)
     _shed_all(state)
     return True
 

@@ -100,8 +100,8 @@ def carry_out(pool: Pool, plan: Plan, refusals: Counter[str]) -> list[tuple[JobI
         commit(pool, plan.allocations, refusals)
     changed = []
     for promised_to, start in promised(plan).items():
-        job = pool.own_job(promised_to)
-        if job is not None and not job.attempts and job.promise != start:
+        job = pool.jobs.get(promised_to)
+        if job is not None and job.pool is pool and not job.attempts and job.promise != start:
             pool.promise(job, start)
             changed.append((promised_to, start))
     return changed
@@ -112,8 +112,8 @@ def carry_out_again(pool: Pool, decision: Decision, refusals: Counter[str]) -> N
     pool.refused.clear()
     commit(pool, decision.allocations, refusals)
     for promised_to, start in decision.promises:
-        job = pool.own_job(promised_to)
-        if job is not None:
+        job = pool.jobs.get(promised_to)
+        if job is not None and job.pool is pool:
             pool.promise(job, start)
 
 
@@ -128,14 +128,14 @@ def promised(plan: Plan) -> dict[JobId, Instant | None]:
 def commit(pool: Pool, allocations: Sequence[Allocation], refusals: Counter[str]) -> None:
     """Carry out the plan's allocations: first what is given up, then what is taken."""
     for wanted in allocations if pool.allocated else ():
-        job = pool.own_job(wanted.job)
-        if job is None or not job.held or wanted.task is not None:
+        job = pool.jobs.get(wanted.job)
+        if job is None or job.pool is not pool or not job.held or wanted.task is not None:
             continue
         if job.held != wanted.slots or wanted.tier is BACKGROUND:
             pool.give_up(job, job.held if job.kind is RIGID else job.held & ~wanted.slots)
     for wanted in allocations:
-        job = pool.own_job(wanted.job)
-        rule = "job_unknown" if job is None else take(pool, job, wanted, refusals)
+        job = pool.jobs.get(wanted.job)
+        rule = "job_unknown" if job is None or job.pool is not pool else take(pool, job, wanted, refusals)
         if rule is not None:
             refusals[rule] += 1
             pool.refused.add(wanted.job)

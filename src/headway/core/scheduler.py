@@ -191,6 +191,13 @@ class Scheduler:
                 self._consult()
             else:
                 self._hold_all_again(self._again, event)
+        elif state.round_due and not (state.others or self.decider or self._replays):  # nearly always
+            if state.per_instant and not isinstance(event, Woke):
+                self._ask_to_wake(state.now)
+            else:
+                self._round(state)
+                if state.due:  # it has made pools
+                    self._hold_rounds(event)
         elif state.round_due or state.due:
             self._hold_rounds(event)
         at = expiry
@@ -559,7 +566,9 @@ class Scheduler:
         decision = Decision(tuple(plan.allocations), tuple(promises), plan.wake, raised, forward)
         if state.others or plan.lends or plan.deals:
             decision = replace(decision, pool=pool.name, lends=tuple(plan.lends), deals=tuple(plan.deals))
-        self._note(decision)
+            self._note(decision)
+        else:
+            self.decided = decision
         self._end_round(pool, plan.wake)
 
     def _note(self, decision: Decision) -> None:
