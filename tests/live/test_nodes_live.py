@@ -154,7 +154,8 @@ def test_a_server_killed_while_a_node_drains_goes_on_draining_it(up: Up, tmp_pat
     with Client(data=up.data) as client:
         waiter = client.submit(Job("waits", [Task(wait_for, str(door))]))
         until(lambda: client.statistics().busy == 1)
-        assert up.headway("node", "add", "b", "--slots", "2", "--kind", "new") == "Node b is in service.\n"
+        terms = ("--slots", "2", "--kind", "new", "--site", "hall")
+        assert up.headway("node", "add", "b", *terms) == "Node b is in service.\n"
         assert up.headway("node", "drain", "cluster") == "Node cluster drains.\n"
         (agent,) = up.agents("cluster")
         up.end(signal.SIGKILL)
@@ -162,9 +163,9 @@ def test_a_server_killed_while_a_node_drains_goes_on_draining_it(up: Up, tmp_pat
         assert names(client) == {"cluster": 1, "b": 2}
         assert up.agents("cluster") == [agent]
         listed = json.loads(up.headway("nodes", "--json"))
-        assert [(node["name"], node["draining"], node["kind"]) for node in listed] == [
-            ("cluster", True, ""),
-            ("b", False, "new"),
+        assert [(node["name"], node["draining"], node["kind"], node["site"]) for node in listed] == [
+            ("cluster", True, "", "local"),
+            ("b", False, "new", "hall"),
         ]
         door.touch()
         assert waiter.result(LIMIT) == ["found"]

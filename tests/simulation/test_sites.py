@@ -138,6 +138,13 @@ def test_what_runs_goes_on_when_sites_are_introduced_and_given_up() -> None:
     assert sorted(state.jobs) == [1, 2]
 
 
+def test_nodes_without_a_site_are_one() -> None:
+    core = Scheduler(registry.find, "sites:each=fcfs")
+    core.handle(NodeJoined(0, NodeSpec("a", 1, site="")))
+    assert launched(core.handle(JobSubmitted(0, job(0)))) == [(0, 1)]
+    core.check()
+
+
 def test_nodes_join_drain_and_resize_in_their_site() -> None:
     core = Scheduler(registry.find, "sites:each=fcfs")
     core.handle(NodeJoined(0, NodeSpec("a", 1, site="east")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -31,16 +31,15 @@ def node() -> None:
 @click.option(
     "--kind", default="", help="Class of machines on which a task takes the same time; default: all nodes of its speed."
 )
+@click.option("--site", default="local", show_default=True, help="The site it belongs to; policies may part these.")
 @click.option("--lease", help="How long it may be silent before it is lost, as 30s; default that of the server.")
 @as_json
 @asks_server
-def add(
-    reach: Reach, name: str, slots: int, speed: float, cores: int | None, kind: str, lease: str | None, as_json: bool
-) -> None:
+def add(reach: Reach, name: str, slots: int, lease: str | None, as_json: bool, **terms: Any) -> None:
     """Add a node on the server's machine. Waiting jobs may start there at once."""
     held = None if lease is None else seconds_in(lease, "--lease")
     with reach() as client:
-        change = client.add_node(name, slots, speed=speed, cores=cores, kind=kind, lease=held)
+        change = client.add_node(name, slots, lease=held, **terms)
     tell(change, as_json, "is in service", "was in service with these terms already")
 
 

@@ -78,7 +78,8 @@ class Sites:
         for node in view.nodes.values():
             here = node.slots & view.slots
             if here:
-                going[node.spec.site] = going.get(node.spec.site, NO_SLOTS) | here
+                site = _site_of(node)
+                going[site] = going.get(site, NO_SLOTS) | here
         runs = {job.id: all_slots(job) for job in with_slots(view)}
         staying, before = NO_SLOTS, -1
         while staying != before:
@@ -103,11 +104,16 @@ class Sites:
         return None
 
 
+def _site_of(node: NodeView) -> str:
+    """The name of its pool, which is never empty."""
+    return node.spec.site or "unnamed"
+
+
 def _holds(view: Snapshot, site: str, job: JobView) -> bool:
     """Whether the nodes of a site could run a job if nothing else ran there."""
     if job.kind is Kind.BAG:
         return True
-    nodes = [node for node in view.nodes.values() if node.spec.site == site and not node.draining]
+    nodes = [node for node in view.nodes.values() if _site_of(node) == site and not node.draining]
     if job.kind is Kind.RIGID:
         return job.width <= sum(node.spec.slots for node in nodes)
     return all(_is_held(nodes, task.cores) for task in job.spec.plan)
