@@ -180,9 +180,35 @@ class ChaosTop(Chaos):
         names = ["", "a", "ab", *view.pools]
         size = len(view.slot_nodes) + 1
         for _ in range(chance.randint(0, 2)):
-            plan.lend(chance.choice(names), chance.choice([chance.getrandbits(size), view.slots, view.free]))
+            slots = chance.choice([chance.getrandbits(size), view.slots, view.free])
+            plan.lend(chance.choice(names), slots, chance.choice(list(Claim)))
         for _ in range(chance.randint(0, 3)):
-            plan.deal(chance.choice(names), chance.choice([*view.jobs, UNKNOWN]))
+            plan.deal(chance.choice(names), chance.choice([*view.jobs, UNKNOWN]), chance.choice(list(Claim)))
+        return plan
+
+
+@dataclass(frozen=True)
+class Border:
+    """A top level that moves the border between two pools, and jobs across it, by all claims."""
+
+    each: str
+    per_instant: bool = False
+    task_rounds: bool = False
+
+    def lower(self, pool: str) -> str:
+        return self.each
+
+    def __call__(self, view: Snapshot) -> Plan:
+        plan, chance = view.plan(), Random(repr((view.now, list(view.jobs), view.slots)))
+        border = (1 << chance.randint(0, len(view.slot_nodes))) - 1
+        existing = of_numbers(slot for node in view.nodes.values() for slot in numbers(node.slots))
+        plan.lend("left", existing & border, chance.choice([Claim.AFTER, Claim.KILL, Claim.MIGRATE]))
+        plan.lend("right", existing & ~border, chance.choice([Claim.AFTER, Claim.KILL, Claim.MIGRATE]))
+        for job in view.jobs.values():
+            if job.release <= view.now and (job.pool is view or chance.random() < 0.2):
+                plan.deal(
+                    chance.choice(["left", "right"]), job.id, chance.choice([Claim.AFTER, Claim.KILL, Claim.MIGRATE])
+                )
         return plan
 
 
@@ -262,6 +288,8 @@ def source(text: str) -> Policy:
     name, _, seed = text.partition(":")
     if name in ("chaos", "chaos_per_instant"):
         return Chaos(int(seed), per_instant=name != "chaos")
+    if name == "border":
+        return Border(seed)
     if name == "chaos_top":
         return ChaosTop(int(seed))
     return registry.find(text)
@@ -397,7 +425,9 @@ class World:
         assert self.question is None or self.question != before_question or self.scheduler.rounds == rounds, "a round"
         for pool in self.scheduler.state.each():
             deciding = self.question is None and not pool.round_due
-            if deciding and not self.scheduler.policy.startswith("chaos"):
+            if deciding and not self.scheduler.policy.startswith(
+                ("chaos", "border")
+            ):  # they deal jobs where they do not fit
                 self.nobody_waits_for_nothing(pool)
             if deciding and not self.decided and not on_tiers(pool.text):
                 for one in pool.background:
@@ -495,9 +525,11 @@ class World:
                 named = isinstance(event, PolicyChosen) or key[0] in {of.job for of in self.wished}
                 assert goal is None
                 assert one.goal is not None
-                assert one.goal[0] & closed or job.cancelled or (named and one.goal[1] is Tier.FOREGROUND), (
-                    f"the place is no longer kept where {key} was to go"
-                )
+                decided = self.scheduler.decided or Decision()
+                moved = key[0] in {deal.job for deal in decided.deals}
+                moved = moved or any(lend.slots & one.goal[0] for lend in decided.lends)
+                given_up = job.cancelled or moved or (named and one.goal[1] is Tier.FOREGROUND)
+                assert one.goal[0] & closed or given_up, f"the place is no longer kept where {key} was to go"
                 one.goal = None
                 self.seen["goal given up"] += 1
 
@@ -968,12 +1000,21 @@ def attempt(seed: int, policy: str, **how: Any) -> World:
         world = live(seed, policy, **how)
         replay(world)
         chosen = {policy} | {event.policy for event in world.events if isinstance(event, PolicyChosen)}
-        if not world.asked and not any(name.startswith("chaos") for name in chosen):
+        if not world.asked and not any(name.startswith(("chaos", "border")) for name in chosen):
             assert not world.scheduler.refusals, "a policy of Headway's own proposes what cannot be"
     except Exception as failure:
         failure.add_note(f"policy {policy}, seed {seed}")
         raise
     return world
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("each", ["easy", "conservative", "deadline", "tempo", "heft", "measy", "keasy", "edf", "fcfs"])
+def test_what_must_hold_where_slots_and_jobs_change_their_pool(each: str) -> None:
+    worlds = [attempt(seed, f"border:{each}", in_calm=IN_SITES[seed % len(IN_SITES)]) for seed in range(8)]
+    refused = {rule for world in worlds for rule in world.scheduler.refusals}
+    assert refused <= {"not_to_be_killed", "not_movable"}
+    assert any(isinstance(action, Kill) for world in worlds for actions in world.answers for action in actions)
 
 
 @pytest.mark.long

@@ -12,12 +12,14 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
-from headway.model.actions import Launch
+from headway.model.actions import Kill, Launch
 from headway.model.events import JobSubmitted, NodeDrained, NodeJoined, NodeResized, PolicyChosen, TaskEnded, Woke
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
-from headway.model.plan import Reason
+from headway.model.outcome import Outcome
+from headway.model.plan import Claim, Plan, Reason
+from headway.model.snapshot import Snapshot
 from headway.model.workload import Workload, workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
@@ -136,6 +138,54 @@ def test_what_runs_goes_on_when_sites_are_introduced_and_given_up() -> None:
     core.check()
     assert (state.slots, state.pools, {view.pool for view in state.jobs.values()}) == (0b11111, {}, {state})
     assert sorted(state.jobs) == [1, 2]
+
+
+class Border:
+    """One pool with the first slots, one with the others; jobs come to the first."""
+
+    per_instant = False
+    task_rounds = False
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+
+    def lower(self, pool: str) -> str:
+        return "fcfs"
+
+    def __call__(self, view: Snapshot) -> Plan:
+        """Each job that comes is for the other side, and so is one more slot."""
+        plan = view.plan()
+        width = 4 - len([job for job in view.jobs.values() if job.priority])
+        plan.lend("first", (1 << width) - 1)
+        plan.lend("second", 0b1111 & -(1 << width), self.claim)
+        for job in view.waiting:
+            plan.deal("second" if job.priority else "first", job.id)
+        return plan
+
+
+@pytest.mark.parametrize("claim", [Claim.FREE, Claim.AFTER, Claim.KILL])
+def test_slots_change_their_pool_by_the_claims_of_plans(claim: Claim) -> None:
+    core = Scheduler(lambda text: Border(claim) if text == "border" else registry.find(text), "border")
+    core.handle(NodeJoined(0, NodeSpec("a", 4)))
+    core.handle(JobSubmitted(0, job(0, kind=Kind.RIGID, width=2, estimate=50)))
+    core.handle(JobSubmitted(0, job(1, kind=Kind.RIGID, width=2, estimate=50)))
+    pools = core.state.pools
+    assert {name: pool.slots for name, pool in pools.items()} == {"first": 0b1111}
+    actions = core.handle(JobSubmitted(1, job(2, kind=Kind.RIGID, width=1, estimate=50, priority=1)))
+    core.check()
+    first = core.state.others[0]
+    if claim is Claim.FREE:
+        assert (core.refusals["slot_busy"], first.up, actions) == (1, 0b1111, [])
+        return
+    assert (first.up, first.leaving) == (0b0111, {"second": 0b1000}), "nothing new starts there"
+    assert [action.job for action in actions if isinstance(action, Kill)] == [1] * (claim is Claim.KILL)
+    restored = Scheduler.restore(core.dump(), lambda text: Border(claim) if text == "border" else registry.find(text))
+    outcome = Outcome.KILLED if claim is Claim.KILL else Outcome.SUCCEEDED
+    for one in (core, restored):
+        assert launched(one.handle(TaskEnded(2, 1, 0, 1, outcome))) == [(2, 0b1000)], "it has gone to the other pool"
+        one.check()
+    assert {name: pool.slots for name, pool in pools.items()} == {"first": 0b0111, "second": 0b1000}
+    assert restored.dump() == core.dump()
 
 
 def test_nodes_without_a_site_are_one() -> None:

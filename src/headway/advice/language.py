@@ -20,7 +20,7 @@ from headway.model.job import Kind
 from headway.model.plan import (
     AllocationRecord,
     ClaimWord,
-    Deal,
+    DealRecord,
     LendRecord,
     Plan,
     PlanRecord,
@@ -104,18 +104,20 @@ class WaitingText(Answer, frozen=True, omit_defaults=True):
     start: When | None = None
 
 
-class LendText(Answer, frozen=True):
+class LendText(Answer, frozen=True, omit_defaults=True):
     """Let a pool have these slots; only for a server whose policy is a top level, see `headway.model.plan.Lend`."""
 
     slots: tuple[Number, ...]
     pool: str
+    claim: ClaimWord = "free"
 
 
-class DealText(Answer, frozen=True):
+class DealText(Answer, frozen=True, omit_defaults=True):
     """Let a pool have this job; only for a server whose policy is a top level, see `headway.model.plan.Deal`."""
 
     job: Number
     pool: str
+    claim: ClaimWord = "free"
 
 
 class PlanText(Answer, frozen=True, omit_defaults=True):
@@ -275,8 +277,8 @@ def plan_text(plan: Plan, now: Instant | None = None) -> PlanText:
         tuple(WaitingText(said.job, cast(ReasonName, said.reason.name), said.start) for said in kept.waiting),
         kept.wake,
         now,
-        tuple(LendText(lend.slots, lend.pool) for lend in kept.lends),
-        tuple(DealText(deal.job, deal.pool) for deal in kept.deals),
+        tuple(LendText(lend.slots, lend.pool, lend.claim) for lend in kept.lends),
+        tuple(DealText(deal.job, deal.pool, deal.claim) for deal in kept.deals),
     )
 
 
@@ -301,8 +303,8 @@ def read_plan(body: bytes, snapshot: StateRecord) -> PlanRecord:
         tuple(Promise(kept.job, kept.start, kept.slots, kept.task) for kept in text.promises),
         tuple(Waiting(said.job, Reason[said.reason], said.start) for said in text.waiting),
         text.wake,
-        tuple(LendRecord(lend.slots, lend.pool) for lend in text.lends),
-        tuple(Deal(deal.job, deal.pool) for deal in text.deals),
+        tuple(LendRecord(lend.slots, lend.pool, lend.claim) for lend in text.lends),
+        tuple(DealRecord(deal.job, deal.pool, deal.claim) for deal in text.deals),
     )
     wrong = plan.flaw(slots_in(snapshot))
     if wrong is not None:

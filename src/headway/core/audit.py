@@ -134,6 +134,14 @@ def check_places(pool: Pool) -> None:
 def check_orders(pool: Pool) -> None:
     """The same for the orders in which a pool's policy sees its jobs."""
     released = [job for job in pool.jobs.values() if job.pool is pool and job.release <= pool.now]
+    for number, job in pool.departing.items():
+        assert pool.jobs.get(number) is job, f"job {number} departs from another pool"
+        assert job.goes_to is not None, f"job {number} departs"
+        assert job.attempts, f"job {number} could depart now"
+        assert not job.held, f"job {number} departs and holds slots"
+    going = [job.id for job in released if job.goes_to is not None]
+    assert sorted(pool.departing) == sorted(going), "departing"
+    released = [job for job in released if job.goes_to is None]
     waiting = [job for job in released if job.ready]
     assert pool.waiting is pool.queues[by_order], "waiting is a queue of its own"
     for key, queue in pool.queues.items():
@@ -159,7 +167,14 @@ def check_nodes(state: State) -> None:
         assert node.slots ^ node.closing == kept, f"slots of node {node.spec.name}"
         assert all(state.slot_nodes[slot] is node for slot in node.places), f"places of node {node.spec.name}"
     for pool in state.each():
-        assert up & pool.slots == pool.up, "up"
+        leaving = NO_SLOTS
+        for name, slots in pool.leaving.items():
+            assert slots, f"slots that go to {name}"
+            assert not leaving & slots, "slots that go to two pools"
+            assert not slots & ~(pool.busy | pool.behind), f"slots could go to {name} now"
+            leaving |= slots
+        assert not leaving & ~pool.slots, "slots of others leave"
+        assert up & pool.slots & ~leaving == pool.up, "up"
         assert not pool.slots & ~exists, "slots of no node"
         exists &= ~pool.slots
     assert not exists, "slots of no pool"

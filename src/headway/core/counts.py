@@ -16,7 +16,7 @@ def job_counts(state: State) -> dict[JobStatus, int]:
     running = {attempt.job.id: attempt.job for attempt in attempts}
     suspected = {order[1] for _, _, order, _ in state.suspects} - running.keys()
     apart = sum(not state.jobs[job].ready for job in suspected)
-    waiting = state.totals().waiting - sum(job.ready > 0 for job in running.values()) + apart
+    waiting = state.totals().waiting - sum(job.ready > 0 and job.goes_to is None for job in running.values()) + apart
     return {
         JobStatus.HELD: len(state.jobs) - len(running) - waiting,
         JobStatus.WAITING: waiting,

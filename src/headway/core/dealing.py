@@ -1,17 +1,23 @@
-"""Slots and jobs that change their pool, as the plan of a top level says."""
+"""Slots and jobs that change their pool, as the plan of a top level says.
+
+What is free goes at once, and so does a job together with all slots that it has. Anything else goes when what runs
+there has ended (claims `AFTER`, `KILL`, `MIGRATE`). Until then the slots are *leaving* and take nothing new, and the
+job is *departing*, so that nothing more of it starts.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from headway.core import nodes
 from headway.core.pool import Pool, pool_of
 from headway.core.state import State
 from headway.model.job import JobId
-from headway.model.plan import Deal, Lend
+from headway.model.plan import Claim, Deal, Lend
 from headway.model.slots import NO_SLOTS, Slots, numbers
-from headway.model.snapshot import JobView, all_slots, with_slots
+from headway.model.snapshot import AttemptView, JobView, all_slots, with_slots
 from headway.model.tier import Tier
 
 MakePool = Callable[[str], Pool]
@@ -30,13 +36,35 @@ def carry_out(
     for lend in lends:
         _lend(state, lend, dealt, make, refusals)
     for deal in deals:
-        rule = _deal(state, deal)
+        rule = _deal(state, deal, refusals)
         if rule is not None:
             refusals[rule] += 1
 
 
+def settle(state: State) -> None:
+    """Let those slots and jobs go that wait for an end, where it has come."""
+    state.unsettled = False
+    for pool in state.each():
+        for name, slots in list(pool.leaving.items()):
+            idle = slots & ~(pool.busy | pool.behind)
+            if idle:
+                _stay(pool, idle)
+                target = _pool(state, name)
+                _move_slots(idle, pool, state if target is None else target)
+                nodes.compare(state)
+        for job in list(pool.departing.values()):
+            if not job.attempts:
+                target = _pool(state, job.goes_to or "")
+                _move_job(job, pool, state if target is None else target)
+        state.unsettled = state.unsettled or bool(pool.leaving or pool.departing)
+
+
 def merge(state: State) -> None:
     """Give all slots and jobs back to the first pool; the others do not exist any more. What runs continues."""
+    for pool in state.each():
+        _stay(pool, pool.slots)
+        for job in list(pool.departing.values()):
+            _remain(pool, job)
     for pool in state.others:
         for job in list(pool.jobs.values()):
             _move_job(job, pool, state)
@@ -54,15 +82,94 @@ def _lend(state: State, lend: Lend, dealt: dict[JobId, str], make: MakePool, ref
         state.others.append(target)
         state.pools[target.name] = target
     for pool, part in state.parts(lend.slots):
+        _stay(pool, part)
         if pool is target:
             continue
         for job in _going_along(pool, part, target, dealt):
             _move_job(job, pool, target)
         taken = part & (pool.busy | pool.behind | pool.allocated)
-        if taken:
-            refusals["slot_busy"] += 1
         _move_slots(part & ~taken, pool, target)
+        if taken and lend.claim in _CLAIMS:
+            _let_leave(pool, taken, target.name, lend.claim, refusals)
+        elif taken:
+            refusals["slot_busy"] += 1
     nodes.compare(state)
+    settle(state)
+
+
+_CLAIMS: Final = (Claim.AFTER, Claim.KILL, Claim.MIGRATE)
+
+
+def _let_leave(pool: Pool, slots: Slots, name: str, claim: Claim, refusals: Counter[str]) -> None:
+    """Start nothing more on these slots; they go to another pool when what runs there has ended."""
+    pool.close_slots(slots)
+    pool.leaving[name] = pool.leaving.get(name, NO_SLOTS) | slots
+    for attempt in pool.attempts_on(slots):
+        _urge(pool, attempt, claim, refusals)
+
+
+def _urge(pool: Pool, attempt: AttemptView, claim: Claim, refusals: Counter[str]) -> None:
+    """Ask an attempt to end as a claim says."""
+    if claim is Claim.MIGRATE and attempt.movable:
+        pool.ask_to_save(attempt)
+    elif claim is Claim.MIGRATE:
+        refusals["not_movable"] += 1
+    elif claim is Claim.KILL and attempt.job.spec.preemptible:
+        pool.ask_to_end(attempt)
+    elif claim is Claim.KILL:
+        refusals["not_to_be_killed"] += 1
+
+
+def _stay(pool: Pool, slots: Slots) -> None:
+    """These slots do not leave any more."""
+    back = NO_SLOTS
+    for name, leaving in list(pool.leaving.items()):
+        back |= leaving & slots
+        pool.leaving[name] = leaving & ~slots
+        if not pool.leaving[name]:
+            del pool.leaving[name]
+    if back:
+        pool.open_slots(_usable(pool.state, back))
+
+
+def _let_depart(pool: Pool, job: JobView, name: str, claim: Claim, refusals: Counter[str]) -> None:
+    """Start nothing more of a job; it goes to another pool when what runs of it has ended."""
+    if job.ready:
+        pool.wait_no_more(job)
+    if not job.cancelled:
+        pool.unrank(job)
+    if job.promise is not None:
+        pool.promise(job, None)
+    for attempt in job.attempts.values():
+        if attempt.goal is not None:
+            pool.leave_goal(attempt, attempt.goal)
+    pool.give_up(job, job.held)
+    job.goes_to = name
+    pool.departing[job.id] = job
+    for _, attempt in sorted(job.attempts.items()):
+        attempt.fed = attempt.fed and attempt.queued  # its slot goes to nobody's next task
+        _urge(pool, attempt, claim, refusals)
+    pool.look_at_everything()
+
+
+def _remain(pool: Pool, job: JobView) -> None:
+    """A job does not depart any more."""
+    del pool.departing[job.id]
+    job.goes_to = None
+    if job.ready:
+        pool.wait(job)
+    if not job.cancelled:
+        pool.rank(job)
+    pool.look_at_everything()
+
+
+def _usable(state: State, slots: Slots) -> Slots:
+    """Those of these slots that could be allocated."""
+    found = NO_SLOTS
+    for node in {id(node): node for node in (state.slot_nodes[slot] for slot in numbers(slots))}.values():
+        if node.up and not node.draining and not node.apart and state.nodes.get(node.spec.name) is node:
+            found |= slots & node.slots & ~node.closing
+    return found
 
 
 def _going_along(pool: Pool, part: Slots, target: Pool, dealt: dict[JobId, str]) -> list[JobView]:
@@ -85,19 +192,26 @@ def _going_along(pool: Pool, part: Slots, target: Pool, dealt: dict[JobId, str])
     return [job for job, _ in going]
 
 
-def _deal(state: State, deal: Deal) -> str | None:
+def _deal(state: State, deal: Deal, refusals: Counter[str]) -> str | None:
     """Let a pool have a job; the rule that refuses it, or None."""
     job, target = state.jobs.get(deal.job), _pool(state, deal.pool)
     if job is None:
         return "job_unknown"
     if target is None:
         return "pool_unknown"
-    if job.pool is not target:
+    pool = pool_of(job)
+    if job.goes_to is not None:
+        _remain(pool, job)
+    if pool is not target:
         if job.release > state.now:
             return "before_release"
-        if all_slots(job):
+        if not all_slots(job):
+            _move_job(job, pool, target)
+        elif deal.claim in _CLAIMS:
+            _let_depart(pool, job, target.name, deal.claim, refusals)
+            settle(state)
+        else:
             return "job_has_slots"
-        _move_job(job, pool_of(job), target)
     target.dealt += 1
     state.last = target.name
     return None
@@ -112,7 +226,8 @@ def _move_slots(slots: Slots, source: Pool, target: Pool) -> None:
     if not slots:
         return
     state = target.state
-    up, source.slots = slots & source.up, source.slots & ~slots
+    up = _usable(state, slots)
+    source.slots &= ~slots
     source.up &= ~slots
     source.free &= ~slots
     target.slots |= slots
@@ -130,11 +245,14 @@ def _move_slots(slots: Slots, source: Pool, target: Pool) -> None:
 def _move_job(job: JobView, source: Pool, target: Pool) -> None:
     """A job changes its pool, with the places it has; its slots follow."""
     state = target.state
+    if job.goes_to is not None:
+        del source.departing[job.id]
     waits = job.release <= state.now and job.ready > 0
     if waits:
         source.wait_no_more(job)
     if job.release <= state.now and not job.cancelled:
         source.unrank(job)
+    job.goes_to = None
     if job.promise is not None:
         source.promise(job, None)
     if source is not state:

@@ -48,6 +48,8 @@ class Pool(Snapshot):
         round_due: whether something has happened that requires a round.
         ahead: attempts launched ahead of their turn, by slot, in order of task; no entry where there are none.
         prepared_orders, prepared_queues: those of `orders` and `queues` that the policy chosen next is to find.
+        leaving: slots that go to other pools when nothing runs there, by the name of the pool.
+        departing: jobs that go to other pools when nothing of them runs, by id.
         refused: jobs for which something was refused in the last round.
         policy, text: what decides in this pool, and the text that stands for it.
         added: whether the policy is not one of Headway's own.
@@ -60,6 +62,8 @@ class Pool(Snapshot):
         "added",
         "ahead",
         "consulted",
+        "departing",
+        "leaving",
         "per_instant",
         "policy",
         "prepared_orders",
@@ -85,6 +89,8 @@ class Pool(Snapshot):
         self.ahead: dict[int, list[AttemptView]] = {}
         self.prepared_orders: set[Key] = set()
         self.prepared_queues: set[Key] = set()
+        self.leaving: dict[str, Slots] = {}
+        self.departing: dict[JobId, JobView] = {}
         self.refused: set[JobId] = set()
         self.task_rounds = False
 
@@ -104,17 +110,21 @@ class Pool(Snapshot):
 
     def rank(self, job: JobView) -> None:
         """Put a job in its place in every order that was asked for."""
+        if job.goes_to is not None:
+            return
         for ranked in self.orders.values():
             ranked.add(job)
 
     def unrank(self, job: JobView) -> None:
         """Take a cancelled or ended job out of every order."""
+        if job.goes_to is not None:
+            return
         for ranked in self.orders.values():
             ranked.discard(job)
 
     def indexes_of(self, job: JobView) -> list[Queue]:
         """Every order and queue with the job: it must leave them before a term changes, and return after."""
-        if job.release > self.now:
+        if job.release > self.now or job.goes_to is not None:
             return []
         orders = [] if job.cancelled else self.orders.values()
         return [*orders, *(self.queues.values() if job.ready else ())]
@@ -146,11 +156,15 @@ class Pool(Snapshot):
 
     def wait(self, job: JobView) -> None:
         """Put a job with ready tasks in its place among the waiting jobs."""
+        if job.goes_to is not None:
+            return
         for queue in self.queues.values():
             queue.add(job)
 
     def wait_no_more(self, job: JobView) -> None:
         """Remove a job without ready tasks from the waiting jobs."""
+        if job.goes_to is not None:
+            return
         for queue in self.queues.values():
             queue.discard(job)
 
@@ -358,7 +372,7 @@ class Pool(Snapshot):
                 self.give_back(job, task)
         goal, goes_on = attempt.goal, False
         if goal is not None:
-            self._leave_goal(attempt, goal)
+            self.leave_goal(attempt, goal)
             goes_on = self.is_ready(job, task)
             if goes_on:
                 self.take_task(job, task)  # before its slots go to the next job, maybe its own
@@ -373,7 +387,7 @@ class Pool(Snapshot):
         if not job.attempts:
             self.conclude_if_done(job)
 
-    def _leave_goal(self, attempt: AttemptView, goal: Goal) -> None:
+    def leave_goal(self, attempt: AttemptView, goal: Goal) -> None:
         """Release what was kept for an attempt that moves."""
         attempt.goal = None
         if goal.tier is BACKGROUND:
@@ -598,14 +612,16 @@ class Pool(Snapshot):
         for attempt in job.attempts.values():
             goal = attempt.goal
             if goal is not None and goal.tier is FOREGROUND and goal.slots & slots:
-                self._leave_goal(attempt, goal)
+                self.leave_goal(attempt, goal)
         if slots & job.held:
             self.let_go(job, slots & job.held)
 
     # Nodes
 
     def open_slots(self, slots: Slots) -> None:
-        """Slots can be allocated from now on."""
+        """Slots can be allocated from now on, but for those that are to leave."""
+        for leaving in self.leaving.values():
+            slots &= ~leaving
         self.up |= slots
         self.free |= slots & ~self.busy & ~self.allocated
         self.look_at_everything()
@@ -622,7 +638,7 @@ class Pool(Snapshot):
         for job in [job for number, job in self.jobs.items() if number in moving] if moving else ():
             for attempt in job.attempts.values():
                 if attempt.goal is not None and attempt.goal.slots & slots:
-                    self._leave_goal(attempt, attempt.goal)
+                    self.leave_goal(attempt, attempt.goal)
         self.look_at_everything()
 
     def lose(self, slots: Slots, outcome: Outcome = Outcome.LOST) -> None:

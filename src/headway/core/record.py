@@ -165,6 +165,7 @@ class PoolRecord:
         policy: the text of its policy.
         jobs: in order of coming.
         dealt, round_at, round_due, arrived, consulted: as in `headway.core.pool.Pool`.
+        leaving, departing: slots, as their numbers, and jobs that are to go to other pools, by the names of these.
     """
 
     name: str
@@ -176,6 +177,8 @@ class PoolRecord:
     round_due: bool = False
     arrived: tuple[JobId, ...] | None = None
     consulted: bool = True
+    leaving: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    departing: tuple[tuple[JobId, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +213,8 @@ class StateRecord:
     isolations: tuple[IsolationRecord, ...] = ()
     pools: tuple[PoolRecord, ...] = ()
     consulted: bool = True
+    leaving: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    departing: tuple[tuple[JobId, str], ...] = ()
     last: str = ""
 
 
@@ -225,7 +230,19 @@ def pool_record(pool: Pool) -> PoolRecord:
         round_due=pool.round_due,
         arrived=None if pool.arrived is None else tuple(job.id for job in pool.arrived),
         consulted=pool.consulted,
+        leaving=leaving_record(pool),
+        departing=departing_record(pool),
     )
+
+
+def leaving_record(pool: Pool) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Which slots are to go to which pools."""
+    return tuple((name, tuple(numbers(slots))) for name, slots in pool.leaving.items())
+
+
+def departing_record(pool: Pool) -> tuple[tuple[JobId, str], ...]:
+    """Which jobs are to go to which pools."""
+    return tuple((number, job.goes_to or "") for number, job in pool.departing.items())
 
 
 def job_record(job: JobView) -> JobRecord:
@@ -345,21 +362,29 @@ def restore_state(record: StateRecord) -> State:
     homes: dict[JobId, Pool] = {}
     for part in record.pools:
         homes |= dict.fromkeys(part.jobs, restore_pool(state, part))
+    going = dict(record.departing)
+    for part in record.pools:
+        going |= dict(part.departing)
     for job in record.jobs:
-        restore_job(state, homes.get(job.spec.id, state), job)
+        restore_job(state, homes.get(job.spec.id, state), job, going.get(job.spec.id))
     restore_suspicions(state, record)
     restore_rounds(state, record)
     for pool, part in zip(state.others, record.pools, strict=True):
         pool.jobs = {number: state.jobs[number] for number in part.jobs}
         restore_rounds(pool, part)
     state.due = [pool for pool in state.others if pool.round_due]
+    state.unsettled = any(pool.leaving or pool.departing for pool in state.each())
     state.last = record.last
     nodes.compare(state)
     return state
 
 
 def restore_rounds(pool: Pool, record: StateRecord | PoolRecord) -> None:
-    """Restore what a pool knows of its rounds; it already has its jobs."""
+    """Restore what a pool knows of its rounds, and of what leaves it; it already has its jobs."""
+    pool.leaving = {name: of_numbers(slots) for name, slots in record.leaving}
+    pool.departing = {number: pool.jobs[number] for number, _ in record.departing}
+    for leaving in pool.leaving.values():
+        pool.up &= ~leaving
     pool.free = pool.up & ~pool.busy & ~pool.allocated
     pool.arrived = None if record.arrived is None else [pool.jobs[number] for number in record.arrived]
     pool.round_due, pool.round_at, pool.consulted = record.round_due, record.round_at, record.consulted
@@ -441,10 +466,10 @@ def restore_suspicions(state: State, record: StateRecord) -> None:
         state.isolations.append(isolation)
 
 
-def restore_job(state: State, pool: Pool, record: JobRecord) -> None:
+def restore_job(state: State, pool: Pool, record: JobRecord, goes_to: str | None) -> None:
     """Restore one job of a pool, with its allocation and its attempts, in a state that already has its nodes."""
     job = view_of(record.spec, state.estimate_default)
-    job.pool = pool
+    job.pool, job.goes_to = pool, goes_to
     for name in ("estimate", "priority", "due", "fresh", "unfinished", "size_left", "release"):
         value = getattr(record, name)
         if value is not None:

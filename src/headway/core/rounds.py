@@ -70,11 +70,11 @@ def check_types(plan: Plan) -> None:
         if of_promise != _PROMISE or abs(kept.start) > NEVER or abs(kept.job) > _NUMBER_MAX:
             raise TypeError(f"the policy gave {kept!r}, which is no promise")
     for lend in plan.lends:
-        of_lend = (type(lend), type(lend.slots), type(lend.pool))
+        of_lend = (type(lend), type(lend.slots), type(lend.pool), type(lend.claim))
         if of_lend != _LEND or lend.slots < 0 or lend.slots.bit_length() > _SLOTS_MAX:
             raise TypeError(f"the policy gave {lend!r}, which lends no slots")
     for deal in plan.deals:
-        if (type(deal), type(deal.job), type(deal.pool)) != _DEAL or abs(deal.job) > _NUMBER_MAX:
+        if (type(deal), type(deal.job), type(deal.pool), type(deal.claim)) != _DEAL or abs(deal.job) > _NUMBER_MAX:
             raise TypeError(f"the policy gave {deal!r}, which deals no job")
     if type(plan.wake) not in _NUMBER_OR_NONE or abs(plan.wake or 0) > NEVER:
         raise TypeError(f"the policy wants to be woken at {plan.wake!r}, which is no instant")
@@ -85,8 +85,8 @@ _NUMBER_MAX: Final = 1 << 53
 _SLOTS_MAX: Final = 1 << 24
 """Bounds of what a plan may name, so that it can be recorded; no cluster comes near."""
 
-_LEND: Final = (Lend, int, str)
-_DEAL: Final = (Deal, int, str)
+_LEND: Final = (Lend, int, str, Claim)
+_DEAL: Final = (Deal, int, str, Claim)
 _PROMISE: Final = (Promise, int, int)
 _NUMBER_OR_NONE: Final = (int, type(None))
 """The types that the parts of a plan must have."""
@@ -145,6 +145,8 @@ def commit(pool: Pool, allocations: Sequence[Allocation], refusals: Counter[str]
 def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -> str | None:
     """Give the job or task what the allocation adds; the rule that refuses it, or None."""
     slots = wanted.slots
+    if job.goes_to is not None:
+        return "job_leaves"
     if wanted.seats and not tiers.are_seats(wanted.seats, slots):
         return "seats_differ_from_slots"
     if job.attempts and (job.kind is RIGID or wanted.task is not None):

@@ -12,8 +12,10 @@ from headway.core.nodes import Extent
 from headway.core.pool import Pool, pool_of
 from headway.core.record import (
     StateRecord,
+    departing_record,
     isolation_record,
     job_record,
+    leaving_record,
     node_record,
     pool_record,
     restore_state,
@@ -186,9 +188,11 @@ class Scheduler:
             self.ignored += 1
         if state.suspects or state.isolations:
             suspects.advance(state)
+        if state.unsettled:
+            dealing.settle(state)
         if self._again is not None:
             if self._again.consults:
-                self._consult()
+                self._consult(self._again)
             else:
                 self._hold_all_again(self._again, event)
         elif state.round_due and not (state.others or self.decider or self._replays):  # nearly always
@@ -381,6 +385,8 @@ class Scheduler:
             isolations=tuple(isolation_record(isolation) for isolation in state.isolations),
             pools=tuple(map(pool_record, state.others)),
             consulted=state.consulted,
+            leaving=leaving_record(state),
+            departing=departing_record(state),
             last=state.last,
         )
 
@@ -532,7 +538,8 @@ class Scheduler:
             if not woken:
                 self._ask_to_wake(state.now)
             elif consults and not self._replays:
-                self._consult()
+                about = tuple([pool.name for pool in state.each() if pool.round_due]) if state.others else ()
+                self._consult(Decision(consults=True, about=about))
             return  # if it is replayed there was no round, whatever the policy's traits are now
         if state.round_due and (woken or not state.per_instant):
             self._round(state)
@@ -645,16 +652,16 @@ class Scheduler:
         self.decider, self.decider_failed, self.question = url, False, None
         self._look_everywhere()
 
-    def _consult(self) -> None:
+    def _consult(self, decision: Decision) -> None:
         self._questions += 1
         self.question = self._questions
-        self.decided = _CONSULTS
-        pools = self.state.each()
+        self.decided = decision
+        pools, about = self.state.each(), decision.about or ("",)
         for pool in pools:
-            pool.consulted = pool.round_due
-            if pool.round_due:
+            pool.consulted = pool.name in about
+            if pool.consulted:
                 pool.round_due, pool.round_at = False, NEVER
-        self.state.due.clear()
+        self._forget_held()
         self._round_at = min([pool.round_at for pool in pools])
         self.state.actions.append(Consult(self.question))
 
@@ -671,14 +678,18 @@ class Scheduler:
         due = [pool for pool in state.each() if pool.round_due]  # something has happened since the question
         if plan.lends or plan.deals:
             self._deal(state, plan.lends, plan.deals)
+        dealt_to = {*(lend.pool for lend in plan.lends), *(deal.pool for deal in plan.deals)}
         for pool in state.each():
             # What follows from the plan itself needs no new question, if nothing has happened where that came from.
-            is_dealt_to = pool.round_due and pool not in due
+            is_dealt_to = pool.name in dealt_to
             news = pool in due or (is_dealt_to and state in due)
             if pool.consulted or is_dealt_to:
                 pool.arrived = None if news else []
                 carry_out(pool, self._part_of(plan, pool) if state.others else plan, self.refusals)
-                pool.round_due = news
+                if not news:
+                    pool.round_due = False
+                elif not pool.round_due:
+                    pool.need_round()
                 self._set_next_round(pool, plan.wake)
         self.failure = None
         self._forget_held()
@@ -722,9 +733,6 @@ class Scheduler:
         if at < self._wake_at:
             self._wake_at = at
             self.state.actions.append(Wake(at))
-
-
-_CONSULTS: Final = Decision(consults=True)
 
 
 class _Absent:

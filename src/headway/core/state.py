@@ -43,6 +43,7 @@ class State(Pool):
     Attributes:
         others: the pools that the policy of the first one has made, in order of making.
         due: those of them that require a round.
+        unsettled: whether slots or jobs may wait to go to another pool.
         actions: what the event under way asks of the driver, in sequence.
         leased: whether a node may have a lease.
         starts_reported: whether a node may report starts; then launched does not mean running.
@@ -77,6 +78,7 @@ class State(Pool):
         "suspects",
         "suspicions",
         "touched",
+        "unsettled",
     )
 
     def __init__(self, estimate_default: Duration) -> None:
@@ -84,6 +86,7 @@ class State(Pool):
         self.state = self
         self.others: list[Pool] = []
         self.due: list[Pool] = []
+        self.unsettled = False
         self.actions: list[Action] = []
         self.draining = False
         self.departed: list[NodeView] = []
@@ -152,6 +155,7 @@ class State(Pool):
             pool = pool_of(one)
             if pool is not self:
                 del pool.jobs[one.id]
+            pool.departing.pop(one.id, None)
             if one.promise is not None:
                 pool.promise(one, None)
             for number in one.after:
@@ -279,3 +283,4 @@ class State(Pool):
         """Slots do not exist any more; nothing runs there and they are not allocated."""
         for pool, part in self.parts(slots):
             pool.slots &= ~part
+            pool.leaving = {name: slots & ~part for name, slots in pool.leaving.items() if slots & ~part}

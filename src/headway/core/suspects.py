@@ -156,9 +156,9 @@ def _advance(state: State, pool: Pool) -> None:
 
 
 def _waiting(state: State, pool: Pool) -> list[Suspicion]:
-    """The suspected tasks of a pool's jobs that wait to run alone, in the order in which they are served."""
+    """The suspected tasks that wait to run alone in a pool, in the order in which they are served."""
     ranked = [state.suspicions[order[1], task] for _, _, order, task in state.suspects]
-    return [suspicion for suspicion in ranked if suspicion.job.pool is pool]
+    return [suspicion for suspicion in ranked if suspicion.job.pool is pool and suspicion.job.goes_to is None]
 
 
 def _nodes(pool: Pool) -> list[NodeView]:

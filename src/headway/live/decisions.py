@@ -62,6 +62,7 @@ class _Lent(msgspec.Struct, array_like=True, frozen=True):
 
     slots: int | tuple[int, ...] | bytes
     pool: str
+    claim: Claim = Claim.FREE
 
 
 class _InPools(_Decided, array_like=True, frozen=True):
@@ -71,6 +72,7 @@ class _InPools(_Decided, array_like=True, frozen=True):
     lends: tuple[_Lent, ...] = ()
     deals: tuple[Deal, ...] = ()
     then: tuple[_InPools, ...] = ()
+    about: tuple[str, ...] = ()
 
 
 _decided = msgspec.msgpack.Decoder(_InPools)
@@ -119,11 +121,11 @@ def _record(decision: Decision) -> _Decided:
         for wanted in decision.allocations
     )
     rest = decision.promises, decision.wake, decision.raised, decision.forward, decision.consults
-    if not (decision.pool or decision.lends or decision.deals or decision.then):
+    if not (decision.pool or decision.lends or decision.deals or decision.then or decision.about):
         return _Decided(allocations, *rest)
-    lends = tuple(_Lent(_packed(lend.slots), lend.pool) for lend in decision.lends)
+    lends = tuple(_Lent(_packed(lend.slots), lend.pool, lend.claim) for lend in decision.lends)
     then = tuple(map(_record_in_pools, decision.then))
-    return _InPools(allocations, *rest, decision.pool, lends, decision.deals, then)
+    return _InPools(allocations, *rest, decision.pool, lends, decision.deals, then, decision.about)
 
 
 def _record_in_pools(decision: Decision) -> _InPools:
@@ -138,9 +140,10 @@ def _decision(record: _InPools) -> Decision:
     )
     return Decision(
         *(allocations, record.promises, record.wake, record.raised, record.forward, record.consults, record.pool),
-        tuple(Lend(_slots(lent.slots), lent.pool) for lent in record.lends),
+        tuple(Lend(_slots(lent.slots), lent.pool, lent.claim) for lent in record.lends),
         record.deals,
         tuple(map(_decision, record.then)),
+        record.about,
     )
 
 

@@ -80,29 +80,33 @@ class Promise:
 class Lend:
     """From now on these slots are of this pool. A pool that is named for the first time begins to exist.
 
-    Nothing runs on them and they are allocated to no job. Or the jobs are dealt to the same pool by the same plan, with
-    all slots that they have: then what runs continues.
+    If jobs with slots among these are dealt to the same pool by the same plan, with all slots that they have, they go
+    there at once, and what runs continues.
 
     Attributes:
         pool: its name; empty: the first one, which gets them back.
+        claim: what happens to anything else that runs there. FREE: nothing runs there, else it is refused; AFTER: it
+            ends first, and nothing more starts there; KILL, MIGRATE: it is killed, or saved, and then they go.
     """
 
     slots: Slots
     pool: str
+    claim: Claim = Claim.FREE
 
 
 @value
 class Deal:
     """From now on this job is of this pool.
 
-    Nothing of it runs and no slots are allocated to it, unless they go to the same pool by the same plan.
-
     Attributes:
         pool: its name; empty: the first one.
+        claim: what happens if something of it runs on slots that do not go to the same pool. FREE: it is refused;
+            AFTER: that ends first, and nothing more of it starts where it is; KILL, MIGRATE: it is killed, or saved.
     """
 
     job: JobId
     pool: str
+    claim: Claim = Claim.FREE
 
 
 class Reason(Enum):
@@ -184,13 +188,13 @@ class Plan:
         self.wake = wake
         self.lends = self.deals = ()
 
-    def lend(self, pool: str, slots: Slots) -> None:
+    def lend(self, pool: str, slots: Slots, claim: Claim = Claim.FREE) -> None:
         """Let a pool have these slots from now on."""
-        self.lends = [*self.lends, Lend(slots, pool)]
+        self.lends = [*self.lends, Lend(slots, pool, claim)]
 
-    def deal(self, pool: str, job: JobId) -> None:
+    def deal(self, pool: str, job: JobId, claim: Claim = Claim.FREE) -> None:
         """Let a pool have this job from now on."""
-        self.deals = [*self.deals, Deal(job, pool)]
+        self.deals = [*self.deals, Deal(job, pool, claim)]
 
     def hold(
         self,
@@ -233,6 +237,7 @@ class Decision:
         pool: whose round it was; empty: that of the first pool.
         lends, deals: those of the plan.
         then: what the later rounds of the same event decided, in other pools.
+        about: of a question to the decider: the pools that it is about; empty: the first one.
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -245,6 +250,7 @@ class Decision:
     lends: tuple[Lend, ...] = ()
     deals: tuple[Deal, ...] = ()
     then: tuple[Decision, ...] = ()
+    about: tuple[str, ...] = ()
 
 
 ClaimWord = Literal["free", "after", "kill", "migrate", "swap"]
@@ -265,10 +271,20 @@ class AllocationRecord:
 
 @value
 class LendRecord:
-    """A `Lend` with its slots as their numbers."""
+    """A `Lend` with its slots as their numbers, and its claim as a word."""
 
     slots: tuple[int, ...]
     pool: str
+    claim: ClaimWord = "free"
+
+
+@value
+class DealRecord:
+    """A `Deal` with its claim as a word."""
+
+    job: JobId
+    pool: str
+    claim: ClaimWord = "free"
 
 
 @value
@@ -280,7 +296,7 @@ class PlanRecord:
     waiting: tuple[Waiting, ...] = ()
     wake: Instant | None = None
     lends: tuple[LendRecord, ...] = ()
-    deals: tuple[Deal, ...] = ()
+    deals: tuple[DealRecord, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> PlanRecord:
@@ -296,9 +312,10 @@ class PlanRecord:
             )
             for wanted in plan.allocations
         )
-        lends = tuple(LendRecord(tuple(numbers(lend.slots)), lend.pool) for lend in plan.lends)
+        lends = (LendRecord(tuple(numbers(lend.slots)), lend.pool, _CLAIMS[lend.claim]) for lend in plan.lends)
+        deals = (DealRecord(deal.job, deal.pool, _CLAIMS[deal.claim]) for deal in plan.deals)
         rest = (tuple(plan.promises), tuple(plan.waiting), plan.wake)
-        return cls(tuple(allocations), *rest, lends, tuple(plan.deals))
+        return cls(tuple(allocations), *rest, tuple(lends), tuple(deals))
 
     def flaw(self, slots: int) -> str | None:
         """What is wrong with it on this many slots, as `field is value; allowed: ...`; None: nothing."""
@@ -330,8 +347,8 @@ class PlanRecord:
         )
         plan.promises.extend(self.promises)
         plan.waiting.extend(self.waiting)
-        plan.lends = [Lend(of_numbers(lend.slots), lend.pool) for lend in self.lends]
-        plan.deals = self.deals
+        plan.lends = [Lend(of_numbers(lend.slots), lend.pool, Claim[lend.claim.upper()]) for lend in self.lends]
+        plan.deals = [Deal(deal.job, deal.pool, Claim[deal.claim.upper()]) for deal in self.deals]
         return plan
 
 

@@ -169,6 +169,8 @@ class JobView:
     Attributes:
         id, spec, kind, width: as submitted.
         pool: of which it is.
+        goes_to: the pool to which it goes when nothing of it runs; until then nothing more of it starts. None: it
+            stays.
         release: as submitted; of a job that comes after others, when the last of them has succeeded if that is later,
             `NEVER` until then.
         after: jobs in the system that must have succeeded before it may start.
@@ -219,6 +221,7 @@ class JobView:
         "failures",
         "followers",
         "fresh",
+        "goes_to",
         "held",
         "id",
         "kept",
@@ -251,6 +254,7 @@ class JobView:
     def __init__(self, spec: JobSpec, estimate: Duration) -> None:
         self.id: JobId = spec.id
         self.pool: Snapshot
+        self.goes_to: str | None = None
         self.spec = spec
         self.kind = spec.kind
         self.width = spec.width
@@ -475,7 +479,7 @@ class Snapshot:
         """
         ranked = self.orders.get(key)
         if ranked is None:
-            here = (job for job in self.jobs.values() if job.pool is self)
+            here = (job for job in self.jobs.values() if job.pool is self and job.goes_to is None)
             present = (job for job in here if job.release <= self.now and not job.cancelled)
             ranked = self.orders[key] = Queue(key, present)
         return ranked
