@@ -155,11 +155,11 @@ class Border:
     def __call__(self, view: Snapshot) -> Plan:
         """Each job that comes is for the other side, and so is one more slot."""
         plan = view.plan()
-        width = 4 - len([job for job in view.jobs.values() if job.priority])
+        width = 4 - len([one for one in view.jobs.values() if one.priority])
         plan.lend("first", (1 << width) - 1)
         plan.lend("second", 0b1111 & -(1 << width), self.claim)
-        for job in view.waiting:
-            plan.deal("second" if job.priority else "first", job.id)
+        for one in view.waiting:
+            plan.deal("second" if one.priority else "first", one.id)
         return plan
 
 
@@ -170,7 +170,7 @@ def test_slots_change_their_pool_by_the_claims_of_plans(claim: Claim) -> None:
     core.handle(JobSubmitted(0, job(0, kind=Kind.RIGID, width=2, estimate=50)))
     core.handle(JobSubmitted(0, job(1, kind=Kind.RIGID, width=2, estimate=50)))
     pools = core.state.pools
-    assert {name: pool.slots for name, pool in pools.items()} == {"first": 0b1111}
+    assert {name: pool.slots for name, pool in pools.items()} == {"first": 0b1111, "second": 0}
     actions = core.handle(JobSubmitted(1, job(2, kind=Kind.RIGID, width=1, estimate=50, priority=1)))
     core.check()
     first = core.state.others[0]
