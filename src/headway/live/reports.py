@@ -431,7 +431,7 @@ async def statistics(driver: Driver) -> wire.Statistics:
         recorded=driver.recorded,
         full=str(driver.full.args[0]) if driver.full is not None else "",
         listeners=driver.listeners,
-        background=len(state.background),
+        background=len(state.runs_behind()),
         short=room.short or room.held or room.crowded,
         free_bytes=room.free,
         reserve_bytes=room.reserve,
