@@ -188,6 +188,24 @@ def test_slots_change_their_pool_by_the_claims_of_plans(claim: Claim) -> None:
     assert restored.dump() == core.dump()
 
 
+class Misnamed(Border):
+    """The policy of a pool cannot be found."""
+
+    def lower(self, pool: str) -> str:
+        return "easi"
+
+
+def test_a_pool_whose_policy_cannot_be_found_harms_no_other() -> None:
+    core = Scheduler(lambda text: Misnamed(Claim.FREE) if text == "wrong" else registry.find(text), "wrong")
+    core.handle(NodeJoined(0, NodeSpec("a", 4)))
+    assert core.handle(JobSubmitted(0, job(0))) == []
+    core.check()
+    assert "easi" in str(core.absent)
+    assert core.refusals["policy_raised_InvalidInput"] > 0
+    assert launched(core.handle(PolicyChosen(1, "fcfs"))) == [(0, 1)], "another policy serves what has waited"
+    assert core.absent is None
+
+
 def test_nodes_without_a_site_are_one() -> None:
     core = Scheduler(registry.find, "sites:each=fcfs")
     core.handle(NodeJoined(0, NodeSpec("a", 1, site="")))

@@ -524,8 +524,15 @@ class Scheduler:
         pool.state, pool.now = state, state.now
         pool.slot_nodes, pool.speeds = state.slot_nodes, state.speeds
         lower: Callable[[str], str] | None = getattr(state.policy, "lower", None)
-        text = "" if lower is None else lower(name)
-        pool.obey(self._found(text) if lower is not None else state.policy, text)
+        text = ""
+        try:
+            if lower is None:
+                raise HeadwayError(f"{self.policy} names no policy for pool {name}")
+            text = str(lower(name))
+            policy = self._policies(text)
+        except Exception as error:  # noqa: BLE001  a top level, maybe a third party's, must not take the cluster down
+            self.absent, policy = error, _Absent(error)
+        pool.obey(policy, text)
         return pool
 
     def _hold_rounds(self, event: Event) -> None:
