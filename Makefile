@@ -41,7 +41,7 @@ help:
 	@echo "make demo           run real jobs with due dates on this machine, then compare policies on a log"
 	@echo "make quick          before a commit, half a minute: formatting, lint, types, and the fast tests"
 	@echo "make test           formatting, lint, types and the tests, several at a time"
-	@echo "make schemathesis   check for 80 s that a real server and a decider behave as their descriptions say"
+	@echo "make schemathesis   check for a minute that a real server and a decider behave as their descriptions say"
 	@echo "make slow           the slow tests, and properties with many more examples"
 	@echo "make chaos          attack a real server under load for MINUTES=10 and count what is lost, doubled, wrong, stuck"
 	@echo "make check          formatting, lint, types"
@@ -90,7 +90,7 @@ whole: venv
 	$(PYTEST)
 
 schemathesis: venv
-	$(BIN)/python -m pytest -m schemathesis tests/live/test_description.py
+	HEADWAY_SEED=$(SEED) $(BIN)/python -m pytest -m schemathesis tests/live/test_description.py
 
 slow: venv
 	HEADWAY_EFFORT=slow $(PYTEST) -m "slow or hypothesis" --timeout 1800

@@ -1,7 +1,8 @@
 """schemathesis checks that a server and a decider match their descriptions, in both formats.
 
 It generates requests that a description allows, and others that it forbids, random ones and edge cases. It finds
-answers that differ from the description. `make schemathesis` runs these tests, in less than two minutes.
+answers that differ from the description. `make schemathesis` runs these tests, in less than two minutes; `SEED=2`
+has it ask other questions.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from .test_decider import Process
 pytestmark = [pytest.mark.schemathesis, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).resolve().parents[2]
+SEED = os.environ.get("HEADWAY_SEED", "1")
 
 
-def asked(url: str, folder: Path, token: str, *, is_known: bool, seconds: int) -> None:
+def asked(url: str, folder: Path, token: str, *, is_known: bool, examples: int) -> None:
     """Check that schemathesis finds nothing.
 
     Args:
         token: the token for the description, which requests also carry if the caller `is_known`.
-        seconds: how long it may take.
+        examples: how many random requests are sent to each route, beside the edge cases.
     """
     known = {"Authorization": f"Bearer {token}"}
     description = folder / "openapi.json"
@@ -43,7 +45,8 @@ def asked(url: str, folder: Path, token: str, *, is_known: bool, seconds: int) -
         [
             *(str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(ROOT / "schemathesis.toml")),
             *("run", str(description), "--url", url, "--exclude-path", wire.SHUTDOWN.path, "--checks", "all"),
-            *("--phases", "examples,coverage,fuzzing", "--max-time", str(seconds), "--continue-on-failure"),
+            *("--phases", "examples,coverage,fuzzing", "--continue-on-failure"),
+                *("--max-examples", str(examples), "--seed", SEED),
             *(["--header", f"Authorization: {known['Authorization']}"] if is_known else []),
         ],
         cwd=folder,
@@ -54,23 +57,23 @@ def asked(url: str, folder: Path, token: str, *, is_known: bool, seconds: int) -
     assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-2000:]
 
 
-@pytest.mark.parametrize(("is_known", "seconds"), [(True, 40), (False, 8)])
-def test_a_server_keeps_to_its_description(tmp_path: Path, is_known: bool, seconds: int) -> None:
+@pytest.mark.parametrize(("is_known", "examples"), [(True, 60), (False, 10)])
+def test_a_server_keeps_to_its_description(tmp_path: Path, is_known: bool, examples: int) -> None:
     up = Up(tmp_path)
     up.start()
     try:
         token = token_of(up.data / "token")
-        asked(up.url, tmp_path, token, is_known=is_known, seconds=seconds)
+        asked(up.url, tmp_path, token, is_known=is_known, examples=examples)
         with urllib.request.urlopen(up.url + wire.HEALTH.path, timeout=LIMIT) as answer:
             assert answer.status == 200
     finally:
         up.stop()
 
 
-@pytest.mark.parametrize(("is_known", "seconds"), [(True, 15), (False, 5)])
-def test_a_decider_keeps_to_its_description(tmp_path: Path, is_known: bool, seconds: int) -> None:
+@pytest.mark.parametrize(("is_known", "examples"), [(True, 200), (False, 50)])
+def test_a_decider_keeps_to_its_description(tmp_path: Path, is_known: bool, examples: int) -> None:
     decider = Process("--token-file", str(tmp_path / "token"))
     try:
-        asked(decider.url, tmp_path, token_of(tmp_path / "token"), is_known=is_known, seconds=seconds)
+        asked(decider.url, tmp_path, token_of(tmp_path / "token"), is_known=is_known, examples=examples)
     finally:
         assert decider.end() == 0

@@ -25,15 +25,17 @@ from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
 from headway.web.decider import PolicyRaised, decide
 
-POLICIES = sorted(registry.BUILT_IN)
+from .test_core import source
+
+POLICIES = [*sorted(registry.BUILT_IN)[:4], "border:easy", "border:deadline", "sites"]
 ODD: list[Any] = [
     *(None, 0, 1, -1, 2, 3, 17, 2**31, 2**62, 2**80, -(2**62), 0.5, -1.5, 1e300, True, "", "bag", "workflow", "x"),
     *([], [0], [0, 0], [1, 2], [-1], [[0, 1]], [["a", 1]], {}, {"name": "b"}),
 ]
 
 
-def questions(seed: int) -> list[bytes]:
-    """Questions from a simulation of all kinds of jobs, with nodes that go down."""
+def questions(seed: int, policy: str) -> list[bytes]:
+    """Questions from a simulation of all kinds of jobs, with nodes that go down and, under a top level, pools."""
     chance = np.random.default_rng(seed)
     jobs = 30
     kind = chance.choice([Kind.BAG, Kind.RIGID, Kind.WORKFLOW], jobs)
@@ -55,10 +57,9 @@ def questions(seed: int) -> list[bytes]:
             sent = read_question(found[-1])
             assert sent == Question(scheduler.dump(), scheduler.policy), "a snapshot does not survive its trip"
 
-    nodes = (NodeSpec("a", 4), NodeSpec("b", 3, speed=2.0, cores=6))
+    nodes = (NodeSpec("a", 4, site="here"), NodeSpec("b", 3, speed=2.0, cores=6, site="there"))
     outages = [Outage("b", 9, 20)]
-    policy = POLICIES[seed % len(POLICIES)]
-    Simulation(workload, nodes, registry.find, policy, outages=outages, audit=listen).run()
+    Simulation(workload, nodes, source, policy, outages=outages, audit=listen).run()
     return found
 
 
@@ -81,11 +82,11 @@ def spoil(plain: Any, chance: Random) -> None:
         return
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_spoilt_question_is_refused_or_can_be_relied_on(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "policy"), [*enumerate(POLICIES)])
+def test_a_spoilt_question_is_refused_or_can_be_relied_on(seed: int, policy: str) -> None:
     chance = Random(seed)
     came: Counter[str] = Counter()
-    for question in questions(seed):
+    for question in questions(seed, policy):
         for _ in range(12):
             plain = msgspec.json.decode(question)
             for _ in range(chance.choice([1, 1, 3])):
@@ -93,7 +94,7 @@ def test_a_spoilt_question_is_refused_or_can_be_relied_on(seed: int) -> None:
             body = msgspec.json.encode(plain)
             try:
                 sent = read_question(body)
-                plan = decide(sent, registry.find, "easy")
+                plan = decide(sent, source, "easy")
             except PolicyRaised as raised:
                 raise AssertionError(f"{raised} for {body!r}") from raised
             except HeadwayError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from headway.core.record import AttemptRecord, JobRecord, NodeRecord, StateRecord, blocked, placed
+from headway.core.record import AttemptRecord, JobRecord, NodeRecord, PoolRecord, StateRecord, blocked, placed
 from headway.errors import HeadwayError
-from headway.model.instant import NEVER
-from headway.model.job import Kind, flaw
+from headway.model.instant import NEVER, Instant
+from headway.model.job import JobId, Kind, flaw
 from headway.model.node import node_flaw
 
 SLOTS_MAX: Final = 100_000
@@ -86,10 +86,46 @@ def _check_pools(snapshot: StateRecord, exist: set[int]) -> None:
         _see({*pool.jobs}.issuperset(pool.arrived or ()), path, "arrived", pool.arrived, "jobs of the pool")
         for job in pool.jobs:
             _see({*pool.slots}.issuperset(_places(jobs[job])), path, "slots", pool.slots, f"all those of job {job}")
-    for number in jobs.keys() - dealt:
-        _see(
-            slots.isdisjoint(_places(jobs[number])), "", "pools", number, f"no slots of job {number}, as it is of none"
-        )
+    rest = {number: job for number, job in jobs.items() if number not in dealt}
+    for number, job in rest.items():
+        _see(slots.isdisjoint(_places(job)), "", "pools", number, f"no slots of job {number}, as it is of none")
+    _check_moves(snapshot, snapshot.now, "", names - {""}, exist - slots, rest)
+    for number, pool in enumerate(snapshot.pools):
+        own = {job: jobs[job] for job in pool.jobs}
+        _check_moves(pool, snapshot.now, f"pools[{number}].", names - {pool.name}, {*pool.slots}, own)
+
+
+def _check_moves(
+    pool: StateRecord | PoolRecord,
+    now: Instant,
+    path: str,
+    others: set[str],
+    slots: set[int],
+    jobs: Mapping[JobId, JobRecord],
+) -> None:
+    """Check that what leaves a pool is of this pool, and goes to another one."""
+    allowed = f"names of other pools: {', '.join(repr(name) for name in sorted(others)) or 'there are none'}"
+    left = slots & {slot for job in jobs.values() for attempt in job.attempts for slot in _taken(attempt)}
+    going = {number for number, job in jobs.items() if job.attempts and not job.held and _released(job) <= now}
+    for name, places in pool.leaving:
+        _see(name in others, path, "leaving", name, allowed)
+        right = bool(places) and left.issuperset(places)
+        _see(right, path, "leaving", places, "one slot or more of the pool on which something runs, each once")
+        left.difference_update(places)
+    for job, name in pool.departing:
+        _see(name in others, path, "departing", name, allowed)
+        _see(job in going, path, "departing", job, "jobs of the pool that run and hold no slots, each once")
+        going.remove(job)
+
+
+def _taken(attempt: AttemptRecord) -> tuple[int, ...]:
+    """The slots that an attempt has, and those behind which it will run."""
+    goal = attempt.goal
+    return attempt.slots if goal is None or goal.tier != "background" else (*attempt.slots, *goal.slots)
+
+
+def _released(job: JobRecord) -> Instant:
+    return job.spec.release if job.release is None else job.release
 
 
 def _places(job: JobRecord) -> set[int]:

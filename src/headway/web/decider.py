@@ -24,7 +24,7 @@ from starlette.routing import Route
 from headway import __version__, wire
 from headway.advice import language
 from headway.advice.language import PLAN, POLICIES, PlanText, Policies, PolicyOffer, plan_text, read_question
-from headway.advice.snapshots import check_snapshot
+from headway.advice.snapshots import Contradiction, check_snapshot
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live.uploads import TooLarge
@@ -72,12 +72,17 @@ def decide(question: language.Question, policies: PolicySource, default: str) ->
 
     Raises:
         InvalidInput: no such policy, or not with these parameters.
-        Contradiction: no core could be in the state that the snapshot describes.
+        Contradiction: no core could be in the state that the snapshot describes, or a pool's policy is not here.
         PolicyRaised: the policy failed, or wants what does not exist.
     """
     text = question.policy or default
     policies(text)  # it is there
     check_snapshot(question.snapshot)
+    for number, pool in enumerate(question.snapshot.pools):
+        try:
+            policies(pool.policy)
+        except HeadwayError as error:
+            raise Contradiction(f"snapshot.pools[{number}].{error.args[0]}", error.hint) from error
     scheduler = Scheduler.restore(replace(question.snapshot, policy=text), policies)
     try:
         plan = scheduler.plan(explain=question.explain)
