@@ -18,7 +18,7 @@ from headway.advice.language import write_question
 from headway.core.scheduler import Scheduler
 from headway.model.events import JobSubmitted, NodeJoined
 from headway.model.instant import SECOND
-from headway.model.job import JobSpec, Kind
+from headway.model.job import Bag, Rigid
 from headway.model.node import NodeSpec
 from headway.policies import registry
 
@@ -33,8 +33,8 @@ def crowded(policy: str, jobs: int) -> Scheduler:
     core.handle(NodeJoined(0, NodeSpec("a", SLOTS)))
     for number in range(jobs):
         size = 1 + number % 7
-        sizes = {"kind": Kind.RIGID, "width": size} if number % 2 else {"tasks": size}
-        spec = JobSpec(number, estimate=(60 + number % 50) * SECOND, due=number * 60 * SECOND, **sizes)  # type: ignore[arg-type]
+        terms = (number, 0, (60 + number % 50) * SECOND, number * 60 * SECOND)
+        spec = Rigid(*terms, width=size) if number % 2 else Bag(*terms, tasks=size)
         core.handle(JobSubmitted(number, spec))
     return core
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -56,11 +57,14 @@ def lines_run() -> Callable[[Callable[[], object]], int]:
             return count
 
         before = sys.gettrace()
+        gc.collect()
+        gc.disable()  # what it finds would run lines that are not of this work
         sys.settrace(count)
         try:
             work()
         finally:
             sys.settrace(before)
+            gc.enable()
         return lines
 
     return of

@@ -22,7 +22,7 @@ from headway.live.driver import Driver
 from headway.live.journal import MessageRow
 from headway.live.listeners import Wanted
 from headway.model.instant import SECOND, Duration, Instant, from_seconds
-from headway.model.job import JobId, JobSpec, Kind
+from headway.model.job import Bag, JobId, JobSpec, Rigid, Workflow
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
@@ -44,15 +44,13 @@ def _instants(terms: dict[str, Any]) -> dict[str, Any]:
 def job(id: JobId | None = None, **terms: Any) -> JobSpec:
     """A job of which only the named terms matter; times in seconds.
 
-    A `width` makes it rigid, a `plan` a workflow with as many tasks, unless a `kind` is named. Without an id it gets
-    one that no other job of this process had.
+    A `width` makes it rigid, a `graph` a workflow. Without an id it gets one that no other job of this process had.
 
     >>> job(7, tasks=3, due=2.5).due
     2500000
     """
-    kind = Kind.WORKFLOW if "plan" in terms else Kind.RIGID if "width" in terms else Kind.BAG
-    derived = {"kind": kind, "tasks": len(terms.get("plan", ())) or 1}
-    return JobSpec(id=next(_ids) if id is None else id, **derived | _instants(terms))
+    form = Workflow if "graph" in terms else Rigid if "width" in terms else Bag
+    return form(id=next(_ids) if id is None else id, **_instants(terms))
 
 
 def node(name: str = "node", **terms: Any) -> NodeSpec:

@@ -23,7 +23,7 @@ from headway.live.turn import Unavailable
 from headway.live.verification import see_whole
 from headway.model.events import JobSubmitted, NodeJoined, PolicyChosen, Woke
 from headway.model.instant import to_seconds
-from headway.model.job import Kind, TaskSpec
+from headway.model.job import TaskSpec
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission
 
@@ -84,7 +84,7 @@ def test_another_policy_is_chosen_without_a_walk_over_all_jobs(lines_run: Lines)
         scheduler = Scheduler(find, "easy")
         scheduler.handle(NodeJoined(0, node(slots=2)))
         for number in range(1, waiting + 1):
-            scheduler.handle(JobSubmitted(0, job(number, kind=Kind.RIGID, width=2, estimate=9)))
+            scheduler.handle(JobSubmitted(0, job(number, width=2, estimate=9)))
         scheduler.handle(Woke(0))
         assert scheduler.state.promised
         found = lines_run(lambda: scheduler.handle(PolicyChosen(1, "fcfs")))
@@ -101,7 +101,7 @@ def test_what_fits_the_cluster_is_found_once_for_tasks_that_are_alike(lines_run:
         for number in range(count):
             scheduler.handle(NodeJoined(0, node(f"n{number}", slots=1)))
         scheduler.handle(NodeJoined(0, node("large", slots=8)))
-        spec = job(1, plan=(TaskSpec(1, 8),) * 40)
+        spec = job(1, graph=(TaskSpec(1, 8),) * 40)
         assert scheduler.misfit(spec) is None
         return lines_run(lambda: scheduler.misfit(spec))
 

@@ -127,7 +127,7 @@ def test_what_a_bag_before_it_takes_is_not_promised_to_a_workflow() -> None:
         scheduler.handle(NodeJoined(0, NodeSpec(name)))
     scheduler.handle(JobSubmitted(0, job(1, estimate=10)))
     for number in (2, 3):
-        scheduler.handle(JobSubmitted(0, job(number, plan=(TaskSpec(5 * SECOND),))))
+        scheduler.handle(JobSubmitted(0, job(number, graph=(TaskSpec(5 * SECOND),))))
     scheduler.handle(Woke(0))
     jobs = scheduler.state.jobs
     assert [view.slots for view in jobs.values()] == [0b01, 0b10, 0]
@@ -143,7 +143,7 @@ def test_a_bag_takes_what_is_free_beside_what_a_workflow_starts() -> None:
     scheduler = Scheduler(registry.find, "heft")
     scheduler.handle(NodeJoined(0, NodeSpec("a", slots=3)))
     scheduler.handle(JobSubmitted(0, job(1, tasks=2, estimate=10)))
-    scheduler.handle(JobSubmitted(0, job(2, plan=(TaskSpec(4 * SECOND, cores=2),))))
+    scheduler.handle(JobSubmitted(0, job(2, graph=(TaskSpec(4 * SECOND, cores=2),))))
     scheduler.handle(Woke(0))
     jobs = scheduler.state.jobs
     assert (jobs[1].slots, jobs[2].slots, jobs[2].promise) == (0b011, 0, 10 * SECOND)
@@ -199,7 +199,7 @@ def test_tasks_that_can_never_start_keep_no_room() -> None:
     """Task 0 fails. Task 1, which comes after it, has the higher rank, but must not keep the only slot from task 2."""
     scheduler = Scheduler(registry.find, "heft:per_instant=false")
     scheduler.handle(NodeJoined(0, NodeSpec("n")))
-    scheduler.handle(JobSubmitted(0, job(1, plan=(TaskSpec(10), TaskSpec(100, 1, (0,)), TaskSpec(5)))))
+    scheduler.handle(JobSubmitted(0, job(1, graph=(TaskSpec(10), TaskSpec(100, 1, (0,)), TaskSpec(5)))))
     actions = scheduler.handle(TaskEnded(10, 1, 0, 1, Outcome.RAISED))
     assert actions == [Settle(1, 0, 1, Outcome.RAISED), Launch(1, 2, 1, 1)]
     actions = scheduler.handle(TaskEnded(15, 1, 2, 1))

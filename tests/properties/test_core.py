@@ -55,7 +55,7 @@ from headway.model.events import (
     TierRefused,
     Woke,
 )
-from headway.model.job import JobSpec, Kind, TaskSpec
+from headway.model.job import FORMS, Bag, JobSpec, Kind, TaskSpec, Workflow
 from headway.model.node import NodeSpec, SlotStatus
 from headway.model.plan import Allocation, AllocationRecord, Claim, Decision, Plan, PlanRecord, Promise
 from headway.model.slots import numbers, of_numbers
@@ -67,6 +67,7 @@ from headway.policies.order import ORDERS
 from headway.policies.place import ready_tasks, room_for
 from headway.policies.tiers import TieredEasy
 from headway.web.decider import decide
+from headway.wire.reading import any_form
 
 POLICIES = [
     "fcfs",
@@ -616,11 +617,11 @@ class World:
 
     def is_right_size(self, spec: JobSpec, task: int, slots: int) -> None:
         assert 0 <= task < spec.tasks
-        if spec.kind is Kind.WORKFLOW:
+        if isinstance(spec, Workflow):
             (node,) = (node for node in self.scheduler.state.nodes.values() if slots & node.slots)
             assert not slots & ~node.slots, "a workflow's task on two nodes"
-            assert slots.bit_count() == node.spec.slots_for(spec.plan[task].cores)
-            for before in spec.plan[task].after:
+            assert slots.bit_count() == node.spec.slots_for(spec.graph[task].cores)
+            for before in spec.graph[task].after:
                 assert self.settled.get((spec.id, before)) is Outcome.SUCCEEDED, "a task starts before its turn"
         else:
             assert slots.bit_count() == spec.width, "a gang is not whole"
@@ -681,10 +682,9 @@ class World:
             sizes = {"width": width, "cpu": chance.choice([(), uses[:1], uses])}
         else:
             plan = tuple(self.task(task) for task in range(chance.randint(1, 5)))
-            sizes = {"tasks": len(plan), "plan": plan}
-        spec = JobSpec(
+            sizes = {"graph": plan}
+        spec = FORMS[kind](
             number,
-            kind,
             release=max(0, self.now + chance.choice([0, 0, -2, -20, 4])),
             estimate=chance.choice([None, 0, 1, 5, 20]),
             due=chance.choice([None, self.now - 1, self.now + 10, self.now + 30]),
@@ -889,7 +889,7 @@ class World:
     def copy(self) -> None:
         """A core restored from a dump that went through its stored form."""
         stored = msgspec.json.encode(self.scheduler.dump())
-        restored = Scheduler.restore(msgspec.json.decode(stored, type=StateRecord), source)
+        restored = Scheduler.restore(msgspec.json.decode(stored, type=StateRecord, dec_hook=any_form), source)
         assert restored.dump() == self.scheduler.dump()
         restored.check()
         self.copied_open = self.copied_open or restored.question is not None
@@ -932,7 +932,7 @@ def live(seed: int, policy: str, *, in_calm: str, watch: bool = False, steps: in
     ahead = world.chance.choice([0, 0, 2])  # then a long bag, whose tasks are launched ahead of their turn
     world.feed(NodeJoined(0, NodeSpec("a", slots=world.chance.randint(1, 4), read_ahead=ahead, site=SITES["a"])))
     if ahead:
-        world.jobs[0] = JobSpec(0, tasks=40)
+        world.jobs[0] = Bag(0, tasks=40)
         world.feed(JobSubmitted(0, world.jobs[0]))
     if decided:
         world.feed(DeciderChosen(0, "http://here"))

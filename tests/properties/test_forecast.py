@@ -17,7 +17,7 @@ from headway.model.actions import Action, Conclude, Kill, Launch, Settle, Wake
 from headway.model.events import Event, JobCancelled, JobSubmitted, NodeJoined, Outcome, TaskEnded, Woke
 from headway.model.forecast import Forecast
 from headway.model.instant import SECOND, Instant
-from headway.model.job import JobSpec, Kind, TaskSpec
+from headway.model.job import JobSpec, Kind, TaskSpec, Workflow
 from headway.model.node import NodeSpec
 from headway.model.slots import numbers
 from headway.model.snapshot import uses_tiers
@@ -63,7 +63,7 @@ def drawn(chance: Random) -> list[JobSpec]:
         if kind < 0.2:
             terms["width"] = chance.randint(1, 5)
         elif kind < 0.4:
-            terms["plan"] = plan(chance)
+            terms["graph"] = plan(chance)
         else:
             terms["tasks"] = chance.randint(1, 8)
         jobs.append(job(10 + 3 * number, **terms))
@@ -121,7 +121,7 @@ class Machines:
 
     def run_time(self, launch: Launch) -> int:
         spec = self.specs[launch.job]
-        said = spec.plan[launch.task].estimate if spec.kind is Kind.WORKFLOW else spec.estimate
+        said = spec.graph[launch.task].estimate if isinstance(spec, Workflow) else spec.estimate
         assert said is not None
         nodes: list[NodeSpec] = [self.core.state.slot_nodes[slot].spec for slot in numbers(launch.slots)]
         return round(said / min(one.speed for one in nodes))

@@ -97,10 +97,10 @@ def test_a_job_goes_only_to_a_site_that_can_hold_it() -> None:
     core = Scheduler(registry.find, "sites:top=rr,each=fcfs")
     core.handle(NodeJoined(0, NodeSpec("a", 2, site="small")))
     core.handle(NodeJoined(0, NodeSpec("b", 5, site="large")))
-    wide = job(3, kind=Kind.RIGID, width=6)
+    wide = job(3, width=6)
     assert core.objection(wide) == "width is 6; allowed: at most 5, the slots of the largest site"
     for number, width in enumerate((3, 3, 1, 1, 4)):
-        core.handle(JobSubmitted(number, job(number, kind=Kind.RIGID, width=width, estimate=99)))
+        core.handle(JobSubmitted(number, job(number, width=width, estimate=99)))
     assert {number: view.pool.name for number, view in core.state.jobs.items()} == {
         0: "large",
         1: "large",
@@ -108,7 +108,7 @@ def test_a_job_goes_only_to_a_site_that_can_hold_it() -> None:
         3: "large",
         4: "large",
     }
-    core.handle(JobSubmitted(9, job(7, kind=Kind.RIGID, width=6)))  # a journal may have one from another time
+    core.handle(JobSubmitted(9, job(7, width=6)))  # a journal may have one from another time
     assert core.state.jobs[7].pool is core.state, "it is dealt to no site"
     assert core.explain(7).reason is Reason.NEVER_FITS
     core.check()
@@ -122,9 +122,9 @@ def test_what_runs_goes_on_when_sites_are_introduced_and_given_up() -> None:
     core = Scheduler(registry.find, "fcfs")
     core.handle(NodeJoined(0, NodeSpec("a", 2, site="east")))
     core.handle(NodeJoined(0, NodeSpec("b", 3, site="west")))
-    assert launched(core.handle(JobSubmitted(0, job(0, kind=Kind.RIGID, width=3, estimate=50)))) == [(0, 0b00111)]
-    assert launched(core.handle(JobSubmitted(0, job(1, kind=Kind.RIGID, width=1, estimate=50)))) == [(1, 0b01000)]
-    core.handle(JobSubmitted(0, job(2, kind=Kind.RIGID, width=2, estimate=50)))
+    assert launched(core.handle(JobSubmitted(0, job(0, width=3, estimate=50)))) == [(0, 0b00111)]
+    assert launched(core.handle(JobSubmitted(0, job(1, width=1, estimate=50)))) == [(1, 0b01000)]
+    core.handle(JobSubmitted(0, job(2, width=2, estimate=50)))
     core.handle(PolicyChosen(1, "sites:each=easy"))
     core.check()
     state = core.state
@@ -167,11 +167,11 @@ class Border:
 def test_slots_change_their_pool_by_the_claims_of_plans(claim: Claim) -> None:
     core = Scheduler(lambda text: Border(claim) if text == "border" else registry.find(text), "border")
     core.handle(NodeJoined(0, NodeSpec("a", 4)))
-    core.handle(JobSubmitted(0, job(0, kind=Kind.RIGID, width=2, estimate=50)))
-    core.handle(JobSubmitted(0, job(1, kind=Kind.RIGID, width=2, estimate=50)))
+    core.handle(JobSubmitted(0, job(0, width=2, estimate=50)))
+    core.handle(JobSubmitted(0, job(1, width=2, estimate=50)))
     pools = core.state.pools
     assert {name: pool.slots for name, pool in pools.items()} == {"first": 0b1111, "second": 0}
-    actions = core.handle(JobSubmitted(1, job(2, kind=Kind.RIGID, width=1, estimate=50, priority=1)))
+    actions = core.handle(JobSubmitted(1, job(2, width=1, estimate=50, priority=1)))
     core.check()
     first = core.state.others[0]
     if claim is Claim.FREE:
@@ -218,7 +218,7 @@ def test_nodes_join_drain_and_resize_in_their_site() -> None:
     core.handle(NodeJoined(0, NodeSpec("a", 1, site="east")))
     core.handle(NodeJoined(0, NodeSpec("b", 1, site="west")))
     for number in range(4):
-        core.handle(JobSubmitted(0, job(number, kind=Kind.RIGID, width=1, estimate=99)))
+        core.handle(JobSubmitted(0, job(number, width=1, estimate=99)))
     assert launched(core.handle(NodeJoined(1, NodeSpec("c", 1, site="west")))) == [(3, 0b100)]
     assert launched(core.handle(NodeResized(2, "a", 2))) == [(2, 0b1000)]
     core.handle(NodeDrained(3, "b"))
@@ -241,7 +241,7 @@ def ending(policy: str, sites: int) -> Callable[[], object]:
     for site in range(sites):
         core.handle(NodeJoined(0, node(f"n{site}", slots=64, site=f"s{site}")))
     for number in range(40 * sites):
-        core.handle(JobSubmitted(0, job(number, kind=Kind.RIGID, width=2, estimate=90 + number // sites, due=999)))
+        core.handle(JobSubmitted(0, job(number, width=2, estimate=90 + number // sites, due=999)))
     core.handle(Woke(0))
     ends = next(attempt for attempt in core.state.runs() if attempt.job.id == 0)
 

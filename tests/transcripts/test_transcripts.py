@@ -240,11 +240,11 @@ def attempt(text: str) -> tuple[int, int, int]:
 
 
 def submitted(number: int, terms: list[str]) -> JobSpec:
-    """A job; the tasks of a workflow are written `plan=SECONDS[xCORES][<TASK,TASK...];...`."""
+    """A job; the tasks of a workflow are written `graph=SECONDS[xCORES][<TASK,TASK...];...`."""
     given: dict[str, object] = {}
     for term in terms:
         name, _, value = term.partition("=")
-        if name == "plan":
+        if name == "graph":
             given[name] = tuple(task(text) for text in value.split(";"))
         elif name == "cpu":
             given[name] = tuple(map(float, value.split(",")))

@@ -27,7 +27,7 @@ def test_builders_carry_what_is_named() -> None:
     assert second.id == first.id + 1
     assert (first.kind, first.tasks, second.kind, second.width) == (Kind.BAG, 1, Kind.RIGID, 3)
     assert (second.due, second.release) == (2_500_000, SECOND)
-    chain = job(5, plan=(TaskSpec(1), TaskSpec(1, 1, (0,))))
+    chain = job(5, graph=(TaskSpec(1), TaskSpec(1, 1, (0,))))
     assert (chain.id, chain.kind, chain.tasks) == (5, Kind.WORKFLOW, 2)
     assert [flaw(each) for each in (first, second, chain)] == [None] * 3
     assert node("a", slots=2, lease=1.5).lease == 1_500_000

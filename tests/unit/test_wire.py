@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -9,8 +10,10 @@ import pytest
 
 from headway import wire
 from headway.errors import InvalidInput
+from headway.model.events import JobSubmitted
 from headway.model.instant import SECOND
-from headway.model.job import JobSpec, Kind, PenaltyShape, TaskSpec, flaw
+from headway.model.job import AnyJob, Bag, JobSpec, PenaltyShape, Rigid, TaskSpec, Workflow, flaw
+from headway.wire.reading import any_form
 
 COMMAND = wire.Command(("true",))
 WHOLE = wire.NewJob(
@@ -30,7 +33,6 @@ WHOLE = wire.NewJob(
     time_limit=8,
     memory_limit=9,
     plan=(wire.PlannedTask(1), wire.PlannedTask(2, 3, (0,))),
-    sizes=(1.0, 2.0),
     profile={"old": 9, "new": 5},
     preemptible=False,
     cpu=(0.5,),
@@ -61,12 +63,9 @@ def test_a_request_with_an_unknown_field_is_refused_an_answer_is_not() -> None:
 
 def test_every_term_reaches_the_core() -> None:
     spec = WHOLE.spec(9, 1000, "owner")
-    assert spec == JobSpec(
+    assert spec == Workflow(
         id=9,
-        kind=Kind.WORKFLOW,
         release=1 * SECOND,
-        tasks=2,
-        width=1,
         estimate=2 * SECOND,
         due=3 * SECOND,
         priority=4.5,
@@ -78,21 +77,49 @@ def test_every_term_reaches_the_core() -> None:
         retries=7,
         time_limit=8 * SECOND,
         memory_limit=9,
-        plan=(TaskSpec(1 * SECOND), TaskSpec(2 * SECOND, 3, (0,))),
-        sizes=(1.0, 2.0),
+        graph=(TaskSpec(1 * SECOND), TaskSpec(2 * SECOND, 3, (0,))),
         profile=(("new", 5 * SECOND), ("old", 9 * SECOND)),
         preemptible=False,
         cpu=(0.5,),
         movable=True,
         leased=True,
     )
-    derived = {"id", "fetches"}
-    assert set(JobSpec.__dataclass_fields__) - derived == set(wire.NewJob.__struct_fields__) - {"work"}
+    told = {*wire.NewJob.__struct_fields__} - {"work"}
+    assert {known.name for known in fields(JobSpec)} - {"id", "fetches"} == told - {"tasks", "width", "plan", "sizes"}
+
+
+def test_every_form_gets_its_own_terms() -> None:
+    work = wire.Commands((COMMAND,))
+    sizes = wire.NewJob(work, tasks=2, sizes=(1.0, 2.0)).spec(1, 0, "")
+    assert sizes == Bag(1, tasks=2, sizes=(1.0, 2.0))
+    assert wire.NewJob(work, kind="rigid", width=3).spec(1, 0, "") == Rigid(1, width=3)
+    with pytest.raises(InvalidInput, match="width is 3; allowed: 1 unless the job is rigid"):
+        wire.NewJob(work, width=3).spec(1, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("written", "job"),
+    [
+        ({"id": 1}, Bag(1)),
+        ({"id": 1, "kind": 0, "tasks": 3, "width": 1, "plan": [], "sizes": []}, Bag(1, tasks=3)),
+        ({"id": 1, "kind": 1, "tasks": 1, "width": 4, "plan": [], "due": 9}, Rigid(1, width=4, due=9)),
+        (
+            {"id": 1, "kind": 2, "tasks": 2, "width": 1, "plan": [{"estimate": 3}, {"estimate": 4, "after": [0]}]},
+            Workflow(1, graph=(TaskSpec(3), TaskSpec(4, after=(0,)))),
+        ),
+    ],
+)
+def test_jobs_that_were_written_before_there_were_forms_are_read(written: dict[str, object], job: JobSpec) -> None:
+    """As in the journals of formats 1 to 4."""
+    assert msgspec.convert(written, AnyJob, dec_hook=any_form) == job
+    for known in (job, JobSubmitted(5, job)):
+        kind = AnyJob if known is job else JobSubmitted
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(known), type=kind, dec_hook=any_form) == known
 
 
 def test_what_is_left_out_is_as_the_model_has_it() -> None:
     spec = wire.NewJob(wire.Commands((COMMAND,))).spec(1, 1000, "owner")
-    assert spec == JobSpec(id=1, release=1000, user="owner")
+    assert spec == Bag(id=1, release=1000, user="owner")
     assert flaw(spec) is None
 
 

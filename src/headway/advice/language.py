@@ -13,10 +13,11 @@ from typing import Annotated, Any, Final, Literal, cast, get_args, get_type_hint
 
 import msgspec
 
+from headway.advice.snapshots import Contradiction
 from headway.core.record import StateRecord, slots_in
 from headway.errors import HeadwayError, did_you_mean
 from headway.model.instant import NEVER, Instant
-from headway.model.job import Kind
+from headway.model.job import FORMS, AnyJob, Bag, JobId, JobSpec, Kind, TaskSpec, Workflow, misplaced
 from headway.model.plan import (
     AllocationRecord,
     ClaimWord,
@@ -60,6 +61,10 @@ ReasonName = Literal[
 
 class NoAdvice(HeadwayError):
     """A decider gave no usable answer."""
+
+
+class _OfAJob(Request, frozen=True):
+    id: JobId
 
 
 class Question(Request, frozen=True):
@@ -156,6 +161,29 @@ PLAN: Final = Route("plan", "POST", "/v1/plan", PlanText, Question, summary="The
 POLICIES: Final = Route("policies", "GET", "/v1/policies", Policies, summary="The policies that can be asked for.")
 
 
+_SHARED: Final = [known for known in dataclasses.fields(JobSpec) if known.init]
+_shared: Final = attrgetter(*(known.name for known in _SHARED))
+_KINDS: Final = [kind.name.lower() for kind in Kind]
+_hints: Final = get_type_hints(JobSpec)
+
+JobTerms: Final[Any] = msgspec.defstruct(
+    "JobSpec",
+    [
+        *((known.name, _hints[known.name], known.default) for known in _SHARED if known.name != "id"),
+        ("kind", Literal["bag", "rigid", "workflow"], _KINDS[0]),
+        ("tasks", int, 1),
+        ("width", int, 1),
+        ("plan", tuple[TaskSpec, ...], ()),
+        ("sizes", tuple[float, ...], ()),
+    ],
+    bases=(_OfAJob,),
+    frozen=True,
+    module=__name__,
+    namespace={"__doc__": JobSpec.__doc__},
+)
+"""What is told of a job: the terms that all have, its kind, and the terms of all forms."""
+
+
 # Questions
 
 
@@ -168,7 +196,9 @@ def write_question(snapshot: StateRecord, *, policy: str = "", explain: bool = F
 
 
 def written(value: Any) -> Any:
-    """A record as plain values, with defaults left out and kinds as words."""
+    """A record as plain values, with defaults left out. Jobs have the terms of all forms."""
+    if isinstance(value, JobSpec):
+        value = terms_of(value)
     form = _FORMS.get(type(value))
     if form is not None:
         names, defaults, parts = form
@@ -178,14 +208,23 @@ def written(value: Any) -> Any:
             if part is not default and part != default
         }
     if type(value) is tuple:
-        return [written(part) for part in value] if value and type(value[0]) in _FIELDS else value
-    return value.name.lower() if type(value) is Kind else value
+        is_plain = not value or (type(value[0]) not in _FIELDS and not isinstance(value[0], JobSpec))
+        return value if is_plain else [written(part) for part in value]
+    return value
+
+
+def terms_of(job: JobSpec) -> Any:
+    """What a decider is told of a job, as `JobTerms`."""
+    graph = job.graph if isinstance(job, Workflow) else ()
+    sizes = job.sizes if isinstance(job, Bag) else ()
+    return JobTerms(*_shared(job), _KINDS[job.kind], job.tasks, job.width, graph, sizes)
 
 
 def read_question(body: bytes) -> Question:
     """A question from JSON, with its types checked. `check_snapshot` checks whether its snapshot makes sense.
 
     Raises:
+        Contradiction: a job has terms that jobs of its kind do not have.
         HeadwayError: it is not JSON, or a field is unknown or of the wrong type; the message names it.
     """
     try:
@@ -193,28 +232,26 @@ def read_question(body: bytes) -> Question:
         if isinstance(plain, dict) and isinstance(plain.get("snapshot"), dict):
             _tidy(plain["snapshot"], StateRecord, "snapshot")
         try:
-            return msgspec.convert(plain, Question)
+            return msgspec.convert(plain, Question, dec_hook=_job)
         except msgspec.ValidationError as error:
             if "got `float`" not in str(error):
                 raise
-        return msgspec.convert(with_whole_numbers(plain), Question)
+        return msgspec.convert(with_whole_numbers(plain), Question, dec_hook=_job)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise HeadwayError(f"the question is not valid: {error}", "GET /openapi.json describes it.") from None
 
 
 def _tidy(plain: Mapping[str, Any], kind: type, path: str) -> None:
-    """Check that a record has no unknown fields, and replace the words of kinds by `Kind`."""
+    """Check that a record has no unknown fields, and replace what is told of jobs by jobs."""
     fields = {name: nested for name, nested, _ in _FIELDS[kind]}
     for name, value in plain.items():
         if name not in fields:
             hint = did_you_mean(name, fields) or f"Its fields are {', '.join(fields)}."
             raise HeadwayError(f"{path}.{name}: there is no such field", hint)
         nested = fields[name]
-        if nested is Kind:
-            kinds = {known.name.lower(): known for known in Kind}
-            if not isinstance(value, str) or value not in kinds:
-                raise HeadwayError(f"{path}.{name} is {value!r}; allowed: {', '.join(kinds)}")
-            cast(dict[str, Any], plain)[name] = kinds[value]
+        if nested is JobTerms and isinstance(value, dict):
+            _tidy(value, JobTerms, f"{path}.{name}")
+            cast(dict[str, Any], plain)[name] = _job_of(value, f"{path}.{name}")
         elif nested in _FIELDS:
             for place, part in enumerate(value) if isinstance(value, list) else ():
                 if isinstance(part, dict):
@@ -223,17 +260,51 @@ def _tidy(plain: Mapping[str, Any], kind: type, path: str) -> None:
                 _tidy(value, nested, f"{path}.{name}")
 
 
+def _job_of(plain: dict[str, Any], path: str) -> JobSpec:
+    """A job from what is told of it; its fields are known."""
+    kind = plain.get("kind", _KINDS[0])
+    if kind not in _KINDS:
+        raise HeadwayError(f"{path}.kind is {kind!r}; allowed: {', '.join(_KINDS)}")
+    try:
+        terms = msgspec.convert(with_whole_numbers(plain), JobTerms)
+    except msgspec.ValidationError as error:
+        raise HeadwayError(f"the question is not valid: {error}".replace("`$", f"`$.{path}")) from None
+    form = Kind[kind.upper()]
+    wrong = misplaced(form, terms.tasks, terms.width, len(terms.plan), len(terms.sizes))
+    if wrong is not None:
+        term, given, allowed = wrong
+        raise Contradiction(f"{path}.{term} is {given!r}; allowed: {allowed}")
+    own = {Kind.BAG: ("tasks", "sizes"), Kind.RIGID: ("width",), Kind.WORKFLOW: ()}[form]
+    of_form = {name: getattr(terms, name) for name in own} or {"graph": terms.plan}
+    return FORMS[form](*_shared(terms), **of_form)
+
+
+def _job(kind: Any, found: Any) -> JobSpec:
+    """The `dec_hook` for snapshots whose jobs `_tidy` has already made."""
+    if not isinstance(found, JobSpec):
+        raise ValueError(f"Expected `object`, got `{type(found).__name__}`")
+    return found
+
+
 def _fields_of(kind: type) -> tuple[tuple[str, Any, Any], ...]:
-    """Each field of a record: its name, the record it is made of (or `Kind`, or None), its default."""
+    """Each field of a record: its name, the record it is made of, if it is, and its default."""
     hints = get_type_hints(kind)
     found = []
-    for known in dataclasses.fields(kind):
-        hint = hints[known.name]
-        nested = next(
-            (part for part in (hint, *get_args(hint)) if part is Kind or dataclasses.is_dataclass(part)), None
-        )
-        found.append((known.name, nested, known.default))
+    for name, default in _names_of(kind):
+        hint = JobTerms if hints[name] is AnyJob else hints[name]
+        nested = next((part for part in (hint, *get_args(hint)) if _is_record(part)), None)
+        found.append((name, nested, default))
     return tuple(found)
+
+
+def _names_of(kind: type) -> list[tuple[str, Any]]:
+    if kind is JobTerms:
+        return [(known.name, known.default) for known in msgspec.structs.fields(kind)]
+    return [(known.name, known.default) for known in dataclasses.fields(kind)]
+
+
+def _is_record(hint: Any) -> bool:
+    return hint is JobTerms or (isinstance(hint, type) and dataclasses.is_dataclass(hint))
 
 
 def _records() -> dict[type, tuple[tuple[str, Any, Any], ...]]:
@@ -242,7 +313,7 @@ def _records() -> dict[type, tuple[tuple[str, Any, Any], ...]]:
     left: list[type] = [StateRecord]
     while left:
         kind = left.pop()
-        if kind not in found and kind is not Kind:
+        if kind not in found:
             found[kind] = _fields_of(kind)
             left += [nested for _, nested, _ in found[kind] if nested is not None]
     return found

@@ -9,7 +9,7 @@ from typing import Final
 from headway.core.record import AttemptRecord, JobRecord, NodeRecord, PoolRecord, StateRecord, blocked, placed
 from headway.errors import HeadwayError
 from headway.model.instant import NEVER, Instant
-from headway.model.job import JobId, Kind, flaw
+from headway.model.job import JobId, Kind, Workflow, flaw
 from headway.model.node import node_flaw
 
 SLOTS_MAX: Final = 100_000
@@ -87,8 +87,8 @@ def _check_pools(snapshot: StateRecord, exist: set[int]) -> None:
         for job in pool.jobs:
             _see({*pool.slots}.issuperset(_places(jobs[job])), path, "slots", pool.slots, f"all those of job {job}")
     rest = {number: job for number, job in jobs.items() if number not in dealt}
-    for number, job in rest.items():
-        _see(slots.isdisjoint(_places(job)), "", "pools", number, f"no slots of job {number}, as it is of none")
+    for number, kept in rest.items():
+        _see(slots.isdisjoint(_places(kept)), "", "pools", number, f"no slots of job {number}, as it is of none")
     _check_moves(snapshot, snapshot.now, "", names - {""}, exist - slots, rest)
     for number, pool in enumerate(snapshot.pools):
         own = {job: jobs[job] for job in pool.jobs}
@@ -225,8 +225,9 @@ def _check_left(job: JobRecord, path: str) -> None:
     """Check which tasks are ready, run, or wait for others. Each is at most one of these, and some task is."""
     spec, again = job.spec, job.again or ()
     workflow = spec.kind is Kind.WORKFLOW
-    missing = [len(set(task.after)) for task in spec.plan] if job.missing is None else job.missing
-    _see(len(missing) == len(spec.plan), path, "missing", missing, "a count for each task of a workflow, else none")
+    graph = spec.graph if isinstance(spec, Workflow) else ()
+    missing = [len(set(task.after)) for task in graph] if job.missing is None else job.missing
+    _see(len(missing) == len(graph), path, "missing", missing, "a count for each task of a workflow, else none")
     _see(min(missing, default=0) >= 0, path, "missing", missing, "counts, 0 or more")
     running = {attempt.task for attempt in job.attempts}
     _see(len(running) == len(job.attempts), path, "attempts", sorted(running), "one for each task")

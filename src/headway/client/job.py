@@ -424,7 +424,10 @@ def new_job(
         leased=leased,
         after=_ids(job.after),
     )
-    wrong = flaw(new.spec(_LATER, from_seconds(now), ""))
+    try:
+        wrong = flaw(new.spec(_LATER, from_seconds(now), ""))
+    except InvalidInput as error:
+        wrong = str(error)
     if wrong:
         raise HeadwayError(f"job {job.name!r}: {wrong}")
     check_work(new)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from headway.core.state import State
-from headway.model.job import JobSpec, Kind
+from headway.model.job import JobSpec, Kind, Workflow
 from headway.model.node import NodeSpec, SlotStatus
 from headway.model.outcome import Outcome
 from headway.model.slots import numbers, of_numbers
@@ -134,7 +134,7 @@ class Extent:
         if job.kind is Kind.RIGID and job.width > max(self._slots):
             return f"width is {job.width}; allowed: at most {max(self._slots)}, the slots of {whole}"
         left = frozenset(range(len(self._groups)))
-        for number, task in enumerate(job.plan):
+        for number, task in enumerate(job.graph if isinstance(job, Workflow) else ()):
             left &= self._holding(task.cores)
             if not left:
                 nodes = [node for group in self._groups for node in group]

@@ -405,7 +405,7 @@ class Pool(Snapshot):
         if self.state.suspicions:
             self.state.suspicions.pop((job.id, task), None)
         if job.mean_size:
-            job.size_left = max(0.0, job.size_left - job.spec.sizes[task])  # sums of fractions are not exact
+            job.size_left = max(0.0, job.size_left - job.sizes[task])  # sums of fractions are not exact
         self.state.actions.append(Settle(job.id, task, attempt, outcome))
 
     def _settle(self, job: JobView, attempt: AttemptView, outcome: Outcome) -> None:
@@ -432,7 +432,7 @@ class Pool(Snapshot):
         node = self.slot_nodes[attempt.slots.bit_length() - 1].spec
         took = self.now - attempt.start + job.kept.get(attempt.task, 0)
         if job.mean_size:
-            took = min(round(took * job.mean_size / job.spec.sizes[attempt.task]), LONGEST)
+            took = min(round(took * job.mean_size / job.sizes[attempt.task]), LONGEST)
         here = job.times.get(node.node_class)
         if here is None:
             here = job.times[node.node_class] = RunTimes(took)

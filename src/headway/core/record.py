@@ -16,7 +16,7 @@ from headway.core.state import State
 from headway.core.suspicion import Isolation, Suspicion
 from headway.core.views import view_of
 from headway.model.instant import NEVER, Duration, Instant
-from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind
+from headway.model.job import ESTIMATE_DEFAULT, AnyJob, JobId, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import TIER_WORDS, TierWord
 from headway.model.slots import numbers, of_numbers
@@ -80,7 +80,7 @@ class JobRecord:
     all others are as they were when the job was submitted.
     """
 
-    spec: JobSpec
+    spec: AnyJob
     estimate: Duration | None = None
     priority: float | None = None
     due: Instant | None = None

@@ -284,7 +284,7 @@ def _room(job: JobView, node: NodeView) -> Slots:
 
 def _need(job: JobView, task: int, node: NodeView) -> int:
     """Slots of a task on this node."""
-    return node.spec.slots_for(job.spec.plan[task].cores) if job.kind is Kind.WORKFLOW else job.width
+    return node.spec.slots_for(job.graph[task].cores) if job.kind is Kind.WORKFLOW else job.width
 
 
 def _launch(state: State, isolation: Isolation) -> None:

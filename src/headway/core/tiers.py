@@ -61,7 +61,7 @@ def misfit(pool: Pool, job: JobView, task: int, slots: int) -> str | None:
     node = pool.slot_nodes[slots.bit_length() - 1]
     if slots & ~node.slots:
         return "more_than_one_node"
-    return None if slots.bit_count() == node.spec.slots_for(job.spec.plan[task].cores) else "width_differs"
+    return None if slots.bit_count() == node.spec.slots_for(job.graph[task].cores) else "width_differs"
 
 
 def taken(pool: Pool, slots: Slots, tier: Tier) -> str | None:

@@ -19,6 +19,7 @@ from headway.model.job import JobId
 from headway.model.plan import Allocation, Claim, Deal, Decision, Lend
 from headway.model.slots import Slots, numbers, of_numbers
 from headway.model.tier import Tier
+from headway.wire.reading import any_form
 
 EventRow = tuple[int, Instant, str, bytes]
 """An event as the table has it: its number, its instant, the name of its class, and its body."""
@@ -30,7 +31,7 @@ _NONE: Final = b"\xc0"
 
 _encode = msgspec.msgpack.Encoder().encode
 _events: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
+    kind.__name__: msgspec.msgpack.Decoder(kind, dec_hook=any_form) for kind in get_args(Event)
 }
 _pair = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
 

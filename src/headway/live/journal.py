@@ -41,18 +41,19 @@ from headway.live.vouching import Damaged
 from headway.model.actions import Action, JobStatus
 from headway.model.events import Asked, Event, Incident
 from headway.model.instant import Instant
-from headway.model.job import JobId, JobSpec
+from headway.model.job import AnyJob, JobId, JobSpec
 from headway.model.outcome import Outcome
 from headway.wire import TaskRange, Work
+from headway.wire.reading import any_form
 
 _SHORT: Final = 1 << 16
 """A state of at most this many bytes is stored uncompressed, so that one can look at it with `sqlite3`."""
 
 _STARTED: Final = "UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL"
 
-_spec = msgspec.msgpack.Decoder(JobSpec)
+_spec: msgspec.msgpack.Decoder[JobSpec] = msgspec.msgpack.Decoder(AnyJob, dec_hook=any_form)
 _work: msgspec.msgpack.Decoder[Work] = msgspec.msgpack.Decoder(Work)
-_record = msgspec.json.Decoder(StateRecord)
+_record = msgspec.json.Decoder(StateRecord, dec_hook=any_form)
 encode = msgspec.msgpack.Encoder().encode
 log = logging.getLogger(__name__)
 

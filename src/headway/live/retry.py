@@ -13,7 +13,7 @@ from headway.live.driver import Driver
 from headway.live.intake import Conflict, MissingBlobs
 from headway.live.journal import JobRow, Journal
 from headway.model.instant import Instant, to_seconds
-from headway.model.job import JobSpec, Kind
+from headway.model.job import Bag, JobSpec, Rigid, Workflow
 from headway.model.outcome import Outcome
 
 LOOKED_AT_ONCE: Final = 5_000
@@ -53,7 +53,7 @@ async def failed_tasks(journal: Journal, row: JobRow) -> list[int]:
 
     None of them if they are not all known any more, because results have been cleared.
     """
-    if row.spec.kind is Kind.WORKFLOW:
+    if isinstance(row.spec, Workflow):
         words = dict(journal.outcomes(row.id, 0, row.spec.tasks))
         known = sum(word != Outcome.CANCELLED.value for word in words.values())
         return _with_followers(row.spec, words) if known == row.done else []
@@ -65,11 +65,11 @@ async def failed_tasks(journal: Journal, row: JobRow) -> list[int]:
     return found if len(found) == row.failed else []
 
 
-def _with_followers(spec: JobSpec, words: dict[int, str]) -> list[int]:
+def _with_followers(spec: Workflow, words: dict[int, str]) -> list[int]:
     """Failed tasks of a workflow, and those after them that never ran, except those that wait for a cancelled task."""
     over = {Outcome.SUCCEEDED.value, Outcome.CANCELLED.value}
     found: dict[int, None] = {}
-    for task, planned in enumerate(spec.plan):
+    for task, planned in enumerate(spec.graph):
         if task in words:
             if words[task] not in over:
                 found[task] = None
@@ -82,7 +82,8 @@ def _with_followers(spec: JobSpec, words: dict[int, str]) -> list[int]:
 
 def again(spec: JobSpec, work: wire.Work, tasks: list[int], wanted: wire.Retry) -> wire.NewJob:
     """A job with these tasks of another job, and its terms."""
-    rigid = spec.kind is Kind.RIGID
+    rigid = isinstance(spec, Rigid)
+    graph = spec.graph if isinstance(spec, Workflow) else ()
     place = {task: number for number, task in enumerate(tasks)}
 
     def some(values: tuple[object, ...]) -> tuple[object, ...]:
@@ -112,13 +113,13 @@ def again(spec: JobSpec, work: wire.Work, tasks: list[int], wanted: wire.Retry) 
         memory_limit=spec.memory_limit,
         plan=tuple(
             wire.PlannedTask(
-                to_seconds(spec.plan[task].estimate),
-                spec.plan[task].cores,
-                tuple(place[before] for before in spec.plan[task].after if before in place),
+                to_seconds(graph[task].estimate),
+                graph[task].cores,
+                tuple(place[before] for before in graph[task].after if before in place),
             )
-            for task in (tasks if spec.plan else ())
+            for task in (tasks if graph else ())
         ),
-        sizes=tuple(spec.sizes[task] for task in tasks) if spec.sizes else (),
+        sizes=tuple(spec.sizes[task] for task in tasks) if isinstance(spec, Bag) and spec.sizes else (),
         profile={known: to_seconds(time) for known, time in spec.profile},
         preemptible=spec.preemptible,
         cpu=spec.cpu,

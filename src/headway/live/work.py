@@ -13,7 +13,7 @@ from headway.engines import base
 from headway.files import upload_of
 from headway.model.actions import Launch
 from headway.model.instant import NEVER
-from headway.model.job import JobSpec, Kind
+from headway.model.job import JobSpec, Rigid
 from headway.model.outcome import Outcome
 from headway.model.slots import numbers
 from headway.model.snapshot import JobView, NodeView
@@ -42,7 +42,7 @@ def assignment(
     """
     places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in launch.seats or numbers(launch.slots)]
     family = family_of(spec, work, launch)
-    if spec.kind is Kind.RIGID:
+    if isinstance(spec, Rigid):
         members = tuple(
             base.Member(node.spec.name, (slot,), task_work(work, rank, function, family))
             for rank, (node, slot) in enumerate(places)

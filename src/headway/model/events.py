@@ -9,7 +9,7 @@ the same actions on every machine.
 from __future__ import annotations
 
 from headway.model.instant import Duration, Instant
-from headway.model.job import JobId, JobSpec
+from headway.model.job import AnyJob, JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import PlanRecord
@@ -22,7 +22,7 @@ class JobSubmitted:
     """A job was accepted. Its `flaw` is None: it was checked before it was accepted."""
 
     at: Instant
-    job: JobSpec
+    job: AnyJob
     by: str = ""
 
 

@@ -1,11 +1,13 @@
-"""What a user submits: a job of one of three kinds, with its terms."""
+"""What a user submits: a job of one of three forms, with its terms."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
+from dataclasses import field
 from enum import Enum, IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headway.model.instant import NEVER, SECOND, Duration, Instant, to_seconds
 from headway.model.value import value
@@ -92,16 +94,19 @@ class TaskSpec:
     after: tuple[int, ...] = ()
 
 
+class _AnyJob:
+    """A job of any form. Decoders choose the form by `kind`."""
+
+    __slots__ = ()
+
+
 @value
-class JobSpec:
-    """A job as it was submitted: its kind, its size and its terms.
+class JobSpec(_AnyJob):
+    """The terms that jobs of all forms have; what a job consists of, its form (`Bag`, `Rigid`, `Workflow`) adds.
 
     Attributes:
         id: unique for ever.
-        kind: bag, rigid or workflow.
         release: earliest start.
-        tasks: number of tasks, >= 1; 1 for a rigid job.
-        width: slots a rigid job needs at once, >= 1; 1 for the other kinds.
         estimate: expected run time of a task on a node of speed factor 1; None if unknown.
         due: wanted completion; None for a job without one. It may lie before `release`.
         priority: higher is more important.
@@ -114,8 +119,6 @@ class JobSpec:
             or killed by the scheduler is always redone, and not counted here.
         time_limit: a task that runs longer is ended by its engine; None: no limit.
         memory_limit: bytes of memory of a task's process; None: no limit.
-        plan: the tasks of a workflow, in order of their numbers; empty for the other kinds.
-        sizes: the work of each task of a bag in the user's own unit, each > 0; empty: all alike.
         profile: expected run time of a task (of mean size) by class of nodes, see `NodeSpec.node_class`; for other
             classes `estimate` and the node's speed are used.
         preemptible: whether its running tasks may be killed to make room for another job.
@@ -132,13 +135,11 @@ class JobSpec:
         retry_of: the job whose failed tasks it runs again; None: of none. It changes nothing.
         numbers: of such a job the number that each of its tasks has for its work (`{i}`, HEADWAY_TASK), as in the job
             before; empty: its own.
+        kind: which form it has; it cannot be chosen.
     """
 
     id: JobId
-    kind: Kind = Kind.BAG
     release: Instant = 0
-    tasks: int = 1
-    width: int = 1
     estimate: Duration | None = None
     due: Instant | None = None
     priority: float = 0
@@ -150,8 +151,6 @@ class JobSpec:
     retries: int = 0
     time_limit: Duration | None = None
     memory_limit: int | None = None
-    plan: tuple[TaskSpec, ...] = ()
-    sizes: tuple[float, ...] = ()
     profile: tuple[tuple[str, Duration], ...] = ()
     preemptible: bool = True
     fetches: bool = False
@@ -161,15 +160,106 @@ class JobSpec:
     after: tuple[JobId, ...] = ()
     retry_of: JobId | None = None
     numbers: tuple[int, ...] = ()
+    kind: Kind = field(default=Kind.BAG, init=False)
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks it has, >= 1."""
+        return 1
+
+    @property
+    def width(self) -> int:
+        """How many slots its one task needs at once, >= 1; 1 unless it is rigid."""
+        return 1
+
+
+@value
+class Bag(JobSpec):
+    """Independent tasks, each on one slot (Lin14, Chang16, Kim12).
+
+    Attributes:
+        tasks: how many, >= 1.
+        sizes: the work of each task in the user's own unit, each > 0; empty: all alike.
+    """
+
+    tasks: int = 1
+    sizes: tuple[float, ...] = ()
+    kind: Kind = field(default=Kind.BAG, init=False)
+
+
+@value
+class Rigid(JobSpec):
+    """One task that needs several slots at once, all or none (MEASY14).
+
+    Attributes:
+        width: how many, >= 1.
+    """
+
+    width: int = 1
+    kind: Kind = field(default=Kind.RIGID, init=False)
+
+
+@value
+class Workflow(JobSpec):
+    """Tasks with precedence, each of which needs a number of cores of one node (DN13).
+
+    Attributes:
+        graph: the tasks in order of their numbers, at least one. Outside, in requests and files, it is called `plan`.
+    """
+
+    graph: tuple[TaskSpec, ...] = ()
+    kind: Kind = field(default=Kind.WORKFLOW, init=False)
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks it has."""
+        return len(self.graph)
+
+
+FORMS: Final[dict[Kind, type[JobSpec]]] = {Kind.BAG: Bag, Kind.RIGID: Rigid, Kind.WORKFLOW: Workflow}
+"""The class of each kind."""
+
+if TYPE_CHECKING:
+    AnyJob: TypeAlias = JobSpec
+else:  # decoders take a data class for the form itself, and ask about a class that is none
+    AnyJob = _AnyJob
+
+
+Flaw = tuple[str, object, str]
+"""A term that is wrong, what is given, and what is allowed."""
+
+_Check = tuple[bool, str, object, str]
+
+
+def misplaced(kind: Kind, tasks: int, width: int, graph: int, sizes: int) -> Flaw | None:
+    """What is wrong with what a job of this kind consists of, where it is told by the terms of all forms.
+
+    Args:
+        graph: how many tasks of a workflow are described.
+        sizes: how many tasks have a size.
+    """
+    return _first_wrong(
+        (
+            (1 <= tasks <= COUNT_MAX, "tasks", tasks, f"1 to {COUNT_MAX}"),
+            (1 <= width <= WIDTH_MAX, "width", width, f"1 to {WIDTH_MAX}"),
+            (kind is not Kind.RIGID or tasks == 1, "tasks", tasks, "1 for a rigid job"),
+            (kind is Kind.RIGID or width == 1, "width", width, "1 unless the job is rigid"),
+            (
+                graph == (tasks if kind is Kind.WORKFLOW else 0),
+                "plan",
+                graph,
+                "one entry a task of a workflow, none for the other kinds",
+            ),
+            (not sizes or (kind is Kind.BAG and sizes == tasks), "sizes", sizes, "one a task of a bag, or none"),
+        )
+    )
 
 
 def flaw(job: JobSpec) -> str | None:
     """What is wrong with a job's terms, as `field is value; allowed: ...`, times in seconds; None when nothing is."""
-    checks: tuple[tuple[bool, str, object, str], ...] = (
-        (1 <= job.tasks <= COUNT_MAX, "tasks", job.tasks, f"1 to {COUNT_MAX}"),
-        (1 <= job.width <= WIDTH_MAX, "width", job.width, f"1 to {WIDTH_MAX}"),
-        (job.kind is not Kind.RIGID or job.tasks == 1, "tasks", job.tasks, "1 for a rigid job"),
-        (job.kind is Kind.RIGID or job.width == 1, "width", job.width, "1 unless the job is rigid"),
+    graph = job.graph if isinstance(job, Workflow) else ()
+    sizes = job.sizes if isinstance(job, Bag) else ()
+    checks: tuple[_Check, ...] = (
         (len(job.name) <= NAME_MAX, "name", f"{len(job.name)} characters", f"at most {NAME_MAX}"),
         (len(job.user) <= NAME_MAX, "user", f"{len(job.user)} characters", f"at most {NAME_MAX}"),
         (0 <= job.release < NEVER, "release", to_seconds(job.release), f"0 or later, {_TIME}"),
@@ -201,24 +291,13 @@ def flaw(job: JobSpec) -> str | None:
             job.memory_limit,
             f"more than 0, less than {BYTES_MAX}, or none",
         ),
-        (
-            len(job.plan) == (job.tasks if job.kind is Kind.WORKFLOW else 0),
-            "plan",
-            len(job.plan),
-            "one entry a task of a workflow, none for the other kinds",
-        ),
-        (
-            not job.sizes or (job.kind is Kind.BAG and len(job.sizes) == job.tasks),
-            "sizes",
-            len(job.sizes),
-            "one a task of a bag, or none",
-        ),
         (len(job.numbers) in (0, job.tasks), "numbers", len(job.numbers), "one a task, or none"),
     )
-    for right, field, given, allowed in checks:
-        if not right:
-            return f"{field} is {given!r}; allowed: {allowed}"
-    for number, size in enumerate(job.sizes):
+    wrong = misplaced(job.kind, job.tasks, job.width, len(graph), len(sizes)) or _first_wrong(checks)
+    if wrong is not None:
+        term, given, allowed = wrong
+        return f"{term} is {given!r}; allowed: {allowed}"
+    for number, size in enumerate(sizes):
         if not SIZE_RANGE[0] <= size <= SIZE_RANGE[1]:
             return f"sizes[{number}] is {size!r}; allowed: " + "{:g} to {:g}".format(*SIZE_RANGE)
     if len(job.cpu) not in (0, 1, job.width):
@@ -235,7 +314,7 @@ def flaw(job: JobSpec) -> str | None:
     for before_it in job.after:
         if not 0 <= before_it < job.id:
             return f"after holds {before_it!r}; allowed: ids of jobs that were submitted before"
-    for number, task in enumerate(job.plan):
+    for number, task in enumerate(graph):
         if task.cores < 1:
             return f"plan[{number}].cores is {task.cores!r}; allowed: 1 or more"
         if not 0 <= task.estimate < NEVER:
@@ -244,6 +323,10 @@ def flaw(job: JobSpec) -> str | None:
             if not 0 <= before < number:
                 return f"plan[{number}].after holds {before!r}; allowed: numbers of earlier tasks"
     return None
+
+
+def _first_wrong(checks: Iterable[_Check]) -> Flaw | None:
+    return next(((term, given, allowed) for right, term, given, allowed in checks if not right), None)
 
 
 def _seconds(microseconds: int | None) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
-from headway.model.job import JobId, JobSpec, Kind
+from headway.model.job import Bag, JobId, JobSpec, Kind, Workflow
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.queue import Key, Queue, Steps, by_order
@@ -150,8 +150,8 @@ def slots_by_use(spec: JobSpec, slots: Slots, seats: tuple[int, ...] = ()) -> tu
         slots: on which it runs; fewer than it had seats where a node was lost.
         seats: as in `Allocation`.
 
-    >>> from headway.model.job import JobSpec, Kind
-    >>> slots_by_use(JobSpec(1, Kind.RIGID, width=3, cpu=(0.9, 0.5, 0.9)), 0b111)
+    >>> from headway.model.job import Rigid
+    >>> slots_by_use(Rigid(1, width=3, cpu=(0.9, 0.5, 0.9)), 0b111)
     ((0.5, 2), (0.9, 5))
     """
     cpu = spec.cpu
@@ -204,6 +204,8 @@ class JobView:
         lost: slot time of attempts that are redone because they were killed or lost, less what checkpoints keep.
         kills: how many were killed for other jobs, or to start again elsewhere.
         moves: how often it moved and kept its work.
+        graph: the tasks of a workflow in order of their numbers; empty for other forms.
+        sizes: the work of each task of a bag in the user's own unit; empty: all alike.
         mean_size, size_left: of its tasks; of those not settled, in all. 0 if they have no sizes.
     """
 
@@ -222,6 +224,7 @@ class JobView:
         "followers",
         "fresh",
         "goes_to",
+        "graph",
         "held",
         "id",
         "kept",
@@ -241,6 +244,7 @@ class JobView:
         "release",
         "seats",
         "size_left",
+        "sizes",
         "spec",
         "spent",
         "strikes",
@@ -291,7 +295,9 @@ class JobView:
         self.lost: Duration = 0
         self.kills = 0
         self.moves = 0
-        self.size_left = math.fsum(spec.sizes) if spec.sizes else 0.0
+        self.graph = spec.graph if isinstance(spec, Workflow) else ()
+        self.sizes = spec.sizes if isinstance(spec, Bag) else ()
+        self.size_left = math.fsum(self.sizes) if self.sizes else 0.0
         self.mean_size = self.size_left / spec.tasks
 
     @property
@@ -310,7 +316,7 @@ class JobView:
     @property
     def is_estimated(self) -> bool:
         """Whether its run times are known: it has an estimate, or a task of it has ended."""
-        return self.spec.estimate is not None or bool(self.spec.plan or self.spec.profile or self.ended)
+        return self.spec.estimate is not None or bool(self.graph or self.spec.profile or self.ended)
 
     @property
     def workload(self) -> float:
@@ -329,13 +335,13 @@ class JobView:
 
     def estimate_of(self, task: int) -> Duration:
         """Expected run time of one task on a node of speed factor 1."""
-        return self.spec.plan[task].estimate if self.kind is Kind.WORKFLOW else self.sized(self.estimate, task)
+        return self.graph[task].estimate if self.kind is Kind.WORKFLOW else self.sized(self.estimate, task)
 
     def sized(self, run_time: Duration, task: int) -> Duration:
         """Convert a time for a task of mean size to this task's size."""
         if not self.mean_size:
             return run_time
-        return min(round(run_time * self.spec.sizes[task] / self.mean_size), LONGEST)
+        return min(round(run_time * self.sizes[task] / self.mean_size), LONGEST)
 
     def time_on(self, node: NodeSpec) -> Duration:
         """Expected run time of a task of mean size on a slot of this node."""

@@ -332,7 +332,7 @@ def slots_needed(view: Snapshot, job: JobView, task: int | None = None) -> int:
     """How many slots the head of a queue waits for: its width, or the least that its next task needs."""
     if job.kind is not WORKFLOW:
         return job.width
-    cores = job.spec.plan[ready_tasks(job, 1)[0] if task is None else task].cores
+    cores = job.graph[ready_tasks(job, 1)[0] if task is None else task].cores
     sizes = (node.spec.slots_for(cores) for node in view.nodes.values() if node.slots & view.up)
     return min(sizes, default=cores)
 

@@ -50,7 +50,7 @@ class Heft:
         for job in merge(workflows, others, key=attrgetter("id")):
             if _is_workflow(job):
                 for task, node, begin in self._schedule(view, job, nodes, profiles):
-                    slots = node.spec.slots_for(job.spec.plan[task].cores)
+                    slots = node.spec.slots_for(job.graph[task].cores)
                     here = lowest(free & node.slots, slots)
                     if begin == view.now and job.missing[task] == 0 and count(here) == slots:
                         starting.add(job.id)
@@ -88,7 +88,7 @@ class Heft:
         self, view: Snapshot, job: JobView, nodes: list[NodeView], profiles: list[Profile]
     ) -> list[tuple[int, NodeView, Instant]]:
         """Place every task that has not started: `(task, node, start)` in order of rank. Lowers the profiles."""
-        tasks, finish = job.spec.plan, dict[int, Instant]()
+        tasks, finish = job.graph, dict[int, Instant]()
         done = settled(job)
         for task in done:
             finish[task] = view.now
@@ -133,7 +133,7 @@ def settled(job: JobView) -> set[int]:
 def hopeless(job: JobView, done: set[int]) -> set[int]:
     """The tasks of a workflow that can never start: they, or some before them, were cancelled, or one has failed."""
     found: set[int] = set()
-    for task, spec in enumerate(job.spec.plan):  # in order of number, so that what stands before has been judged
+    for task, spec in enumerate(job.graph):  # in order of number, so that what stands before has been judged
         before = set(spec.after)
         if task in job.dropped or job.missing[task] > len(before - done) or before & found:
             found.add(task)
@@ -147,7 +147,7 @@ def by_rank(job: JobView, nodes: list[NodeView]) -> list[int]:
     """
     ranks = [0.0] * job.tasks
     for task in range(job.tasks - 1, -1, -1):
-        estimate = job.spec.plan[task].estimate
+        estimate = job.graph[task].estimate
         mean = sum(estimate / node.spec.speed for node in nodes) / len(nodes) if nodes else float(estimate)
         ranks[task] = mean + max((ranks[follower] for follower in job.followers[task]), default=0.0)
     return sorted(range(job.tasks), key=lambda task: (-ranks[task], task))

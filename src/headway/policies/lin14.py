@@ -216,7 +216,7 @@ class Foresight:
         """Deal a bag the slots that end all its tasks by its due date; if none do, one for each of its tasks."""
         dealing, wanted = self.dealing, 0
         running = [attempt for attempt in job.attempts.values() if not attempt.ending and not attempt.queued]
-        left = job.left - sum(job.spec.sizes[at.task] / job.mean_size if job.mean_size else 1 for at in running)
+        left = job.left - sum(job.sizes[at.task] / job.mean_size if job.mean_size else 1 for at in running)
         if left > 0:
             own = dealing.running.get(job.id, NO_SLOTS)
             is_emergency = job.priority >= dealing.emergency

@@ -27,7 +27,7 @@ def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
     """
     if job.kind is Kind.BAG:
         return free & -free
-    cores, best, fastest = job.spec.plan[task].cores, NO_SLOTS, 0.0
+    cores, best, fastest = job.graph[task].cores, NO_SLOTS, 0.0
     for node in view.nodes.values():
         needed, here = node.spec.slots_for(cores), free & node.slots
         if node.spec.speed > fastest and count(here) >= needed:
@@ -93,7 +93,7 @@ class Dealing:
         if job.kind is Kind.RIGID:
             return job.width if job.ready else 0
         if job.kind is Kind.WORKFLOW:
-            nodes, plan = self.view.nodes.values(), job.spec.plan
+            nodes, plan = self.view.nodes.values(), job.graph
             sizes = (max((node.spec.slots_for(plan[task].cores) for node in nodes), default=1) for task in job.again)
             return sum(sizes)
         return job.ready + count(self.running.get(job.id, NO_SLOTS))

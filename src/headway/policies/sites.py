@@ -116,7 +116,7 @@ def _holds(view: Snapshot, site: str, job: JobView) -> bool:
     nodes = [node for node in view.nodes.values() if _site_of(node) == site and not node.draining]
     if job.kind is Kind.RIGID:
         return job.width <= sum(node.spec.slots for node in nodes)
-    return all(_is_held(nodes, task.cores) for task in job.spec.plan)
+    return all(_is_held(nodes, task.cores) for task in job.graph)
 
 
 def _is_held(nodes: Sequence[NodeView], cores: int) -> bool:

@@ -268,7 +268,7 @@ class Round:
         if job.kind is WORKFLOW:
             nodes = [node.spec for node in self.view.nodes.values() if node.up and not node.draining]
             stake.usable = 0
-            for core in (job.spec.plan[ready].cores for ready in job.again):
+            for core in (job.graph[ready].cores for ready in job.again):
                 fitting = (node.slots_for(core) for node in nodes if node.slots_for(core) <= node.slots)
                 stake.usable += max(fitting, default=0)  # what fits nowhere must not keep slots from others
             stake.work = stake.waiting

@@ -151,7 +151,7 @@ class _Ahead(Simulation):
         self._assumed_at_start: dict[JobId, tuple[JobId, ...]] = {}
         self._assumed_at_end: dict[JobId, tuple[JobId, ...]] = {}
         self._began: dict[tuple[JobId, int], Instant] = {}
-        self._workflows = {job.id: job.spec.plan for job in state.jobs.values() if job.spec.plan}
+        self._workflows = {job.id: job.graph for job in state.jobs.values() if job.graph}
         self._settled: dict[tuple[JobId, int], tuple[Awaited, Slots]] = {}
         self._first: dict[int, Awaited] = {}
         self._last: dict[int, Awaited] = {}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from headway.model.instant import NEVER
-from headway.model.job import JobSpec, Kind
+from headway.model.job import Bag, JobSpec, Kind, Rigid, Workflow
 from headway.model.workload import Workload
+
+RIGID: Final = int(Kind.RIGID)
 
 
 def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> Iterator[JobSpec]:
@@ -15,7 +18,7 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> It
     Args:
         movable: whether tasks can be moved with the work that they have done.
     """
-    kinds, shape, uses, workflows, bags = tuple(Kind), workload.shape, workload.uses, workload.workflows, workload.bags
+    shape, uses, workflows, bags = workload.shape, workload.uses, workload.workflows, workload.bags
     befores = workload.after
     for first in range(0, len(workload), chunk):
         rows = slice(first, first + chunk)
@@ -34,13 +37,16 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> It
         for position, row in enumerate(zip(*columns, strict=True), first):
             release, kind, tasks, width, estimate, due, priority, rate, user, cpu = row
             said, due = None if estimate < 0 else estimate, None if due >= NEVER else due
-            terms = position, kinds[kind], release, tasks, width, said, due, priority, rate, shape, user
+            terms = position, release, said, due, priority, rate, shape, user
             cpus = uses.get(position, (cpu,) if cpu == cpu else ())
             after = befores.get(position, ()) if befores else ()
-            if position in workflows:
-                yield JobSpec(*terms, plan=workflows[position], cpu=cpus, movable=movable, after=after)
+            if kind == RIGID:
+                yield Rigid(*terms, width=width, cpu=cpus, movable=movable, after=after)
+            elif position in workflows:
+                yield Workflow(*terms, graph=workflows[position], cpu=cpus, movable=movable, after=after)
             elif position in bags:
                 bag = bags[position]
-                yield JobSpec(*terms, sizes=bag.sizes, profile=bag.profile, cpu=cpus, movable=movable, after=after)
+                of_bag = {"tasks": tasks, "sizes": bag.sizes, "profile": bag.profile}
+                yield Bag(*terms, cpu=cpus, movable=movable, after=after, **of_bag)
             else:
-                yield JobSpec(*terms, cpu=cpus, movable=movable, after=after)
+                yield Bag(*terms, tasks=tasks, cpu=cpus, movable=movable, after=after)

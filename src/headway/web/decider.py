@@ -28,7 +28,7 @@ from headway.advice.snapshots import Contradiction, check_snapshot
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live.uploads import TooLarge
-from headway.model.job import Kind
+from headway.model.job import AnyJob
 from headway.model.plan import Plan
 from headway.model.snapshot import PolicySource
 from headway.web.bodies import (
@@ -161,6 +161,8 @@ class Decider:
     def _answer(self, body: bytes) -> PlanText:
         try:
             question = read_question(body)
+        except Contradiction:
+            raise
         except HeadwayError as error:
             raise Malformed(str(error.args[0]), error.hint) from error
         return plan_text(decide(question, self._policies, self._default), question.snapshot.now)
@@ -173,12 +175,12 @@ class Decider:
 
     async def _openapi(self, _: Request) -> dict[str, Any]:
         about = language.__doc__ or ""
-        found = describe(ROUTES, __version__, title="Headway's decider", about=about, media=(wire.JSON,))
-        words = [kind.name.lower() for kind in Kind]
+        written = {AnyJob: language.JobTerms}
+        found = describe(
+            ROUTES, __version__, title="Headway's decider", about=about, media=(wire.JSON,), written=written
+        )
         for record in language.RECORDS:
             found["components"]["schemas"][record.__name__]["additionalProperties"] = False
-        found["components"]["schemas"]["Kind"] = {"enum": words, "title": "Kind", "description": Kind.__doc__}
-        found["components"]["schemas"]["JobSpec"]["properties"]["kind"] |= {"default": words[0]}
         return found
 
 

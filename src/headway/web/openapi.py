@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +38,7 @@ def describe(
     title: str = "Headway",
     about: str = wire.__doc__ or "",
     media: tuple[str, ...] = (wire.MSGPACK, wire.JSON),
+    written: Mapping[Any, type] | None = None,
 ) -> dict[str, Any]:
     """The description of these routes, as it is written in JSON.
 
@@ -45,10 +46,16 @@ def describe(
         version: of the server.
         title, about: what it is.
         media: in which forms bodies are sent and answered.
+        written: types that are sent as values of other types.
     """
     routes = tuple(routes)
     types = [kind for route in routes for kind in (route.answer, route.body) if kind not in (None, Any, bytes, str)]
-    _, components = msgspec.json.schema_components([*types, wire.ErrorBody], ref_template="#/components/schemas/{name}")
+    written = written or {}
+    _, components = msgspec.json.schema_components(
+        [*types, wire.ErrorBody, *written.values()],
+        schema_hook=lambda kind: {"$ref": _component(written[kind])},
+        ref_template=_component("{name}"),
+    )
     for name, terms in _TERMS.items():
         for term, known in terms.items() if name in components else ():
             components[name]["properties"][term] |= known
@@ -62,6 +69,11 @@ def describe(
         "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }
+
+
+def _component(kind: type | str) -> str:
+    """Where a type is described."""
+    return f"#/components/schemas/{kind if isinstance(kind, str) else kind.__name__}"
 
 
 def _operation(route: wire.Route, media: tuple[str, ...]) -> dict[str, Any]:
@@ -94,5 +106,5 @@ def _content(kind: Any, media: tuple[str, ...]) -> dict[str, Any]:
         return {wire.OCTETS: {"schema": {"type": "string", "format": "binary"}}}
     if kind is str:
         return {wire.TEXT: {"schema": {"type": "string"}}}
-    schema = {} if kind is Any else {"$ref": f"#/components/schemas/{kind.__name__}"}
+    schema = {} if kind is Any else {"$ref": _component(kind)}
     return {form: {"schema": schema} for form in media}

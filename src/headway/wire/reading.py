@@ -1,4 +1,4 @@
-"""Bodies as values of their types."""
+"""Bodies as values of their types, and jobs of any form from what they were written as."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+
+from headway.model.job import FORMS, AnyJob, JobSpec, Kind
 
 Decode = Callable[[bytes], Any]
 
@@ -28,6 +30,19 @@ def decoder(kind: Any, *, is_json: bool) -> Decode:
         return msgspec.convert(with_whole_numbers(msgspec.json.decode(body)), kind)
 
     return lenient
+
+
+def any_form(kind: Any, plain: Any) -> JobSpec:
+    """The job of a record or an event: what decoders call for the type `AnyJob`, as their `dec_hook`.
+
+    Before jobs had forms, each was written with the terms of all kinds, and the graph of a workflow as `plan`.
+    """
+    if kind is not AnyJob or not isinstance(plain, dict):
+        raise NotImplementedError(f"{kind} cannot be read")
+    form = FORMS[Kind(plain.get("kind", Kind.BAG))]
+    if "plan" in plain:
+        plain = {**plain, "graph": plain["plan"]}
+    return msgspec.convert(plain, form)
 
 
 def with_whole_numbers(value: Any) -> Any:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from headway.errors import InvalidInput
 from headway.model.instant import Instant
-from headway.model.job import VARIABLE_NAME, JobId, JobSpec, Kind, PenaltyShape, TaskSpec, is_variable_name
+from headway.model.job import (
+    FORMS,
+    VARIABLE_NAME,
+    JobId,
+    JobSpec,
+    Kind,
+    PenaltyShape,
+    TaskSpec,
+    is_variable_name,
+    misplaced,
+)
 from headway.wire.base import (
     Amount,
     Answer,
@@ -152,14 +162,16 @@ class NewJob(Request, frozen=True):
         """The job as the core learns of it.
 
         Raises:
-            InvalidInput: a time is none that the core can count.
+            InvalidInput: a time is none that the core can count, or jobs of its kind have not such terms.
         """
-        return JobSpec(
+        kind = Kind[self.kind.upper()]
+        wrong = misplaced(kind, self.tasks, self.width, len(self.plan), len(self.sizes))
+        if wrong is not None:
+            raise InvalidInput(*wrong)
+        return FORMS[kind](
+            **self._of_form(kind),
             id=job,
-            kind=Kind[self.kind.upper()],
             release=now if self.release is None else microseconds(self.release, "release"),
-            tasks=self.tasks,
-            width=self.width,
             estimate=optional_microseconds(self.estimate, "estimate"),
             due=optional_microseconds(self.due, "due"),
             priority=self.priority,
@@ -171,11 +183,6 @@ class NewJob(Request, frozen=True):
             retries=self.retries,
             time_limit=optional_microseconds(self.time_limit, "time_limit"),
             memory_limit=self.memory_limit,
-            plan=tuple(
-                TaskSpec(microseconds(task.estimate, f"plan[{number}].estimate"), task.cores, task.after)
-                for number, task in enumerate(self.plan)
-            ),
-            sizes=self.sizes,
             profile=tuple(
                 (known, microseconds(time, f"profile[{known}]")) for known, time in sorted(self.profile.items())
             ),
@@ -188,6 +195,18 @@ class NewJob(Request, frozen=True):
             retry_of=self.retry_of,
             numbers=self.numbers,
         )
+
+    def _of_form(self, kind: Kind) -> dict[str, Any]:
+        """The terms that only jobs of its kind have."""
+        if kind is Kind.RIGID:
+            return {"width": self.width}
+        if kind is Kind.BAG:
+            return {"tasks": self.tasks, "sizes": self.sizes}
+        graph = [
+            TaskSpec(microseconds(task.estimate, f"plan[{number}].estimate"), task.cores, task.after)
+            for number, task in enumerate(self.plan)
+        ]
+        return {"graph": tuple(graph)}
 
 
 class Submission(Request, frozen=True):

@@ -114,7 +114,7 @@ def test_a_snapshot_written_by_hand_says_only_what_matters() -> None:
             (
                 JobRecord(job(1, tasks=4), attempts=(AttemptRecord(1, (0,), 0, 9, fed=True),), held=(0,)),
                 JobRecord(job(2, width=2), attempts=(AttemptRecord(0, (2, 3), 1, 8),)),
-                JobRecord(job(3, plan=plan), attempts=(AttemptRecord(1, (4,), 1, 8),)),
+                JobRecord(job(3, graph=plan), attempts=(AttemptRecord(1, (4,), 1, 8),)),
                 JobRecord(job(4, width=1)),
                 JobRecord(job(5, release=50)),
             ),

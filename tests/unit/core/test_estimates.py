@@ -18,6 +18,7 @@ from headway.model.snapshot import JobView, RunTimes
 from headway.policies import registry
 from headway.policies.order import ORDERS
 from headway.testing import job, node
+from headway.wire.reading import any_form
 
 
 def core(*nodes: Any, policy: str = "edf:per_instant=false", **terms: Any) -> tuple[Scheduler, JobView]:
@@ -203,7 +204,7 @@ def test_the_largest_terms_that_are_allowed_remain_numbers_that_can_be_kept(spee
     while view.attempts:
         end(scheduler, min(view.attempts), at=10.0**9)
         kept = scheduler.dump()
-        assert json.decode(json.encode(kept), type=type(kept)) == kept
+        assert json.decode(json.encode(kept), type=type(kept), dec_hook=any_form) == kept
         assert max((attempt.expected_end for attempt in view.attempts.values()), default=0) < 2**63
         assert 0 <= view.size_left < math.inf
     assert view.ended == 4
@@ -220,7 +221,6 @@ def test_what_is_left_is_never_less_than_nothing() -> None:
     ("terms", "wrong"),
     [
         ({"tasks": 2, "sizes": (1.0,)}, "sizes is 1; allowed: one a task of a bag, or none"),
-        ({"width": 2, "sizes": (1.0,)}, "sizes is 1; allowed: one a task of a bag, or none"),
         ({"tasks": 2, "sizes": (1.0, 0.0)}, "sizes[1] is 0.0; allowed: 1e-18 to"),
         ({"tasks": 2, "sizes": (1.0, 1.7e308)}, "sizes[1] is 1.7e+308; allowed: 1e-18 to 1e+18"),
         ({"profile": (("xeon", -1),)}, "profile[xeon] is -1e-06; allowed: 0 or more, less than"),

@@ -9,7 +9,7 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.model.events import JobSubmitted, NodeJoined, Outcome, TaskEnded, Woke
-from headway.model.job import JobSpec, Kind
+from headway.model.job import JobSpec
 from headway.model.plan import Waiting
 from headway.policies import registry
 from headway.testing import job, node
@@ -53,7 +53,7 @@ def test_one_job_is_explained_as_all_jobs_are(policy: str) -> None:
     for number in range(1, 301):  # more than a queue searches without blocks
         terms = {"estimate": chance.randint(1, 99), "due": chance.randint(50, 9999), "priority": chance.randint(0, 5)}
         if chance.random() < 0.7:
-            specs.append(job(number, kind=Kind.RIGID, width=chance.randint(1, 18), **terms))
+            specs.append(job(number, width=chance.randint(1, 18), **terms))
         else:
             specs.append(job(number, tasks=chance.randint(1, 4), **terms))
     specs = [spec for spec in specs if spec.width <= 16]

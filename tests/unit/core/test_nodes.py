@@ -28,6 +28,7 @@ from headway.model.node import SlotStatus
 from headway.model.plan import Reason
 from headway.policies import registry
 from headway.testing import job, node
+from headway.wire.reading import any_form
 
 FREE, OCCUPIED, BUSY, DOWN = SlotStatus.AVAILABLE, SlotStatus.OCCUPIED, SlotStatus.BUSY, SlotStatus.DOWN
 
@@ -42,7 +43,7 @@ class Core:
 
     def feed(self, event: Event) -> list[Action]:
         stored = msgspec.json.encode(self.scheduler.dump())
-        twin = Scheduler.restore(msgspec.json.decode(stored, type=StateRecord), registry.find)
+        twin = Scheduler.restore(msgspec.json.decode(stored, type=StateRecord, dec_hook=any_form), registry.find)
         actions = self.scheduler.handle(event)
         self.scheduler.check()
         assert twin.handle(event) == actions
@@ -251,7 +252,7 @@ class TestLeft:
         core = Core(2, 2)
         plan = (TaskSpec(1), TaskSpec(1, 2, (0,)))
         core.feed(NodeResized(0, "b", 1))
-        core.submit(job(1, width=3), job(2, width=3), job(3, plan=plan), job(4, tasks=1))
+        core.submit(job(1, width=3), job(2, width=3), job(3, graph=plan), job(4, tasks=1))
         core.feed(NodeLeft(1, "a"))
         core.end(1, outcome=Outcome.KILLED)
         for number in (1, 2, 3):

@@ -14,7 +14,7 @@ def test_a_workflow_is_promised_the_start_of_its_first_task_and_told_the_same() 
     core = Scheduler(find, "heft:per_instant=false")
     core.handle(NodeJoined(0, node(slots=1)))
     core.handle(JobSubmitted(0, job(1, estimate=100)))
-    core.handle(JobSubmitted(0, job(2, plan=(TaskSpec(10 * SECOND), TaskSpec(10 * SECOND, 1, (0,))))))
+    core.handle(JobSubmitted(0, job(2, graph=(TaskSpec(10 * SECOND), TaskSpec(10 * SECOND, 1, (0,))))))
     assert core.state.jobs[2].promise == core.explain(2).start == 100 * SECOND
     core.handle(TaskEnded(60 * SECOND, 1, 0, 1))
     assert core.state.jobs[2].promise is None  # it runs
@@ -39,7 +39,7 @@ def test_a_task_that_no_node_can_hold_is_promised_nothing_and_keeps_nobody_waiti
     for name, slots in (("wide", 3), ("a", 1), ("b", 2)):
         core.handle(NodeJoined(0, node(name, slots=slots, cores=slots)))
     core.handle(NodeDown(0, "wide"))
-    core.handle(JobSubmitted(0, job(1, plan=(TaskSpec(10 * SECOND, 3),))))
+    core.handle(JobSubmitted(0, job(1, graph=(TaskSpec(10 * SECOND, 3),))))
     core.handle(JobSubmitted(0, job(2, estimate=10)))
     assert core.state.jobs[1].promise is None  # three slots are free, but not of one node
     assert core.state.jobs[2].attempts.keys() == {0}

@@ -36,6 +36,7 @@ from headway.model.slots import NO_SLOTS
 from headway.model.snapshot import Policy, Snapshot
 from headway.policies import registry
 from headway.testing import job, node
+from headway.wire.reading import any_form
 
 
 def core(policy: str = "easy", *, slots: int = 2, **how: Any) -> Scheduler:
@@ -54,7 +55,7 @@ class TestObjection:
     def test_none_to_what_the_cluster_can_run(self) -> None:
         scheduler = core()
         plan = (TaskSpec(1, 2), TaskSpec(1, 1, (0,)))
-        assert [scheduler.objection(spec) for spec in (job(1, tasks=99), job(2, width=2), job(3, plan=plan))] == [
+        assert [scheduler.objection(spec) for spec in (job(1, tasks=99), job(2, width=2), job(3, graph=plan))] == [
             None
         ] * 3
 
@@ -67,9 +68,9 @@ class TestObjection:
     def test_to_a_task_that_no_node_can_hold(self) -> None:
         scheduler = core()
         scheduler.handle(NodeJoined(0, node("b", slots=2, cores=4)))
-        assert scheduler.objection(job(1, plan=(TaskSpec(1, 4),))) is None
+        assert scheduler.objection(job(1, graph=(TaskSpec(1, 4),))) is None
         assert (
-            scheduler.objection(job(1, plan=(TaskSpec(1), TaskSpec(1, 5))))
+            scheduler.objection(job(1, graph=(TaskSpec(1), TaskSpec(1, 5))))
             == "plan[1].cores is 5; allowed: at most 4, those of the largest node"
         )
 
@@ -93,7 +94,7 @@ class TestObjection:
         scheduler = Scheduler(registry.find, "easy")
         assert scheduler.objection(job(1, width=1)) == "width is 1; allowed: at most 0, the slots of the whole cluster"
         said = "plan[0].cores is 1; allowed: at most 0, those of the largest node"
-        assert scheduler.objection(job(1, plan=(TaskSpec(1),))) == said
+        assert scheduler.objection(job(1, graph=(TaskSpec(1),))) == said
 
 
 class TestExplain:
@@ -105,7 +106,7 @@ class TestExplain:
             scheduler,
             *(job(number, tasks=4, estimate=5, due=20) for number in (1, 2)),
             *(job(number, width=width, estimate=9) for number, width in ((3, 2), (4, 3), (5, 1))),
-            *(job(number, plan=plan, due=99) for number in (6, 7)),
+            *(job(number, graph=plan, due=99) for number in (6, 7)),
             job(8, release=50),
         )
         scheduler.handle(Woke(0))
@@ -163,7 +164,7 @@ class TestExplain:
 
     def test_a_workflow(self) -> None:
         scheduler = core("heft", slots=2)
-        submit(scheduler, job(1, plan=(TaskSpec(5), TaskSpec(5), TaskSpec(5, 1, (0, 1)))), job(2, width=1))
+        submit(scheduler, job(1, graph=(TaskSpec(5), TaskSpec(5), TaskSpec(5, 1, (0, 1)))), job(2, width=1))
         scheduler.handle(Woke(0))
         assert scheduler.explain(1) == Waiting(1, Reason.TASKS_DEPEND)
         for task in (0, 1):
@@ -533,7 +534,7 @@ def test_the_speed_of_the_slots_says_when_an_attempt_is_expected_to_end() -> Non
 def test_a_workflow_is_believed_to_take_what_its_tasks_take() -> None:
     scheduler = core("sjf:per_instant=true", slots=1)
     plan = (TaskSpec(1 * SECOND), TaskSpec(2 * SECOND, 1, (0,)), TaskSpec(6 * SECOND, 1, (0,)))
-    submit(scheduler, job(1), job(2, plan=plan), job(3, plan=plan, estimate=9), job(4, width=1, estimate=5))
+    submit(scheduler, job(1), job(2, graph=plan), job(3, graph=plan, estimate=9), job(4, width=1, estimate=5))
     assert [view.estimate for view in scheduler.state.jobs.values()] == [each * SECOND for each in (600, 3, 9, 5)]
     assert scheduler.state.jobs[2].workload == 9
     assert scheduler.handle(Woke(0)) == [Launch(2, 0, 1, 1)]
@@ -570,13 +571,13 @@ def test_a_stored_state_is_read_again_as_it_was() -> None:
         "memory_limit": 9,
     }
     submit(scheduler, job(1, width=2, **terms), job(2, width=3), job(3, tasks=2), job(4, release=50))
-    submit(scheduler, job(5, plan=(TaskSpec(1), TaskSpec(2, 1, (0,)))))
+    submit(scheduler, job(5, graph=(TaskSpec(1), TaskSpec(2, 1, (0,)))))
     scheduler.handle(NodeJoined(1, node("b", lease=30, speed=0.5, reports_start=True)))
     scheduler.handle(NodeLeft(2, "b"))
     scheduler.handle(TaskEnded(3, 1, 0, 1, Outcome.RAISED))
     record = scheduler.dump()
     for codec in (msgspec.json, msgspec.msgpack):
-        read = codec.decode(codec.encode(record), type=StateRecord)
+        read = codec.decode(codec.encode(record), type=StateRecord, dec_hook=any_form)
         assert read == record
         again = Scheduler.restore(read, registry.find)
         again.check()

@@ -36,6 +36,7 @@ from headway.model.plan import Reason
 from headway.model.snapshot import JobView
 from headway.policies import registry
 from headway.testing import job, node
+from headway.wire.reading import any_form
 
 
 class Core:
@@ -51,7 +52,7 @@ class Core:
 
     def feed(self, event: Event) -> list[Action]:
         stored = msgspec.json.encode(self.scheduler.dump())
-        twin = Scheduler.restore(msgspec.json.decode(stored, type=StateRecord), registry.find)
+        twin = Scheduler.restore(msgspec.json.decode(stored, type=StateRecord, dec_hook=any_form), registry.find)
         actions = self.scheduler.handle(event)
         self.scheduler.check()
         assert twin.handle(event) == actions
@@ -265,7 +266,7 @@ def test_waiting_is_not_counted_while_there_is_no_node_nor_when_the_clock_steps(
 
 def test_a_workflow_waits_for_a_suspected_task_and_goes_on_after_it() -> None:
     core = Core(2, policy="heft")
-    core.submit(job(1, plan=(TaskSpec(SECOND, 2), TaskSpec(SECOND, 1, (0,)))))
+    core.submit(job(1, graph=(TaskSpec(SECOND, 2), TaskSpec(SECOND, 1, (0,)))))
     core.wake(0)
     core.crash()
     core.crash()
@@ -297,7 +298,7 @@ def test_a_record_without_rules_is_of_before_and_decided_by_its_rules() -> None:
     stored = msgspec.json.decode(msgspec.json.encode(Scheduler(registry.find, "fcfs").dump()))
     for name in ("rules", "node_losses", "suspicions", "isolations"):
         del stored[name]
-    record = msgspec.json.decode(msgspec.json.encode(stored), type=StateRecord)
+    record = msgspec.json.decode(msgspec.json.encode(stored), type=StateRecord, dec_hook=any_form)
     core = Scheduler.restore(record, registry.find)
     assert core.state.rules == 1
     core.handle(NodeJoined(0, node("a", slots=2)))
@@ -341,7 +342,7 @@ def test_the_run_time_of_what_fetches_counts_from_its_start(rules: int) -> None:
     assert view.times["speed=1"].mean == took
 
 
-@pytest.mark.parametrize("terms", [{"width": 2}, {"plan": (TaskSpec(10 * SECOND, 2),)}], ids=["rigid", "workflow"])
+@pytest.mark.parametrize("terms", [{"width": 2}, {"graph": (TaskSpec(10 * SECOND, 2),)}], ids=["rigid", "workflow"])
 def test_so_it_does_of_rigid_jobs_and_workflows(terms: dict[str, object]) -> None:
     core = Core(2, policy="heft" if "plan" in terms else "easy")
     core.submit(job(1, estimate=10, fetches=True, **terms))

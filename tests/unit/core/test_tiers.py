@@ -34,6 +34,7 @@ from headway.model.snapshot import JobView, Snapshot, slots_by_use
 from headway.model.tier import Tier
 from headway.policies.place import ready_tasks
 from headway.testing import job, node
+from headway.wire.reading import any_form
 
 FRONT, BACK = Tier
 KILL, MIGRATE, SWAP, AFTER = Claim.KILL, Claim.MIGRATE, Claim.SWAP, Claim.AFTER
@@ -69,7 +70,9 @@ class Core:
         """The actions that follow from the event and the plan after it, without wakes."""
         self.wishes.wanted = list(wanted)
         stored = msgspec.json.encode(self.scheduler.dump())
-        twin = Scheduler.restore(msgspec.json.decode(stored, type=StateRecord), lambda text: self.wishes)
+        twin = Scheduler.restore(
+            msgspec.json.decode(stored, type=StateRecord, dec_hook=any_form), lambda text: self.wishes
+        )
         actions = self.scheduler.handle(event)
         self.scheduler.check()
         assert twin.handle(event) == actions
@@ -162,7 +165,7 @@ class TestStarting:
 
     def test_tasks_of_bags_and_workflows_are_placed_in_the_background_one_by_one(self) -> None:
         core = Core(2)
-        core.submit(job(1, tasks=2), job(2, plan=(TaskSpec(1), TaskSpec(1, 2, (0,)))))
+        core.submit(job(1, tasks=2), job(2, graph=(TaskSpec(1), TaskSpec(1, 2, (0,)))))
         assert core.want(place(1, 1, 0b01, tier=BACK), place(2, 0, 0b10, tier=BACK)) == [
             Launch(1, 1, 1, 0b01, BACK),
             Launch(2, 0, 1, 0b10, BACK),
@@ -171,7 +174,7 @@ class TestStarting:
 
     def test_a_follower_of_what_ended_in_the_background_is_not_taken_for_old(self) -> None:
         core = Core(1)
-        core.submit(job(1, plan=(TaskSpec(1), TaskSpec(1, 1, (0,)))))
+        core.submit(job(1, graph=(TaskSpec(1), TaskSpec(1, 1, (0,)))))
         core.want(place(1, 0, 1, tier=BACK))
         core.want()
         core.end(1)
@@ -273,7 +276,7 @@ class TestRefusals:
     def test_more_than_one_node(self) -> None:
         core = Core(1)
         core.feed(NodeJoined(0, node("b", slots=2)))
-        core.submit(job(1, plan=(TaskSpec(1, 2),), movable=True))
+        core.submit(job(1, graph=(TaskSpec(1, 2),), movable=True))
         core.want(place(1, 0, 0b110, tier=BACK))
         assert core.refused(place(1, 0, 0b011, MIGRATE, BACK)) == {"more_than_one_node": 1}
 

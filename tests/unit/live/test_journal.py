@@ -83,7 +83,7 @@ def a_plan() -> PlanRecord:
 
 
 ALL_EVENTS: list[Event] = [
-    JobSubmitted(1, job(1, plan=(TaskSpec(5), TaskSpec(6, 2, (0,))), due=9, shape=PenaltyShape.SQUARE, user="é\0")),
+    JobSubmitted(1, job(1, graph=(TaskSpec(5), TaskSpec(6, 2, (0,))), due=9, shape=PenaltyShape.SQUARE, user="é\0")),
     JobCancelled(2, 1),
     TasksCancelled(2, 1, (0, 7)),
     JobChanged(3, 1, priority=1.5),
@@ -177,7 +177,7 @@ def test_requests_are_read_part_by_part(journal: Journal, monkeypatch: pytest.Mo
 
 def test_a_state_is_read_as_it_was_stored(journal: Journal) -> None:
     core = Scheduler(find, "fcfs")
-    for event in (NodeJoined(1, node("n", slots=100)), *(JobSubmitted(n, job(n, tasks=3, width=1)) for n in (2, 3))):
+    for event in (NodeJoined(1, node("n", slots=100)), *(JobSubmitted(n, job(n, tasks=3)) for n in (2, 3))):
         core.handle(event)
     assert journal.snapshot() is None
     journal.store_snapshot(3, core.dump(), [])

@@ -9,11 +9,11 @@ import pytest
 from headway.live.tally import Tally
 from headway.model.actions import JobStatus
 from headway.model.instant import SECOND
-from headway.model.job import JobSpec, PenaltyShape
+from headway.model.job import Bag, JobSpec, PenaltyShape
 
 
 def spec(due: float | None, **terms: Any) -> JobSpec:
-    return JobSpec(1, due=None if due is None else int(due * SECOND), **terms)
+    return Bag(1, due=None if due is None else int(due * SECOND), **terms)
 
 
 @pytest.mark.parametrize(

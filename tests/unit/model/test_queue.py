@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headway.model import queue as module
 from headway.model.instant import NEVER
-from headway.model.job import JobSpec, Kind
+from headway.model.job import Bag, Kind, Rigid
 from headway.model.queue import Queue, by_order
 from headway.model.snapshot import JobView
 
@@ -20,7 +20,7 @@ STEPS = st.lists(st.tuples(st.integers(-1, 9), st.sampled_from([-1, 0, 3, 6, 9, 
 
 
 def waiting(number: int, release: int, width: int, estimate: int, kind: Kind = Kind.RIGID) -> JobView:
-    return JobView(JobSpec(number, kind, release, width=width if kind is Kind.RIGID else 1), estimate)
+    return JobView(Rigid(number, release, width=width) if kind is Kind.RIGID else Bag(number, release), estimate)
 
 
 def by_estimate(job: JobView) -> tuple[int, tuple[int, int]]:

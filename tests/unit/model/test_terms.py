@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -13,12 +13,25 @@ from hypothesis import strategies as st
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.model.instant import NEVER, SECOND, from_seconds, seconds_text, to_seconds
-from headway.model.job import JobSpec, Kind, PenaltyShape, TaskSpec, flaw
+from headway.model.job import (
+    FORMS,
+    Bag,
+    Flaw,
+    JobSpec,
+    Kind,
+    PenaltyShape,
+    Rigid,
+    TaskSpec,
+    Workflow,
+    flaw,
+    misplaced,
+)
 from headway.model.node import NodeSpec, node_flaw
 
-BAG = JobSpec(1, tasks=3)
-RIGID = JobSpec(1, Kind.RIGID, width=3)
-WORKFLOW = JobSpec(1, Kind.WORKFLOW, tasks=2, plan=(TaskSpec(5), TaskSpec(0, 2, (0,))))
+GRAPH = "one entry a task of a workflow, none for the other kinds"
+BAG = Bag(1, tasks=3)
+RIGID = Rigid(1, width=3)
+WORKFLOW = Workflow(1, graph=(TaskSpec(5), TaskSpec(0, 2, (0,))))
 
 
 @pytest.mark.parametrize("job", [BAG, RIGID, WORKFLOW], ids=["bag", "rigid", "workflow"])
@@ -31,10 +44,8 @@ def test_plain_jobs_have_no_flaw(job: JobSpec) -> None:
     ("job", "terms", "words"),
     [
         (BAG, {"tasks": 0}, "tasks is 0; allowed: 1 to"),
-        (BAG, {"width": 2}, "width is 2; allowed: 1 unless the job is rigid"),
         (RIGID, {"width": 0}, "width is 0; allowed: 1 to 16777216"),
         (RIGID, {"width": 2**40}, "width is 1099511627776; allowed: 1 to 16777216"),
-        (RIGID, {"tasks": 2}, "tasks is 2; allowed: 1 for a rigid job"),
         (BAG, {"name": "n" * 1001}, "name is '1001 characters'; allowed: at most 1000"),
         (BAG, {"user": "u" * 1001}, "user is '1001 characters'; allowed: at most 1000"),
         (BAG, {"release": -1}, "release is -1e-06; allowed: 0 or later"),
@@ -47,21 +58,59 @@ def test_plain_jobs_have_no_flaw(job: JobSpec) -> None:
         (BAG, {"retries": -1}, "retries is -1; allowed: 0 to"),
         (BAG, {"time_limit": 0}, "time_limit is 0.0; allowed: more than 0"),
         (BAG, {"memory_limit": 0}, "memory_limit is 0; allowed: more than 0"),
-        (BAG, {"plan": (TaskSpec(1),)}, "plan is 1; allowed: one entry a task of a workflow, none for the other kinds"),
-        (WORKFLOW, {"tasks": 3}, "plan is 2; allowed: one entry a task"),
-        (WORKFLOW, {"plan": (TaskSpec(1), TaskSpec(1, 0))}, "plan[1].cores is 0; allowed: 1 or more"),
-        (WORKFLOW, {"plan": (TaskSpec(-1), TaskSpec(1))}, "plan[0].estimate is -1e-06; allowed: 0 or more"),
-        (WORKFLOW, {"plan": (TaskSpec(1), TaskSpec(1, 1, (1,)))}, "plan[1].after holds 1; allowed: numbers of earlier"),
-        (WORKFLOW, {"plan": (TaskSpec(1, 1, (1,)), TaskSpec(1))}, "plan[0].after holds 1; allowed: numbers of earlier"),
+        (BAG, {"sizes": (1.0,)}, "sizes is 1; allowed: one a task of a bag, or none"),
+        (WORKFLOW, {"graph": ()}, "tasks is 0; allowed: 1 to"),
+        (WORKFLOW, {"graph": (TaskSpec(1), TaskSpec(1, 0))}, "plan[1].cores is 0; allowed: 1 or more"),
+        (WORKFLOW, {"graph": (TaskSpec(-1), TaskSpec(1))}, "plan[0].estimate is -1e-06; allowed: 0 or more"),
+        (
+            WORKFLOW,
+            {"graph": (TaskSpec(1), TaskSpec(1, 1, (1,)))},
+            "plan[1].after holds 1; allowed: numbers",
+        ),
+        (
+            WORKFLOW,
+            {"graph": (TaskSpec(1, 1, (1,)), TaskSpec(1))},
+            "plan[0].after holds 1; allowed: numbers",
+        ),
         (BAG, {"after": (0, 1)}, "after holds 1; allowed: ids of jobs that were submitted before"),
         (BAG, {"after": (-1,)}, "after holds -1; allowed: ids of jobs"),
-        (WORKFLOW, {"plan": (TaskSpec(1), TaskSpec(1, 1, (-1,)))}, "plan[1].after holds -1; allowed: numbers of"),
+        (WORKFLOW, {"graph": (TaskSpec(1), TaskSpec(1, 1, (-1,)))}, "plan[1].after holds -1; allowed: numbers of"),
     ],
 )
 def test_flaws_of_jobs(job: JobSpec, terms: dict[str, Any], words: str) -> None:
     found = flaw(replace(job, **terms))
     assert found is not None
     assert found.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "terms", "wrong"),
+    [
+        (Kind.BAG, {"tasks": 3, "sizes": 3}, None),
+        (Kind.WORKFLOW, {"tasks": 3, "graph": 3}, None),
+        (Kind.RIGID, {"width": 7}, None),
+        (Kind.BAG, {"width": 2}, ("width", 2, "1 unless the job is rigid")),
+        (Kind.RIGID, {"tasks": 2}, ("tasks", 2, "1 for a rigid job")),
+        (Kind.BAG, {"graph": 1}, ("plan", 1, GRAPH)),
+        (
+            Kind.WORKFLOW,
+            {"tasks": 3, "graph": 2},
+            ("plan", 2, GRAPH),
+        ),
+        (Kind.WORKFLOW, {"graph": 1, "sizes": 1}, ("sizes", 1, "one a task of a bag, or none")),
+        (Kind.BAG, {"tasks": 2, "sizes": 1}, ("sizes", 1, "one a task of a bag, or none")),
+    ],
+)
+def test_terms_of_another_form_are_misplaced(kind: Kind, terms: dict[str, int], wrong: Flaw | None) -> None:
+    assert misplaced(kind, **{"tasks": 1, "width": 1, "graph": 0, "sizes": 0} | terms) == wrong
+
+
+def test_a_form_has_its_own_terms_only() -> None:
+    shared = {known.name for known in fields(JobSpec)}
+    own = {kind: {known.name for known in fields(form)} - shared for kind, form in FORMS.items()}
+    assert own == {Kind.BAG: {"tasks", "sizes"}, Kind.RIGID: {"width"}, Kind.WORKFLOW: {"graph"}}
+    assert [(form(1).tasks, form(1).width, form(1).kind) for form in (Bag, Rigid)] == [(1, 1, 0), (1, 1, 1)]
+    assert (WORKFLOW.tasks, WORKFLOW.width, WORKFLOW.kind) == (2, 1, Kind.WORKFLOW)
 
 
 @pytest.mark.parametrize(

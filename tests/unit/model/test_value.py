@@ -13,7 +13,7 @@ import pytest
 
 from headway.model import actions, events, job, plan
 from headway.model.events import TaskEnded
-from headway.model.job import JobSpec, Kind, TaskSpec
+from headway.model.job import TaskSpec, Workflow
 from headway.model.value import value
 
 VALUES = [made for room in (actions, events, job, plan) for made in vars(room).values() if is_dataclass(made)]
@@ -39,10 +39,10 @@ def test_a_value_holds_nothing_but_its_fields() -> None:
 
 
 def test_replaced_pickled_and_written_down_it_is_a_value_again() -> None:
-    spec = JobSpec(3, Kind.WORKFLOW, tasks=2, plan=(TaskSpec(5), TaskSpec(7, after=(0,))), cpu=(0.5,))
-    assert replace(spec, width=4) == JobSpec(3, Kind.WORKFLOW, tasks=2, width=4, plan=spec.plan, cpu=(0.5,))
+    spec = Workflow(3, graph=(TaskSpec(5), TaskSpec(7, after=(0,))), cpu=(0.5,))
+    assert replace(spec, retries=4) == Workflow(3, retries=4, graph=spec.graph, cpu=(0.5,))
     assert pickle.loads(pickle.dumps(spec)) == spec
-    assert msgspec.json.decode(msgspec.json.encode(spec), type=JobSpec) == spec
+    assert msgspec.json.decode(msgspec.json.encode(spec), type=Workflow) == spec
     ended = TaskEnded(1, 2, 3, 4)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(ended), type=TaskEnded) == ended
 

@@ -250,7 +250,7 @@ class TestEveryKindOfJob:
         scheduler.handle(NodeJoined(0, node("a", slots=2)))
         scheduler.handle(NodeJoined(0, node("b", slots=2)))
         scheduler.handle(JobSubmitted(0, bag(1, 1, 10, due=900)))
-        scheduler.handle(JobSubmitted(0, job(2, plan=(TaskSpec(5 * SECOND, cores=2),) * 2, due=9)))
+        scheduler.handle(JobSubmitted(0, job(2, graph=(TaskSpec(5 * SECOND, cores=2),) * 2, due=9)))
         launched = [action for action in scheduler.handle(Woke(0)) if isinstance(action, Launch)]
         assert (2, 0b1100) in [(action.job, action.slots) for action in launched]
         scheduler.check()

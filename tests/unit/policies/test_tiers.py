@@ -125,7 +125,7 @@ def test_no_task_of_a_workflow_goes_behind_before_an_earlier_one_that_finds_no_r
     """One place in the background is left. Task 0 needs two, and task 1 must not overtake it."""
     tasks = tuple(TaskSpec(estimate=10 * SECOND, cores=cores) for cores in (2, 1))
     jobs = job(1, width=2, estimate=90), job(2, width=1, estimate=5)
-    scheduler = core(policy, 2, *jobs, job(3, plan=tasks, estimate=10))
+    scheduler = core(policy, 2, *jobs, job(3, graph=tasks, estimate=10))
     assert {attempt.job.id: attempt.tier for attempt in scheduler.state.attempts()} == {
         1: Tier.FOREGROUND,
         2: Tier.BACKGROUND,
@@ -170,7 +170,7 @@ def test_what_is_cancelled_behind_others_will_not_come_before_them(policy: str) 
 def test_a_long_task_of_short_ones_stays_behind_others_until_the_head_has_started(policy: str) -> None:
     """Job 2 is promised three slots at 10 s; the first task of job 3 would take one of them until 50 s."""
     plan = (TaskSpec(50 * SECOND), *(TaskSpec(2 * SECOND, after=(0,)) for _ in range(6)))
-    scheduler = core(policy, 3, job(1, width=2, estimate=10), job(2, width=3, estimate=60), job(3, plan=plan))
+    scheduler = core(policy, 3, job(1, width=2, estimate=10), job(2, width=3, estimate=60), job(3, graph=plan))
     assert [(one.job.id, one.slots) for one in scheduler.state.background] == [(3, 0b001)]
     submit(scheduler, 1, job(4, width=3))
     assert front(scheduler) == {1: [0]}
@@ -198,7 +198,7 @@ def test_a_task_that_needs_more_slots_of_another_node_takes_no_more_than_what_is
     scheduler.handle(NodeJoined(0, node("a", slots=1, cores=4)))
     scheduler.handle(NodeJoined(0, node("b", slots=5)))
     fronts = (job(number, width=width, estimate=lasts) for number, width, lasts in ((1, 1, 10), (2, 4, 4), (3, 1, 10)))
-    submit(scheduler, 0, *fronts, job(4, width=5, estimate=10), job(5, plan=(TaskSpec(8 * SECOND, 4),)))
+    submit(scheduler, 0, *fronts, job(4, width=5, estimate=10), job(5, graph=(TaskSpec(8 * SECOND, 4),)))
     assert {one.job.id: one.slots for one in scheduler.state.background} == {5: 0b000001, 4: 0b111110}
     scheduler.handle(TaskEnded(4 * SECOND, 2, 0, 1))
     submit(scheduler, 4)

@@ -104,7 +104,7 @@ def test_of_a_wide_job_those_are_named_that_end_last() -> None:
 
 def test_the_next_task_of_a_workflow_waits_for_those_before_it_wherever_they_run() -> None:
     plan = (TaskSpec(2 * SECOND), TaskSpec(9 * SECOND), TaskSpec(SECOND, after=(0, 1)))
-    found = of(core_of("heft", NodeJoined(0, node("a", slots=2)), submitted(1, plan=plan)), 1)
+    found = of(core_of("heft", NodeJoined(0, node("a", slots=2)), submitted(1, graph=plan)), 1)
     assert (found.start, found.end) == (9 * SECOND, 10 * SECOND)
     assert [(one.job, one.task, one.end) for one in found.awaits] == [(1, 0, 2 * SECOND), (1, 1, 9 * SECOND)]
     assert {one.slots for one in found.awaits} == {(0,), (1,)}
@@ -132,7 +132,7 @@ class TestWithoutEstimates:
 
     def test_a_plan_and_a_profile_are_estimates(self) -> None:
         plan = (TaskSpec(2 * SECOND), TaskSpec(3 * SECOND, after=(0,)))
-        core = core_of("heft", ONE_SLOT, submitted(1, plan=plan))
+        core = core_of("heft", ONE_SLOT, submitted(1, graph=plan))
         assert (of(core, 1).end, of(core, 1).end_assumes) == (5 * SECOND, ())
         core = core_of("fcfs", NodeJoined(0, node("a", kind="old")), submitted(1, profile=(("old", 9 * SECOND),)))
         assert (of(core, 1).end, of(core, 1).end_assumes) == (9 * SECOND, ())

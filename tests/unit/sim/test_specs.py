@@ -7,7 +7,7 @@ from dataclasses import replace
 from headway.config import uniform_cluster
 from headway.metrics import summarise
 from headway.model.instant import SECOND
-from headway.model.job import JobSpec, Kind, PenaltyShape, TaskSpec
+from headway.model.job import Bag, Kind, PenaltyShape, Rigid, TaskSpec, Workflow
 from headway.model.workload import workload_us
 from headway.sim.experiment import run
 from headway.sim.specs import specs
@@ -29,9 +29,9 @@ def test_every_term_of_a_workload_reaches_the_core() -> None:
         workflows={2: plan},
     )
     told = [
-        JobSpec(0, Kind.RIGID, width=4, user="bob"),
-        JobSpec(1, Kind.BAG, 5, tasks=3, estimate=10, due=50, priority=2.5, rate=3, user="ann"),
-        JobSpec(2, Kind.WORKFLOW, 9, tasks=2, due=60, priority=1, rate=0, plan=plan),
+        Rigid(0, width=4, user="bob"),
+        Bag(1, 5, tasks=3, estimate=10, due=50, priority=2.5, rate=3, user="ann"),
+        Workflow(2, 9, due=60, priority=1, rate=0, graph=plan),
     ]
     assert list(specs(workload)) == told
     assert list(specs(workload, chunk=2)) == told
