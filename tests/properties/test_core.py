@@ -59,7 +59,7 @@ from headway.model.job import FORMS, Bag, JobSpec, Kind, TaskSpec, Workflow
 from headway.model.node import NodeSpec, SlotStatus
 from headway.model.plan import Allocation, AllocationRecord, Claim, Decision, Plan, PlanRecord, Promise
 from headway.model.slots import numbers, of_numbers
-from headway.model.snapshot import JobView, Policy, Snapshot, uses_tiers
+from headway.model.snapshot import JobView, Policy, Snapshot, serves_of, uses_tiers
 from headway.model.tier import Tier
 from headway.policies import registry
 from headway.policies.backfill import Easy, Strict
@@ -189,6 +189,30 @@ class ChaosTop(Chaos):
 
 
 @dataclass(frozen=True)
+class Only:
+    """Another policy, for jobs of some kinds."""
+
+    policy: Policy
+    serves: frozenset[Kind]
+
+    @property
+    def per_instant(self) -> bool:
+        return self.policy.per_instant
+
+    @property
+    def task_rounds(self) -> bool:
+        return self.policy.task_rounds
+
+    @property
+    def tiers(self) -> bool:
+        return uses_tiers(self.policy)
+
+    def __call__(self, view: Snapshot) -> Plan:
+        assert {job.kind for job in view.waiting} <= self.serves, "a job that it does not serve"
+        return self.policy(view)
+
+
+@dataclass(frozen=True)
 class Border:
     """A top level that moves the border between two pools, and jobs across it, by all claims."""
 
@@ -262,6 +286,10 @@ class Watched:
         return uses_tiers(self.policy)
 
     @property
+    def serves(self) -> frozenset[Kind]:
+        return serves_of(self.policy)
+
+    @property
     def lower(self) -> Callable[[str], str] | None:
         return getattr(self.policy, "lower", None)
 
@@ -291,6 +319,9 @@ def source(text: str) -> Policy:
         return Chaos(int(seed), per_instant=name != "chaos")
     if name == "border":
         return Border(seed)
+    if name == "only":
+        kind, _, text = seed.partition(":")
+        return Only(registry.find(text), frozenset([Kind[kind.upper()]]))
     if name == "chaos_top":
         return ChaosTop(int(seed))
     return registry.find(text)
@@ -1015,6 +1046,14 @@ def test_what_must_hold_where_slots_and_jobs_change_their_pool(each: str) -> Non
     refused = {rule for world in worlds for rule in world.scheduler.refusals}
     assert refused <= {"not_to_be_killed", "not_movable"}
     assert any(isinstance(action, Kill) for world in worlds for actions in world.answers for action in actions)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["only:bag:deadline", "only:rigid:easy", "only:rigid:measy", "only:workflow:heft"])
+def test_what_must_hold_under_a_policy_that_does_not_serve_all_jobs(policy: str) -> None:
+    """Nothing of other kinds starts, until a policy is chosen that serves them."""
+    for seed in range(8):
+        attempt(seed, policy, in_calm=IN_SITES[0] if seed % 2 else "easy")
 
 
 @pytest.mark.long

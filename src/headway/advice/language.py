@@ -45,6 +45,7 @@ ReasonName = Literal[
     "NEVER_FITS",
     "NO_SHARE",
     "NOT_CONSIDERED",
+    "NOT_SERVED",
     "REFUSED",
     "NOT_NEEDED_YET",
     "SLOTS_KEPT",

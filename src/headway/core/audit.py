@@ -142,6 +142,9 @@ def check_orders(pool: Pool) -> None:
     going = [job.id for job in released if job.goes_to is not None]
     assert sorted(pool.departing) == sorted(going), "departing"
     released = [job for job in released if job.goes_to is None]
+    unserved = [job for job in released if job.ready and job.kind not in pool.serves]
+    assert sorted(unserved, key=by_order) == pool.unserved, "unserved"
+    released = [job for job in released if job.kind in pool.serves]
     waiting = [job for job in released if job.ready]
     assert pool.waiting is pool.queues[by_order], "waiting is a queue of its own"
     for key, queue in pool.queues.items():

@@ -6,7 +6,7 @@ The state is the first pool. While its policy deals slots and jobs to others, wh
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, cast
@@ -18,7 +18,18 @@ from headway.model.job import JobId, Kind
 from headway.model.outcome import Outcome
 from headway.model.queue import Key, Queue, by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
-from headway.model.snapshot import AttemptView, Goal, JobView, Policy, RunTimes, Snapshot, is_added, uses_tiers
+from headway.model.snapshot import (
+    ALL_KINDS,
+    AttemptView,
+    Goal,
+    JobView,
+    Policy,
+    RunTimes,
+    Snapshot,
+    is_added,
+    serves_of,
+    uses_tiers,
+)
 from headway.model.tier import Tier
 
 if TYPE_CHECKING:
@@ -98,6 +109,20 @@ class Pool(Snapshot):
         """A policy decides from now on."""
         self.policy, self.text, self.added = policy, text, is_added(policy)
         self.per_instant, self.task_rounds, self.tiers = policy.per_instant, policy.task_rounds, uses_tiers(policy)
+        serves = serves_of(policy)
+        if serves != self.serves:
+            self._serve(serves)
+
+    def _serve(self, serves: frozenset[Kind]) -> None:
+        """The policy serves jobs of these kinds: it sees them from now on, and no others."""
+        jobs = [job for job in self.jobs.values() if job.pool is self]
+        for job in jobs:
+            for index in self.indexes_of(job):
+                index.discard(job)
+        self.serves, self.serves_all = serves, serves >= ALL_KINDS
+        for job in jobs:
+            for index in self.indexes_of(job):
+                index.add(job)
 
     def disobey(self) -> None:
         """What the policy has promised and allocated is void. What runs continues."""
@@ -110,14 +135,14 @@ class Pool(Snapshot):
 
     def rank(self, job: JobView) -> None:
         """Put a job in its place in every order that was asked for."""
-        if job.goes_to is not None:
+        if self.hides(job):
             return
         for ranked in self.orders.values():
             ranked.add(job)
 
     def unrank(self, job: JobView) -> None:
         """Take a cancelled or ended job out of every order."""
-        if job.goes_to is not None:
+        if self.hides(job):
             return
         for ranked in self.orders.values():
             ranked.discard(job)
@@ -126,15 +151,21 @@ class Pool(Snapshot):
         """Every order and queue with the job: it must leave them before a term changes, and return after."""
         if job.release > self.now or job.goes_to is not None:
             return []
-        orders = [] if job.cancelled else self.orders.values()
-        return [*orders, *(self.queues.values() if job.ready else ())]
+        orders = [] if job.cancelled or self.hides(job) else self.orders.values()
+        return [*orders, *(self._queues_of(job) if job.ready else ())]
+
+    def _queues_of(self, job: JobView) -> Iterable[Queue]:
+        """Where a job waits."""
+        if self.serves_all or job.kind in self.serves:
+            return self.queues.values()
+        return (self.unserved,)
 
     def arrive(self, job: JobView) -> None:
         """A job begins to wait for slots."""
         self.wait(job)
         if self.orders:
             self.rank(job)
-        if self.arrived is not None:
+        if self.arrived is not None and (self.serves_all or not self.hides(job)):
             if self.waiting[-1] is job:
                 self.arrived.append(job)
             else:
@@ -158,14 +189,14 @@ class Pool(Snapshot):
         """Put a job with ready tasks in its place among the waiting jobs."""
         if job.goes_to is not None:
             return
-        for queue in self.queues.values():
+        for queue in self._queues_of(job):
             queue.add(job)
 
     def wait_no_more(self, job: JobView) -> None:
         """Remove a job without ready tasks from the waiting jobs."""
         if job.goes_to is not None:
             return
-        for queue in self.queues.values():
+        for queue in self._queues_of(job):
             queue.discard(job)
 
     def forget_orders(self) -> None:

@@ -58,7 +58,7 @@ from headway.model.events import (
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import ESTIMATE_DEFAULT, JobId, JobSpec, Kind, flaw
 from headway.model.plan import Deal, Decision, Lend, Plan, Reason, Waiting
-from headway.model.snapshot import Policy, PolicySource, Snapshot, is_added, is_top_level
+from headway.model.snapshot import Policy, PolicySource, Snapshot, is_added, is_top_level, serves_of
 from headway.model.tier import Tier
 
 _RareEvent = (
@@ -237,7 +237,8 @@ class Scheduler:
         It changes no decision. Without it, the sorting is a part of the event `PolicyChosen`.
         """
         policy = self._policies(text)
-        is_plain = not (is_added(policy) or is_top_level(policy) or self.state.others)
+        is_alike = serves_of(policy) == self.state.serves
+        is_plain = is_alike and not (is_added(policy) or is_top_level(policy) or self.state.others)
         return preparing.prepare(self.state, policy) if is_plain else iter(())
 
     def objection(self, job: JobSpec) -> str | None:
@@ -305,6 +306,8 @@ class Scheduler:
             return Waiting(job, Reason.RUNS_BEHIND if is_behind else Reason.RUNS)
         if self.misfit(view.spec) is not None:  # a node it needs has left since it was accepted
             return Waiting(job, Reason.NEVER_FITS)
+        if view.kind not in pool_of(view).serves and (not self.decider or self.decider_failed):
+            return Waiting(job, Reason.NOT_SERVED)
         return None
 
     def reason_in(self, plan: Plan, job: JobId) -> Waiting:

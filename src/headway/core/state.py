@@ -232,7 +232,7 @@ class State(Pool):
             found.free |= pool.free
             found.busy |= pool.busy
             found.allocated |= pool.allocated
-            found.waiting += len(pool.waiting)
+            found.waiting += len(pool.waiting) + len(pool.unserved)
         return found
 
     def runs(self) -> list[AttemptView]:

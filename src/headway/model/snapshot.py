@@ -415,6 +415,8 @@ class Snapshot:
             cannot. What that round itself placed in the background counts as having happened.
         orders: the lists of `in_order` that were asked for, kept up to date by the core.
         queues: the same of `waiting_by`; `waiting` is one of them.
+        serves: the kinds of jobs that the policy serves, see `serves_of`; it does not see others.
+        unserved: jobs that wait as those of `waiting` do, and that the policy does not serve.
         recording: whether reasons were asked for.
         about: the job whose reason was asked for; None: all jobs.
     """
@@ -440,10 +442,13 @@ class Snapshot:
         "queues",
         "recording",
         "running",
+        "serves",
+        "serves_all",
         "slot_nodes",
         "slots",
         "speeds",
         "uniform",
+        "unserved",
         "up",
         "waiting",
     )
@@ -457,6 +462,9 @@ class Snapshot:
         self.now: Instant = 0
         self.jobs: dict[JobId, JobView] = {}
         self.waiting = Queue(by_order)
+        self.serves = ALL_KINDS
+        self.serves_all = True
+        self.unserved = Queue(by_order)
         self.promised: dict[JobId, JobView] = {}
         self.running: list[tuple[Instant, JobId, int, AttemptView]] = []
         self.background: list[AttemptView] = []
@@ -485,10 +493,14 @@ class Snapshot:
         """
         ranked = self.orders.get(key)
         if ranked is None:
-            here = (job for job in self.jobs.values() if job.pool is self and job.goes_to is None)
+            here = (job for job in self.jobs.values() if job.pool is self and not self.hides(job))
             present = (job for job in here if job.release <= self.now and not job.cancelled)
             ranked = self.orders[key] = Queue(key, present)
         return ranked
+
+    def hides(self, job: JobView) -> bool:
+        """Whether the policy does not see a job of this pool: it is about to leave, or the policy does not serve it."""
+        return job.goes_to is not None or (not self.serves_all and job.kind not in self.serves)
 
     def waiting_by(self, key: Key) -> Queue:
         """The jobs of `waiting` by another key; as in `in_order`, an index from when it is first asked for."""
@@ -605,6 +617,18 @@ def uses_tiers(policy: Policy) -> bool:
     Under other policies, the core brings what still runs there to the foreground of its slots as soon as that is free.
     """
     return bool(getattr(policy, "tiers", False))
+
+
+ALL_KINDS: Final = frozenset(Kind)
+"""The kinds of jobs that Headway's own policies serve."""
+
+
+def serves_of(policy: Policy) -> frozenset[Kind]:
+    """The kinds of jobs that a policy serves: its attribute `serves`, or else all.
+
+    A policy does not see jobs of other kinds. They wait, and their reason is `Reason.NOT_SERVED`.
+    """
+    return frozenset(getattr(policy, "serves", ALL_KINDS))
 
 
 def is_top_level(policy: Policy) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
+from headway.model.job import Kind
 from headway.model.plan import Plan
-from headway.model.snapshot import Policy, Snapshot, uses_tiers
+from headway.model.snapshot import Policy, Snapshot, serves_of, uses_tiers
 
 
 @dataclass(slots=True)
@@ -31,6 +32,11 @@ class TimedPolicy:
     def tiers(self) -> bool:
         """As the policy's own."""
         return uses_tiers(self.policy)
+
+    @property
+    def serves(self) -> frozenset[Kind]:
+        """As the policy's own."""
+        return serves_of(self.policy)
 
     @property
     def lower(self) -> Callable[[str], str] | None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from headway.core.counts import job_counts
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import InvalidInput
@@ -29,7 +30,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.instant import NEVER, SECOND
-from headway.model.job import JobSpec, TaskSpec
+from headway.model.job import JobSpec, Kind, TaskSpec
 from headway.model.plan import Claim, Plan, Reason, Waiting
 from headway.model.queue import by_order
 from headway.model.slots import NO_SLOTS
@@ -583,3 +584,59 @@ def test_a_stored_state_is_read_again_as_it_was() -> None:
         again.check()
         assert again.dump() == record
         assert replace(record, now=record.now + 1) != record
+
+
+@dataclass(frozen=True)
+class OnlyBags:
+    """Deadline, for bags alone."""
+
+    per_instant: ClassVar[bool] = True
+    task_rounds: ClassVar[bool] = True
+    serves: ClassVar[tuple[Kind, ...]] = (Kind.BAG,)
+
+    def __call__(self, view: Snapshot) -> Plan:
+        return registry.find("deadline")(view)
+
+
+class TestJobsThatAPolicyDoesNotServe:
+    def scheduler(self) -> Scheduler:
+        scheduler = Scheduler(lambda text: OnlyBags() if text == "only_bags" else registry.find(text), "only_bags")
+        scheduler.handle(NodeJoined(0, node("a", slots=3)))
+        submit(scheduler, job(1, width=1), job(2, tasks=2), job(3, graph=(TaskSpec(5), TaskSpec(5, 1, (0,)))))
+        scheduler.handle(Woke(0))
+        return scheduler
+
+    def test_it_does_not_see_them_and_they_say_why_they_wait(self) -> None:
+        scheduler = self.scheduler()
+        assert scheduler.state.running
+        assert {entry[1] for entry in scheduler.state.running} == {2}
+        assert [scheduler.explain(number) for number in (1, 3)] == [
+            Waiting(1, Reason.NOT_SERVED),
+            Waiting(3, Reason.NOT_SERVED),
+        ]
+        assert job_counts(scheduler.state)[JobStatus.WAITING] == 2
+
+    def test_they_start_under_a_policy_that_serves_them(self) -> None:
+        scheduler = self.scheduler()
+        started = scheduler.handle(PolicyChosen(5, "easy"))
+        scheduler.check()
+        assert [action.job for action in started if isinstance(action, Launch)] == [1]
+        scheduler.handle(PolicyChosen(6, "only_bags"))
+        scheduler.check()
+        assert scheduler.explain(3).reason is Reason.NOT_SERVED
+
+    def test_they_can_be_changed_and_cancelled(self) -> None:
+        scheduler = self.scheduler()
+        scheduler.handle(JobChanged(1, 3, priority=5, due=9))
+        scheduler.handle(JobCancelled(1, 1))
+        scheduler.check()
+        assert set(scheduler.state.jobs) == {2, 3}
+        scheduler.handle(PolicyChosen(2, "heft"))
+        assert (scheduler.state.jobs[3].priority, scheduler.state.waiting) == (5, [scheduler.state.jobs[3]])
+
+    def test_a_state_that_was_stored_has_them_in_their_place(self) -> None:
+        scheduler = self.scheduler()
+        find = scheduler._policies
+        again = Scheduler.restore(scheduler.dump(), find)
+        again.check()
+        assert again.explain(1) == Waiting(1, Reason.NOT_SERVED)
