@@ -135,17 +135,15 @@ class Pool(Snapshot):
 
     def rank(self, job: JobView) -> None:
         """Put a job in its place in every order that was asked for."""
-        if self.hides(job):
-            return
-        for ranked in self.orders.values():
-            ranked.add(job)
+        if self.orders and not self.hides(job):
+            for ranked in self.orders.values():
+                ranked.add(job)
 
     def unrank(self, job: JobView) -> None:
         """Take a cancelled or ended job out of every order."""
-        if self.hides(job):
-            return
-        for ranked in self.orders.values():
-            ranked.discard(job)
+        if self.orders and not self.hides(job):
+            for ranked in self.orders.values():
+                ranked.discard(job)
 
     def indexes_of(self, job: JobView) -> list[Queue]:
         """Every order and queue with the job: it must leave them before a term changes, and return after."""
@@ -156,7 +154,7 @@ class Pool(Snapshot):
 
     def _queues_of(self, job: JobView) -> Iterable[Queue]:
         """Where a job waits."""
-        if self.serves_all or job.kind in self.serves:
+        if job.kind in self.serves:
             return self.queues.values()
         return (self.unserved,)
 
@@ -189,14 +187,14 @@ class Pool(Snapshot):
         """Put a job with ready tasks in its place among the waiting jobs."""
         if job.goes_to is not None:
             return
-        for queue in self._queues_of(job):
+        for queue in self.queues.values() if self.serves_all else self._queues_of(job):
             queue.add(job)
 
     def wait_no_more(self, job: JobView) -> None:
         """Remove a job without ready tasks from the waiting jobs."""
         if job.goes_to is not None:
             return
-        for queue in self._queues_of(job):
+        for queue in self.queues.values() if self.serves_all else self._queues_of(job):
             queue.discard(job)
 
     def forget_orders(self) -> None:

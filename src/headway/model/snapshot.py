@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
-from headway.model.job import Bag, JobId, JobSpec, Kind, Workflow
+from headway.model.job import Bag, JobId, JobSpec, Kind, TaskSpec, Workflow
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.queue import Key, Queue, Steps, by_order
@@ -268,12 +268,10 @@ class JobView:
         self.priority = spec.priority
         self.due: Instant = NEVER if spec.due is None else spec.due
         self.order = (spec.release, spec.id)
-        self.tasks = spec.tasks
-        self.ready = spec.tasks
+        self.tasks = self.ready = self.unfinished = tasks = spec.tasks
         self.fresh = 0
         self.again: list[int] = []
         self.apart: list[int] = []
-        self.unfinished = spec.tasks
         self.attempts: dict[int, AttemptView] = {}
         self.held: Slots = NO_SLOTS
         self.seats: tuple[int, ...] = ()
@@ -295,10 +293,10 @@ class JobView:
         self.lost: Duration = 0
         self.kills = 0
         self.moves = 0
-        self.graph = spec.graph if isinstance(spec, Workflow) else ()
-        self.sizes = spec.sizes if isinstance(spec, Bag) else ()
+        self.graph: tuple[TaskSpec, ...] = spec.graph if isinstance(spec, Workflow) else ()
+        self.sizes: tuple[float, ...] = spec.sizes if isinstance(spec, Bag) else ()
         self.size_left = math.fsum(self.sizes) if self.sizes else 0.0
-        self.mean_size = self.size_left / spec.tasks
+        self.mean_size = self.size_left / tasks if self.sizes else 0.0
 
     @property
     def holds(self) -> bool:
