@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from headway.cli.show import span, when
+from headway.cli.show import span, until
 from headway.client.client import Client
 from headway.errors import HeadwayError
 from headway.wire import Explanation
@@ -40,7 +40,7 @@ def promise(job: Explanation) -> str:
             )
         why = job.lack or "no known event will give it the slots it needs"
         return f"Whether job {job.job} will be on time is not known: {why}."
-    end = f"Job {job.job} is expected to end {when(job.expected_end)}"
+    end = f"Job {job.job} is expected to end {until(job.expected_end)}"
     if job.outlook == "late":
         return f"{end}, about {span(job.late or 0)} after its due date: it will be late."
     return f"{end}, {'only just ' if job.outlook == 'at risk' else ''}before its due date."

@@ -9,7 +9,20 @@ import click
 
 from headway.cli.ended import print_ended, ran, ranges
 from headway.cli.reach import Reach, asks_server
-from headway.cli.show import age, as_json, clock, done, period_in, print_json, print_table, shown, span, when
+from headway.cli.show import (
+    ANY_MOMENT,
+    age,
+    as_json,
+    clock,
+    done,
+    period_in,
+    print_json,
+    print_table,
+    shown,
+    span,
+    until,
+    when,
+)
 from headway.errors import HeadwayError
 from headway.model.actions import JobStatus
 from headway.wire import AttemptReport, AwaitedReport, Explanation, JobReport, NodeReport
@@ -297,7 +310,7 @@ def awaited_text(awaited: AwaitedReport, job: int) -> str:
 
 def soon(instant: float) -> str:
     """An expected instant in words; if it has passed, any moment now."""
-    return at(instant) if instant > time.time() else "any moment now"
+    return at(instant) if instant > time.time() else ANY_MOMENT
 
 
 def at(instant: float) -> str:
@@ -376,7 +389,9 @@ def ends(job: JobReport) -> str:
     """When a job without a due date is expected to end."""
     if job.lack:
         return NOT_COMPUTED
-    return "" if job.expected_end is None or job.assumes else f"ends {when(job.expected_end)}"
+    if job.expected_end is None or job.assumes:
+        return ""
+    return f"ends {until(job.expected_end)}"
 
 
 def expected(instant: float | None, assumes: tuple[int, ...]) -> str:

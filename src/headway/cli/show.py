@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import textwrap
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -240,6 +241,15 @@ def amount(name: str, value: float) -> str:
 def when(instant: float | None, now: float | None = None) -> str:
     """An instant relative to now: `in 5 min 00 s`, `3.1 s ago`; empty for no time."""
     return "" if instant is None else away_text(instant, now)
+
+
+ANY_MOMENT: Final = "any moment now"
+"""When something is expected that was expected before now."""
+
+
+def until(instant: float) -> str:
+    """When something is expected, relative to now."""
+    return away_text(instant) if instant > time.time() else ANY_MOMENT
 
 
 def age(instant: float | None, now: float | None = None) -> str:

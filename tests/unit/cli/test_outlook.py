@@ -127,6 +127,11 @@ def report(number: int, **terms: Any) -> JobReport:
     )
 
 
+@pytest.mark.parametrize(("expected", "said"), [(-3.0, "ends any moment now"), (60.5, "ends in 1 min 00 s")])
+def test_what_runs_longer_than_expected_ends_any_moment(expected: float, said: str) -> None:
+    assert ends(report(1, expected_end=time.time() + expected)) == said
+
+
 def test_a_list_and_a_job_say_why_there_is_no_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
     lack = "1,001 jobs are open, and forecasts are made for up to 1,000; a job of many tasks counts as one"
     dated = report(2, due=NOW + 60, outlook="not computed", lack=lack)
