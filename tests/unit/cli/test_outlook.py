@@ -127,7 +127,7 @@ def report(number: int, **terms: Any) -> JobReport:
     )
 
 
-@pytest.mark.parametrize(("expected", "said"), [(-3.0, "ends any moment now"), (60.5, "ends in 1 min 00 s")])
+@pytest.mark.parametrize(("expected", "said"), [(-3.0, "ends any moment now"), (7190.0, "ends in 1 h 59 min")])
 def test_what_runs_longer_than_expected_ends_any_moment(expected: float, said: str) -> None:
     assert ends(report(1, expected_end=time.time() + expected)) == said
 
