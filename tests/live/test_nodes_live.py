@@ -63,7 +63,7 @@ class Up:
             try:
                 words = process.cmdline()
                 if (
-                    "headway.engines.local_guard" in words
+                    "headway.engines.local.agent.guard" in words
                     and f'"name":"{node}"' in words[4]
                     and str(self.data) in words[4]
                 ):

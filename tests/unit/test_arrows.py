@@ -64,8 +64,11 @@ JOINS = {
 SINGLE = {
     ("headway.live", "headway.engines.base"),
     ("headway.live.checker", "headway.collectors.base"),
-    ("headway.collectors.base", "headway.engines.local_processes"),
+    ("headway.collectors.base", "headway.engines.local.shared.processes"),
 }
+
+# The engine of this machine: which of its parts knows which. The agent forks the processes of its slots.
+PARTS = {"shared": set[str](), "slot": {"shared"}, "agent": {"slot", "shared"}, "driver": {"shared"}}
 
 # Parts without a clock, random numbers, files or waiting, and what each may use from outside the standard library.
 PURE = {"model": {"numpy"}, "core": set[str](), "policies": {"numpy"}}
@@ -165,6 +168,19 @@ def test_imports_point_inward() -> None:
     assert found == []
 
 
+def test_the_parts_of_the_local_engine_know_only_what_they_share() -> None:
+    """What runs in the driver's process must not load what runs in a node's, nor the other way round."""
+    local, wrong = "headway.engines.local", []
+    for module, path in modules():
+        if not within(module, local) or module == local:
+            continue
+        here = module.split(".")[3]
+        for line, name in imports(module, path.read_text("utf-8"), package=path.name == "__init__.py"):
+            if within(name, local) and name.split(".")[3] not in {here, *PARTS[here]}:
+                wrong.append(f"{module}:{line} imports {name}")
+    assert wrong == []
+
+
 def test_every_join_is_needed() -> None:
     """A permission that nothing uses any more would let in a new arrow unnoticed."""
     used = {
@@ -204,7 +220,7 @@ def test_importing_headway_imports_nothing_of_ours() -> None:
         ("headway.policies.easy", "from headway.core.rounds import Draft"),
         ("headway.metrics.measures", "from headway.traces import swf"),
         ("headway.sim.kernel", "from headway.policies import easy"),
-        ("headway.live.driver", "from headway.engines.local import LocalEngine"),
+        ("headway.live.driver", "from headway.engines.local.driver.engine import LocalEngine"),
         ("headway.live.driver", "from headway.web.api import app"),
         ("headway.client.client", "from headway.live import driver"),
         ("headway.server", "import headway.cli.main"),

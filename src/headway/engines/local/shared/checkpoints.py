@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Final
 
 from headway.checkpoints import take_over
-from headway.engines.local_frames import Launch, Saved, Unreadable
-from headway.engines.local_seal import sealed
+from headway.engines.local.shared.frames import Launch, Saved, Unreadable
+from headway.engines.local.shared.seal import sealed
 
 LOOK_SECONDS: Final = 1.0
 """How often at most a saved checkpoint is reported, and the folder of a command is looked at."""

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from headway.engines.local_frames import Launch
-from headway.engines.local_porter import dropped_name
+from headway.engines.local.shared.frames import Launch
+from headway.engines.local.shared.terms import dropped_name
 from headway.files import KEPT, File, FileTrouble, Output, flaw, local_path, scheme, upload_of
 
 _CHUNK: Final = 1 << 20

@@ -1,4 +1,4 @@
-"""Where output goes on this machine: files of the engine (`local_streams`), or a file that the task names."""
+"""Where output goes on this machine: files of the engine (`agent.streams`), or a file that the task names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 import msgspec
 
 from headway.engines.base import TAIL_MAX, Output
-from headway.engines.local_frames import CommandFrame, Launch
+from headway.engines.local.shared.frames import CommandFrame, Launch
 
 SUFFIXES = ("out", "err")
 

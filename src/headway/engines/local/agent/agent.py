@@ -1,6 +1,6 @@
 """The agent of a node of this machine: one process with one thread, between the driver and the slots' processes.
 
-It owns a warm child process for each slot, and another one for runs in the background of the slot (`local_tiers`). It
+It owns a warm child process for each slot, and another one for runs in the background of the slot (`tiers`). It
 gives them what the driver sends, kills what runs too long, takes too much memory or is no longer wanted, and replaces
 processes that died. It needs no driver: without one, runs continue, and ends are kept until a driver acknowledges them.
 Only if no driver was heard for long, it ends everything.
@@ -30,10 +30,13 @@ from typing import NoReturn
 import msgspec
 from msgspec import Raw
 
-from headway.engines import local_tiers as tiers
 from headway.engines.base import Ending
-from headway.engines.local_checkpoints import LOOK_SECONDS
-from headway.engines.local_frames import (
+from headway.engines.local.agent import tiers
+from headway.engines.local.agent.run import Channel, Place, Run
+from headway.engines.local.agent.staff import Handlers, Staff
+from headway.engines.local.agent.watch import Watch
+from headway.engines.local.shared.checkpoints import LOOK_SECONDS
+from headway.engines.local.shared.frames import (
     VERSION,
     Acknowledge,
     Change,
@@ -68,12 +71,9 @@ from headway.engines.local_frames import (
     frame,
     to_agent_decoder,
 )
-from headway.engines.local_processes import adopt_orphans, children, kill_trees, memory, send, tree
-from headway.engines.local_run import Channel, Place, Run
-from headway.engines.local_seal import new_seal, size_max, to_slot
-from headway.engines.local_staff import Handlers, Staff
-from headway.engines.local_terms import Terms
-from headway.engines.local_watch import Watch
+from headway.engines.local.shared.processes import adopt_orphans, children, kill_trees, memory, send, tree
+from headway.engines.local.shared.seal import new_seal, size_max, to_slot
+from headway.engines.local.shared.terms import Terms
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 

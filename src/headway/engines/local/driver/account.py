@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from headway.engines.base import EngineError
-from headway.engines.local_environment import of_this_process
-from headway.engines.local_terms import Account
+from headway.engines.local.driver.environment import of_this_process
+from headway.engines.local.shared.terms import Account
 from headway.errors import HeadwayError, InvalidInput
 
 GROUNDS: Final = Path("/var/tmp")
@@ -29,7 +29,7 @@ import os, sys
 for path in sys.argv[1:]:
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         sys.exit(f"it cannot use {path}")
-import headway.engines.local_slot, headway.engines.local_files
+import headway.engines.local.slot.slot, headway.engines.local.slot.files
 """
 
 

@@ -4,8 +4,8 @@ The agent can be killed at any instant, and the slots' processes die with it, bu
 on. All these become children of this process. It kills them and only then ends, which releases the lock on the node's
 folder. If this process itself is killed, the agent ends everything instead.
 
-Runs as `python -m headway.engines.local_guard TERMS LISTENER LOCK FILES`, started by the engine; TERMS are
-`local_terms.Terms` as JSON. It imports as little as possible; the agent imports the rest after the fork.
+Runs as `python -m headway.engines.local.agent.guard TERMS LISTENER LOCK FILES`, started by the engine; TERMS are
+`shared.terms.Terms` as JSON. It imports as little as possible; the agent imports the rest after the fork.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from headway.engines.local_processes import adopt_orphans, children, die_with_parent, kill_trees
+from headway.engines.local.shared.processes import adopt_orphans, children, die_with_parent, kill_trees
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> NoReturn:
     agent = os.fork()
     if agent == 0:
         die_with_parent(guard, signal.SIGTERM)
-        from headway.engines.local_agent import serve
+        from headway.engines.local.agent.agent import serve
 
         serve(arguments[0], listener, lock)
     os.close(listener)

@@ -191,7 +191,7 @@ class Welcome(Frame, frozen=True, tag=11):
     Attributes:
         guard: process that outlives the agent until nothing of the node remains.
         ended: frames `MemberEnded` that are not acknowledged.
-        user: as which tasks run, see `headway.engines.local_terms`.
+        user: as which tasks run, see `headway.engines.local.shared.terms`.
     """
 
     version: int

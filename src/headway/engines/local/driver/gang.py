@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from headway.engines.base import AttemptKey, Ended, Ending
-from headway.engines.local_frames import MemberEnded, Standing, ending_of
-from headway.engines.local_node import LocalNode
+from headway.engines.local.driver.node import LocalNode
+from headway.engines.local.shared.frames import MemberEnded, Standing, ending_of
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 

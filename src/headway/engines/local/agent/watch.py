@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from headway.engines import local_checkpoints
-from headway.engines import local_tiers as tiers
-from headway.engines.local_processes import memory
-from headway.engines.local_run import Run
+from headway.engines.local.agent import tiers
+from headway.engines.local.agent.run import Run
+from headway.engines.local.shared import checkpoints
+from headway.engines.local.shared.processes import memory
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
@@ -61,15 +61,15 @@ class Watch:
 
         It is checked again that all of it is there: a process that was just being forked has the tier that its parent
         had when the fork began, however long it takes until it can be seen. In the background this is checked as long
-        as it runs, because a process may start a session of its own there (`local_tiers`).
+        as it runs, because a process may start a session of its own there (`tiers`).
         """
         self.is_wanted = True
         self._look_soon()
-        self._put[run] = math.inf if run.tier is Tier.BACKGROUND else time.monotonic() + local_checkpoints.LOOK_SECONDS
+        self._put[run] = math.inf if run.tier is Tier.BACKGROUND else time.monotonic() + checkpoints.LOOK_SECONDS
 
     def _look_soon(self) -> None:
         if not (self._programs or self._put):
-            self._look_at = time.monotonic() + local_checkpoints.LOOK_SECONDS
+            self._look_at = time.monotonic() + checkpoints.LOOK_SECONDS
 
     def fetched(self, run: Run) -> None:
         """A run has its inputs; its time counts from now."""
@@ -124,7 +124,7 @@ class Watch:
     def saved(self, now: float) -> Iterator[Run]:
         """Programs that have changed something in their folders; checked at intervals."""
         if (self._programs or self._put) and self._look_at <= now:
-            self._look_at = now + local_checkpoints.LOOK_SECONDS
+            self._look_at = now + checkpoints.LOOK_SECONDS
             for run, until in tuple(self._put.items()):
                 if not run.asked:
                     tiers.move((run.places[0].pid,), run.tier)
@@ -136,8 +136,8 @@ class Watch:
 
     def has_saved(self, run: Run) -> bool:
         """Whether a program has changed something in its folder since the last call."""
-        place = local_checkpoints.place(self._root, run.launch)
-        latest = local_checkpoints.latest(f"{place}.{run.launch.attempt}")
+        place = checkpoints.place(self._root, run.launch)
+        latest = checkpoints.latest(f"{place}.{run.launch.attempt}")
         if latest <= run.saved:
             return False
         run.saved = latest

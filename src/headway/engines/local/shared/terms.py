@@ -107,3 +107,8 @@ class Terms(msgspec.Struct, frozen=True):
     def user(self) -> str:
         """Name of the account; empty if there is none."""
         return self.account.name if self.account else ""
+
+
+def dropped_name(name: str, job: int, task: int, rank: int) -> str:
+    """What a file is called in the folder `Terms.dropped`; `name`: the SHA-256 of its bytes."""
+    return f"{name}.{job}.{task}.{rank}"

@@ -8,9 +8,9 @@ import socket
 import time
 from contextlib import suppress
 
-from headway.engines.local_frames import Launch, Shelf, Splitter
-from headway.engines.local_seal import Reader
-from headway.engines.local_streams import Stream
+from headway.engines.local.agent.streams import Stream
+from headway.engines.local.shared.frames import Launch, Shelf, Splitter
+from headway.engines.local.shared.seal import Reader
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 

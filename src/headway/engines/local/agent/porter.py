@@ -18,11 +18,6 @@ from headway.files import KEPT, FileTrouble, upload_of
 _CHUNK = 1 << 20
 
 
-def dropped_name(name: str, job: int, task: int, rank: int) -> str:
-    """What a file is called in that folder; `name`: the SHA-256 of its bytes."""
-    return f"{name}.{job}.{task}.{rank}"
-
-
 def named(urls: Iterable[str]) -> list[str]:
     """Names of those of these outputs that the server keeps."""
     return [upload[0] for upload in map(upload_of, (url for url in urls if url.startswith(KEPT))) if upload is not None]

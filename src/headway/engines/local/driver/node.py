@@ -22,9 +22,9 @@ from typing import Protocol, cast
 import msgspec
 
 from headway.engines.base import AttemptKey, EngineError, NameTaken
-from headway.engines.local_account import hand_over
-from headway.engines.local_environment import of_this_process
-from headway.engines.local_frames import (
+from headway.engines.local.driver.account import hand_over
+from headway.engines.local.driver.environment import of_this_process
+from headway.engines.local.shared.frames import (
     VERSION,
     Acknowledge,
     Hello,
@@ -47,14 +47,14 @@ from headway.engines.local_frames import (
     frame,
     to_driver_decoder,
 )
-from headway.engines.local_output import OUTPUT_FOLDER
-from headway.engines.local_processes import MARK, children, kill_trees, marked
-from headway.engines.local_terms import Account, Terms
+from headway.engines.local.shared.output import OUTPUT_FOLDER
+from headway.engines.local.shared.processes import MARK, children, kill_trees, marked
+from headway.engines.local.shared.terms import Account, Terms
 from headway.model.node import NodeSpec
 
 log = logging.getLogger(__name__)
 
-_GUARD = "headway.engines.local_guard"
+_GUARD = "headway.engines.local.agent.guard"
 _ATTACH_SECONDS = 30.0
 _BURIAL_SECONDS = 5.0
 _AGAIN_SECONDS = 0.02

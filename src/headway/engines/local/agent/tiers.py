@@ -19,7 +19,7 @@ import signal
 from collections.abc import Iterable
 from typing import Final
 
-from headway.engines.local_processes import tree
+from headway.engines.local.shared.processes import tree
 from headway.model.tier import Tier
 
 NICEST: Final = 19

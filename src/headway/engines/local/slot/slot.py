@@ -31,10 +31,10 @@ import msgspec
 from msgspec import Raw
 
 from headway import checkpoints
-from headway.engines import local_checkpoints
-from headway.engines import local_output as output
 from headway.engines.base import OUTSIDE, Ending
-from headway.engines.local_frames import (
+from headway.engines.local.shared import checkpoints as places
+from headway.engines.local.shared import output
+from headway.engines.local.shared.frames import (
     CallFrame,
     CommandFrame,
     Done,
@@ -49,14 +49,14 @@ from headway.engines.local_frames import (
     decode_to_slot,
     encode,
 )
-from headway.engines.local_processes import adopt_orphans, die_with_parent, flush_c_streams
-from headway.engines.local_seal import opened, sealed
-from headway.engines.local_terms import Account, Terms
+from headway.engines.local.shared.processes import adopt_orphans, die_with_parent, flush_c_streams
+from headway.engines.local.shared.seal import opened, sealed
+from headway.engines.local.shared.terms import Account, Terms
 from headway.files import FileTrouble, answering
 from headway.model.outcome import Outcome
 
 if TYPE_CHECKING:
-    from headway.engines.local_files import AttemptFiles
+    from headway.engines.local.slot.files import AttemptFiles
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def serve(channel: socket.socket, agent: int, stem: str, terms: Terms) -> NoRetu
         terms: of the node.
     """
     adopt_orphans()
-    os.setpgid(0, 0)  # not a session: sessions do not leave the processor to one another (`local_tiers`)
+    os.setpgid(0, 0)  # not a session: sessions do not leave the processor to one another (`agent.tiers`)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -174,7 +174,7 @@ class _Slot:
         self.stem = stem
         self.terms = terms
         self.saves = terms.checkpoints
-        self.teller = local_checkpoints.Teller(channel)
+        self.teller = places.Teller(channel)
         self.splitter = Splitter()
         self.pid = os.getpid()
         self.functions: Shelf[_Function] = Shelf()
@@ -215,7 +215,7 @@ class _Slot:
 
     def files(self, launch: Launch) -> AttemptFiles:
         """The files that a member names."""
-        from headway.engines.local_files import AttemptFiles  # most runs name none
+        from headway.engines.local.slot.files import AttemptFiles  # most runs name none
 
         if self.terms.account is None:
             return AttemptFiles(scratch(self.stem), self.terms.fences, launch)
@@ -275,7 +275,7 @@ class _Slot:
         else:
             self.begin(launch)
             self.teller.begin()
-            place = local_checkpoints.place(self.saves, launch)
+            place = places.place(self.saves, launch)
             checkpoints.current = saving = checkpoints.Checkpoints(place, launch.attempt, self.teller)
             if launch.width > 1:
                 os.environ.update(_seat(launch))
@@ -343,7 +343,7 @@ class _Slot:
             **command.env,
         }
         try:
-            saves = local_checkpoints.begin(self.saves, launch)
+            saves = places.begin(self.saves, launch)
             stdin = os.open(output.resolved(command.stdin, cwd) if command.stdin else os.devnull, os.O_RDONLY)
             opened.append(stdin)
             for number, path in enumerate(paths, 1):
@@ -360,10 +360,10 @@ class _Slot:
             )
             started = when_there_is_room(start, self.teller.asked)
             if started is None:
-                local_checkpoints.end(saves)
+                places.end(saves)
                 return Ending(Outcome.KILLED, detail=LEFT)
         except (OSError, ValueError) as error:
-            local_checkpoints.end(saves)
+            places.end(saves)
             detail = f"cannot start {command.argv[0]!r}: {_why_not(error, command.argv[0], cwd, env)}"
             return Ending(Outcome.REFUSED, detail=detail)
         finally:
@@ -379,7 +379,7 @@ class _Slot:
             with contextlib.suppress(ChildProcessError):
                 while True:
                     os.waitpid(-1, 0)
-        local_checkpoints.end(saves)
+        places.end(saves)
         stdout, stderr = (output.named(path) if path else None for path in paths)
         ending = Ending(
             Outcome.SUCCEEDED if code == 0 else Outcome.EXITED if code > 0 else Outcome.SIGNALLED,

@@ -5,13 +5,13 @@
                                             guard: outlives the agent until nothing of the node remains
 
 An agent is not part of the driver: it listens on a socket in the engine's folder, runs on without a driver, and the
-next driver connects to it (`local_agent`). Only the owner can use the folder (mode 0700), and the agent only accepts
+next driver connects to it (`agent.agent`). Only the owner can use the folder (mode 0700), and the agent only accepts
 drivers that know the secret in it. A lock, held by guard and agent, allows one agent for each node.
 
 What is in the folder: `secret`; `nodes/NODE/` with `lock`, `socket`, `log` and the files of what the slots run
-(`local_files`); `output/JOB/` with the output of attempts (`local_streams`); `checkpoints/JOB/TASK/` with what they
-have saved (`local_checkpoints`); `fences/` of tasks that put outputs. Where tasks run as another user, the files of
-what runs, checkpoints and fences lie on a ground of their own (`local_terms`).
+(`slot.files`); `output/JOB/` with the output of attempts (`agent.streams`); `checkpoints/JOB/TASK/` with what they
+have saved (`shared.checkpoints`); `fences/` of tasks that put outputs. Where tasks run as another user, the files of
+what runs, checkpoints and fences lie on a ground of their own (`shared.terms`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from headway.engines import local_checkpoints
 from headway.engines.base import (
     Assignment,
     AttemptKey,
@@ -43,9 +42,13 @@ from headway.engines.base import (
     Started,
     TierRefused,
 )
-from headway.engines.local_account import account_of, attempt, ground_of, prepare
-from headway.engines.local_environment import see_names
-from headway.engines.local_frames import (
+from headway.engines.local.driver.account import account_of, attempt, ground_of, prepare
+from headway.engines.local.driver.environment import see_names
+from headway.engines.local.driver.gang import Gang
+from headway.engines.local.driver.node import LocalNode, node_folder, put_down
+from headway.engines.local.driver.pins import Pins
+from headway.engines.local.shared import checkpoints
+from headway.engines.local.shared.frames import (
     Change,
     Go,
     Kill,
@@ -65,10 +68,7 @@ from headway.engines.local_frames import (
     frame,
     launch_of,
 )
-from headway.engines.local_gang import Gang
-from headway.engines.local_node import LocalNode, node_folder, put_down
-from headway.engines.local_output import OUTPUT_FOLDER, SUFFIXES, file_of
-from headway.engines.local_pins import Pins
+from headway.engines.local.shared.output import OUTPUT_FOLDER, SUFFIXES, file_of
 from headway.errors import InvalidInput
 from headway.model.instant import to_seconds
 from headway.model.job import JobId
@@ -117,10 +117,10 @@ class LocalEngine:
         pin: whether each slot has a processor of its own, which its two places share; with more slots than processors
             some share one.
         output_max: bytes that are kept of what an attempt writes to stdout, and as many of stderr; `OUTPUT_RANGE`.
-        pass_env: names of variables of this process that tasks get besides `local_environment.PASSED`.
+        pass_env: names of variables of this process that tasks get besides `environment.PASSED`.
         run_as: name of the user as which tasks run; empty: the user of this process. Only root can choose another one.
         ground: with `run_as`: folder of what tasks are given and save, made if it is not there; None: one of its own
-            in `local_account.GROUNDS`.
+            in `account.GROUNDS`.
         uploads: with `run_as`: folder of the files that the server keeps.
 
     Raises:
@@ -302,7 +302,7 @@ class LocalEngine:
         path = f"{self._checkpoints}/{job}" if task is None else f"{self._checkpoints}/{job}/{task}"
         if os.path.exists(path):
             try:
-                self._loop.run_in_executor(self._pool, local_checkpoints.remove, path)
+                self._loop.run_in_executor(self._pool, checkpoints.remove, path)
             except RuntimeError as error:  # no thread for it
                 log.warning("%s stays until the next start: %s", path, error)
 
@@ -546,7 +546,7 @@ class LocalEngine:
         for fence in (self._ground / "fences").iterdir():  # of tasks that ended while no driver could take it down
             if not any(fence.name.startswith(f"{job}.{task}.") for job, task, _ in running):
                 fence.unlink()
-        saved = local_checkpoints.jobs(self._checkpoints)
+        saved = checkpoints.jobs(self._checkpoints)
         self._saving.update(saved)
         return Found(frozenset(running), tuple(ended), saved, frozenset(behind))
 

@@ -16,17 +16,17 @@ from typing import Any, Final, NoReturn, Protocol
 
 from msgspec import Raw
 
-from headway.engines import local_output as output
-from headway.engines import local_slot
-from headway.engines import local_tiers as tiers
 from headway.engines.base import OUTSIDE, Ending, Output
-from headway.engines.local_frames import Done, Fetched, Launch, Saved, Unreadable, Want, decode_command, encode
-from headway.engines.local_porter import bring_in, dropped_name, named
-from headway.engines.local_processes import children, close_others, kill_trees
-from headway.engines.local_run import Channel, Place, Run
-from headway.engines.local_seal import CLOSED, FOREIGN, Forged, flaw, read
-from headway.engines.local_streams import DROP_SECONDS, Stream
-from headway.engines.local_terms import Account, Terms
+from headway.engines.local.agent import tiers
+from headway.engines.local.agent.porter import bring_in, named
+from headway.engines.local.agent.run import Channel, Place, Run
+from headway.engines.local.agent.streams import DROP_SECONDS, Stream
+from headway.engines.local.shared import output
+from headway.engines.local.shared.frames import Done, Fetched, Launch, Saved, Unreadable, Want, decode_command, encode
+from headway.engines.local.shared.processes import children, close_others, kill_trees
+from headway.engines.local.shared.seal import CLOSED, FOREIGN, Forged, flaw, read
+from headway.engines.local.shared.terms import Account, Terms, dropped_name
+from headway.engines.local.slot import slot as slot_process
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
 
@@ -165,7 +165,7 @@ class Staff:
             close_others({0, 1, 2, theirs.fileno()})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            local_slot.serve(theirs, self._pid, place.stem, self._terms)
+            slot_process.serve(theirs, self._pid, place.stem, self._terms)
         except BaseException:  # noqa: BLE001 - the process ends here in any case
             traceback.print_exc()
             sys.stderr.flush()
@@ -425,7 +425,7 @@ def _ending(run: Run, code: int, account: Account | None) -> Ending:
     """The ending of a run whose process died, killed by us or otherwise."""
     place, launch, since = run.places[0], run.launch, run.since
     assert since is not None
-    home = local_slot.scratch(place.stem) if launch.uploads else ""
+    home = slot_process.scratch(place.stem) if launch.uploads else ""
     paths = ("", "") if launch.function else output.streams(decode_command(launch.work), home)
     with account.acting() if account else contextlib.nullcontext():  # a link may lead where the account may not look
         stdout, stderr = (output.named(path) if path else None for path in paths)
@@ -433,7 +433,7 @@ def _ending(run: Run, code: int, account: Account | None) -> Ending:
     if run.verdict:
         outcome, detail = run.verdict
     elif code < 0:
-        outcome, detail, exit_code = Outcome.SIGNALLED, local_slot.died_of(code), code
+        outcome, detail, exit_code = Outcome.SIGNALLED, slot_process.died_of(code), code
     else:
         outcome, exit_code = Outcome.EXITED, code
         detail = f"exit status {code}, before it returned"

@@ -14,9 +14,9 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from headway.engines import local_output as output
 from headway.engines.base import TAIL_MAX, Output
-from headway.engines.local_frames import Launch
+from headway.engines.local.shared import output
+from headway.engines.local.shared.frames import Launch
 
 DROP_SECONDS: Final = 0.01
 """How often a stream over its limit is read."""

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from headway.engines import local_output as output
 from headway.engines.base import TAIL_MAX, Ending, Output
-from headway.engines.local_frames import (
+from headway.engines.local.shared import output
+from headway.engines.local.shared.frames import (
     Done,
     Fetched,
     Launch,
