@@ -35,14 +35,14 @@ from headway.live.consultant import ANSWER_TIME
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import ForecastProcess
-from headway.live.inspection import inspect_files
-from headway.live.journal import Journal
-from headway.live.layout import ENGINE, PORT, TOKEN, UPLOADS, URL
 from headway.live.leases import LEASE, LEASE_LEAST
 from headway.live.room import Bounds
+from headway.live.store.inspection import inspect_files
+from headway.live.store.journal import Journal
+from headway.live.store.layout import ENGINE, PORT, TOKEN, UPLOADS, URL
+from headway.live.store.verification import whole_again
 from headway.live.sweep import Keep
 from headway.live.troubles import CannotGoOn
-from headway.live.verification import whole_again
 from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
 from headway.policies.registry import find

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from headway import Client, HeadwayError, Job, Task
-from headway.live.journal import FILE, Journal
+from headway.live.store.journal import FILE, Journal
 from headway.model.events import Incident
 
 from ..waiting import LIMIT, until

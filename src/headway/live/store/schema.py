@@ -7,8 +7,8 @@ import sqlite3
 from pathlib import Path
 from typing import Final, get_args
 
-from headway.live import checks, retained
-from headway.live.vouching import Vouching, define, sum_of, triggers
+from headway.live.store import checks, retained
+from headway.live.store.vouching import Vouching, define, sum_of, triggers
 from headway.model.events import Asked
 
 FORMAT: Final = 4

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
-from headway.live.kept import flaws_of_files
+from headway.live.store.kept import flaws_of_files
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from headway.live import mark
-from headway.live.kept import KeptFile, flaw_of, flaws_of_files
-from headway.live.mark import MARK, Reached
-from headway.live.schema import FILE, KEPT_INDEX, connect_to_read, lenient, make_tables, new_epoch
-from headway.live.vouching import (
+from headway.live.store import mark
+from headway.live.store.kept import KeptFile, flaw_of, flaws_of_files
+from headway.live.store.mark import MARK, Reached
+from headway.live.store.schema import FILE, KEPT_INDEX, connect_to_read, lenient, make_tables, new_epoch
+from headway.live.store.vouching import (
     BODIES,
     GUARDED,
     NUMBERED,

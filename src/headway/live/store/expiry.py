@@ -2,7 +2,7 @@
 
 Each step looks at a bounded number of rows and takes a transaction of its own, so that it delays no caller; indexes
 find what is due. If something due may have to stay for another reason, a step continues after the last one, and starts
-over at the end (`Walk`). The triggers of the schema count what is deleted, see `headway.live.vouching`, and numbers of
+over at the end (`Walk`). The triggers of the schema count what is deleted, see `live.store.vouching`, and numbers of
 events, messages and jobs continue from the greatest there ever was.
 """
 
@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headway.live.away import Away
-from headway.live.retained import SIZE_MAX, within
+from headway.live.store.away import Away
+from headway.live.store.retained import SIZE_MAX, within
 from headway.model.instant import Duration, Instant
 from headway.model.job import JobId
 

@@ -20,24 +20,24 @@ import msgspec
 
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
-from headway.live import checks, retained
-from headway.live.away import Away
-from headway.live.checks import Checks, LossRow, StatisticsRow
-from headway.live.clients import Clients
-from headway.live.decisions import EventRow, event_of, replay
-from headway.live.expiry import Expiry
-from headway.live.mark import MARK
-from headway.live.opening import open_journal
 from headway.live.parts import Parts
-from headway.live.retained import Retained
-from headway.live.rows import JournalBusy as JournalBusy
-from headway.live.rows import JournalFull as JournalFull
-from headway.live.rows import NotNow as NotNow
-from headway.live.rows import Rows, not_whole, refuse
-from headway.live.schema import ASKED
-from headway.live.schema import FILE as FILE
-from headway.live.schema import FORMAT as FORMAT
-from headway.live.vouching import Damaged
+from headway.live.store import checks, retained
+from headway.live.store.away import Away
+from headway.live.store.checks import Checks, LossRow, StatisticsRow
+from headway.live.store.clients import Clients
+from headway.live.store.decisions import EventRow, event_of, replay
+from headway.live.store.expiry import Expiry
+from headway.live.store.mark import MARK
+from headway.live.store.opening import open_journal
+from headway.live.store.retained import Retained
+from headway.live.store.rows import JournalBusy as JournalBusy
+from headway.live.store.rows import JournalFull as JournalFull
+from headway.live.store.rows import NotNow as NotNow
+from headway.live.store.rows import Rows, not_whole, refuse
+from headway.live.store.schema import ASKED
+from headway.live.store.schema import FILE as FILE
+from headway.live.store.schema import FORMAT as FORMAT
+from headway.live.store.vouching import Damaged
 from headway.model.actions import Action, JobStatus
 from headway.model.events import Asked, Event, Incident
 from headway.model.instant import Instant
@@ -240,7 +240,7 @@ class Journal:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Rows that are added, changed or deleted together, all of them or none; the chain gets one row for it.
 
-        Whatever the statements are, the triggers of the schema count the rows, see `headway.live.vouching`. If a batch
+        Whatever the statements are, the triggers of the schema count the rows, see `live.store.vouching`. If a batch
         is being written part by part, the rest of it is written first.
         """
         db = self._db

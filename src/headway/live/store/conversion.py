@@ -18,11 +18,11 @@ from typing import Any, Final
 import msgspec
 
 from headway.errors import HeadwayError
-from headway.live import mark
-from headway.live.mark import MARK, sync_folder
-from headway.live.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch, remove
-from headway.live.verification import whole_again
-from headway.live.vouching import GUARDED, UNREADABLE, Damaged, Vouching
+from headway.live.store import mark
+from headway.live.store.mark import MARK, sync_folder
+from headway.live.store.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch, remove
+from headway.live.store.verification import whole_again
+from headway.live.store.vouching import GUARDED, UNREADABLE, Damaged, Vouching
 
 log = logging.getLogger(__name__)
 

@@ -22,15 +22,15 @@ from typing import Final
 import msgspec
 
 from headway.errors import HeadwayError
-from headway.live import mark
-from headway.live.conversion import commit
-from headway.live.kept import files_of, moved, new_folder, opened, sha256_of
-from headway.live.layout import CHECKPOINTS, TOKEN
-from headway.live.mark import MARK, sync_folder
-from headway.live.opening import take
-from headway.live.schema import FILE, connect, connect_to_read, new_epoch, remove
-from headway.live.verification import BACKUP, Manifest, damaged, flaws, read_manifest
-from headway.live.vouching import UNREADABLE, Vouching, last_of, reached_by
+from headway.live.store import mark
+from headway.live.store.conversion import commit
+from headway.live.store.kept import files_of, moved, new_folder, opened, sha256_of
+from headway.live.store.layout import CHECKPOINTS, TOKEN
+from headway.live.store.mark import MARK, sync_folder
+from headway.live.store.opening import take
+from headway.live.store.schema import FILE, connect, connect_to_read, new_epoch, remove
+from headway.live.store.verification import BACKUP, Manifest, damaged, flaws, read_manifest
+from headway.live.store.vouching import UNREADABLE, Vouching, last_of, reached_by
 
 _JOURNAL: Final = (FILE, f"{FILE}-wal", f"{FILE}-shm")
 

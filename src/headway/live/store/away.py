@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from headway.live.rows import Rows
+from headway.live.store.rows import Rows
 from headway.model.instant import SECOND, Duration, Instant
 
 LEAST: Final[Duration] = 60 * SECOND

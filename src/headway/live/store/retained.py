@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headway.live.vouching import sum_of
+from headway.live.store.vouching import sum_of
 from headway.model.instant import Instant
 from headway.model.job import JobId
 from headway.wire import TaskResult

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from headway.live.layout import UPLOADS, output_file
-from headway.live.schema import FILE, connect_to_read
+from headway.live.store.layout import UPLOADS, output_file
+from headway.live.store.schema import FILE, connect_to_read
 from headway.wire import TaskResult
 
 _result = msgspec.msgpack.Decoder(TaskResult)

@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from headway.errors import HeadwayError
-from headway.live.mark import Reached
+from headway.live.store.mark import Reached
 
 GUARDED: Final = {
     "meta": "name, value",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from headway.errors import HeadwayError
-from headway.live.vouching import BODIES, GUARDED, UNREADABLE, Damaged, body_sum, row_sum
+from headway.live.store.vouching import BODIES, GUARDED, UNREADABLE, Damaged, body_sum, row_sum
 
 _NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _HELD: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live.decisions import event_of, is_recorded, replay
-from headway.live.journal import state_of
-from headway.live.rows import Rows
-from headway.live.schema import FILE, connect_to_read
+from headway.live.store.decisions import event_of, is_recorded, replay
+from headway.live.store.journal import state_of
+from headway.live.store.rows import Rows
+from headway.live.store.schema import FILE, connect_to_read
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId
 from headway.model.plan import Allocation, Claim, Decision

@@ -15,11 +15,11 @@ from typing import Any
 from headway.core.lifecycle import ISOLATING
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live.decisions import event_of, replay
-from headway.live.journal import FILE, state_of
-from headway.live.rows import Rows
-from headway.live.schema import connect_to_read
-from headway.live.vouching import GUARDED
+from headway.live.store.decisions import event_of, replay
+from headway.live.store.journal import FILE, state_of
+from headway.live.store.rows import Rows
+from headway.live.store.schema import connect_to_read
+from headway.live.store.vouching import GUARDED
 from headway.model.actions import Action, ChangeTier, Conclude, Kill, Launch, Suspend
 from headway.model.events import JobChanged, JobSubmitted, NodesHeard, TaskEnded, TaskStarted
 from headway.model.instant import NEVER, Duration, Instant
