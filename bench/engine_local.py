@@ -21,7 +21,7 @@ import psutil
 import uvloop
 
 from headway.engines.base import Assignment, Call, Ended, Function, Member, Report
-from headway.engines.local import LocalEngine
+from headway.engines.local.driver.engine import LocalEngine
 from headway.model.node import NodeSpec
 
 IDLE_SECONDS = 5.0

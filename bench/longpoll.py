@@ -28,7 +28,7 @@ import live
 import measure
 from headway import wire
 from headway.cli.main import main as headway
-from headway.live.journal import Batch, Journal
+from headway.live.store.journal import Batch, Journal
 from headway.model.job import JobId
 
 WAIT: Final = 60

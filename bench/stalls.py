@@ -31,7 +31,7 @@ from headway.live.clock import SystemClock
 from headway.live.collecting import spare_collector
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
-from headway.live.journal import Journal
+from headway.live.store.journal import Journal
 from headway.policies.registry import find
 from headway.testing import FakeEngine, new_job, node, submission
 from headway.web.api import Api, Owner

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import measure
 from headway.engines.base import AttemptKey
-from headway.engines.local import LocalEngine
-from headway.engines.local_processes import tree
-from headway.engines.local_tiers import threads
+from headway.engines.local.agent.tiers import threads
+from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.shared.processes import tree
 from headway.engines.trial import Trial, calling
 from headway.model.node import NodeSpec
 from headway.model.tier import Tier

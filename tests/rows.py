@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headway.live.decisions import EventRow
-from headway.live.journal import encode
+from headway.live.store.decisions import EventRow
+from headway.live.store.journal import encode
 from headway.model.events import Event
 from headway.model.instant import Instant
 

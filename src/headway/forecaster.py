@@ -15,7 +15,7 @@ import msgspec
 
 from headway.errors import HeadwayError
 from headway.live.forecasts import CANNOT, read_frame, write_frame
-from headway.live.journal import state_of
+from headway.live.store.journal import state_of
 from headway.model.forecast import Forecast
 from headway.policies.registry import find
 from headway.sim.forecast import forecast

@@ -14,11 +14,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from headway.core.scheduler import Scheduler
-from headway.live.decisions import event_of, replay
-from headway.live.journal import state_body, state_of
-from headway.live.rows import Rows
-from headway.live.schema import FILE, connect_to_read
 from headway.live.snapshots import Restated, fingerprint, pack
+from headway.live.store.decisions import event_of, replay
+from headway.live.store.journal import state_body, state_of
+from headway.live.store.rows import Rows
+from headway.live.store.schema import FILE, connect_to_read
 from headway.policies.registry import find
 
 NICE = 5

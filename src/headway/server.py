@@ -18,7 +18,7 @@ from headway.advice.asking import Asking, address_of
 from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
 from headway.engines import base
-from headway.engines.local import (
+from headway.engines.local.driver.engine import (
     GRACE_RANGE,
     GRACE_SECONDS,
     LEASE_RANGE,
@@ -35,14 +35,14 @@ from headway.live.consultant import ANSWER_TIME
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import ForecastProcess
-from headway.live.inspection import inspect_files
-from headway.live.journal import Journal
-from headway.live.layout import ENGINE, PORT, TOKEN, UPLOADS, URL
 from headway.live.leases import LEASE, LEASE_LEAST
 from headway.live.room import Bounds
+from headway.live.store.inspection import inspect_files
+from headway.live.store.journal import Journal
+from headway.live.store.layout import ENGINE, PORT, TOKEN, UPLOADS, URL
+from headway.live.store.verification import whole_again
 from headway.live.sweep import Keep
 from headway.live.troubles import CannotGoOn
-from headway.live.verification import whole_again
 from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
@@ -82,15 +82,15 @@ class Settings:
         result_max: bytes that a result may have.
         body_max: bytes that a request may bring.
         snapshot_every: events after which the state is stored again; a start replays about this many.
-        lease: seconds of silence after which a node of this machine is lost, see `engines.local.LEASE_RANGE`.
-        grace: seconds that a task which is to move is given to save, see `engines.local.GRACE_RANGE`.
+        lease: seconds of silence after which a node of this machine is lost, see `LEASE_RANGE` of its engine.
+        grace: seconds that a task which is to move is given to save, see `GRACE_RANGE` of its engine.
         pin: whether each slot has a processor of its own, which its two places share.
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
-        task_output_max: bytes that are kept of each stream of a task, see `engines.local.OUTPUT_RANGE`.
-        pass_env: names of variables that tasks get of the server's environment, see `engines.local_environment`.
+        task_output_max: bytes that are kept of each stream of a task, see `OUTPUT_RANGE` of its engine.
+        pass_env: names of variables that tasks get of the server's environment, see `engines.local.driver.environment`.
         accept_loss: where the journal is damaged, start with what is whole; the damaged files are kept beside it.
         run_as: name of the user as whom tasks run; empty: as the server does.
-        ground: with `run_as`, folder of what tasks are given and save; None: one in `engines.local_account.GROUNDS`.
+        ground: with `run_as`, folder of what tasks are given and save; None: one of its own.
         keep: how long everything is kept that the server itself does not need.
         bounds: what may be used of the disk.
         call_lease: how long the client of an executor's calls may be silent before they are cancelled, at least

@@ -27,7 +27,7 @@ import work
 
 from headway import Client, HeadwayExecutor, Job, Task
 from headway.client.address import Unreachable
-from headway.engines.local_processes import die_with_parent
+from headway.engines.local.shared.processes import die_with_parent
 from headway.errors import HeadwayError
 
 cloudpickle.register_pickle_by_value(work)

@@ -124,7 +124,7 @@ class Served:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 words = process.cmdline()
-                if "headway.engines.local_guard" in words and any(mark in word for word in words):
+                if "headway.engines.local.agent.guard" in words and any(mark in word for word in words):
                     of_nodes[process.pid] = process
         parents = dict[int, int]()
         for process in of_nodes.values():

@@ -24,7 +24,7 @@ def ranked(name: str) -> tuple[str, str]:
 def kills_its_agent() -> None:
     """Poison: the agent dies, the process between the driver and those of the slots."""
     ancestors = [os.getpid()]
-    while b"local_guard" in Path(f"/proc/{ancestors[-1]}/cmdline").read_bytes():
+    while b"engines.local.agent.guard" in Path(f"/proc/{ancestors[-1]}/cmdline").read_bytes():
         ancestors.append(int(Path(f"/proc/{ancestors[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
     os.kill(ancestors[-3], 9)  # the last is not a part of the node; the one before it is the guard
     time.sleep(10)

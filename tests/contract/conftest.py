@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headway.engines.base import Engine
-from headway.engines.local import LocalEngine
+from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.trial import Trial
 
 from ..waiting import LIMIT, let_the_background_run

@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 from headway.cli.main import main
-from headway.engines import local_account
 from headway.engines.base import EngineError
+from headway.engines.local.driver import account as local_account
 
 from ..waiting import LIMIT
 
@@ -38,7 +38,7 @@ name = "n"
 slots = 2
 """
 
-_GUARD = "headway.engines.local_guard"
+_GUARD = "headway.engines.local.agent.guard"
 
 
 class Up:
@@ -138,7 +138,7 @@ def _copy_python(folder: Path, patch: pytest.MonkeyPatch) -> None:
     folder.chmod(0o755)
     patch.setattr(sys, "executable", str(folder / "bin" / "python"))
     patch.setenv("LD_LIBRARY_PATH", str(folder / "lib"))
-    packages = [str(Path(local_account.__file__).parents[2]), *site.getsitepackages()]
+    packages = [str(Path(local_account.__file__).parents[4]), *site.getsitepackages()]
     patch.setenv("PYTHONPATH", os.pathsep.join(packages))
 
 

@@ -21,10 +21,10 @@ from headway.client.connection import OtherEpoch
 from headway.client.executor import HeadwayExecutor
 from headway.client.job import Job, Task
 from headway.errors import HeadwayError
-from headway.live.backup import back_up, restore
-from headway.live.journal import Journal
-from headway.live.mark import MARK
-from headway.live.verification import flaws
+from headway.live.store.backup import back_up, restore
+from headway.live.store.journal import Journal
+from headway.live.store.mark import MARK
+from headway.live.store.verification import flaws
 from headway.model.actions import JobStatus
 from headway.wire import IncidentReport
 

@@ -12,8 +12,8 @@ from headway.core.scheduler import Scheduler
 from headway.core.suspects import ALONE_MAX
 from headway.engines import base
 from headway.live import reports
-from headway.live.history import history
-from headway.live.journal import FILE, Journal
+from headway.live.store.history import history
+from headway.live.store.journal import FILE, Journal
 from headway.model.actions import JobStatus
 from headway.model.events import Incident, Outcome, RulesChosen, TaskStruck
 from headway.model.instant import SECOND

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway.engines.base import NodeBack, NodeLost
-from headway.engines.local import LocalEngine
-from headway.engines.local_frames import MemberEnded, Pong, framed, to_driver_decoder
-from headway.engines.local_node import put_down
+from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.node import put_down
+from headway.engines.local.shared.frames import MemberEnded, Pong, framed, to_driver_decoder
 from headway.engines.trial import Trial
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
@@ -69,7 +69,7 @@ def teller():  # type: ignore[no-untyped-def]
     """The object by which the process itself sends messages, with its seal."""
     import gc
 
-    from headway.engines.local_checkpoints import Teller
+    from headway.engines.local.shared.checkpoints import Teller
 
     (found,) = (one for one in gc.get_objects() if isinstance(one, Teller))
     return found
@@ -78,8 +78,8 @@ def teller():  # type: ignore[no-untyped-def]
 def forge(ending: bytes) -> str:
     from msgspec import Raw
 
-    from headway.engines.local_frames import Done
-    from headway.engines.local_seal import sealed
+    from headway.engines.local.shared.frames import Done
+    from headway.engines.local.shared.seal import sealed
 
     speaker = teller()
     speaker._channel.sendall(sealed(speaker.seal, Done(False, Raw(ending))))
@@ -217,7 +217,7 @@ async def test_what_an_agent_sends_costs_its_node_at_most(trial: Trial, sent: by
 async def test_an_agent_may_end_what_nobody_launched_and_what_is_no_ending(trial: Trial) -> None:
     from msgspec import Raw
 
-    from headway.engines.local_frames import encode
+    from headway.engines.local.shared.frames import encode
 
     await trial.start()
     Line(trial).feed(framed(encode(MemberEnded(9, 9, 9, 0, 1, Raw(b"\xc0")))))
@@ -230,8 +230,8 @@ async def test_an_agent_may_end_what_nobody_launched_and_what_is_no_ending(trial
 async def test_an_agent_whose_ends_cannot_be_read_is_not_taken_on(trial: Trial) -> None:
     from msgspec import Raw
 
-    from headway.engines.local_frames import VERSION, Welcome, encode
-    from headway.engines.local_node import _Line
+    from headway.engines.local.driver.node import _Line
+    from headway.engines.local.shared.frames import VERSION, Welcome, encode
 
     await trial.start()
     node = trial.engine._nodes["n"]  # type: ignore[attr-defined]
@@ -246,8 +246,8 @@ async def test_an_answer_that_nothing_waits_for_any_more_is_no_error(
     trial: Trial, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server ended, or gave up waiting, just before a node answered it."""
-    from headway.engines.local_frames import VERSION, Taken, Welcome, encode
-    from headway.engines.local_node import _Line
+    from headway.engines.local.driver.node import _Line
+    from headway.engines.local.shared.frames import VERSION, Taken, Welcome, encode
 
     await trial.start()
     for answer in (Welcome(VERSION, 1, 1, 2, [], []), Taken()):
@@ -272,7 +272,7 @@ class Aborted:
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_arrives_from_an_agent_the_driver_goes_on(bodies: list[bytes]) -> None:
     """It is accepted, or the connection is given up with a reason. Nothing is raised."""
-    from headway.engines.local_node import LocalNode, _Line
+    from headway.engines.local.driver.node import LocalNode, _Line
 
     class Owner:
         def __getattr__(self, name: str) -> Callable[..., None]:

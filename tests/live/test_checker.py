@@ -14,11 +14,12 @@ import pytest
 
 from headway.collectors.base import Node
 from headway.errors import InvalidInput
-from headway.live import checker, checks, reports
+from headway.live import checker, reports
 from headway.live.checker import GATHER, LIMIT, PAUSE_MAX, PERIOD, REMEMBERED, STATUSES_AGAIN, Checker
 from headway.live.driver import Driver
-from headway.live.journal import Journal
 from headway.live.ledger import Ledger
+from headway.live.store import checks
+from headway.live.store.journal import Journal
 from headway.model.events import NodeMeasured, Outcome
 from headway.model.instant import SECOND, to_seconds
 from headway.model.snapshot import JobView, RunTimes

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway import Client, Job, Task
-from headway.live.journal import FILE, Journal
+from headway.live.store.journal import FILE, Journal
 from headway.model.events import Incident, TaskSaved
 
 from ..waiting import LIMIT, until

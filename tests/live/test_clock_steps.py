@@ -10,7 +10,7 @@ from typing import Any
 
 from headway.engines import base
 from headway.live.driver import Driver
-from headway.live.journal import Journal
+from headway.live.store.journal import Journal
 from headway.model.events import ClockStepped, NodeDown
 from headway.model.instant import SECOND
 from headway.policies.registry import find

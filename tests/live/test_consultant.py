@@ -18,7 +18,7 @@ from headway.errors import InvalidInput
 from headway.live import reports
 from headway.live.consultant import ANSWER_TIME, PAUSE, PAUSE_MAX, PERIOD_LEAST, WAKE_LEAST
 from headway.live.driver import RETRY_AFTER, Driver
-from headway.live.journal import Journal
+from headway.live.store.journal import Journal
 from headway.model.events import (
     Advised,
     DeciderBack,

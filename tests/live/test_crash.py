@@ -26,8 +26,8 @@ from headway.client.job import Job, Task
 from headway.engines import base
 from headway.live.driver import Driver
 from headway.live.intake import Conflict
-from headway.live.journal import FILE, Batch, Journal
 from headway.live.nodes import Nodes, NoSuchNode
+from headway.live.store.journal import FILE, Batch, Journal
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 from headway.model.tier import Tier

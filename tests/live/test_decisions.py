@@ -13,10 +13,10 @@ from headway.cli.main import main
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live import reports
-from headway.live.history import history
-from headway.live.journal import Batch, Journal
-from headway.live.redeciding import rounds
 from headway.live.snapshots import fingerprint
+from headway.live.store.history import history
+from headway.live.store.journal import Batch, Journal
+from headway.live.store.redeciding import rounds
 from headway.model.events import Incident, JobSubmitted, NodeJoined, Outcome, PolicyChosen, TaskEnded, Woke
 from headway.model.snapshot import Plan, Policy, Snapshot
 from headway.policies import registry

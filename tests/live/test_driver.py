@@ -19,13 +19,14 @@ from headway.core.lifecycle import STRIKES_MAX
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, InvalidInput
-from headway.live import layout, listeners, reports
+from headway.live import listeners, reports
 from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver
 from headway.live.intake import Conflict, MissingBlobs
-from headway.live.journal import FILE, Journal, JournalFull
 from headway.live.listeners import GATHER_SECONDS
 from headway.live.room import Bounds
+from headway.live.store import layout
+from headway.live.store.journal import FILE, Journal, JournalFull
 from headway.live.sweep import Keep
 from headway.live.turn import Unavailable
 from headway.model.actions import JobStatus

@@ -21,7 +21,7 @@ from headway.core.scheduler import Scheduler
 from headway.live import forecasts, reports
 from headway.live.driver import Driver
 from headway.live.forecasts import JOBS_MAX, Ask, ForecastProcess, NoForecast, read_frame, write_frame
-from headway.live.journal import Journal
+from headway.live.store.journal import Journal
 from headway.model.actions import JobStatus
 from headway.model.events import JobSubmitted, NodeJoined
 from headway.model.forecast import Forecast

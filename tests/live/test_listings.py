@@ -9,7 +9,7 @@ from pathlib import Path
 from headway import wire
 from headway.live import reports
 from headway.live.driver import Driver
-from headway.live.journal import Journal
+from headway.live.store.journal import Journal
 from headway.model.actions import JobStatus
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission

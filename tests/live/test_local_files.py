@@ -15,8 +15,8 @@ import pytest
 
 from headway import Input, Output
 from headway.engines.base import Command, Started
-from headway.engines.local import LocalEngine
-from headway.engines.local_node import node_folder
+from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.node import node_folder
 from headway.engines.trial import Trial
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
@@ -198,7 +198,7 @@ async def test_an_overtaken_attempt_ends_without_its_outputs(
 DRIVER = """
 import asyncio, sys
 from pathlib import Path
-from headway.engines.local import LocalEngine
+from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.trial import Trial
 
 async def main(folder):

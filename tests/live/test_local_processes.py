@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from headway import Client, HeadwayExecutor, Job, Task
-from headway.engines.local import LocalEngine
+from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.trial import Trial, calling
 from headway.errors import InvalidInput
 from headway.model.events import Outcome

@@ -19,11 +19,12 @@ import psutil
 import pytest
 
 from headway import Client, Job, Task
-from headway.engines import local_account
 from headway.engines.base import EngineError, NodeBack, NodeLost, Saved, Started
-from headway.engines.local import LocalEngine
-from headway.engines.local_node import put_down
-from headway.engines.local_porter import bring_in, dropped_name
+from headway.engines.local.agent.porter import bring_in
+from headway.engines.local.driver import account as local_account
+from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.node import put_down
+from headway.engines.local.shared.terms import dropped_name
 from headway.engines.trial import Trial, calling
 from headway.errors import HeadwayError, InvalidInput
 from headway.files import FileTrouble, Input, Output

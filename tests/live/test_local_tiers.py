@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from headway.engines import local_tiers as tiers
 from headway.engines.base import Ended, Noticed
-from headway.engines.local import LocalEngine
-from headway.engines.local_node import put_down
-from headway.engines.local_processes import kill_trees, tree
+from headway.engines.local.agent import tiers
+from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.node import put_down
+from headway.engines.local.shared.processes import kill_trees, tree
 from headway.engines.trial import Trial
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
@@ -253,7 +253,7 @@ if sys.argv[1] == "drop":
     os.execv(sys.executable, [sys.executable, sys.argv[0], "run", *sys.argv[2:]])
 
 from headway.engines.base import Ended, Noticed, TierRefused
-from headway.engines.local import LocalEngine
+from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.trial import Trial, calling
 from headway.model.node import NodeSpec
 from headway.model.tier import Tier
@@ -413,7 +413,7 @@ HALF_WAY = """
 import asyncio, sys
 from pathlib import Path
 from typing import Any
-from headway.engines.local import LocalEngine
+from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.trial import Trial, calling
 from headway.model.node import NodeSpec
 from headway.model.tier import Tier

@@ -27,8 +27,8 @@ from headway.client.job import Job, Task
 from headway.live.checker import Checker
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
-from headway.live.journal import Journal
 from headway.live.leases import PART
+from headway.live.store.journal import Journal
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
 from headway.web.api import Api, Owner

@@ -15,8 +15,8 @@ from headway.engines import base
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.driver import Driver
 from headway.live.intake import Conflict
-from headway.live.journal import Journal, JournalFull
 from headway.live.nodes import NoSuchNode
+from headway.live.store.journal import Journal, JournalFull
 from headway.model.actions import JobStatus
 from headway.model.events import Event, Incident, NodeDrained, NodeJoined, NodeLeft, NodeResized, Outcome
 from headway.policies.registry import find

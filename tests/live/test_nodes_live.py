@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from headway import Client, HeadwayError, Job, Task
-from headway.live.journal import FILE, Journal
+from headway.live.store.journal import FILE, Journal
 from headway.model.events import Incident
 
 from ..waiting import LIMIT, until
@@ -63,7 +63,7 @@ class Up:
             try:
                 words = process.cmdline()
                 if (
-                    "headway.engines.local_guard" in words
+                    "headway.engines.local.agent.guard" in words
                     and f'"name":"{node}"' in words[4]
                     and str(self.data) in words[4]
                 ):

@@ -17,10 +17,10 @@ from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
 from headway.live import intake, nodes, reports
 from headway.live.driver import BUSY_AGAIN, RETRY_AFTER, Driver
-from headway.live.journal import FILE, WRITTEN_AT_ONCE, Journal, JournalFull
 from headway.live.leases import PART
+from headway.live.store.journal import FILE, WRITTEN_AT_ONCE, Journal, JournalFull
+from headway.live.store.verification import see_whole
 from headway.live.turn import Unavailable
-from headway.live.verification import see_whole
 from headway.model.events import JobSubmitted, NodeJoined, PolicyChosen, Woke
 from headway.model.instant import to_seconds
 from headway.model.job import TaskSpec

@@ -17,7 +17,7 @@ import pytest
 
 from headway import Client, Job, Task
 from headway.core.scheduler import Scheduler
-from headway.live.journal import Journal
+from headway.live.store.journal import Journal
 from headway.model.events import JobSubmitted, NodeJoined, NodeMeasured, TaskEnded, Woke
 from headway.model.instant import SECOND
 from headway.model.plan import Reason

@@ -37,7 +37,7 @@ def agent_above() -> int:
     import psutil
 
     above = psutil.Process()
-    while "headway.engines.local_guard" not in " ".join(above.parent().parent().cmdline()):  # type: ignore[union-attr]
+    while "headway.engines.local.agent.guard" not in " ".join(above.parent().parent().cmdline()):  # type: ignore[union-attr]
         above = above.parent()  # type: ignore[assignment]
         if above.pid == 1:
             raise RuntimeError("no agent")

@@ -16,11 +16,11 @@ import pytest
 from headway import HeadwayError, InvalidInput, wire
 from headway.engines import base
 from headway.live.driver import Driver
-from headway.live.expiry import Walk
 from headway.live.intake import NoSuchJob
-from headway.live.journal import Journal, JournalFull
-from headway.live.layout import OUTPUT
 from headway.live.retention import NotTheirs
+from headway.live.store.expiry import Walk
+from headway.live.store.journal import Journal, JournalFull
+from headway.live.store.layout import OUTPUT
 from headway.live.sweep import PART, Keep
 from headway.live.uploads import STRAY_SECONDS, NoRoom, NoSuchUpload, TooLarge
 from headway.model.events import Incident

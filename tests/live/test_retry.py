@@ -15,9 +15,9 @@ import pytest
 from headway import Client, HeadwayError, Job, Task, wire
 from headway.live import ended, reports, retry
 from headway.live.intake import Conflict
-from headway.live.journal import Journal
+from headway.live.store.journal import Journal
+from headway.live.store.verification import flaws
 from headway.live.sweep import Keep
-from headway.live.verification import flaws
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.model.instant import SECOND

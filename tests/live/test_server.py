@@ -24,7 +24,7 @@ from headway import wire
 from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.errors import HeadwayError, InvalidInput
-from headway.live.journal import FILE
+from headway.live.store.journal import FILE
 from headway.server import Running, Settings, run
 from headway.testing import node
 

@@ -16,7 +16,7 @@ from headway.core.scheduler import Scheduler
 from headway.live import snapshots
 from headway.live.driver import Driver
 from headway.live.forecasts import write_frame
-from headway.live.journal import Journal, state_body, state_of
+from headway.live.store.journal import Journal, state_body, state_of
 from headway.model.events import JobSubmitted
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, job, new_job, node, submission

@@ -17,14 +17,14 @@ from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.live.driver import Driver
-from headway.live.history import history, known_since
 from headway.live.intake import NoSuchJob
-from headway.live.journal import Journal, NotNow, encode
-from headway.live.layout import OUTPUT, UPLOADS
 from headway.live.reports import row
+from headway.live.store.history import history, known_since
+from headway.live.store.journal import Journal, NotNow, encode
+from headway.live.store.layout import OUTPUT, UPLOADS
+from headway.live.store.verification import see_whole
 from headway.live.sweep import DAY, KEPT_LEAST, PART, Keep, Sweep
 from headway.live.uploads import Uploads
-from headway.live.verification import see_whole
 from headway.model.events import Outcome
 from headway.model.instant import SECOND, from_seconds, to_seconds
 from headway.policies.registry import find
@@ -230,7 +230,7 @@ def test_time_in_which_nobody_could_fetch_a_result_does_not_count(tmp_path: Path
 
 
 def test_no_more_gaps_are_remembered_than_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.live.away.GAPS_MAX", 3)
+    monkeypatch.setattr("headway.live.store.away.GAPS_MAX", 3)
     with closing(Journal(tmp_path)) as journal:
         for day in range(1, 6):
             journal.away.note(day * DAY, day * DAY + DAY // 2)

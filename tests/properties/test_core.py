@@ -23,8 +23,8 @@ from headway.core.pool import Pool
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live.decisions import decided_row, event_of
-from headway.live.decisions import replay as again
+from headway.live.store.decisions import decided_row, event_of
+from headway.live.store.decisions import replay as again
 from headway.model.actions import Action, ChangeTier, Conclude, Consult, JobStatus, Kill, Launch, Settle, Suspend, Wake
 from headway.model.events import (
     Advised,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway import wire
-from headway.live.journal import Batch, Journal, encode
-from headway.live.retained import LAST
+from headway.live.store.journal import Batch, Journal, encode
+from headway.live.store.retained import LAST
 from headway.model.events import Outcome
 from headway.testing import job
 

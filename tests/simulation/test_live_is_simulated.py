@@ -20,7 +20,7 @@ from headway.advice.language import plan_text, read_plan, read_question, write_q
 from headway.core.record import StateRecord
 from headway.engines import base
 from headway.live.driver import Driver
-from headway.live.journal import Journal
+from headway.live.store.journal import Journal
 from headway.model.events import Advised, Event, JobSubmitted, Outcome
 from headway.model.instant import NEVER, SECOND, from_seconds, to_seconds
 from headway.model.job import Kind

@@ -64,7 +64,33 @@ JOINS = {
 SINGLE = {
     ("headway.live", "headway.engines.base"),
     ("headway.live.checker", "headway.collectors.base"),
-    ("headway.collectors.base", "headway.engines.local_processes"),
+    ("headway.collectors.base", "headway.engines.local.shared.processes"),
+}
+
+# The engine of this machine: which of its parts knows which. The agent forks the processes of its slots.
+PARTS = {"shared": set[str](), "slot": {"shared"}, "agent": {"slot", "shared"}, "driver": {"shared"}}
+
+# What the rest of the live driver may use of the package of everything that shares the journal's file.
+STORE = {
+    "journal": {
+        "Batch",
+        "EndedRow",
+        "JobRow",
+        "Journal",
+        "JournalBusy",
+        "MessageRow",
+        "NewMessage",
+        "NotNow",
+        "encode",
+    },
+    "checks": {"KEPT", "ROWS_MAX", "MetricRow", "StatusRow", "*"},
+    "layout": {"OUTPUT", "UPLOADS", "output_file"},
+    "decisions": {"decided_row"},
+    "expiry": {"Walk"},
+    "kept": {"opened"},
+    "mark": {"sync_folder"},
+    "retained": {"LAST"},
+    "salvage": {"RECONCILE"},
 }
 
 # Parts without a clock, random numbers, files or waiting, and what each may use from outside the standard library.
@@ -165,6 +191,60 @@ def test_imports_point_inward() -> None:
     assert found == []
 
 
+def test_the_parts_of_the_local_engine_know_only_what_they_share() -> None:
+    """What runs in the driver's process must not load what runs in a node's, nor the other way round."""
+    local, wrong = "headway.engines.local", []
+    for module, path in modules():
+        if not within(module, local) or module == local:
+            continue
+        here = module.split(".")[3]
+        for line, name in imports(module, path.read_text("utf-8"), package=path.name == "__init__.py"):
+            if within(name, local) and name.split(".")[3] not in {here, *PARTS[here]}:
+                wrong.append(f"{module}:{line} imports {name}")
+    assert wrong == []
+
+
+def test_the_store_is_used_by_few_names_and_knows_nothing_of_the_rest() -> None:
+    """The other direction is a cycle: what a turn does must not be known to what it is written by."""
+    live, store, wrong = "headway.live", "headway.live.store", []
+    used: set[tuple[str, str]] = set()
+    for module, path in modules():
+        if not within(module, live):
+            continue
+        for line, name in imports(module, path.read_text("utf-8"), package=path.name == "__init__.py"):
+            words = name.split(".")
+            if within(module, store):
+                if within(name, live) and not within(name, store) and name != "headway.live.parts.Parts":
+                    wrong.append(f"{module}:{line} imports {name}")
+            elif within(name, store):
+                used.add((words[3], words[4] if len(words) > 4 else "*"))
+    assert wrong == []
+    assert used == {(module, name) for module, names in STORE.items() for name in names}
+
+
+def acyclic(module: str, known: dict[str, set[str]], above: tuple[str, ...] = ()) -> list[str]:
+    """The first cycle of imports that leads back to one of the modules above; empty if there is none."""
+    if module in above:
+        return [*above[above.index(module) :], module]
+    return next((found for one in sorted(known[module]) if (found := acyclic(one, known, (*above, module)))), [])
+
+
+@pytest.mark.parametrize("package", ["headway.live.store", "headway.engines.local"])
+def test_no_module_imports_itself_by_others(package: str) -> None:
+    names = {module for module, _ in modules() if within(module, package)}
+    known = {
+        module: {
+            max((one for one in names if within(name, one)), key=len)
+            for _, name in imports(module, path.read_text("utf-8"), package=path.name == "__init__.py")
+            if any(within(name, one) for one in names)
+        }
+        - {package}
+        for module, path in modules()
+        if module in names
+    }
+    assert [cycle for module in sorted(known) if (cycle := acyclic(module, known))] == []
+
+
 def test_every_join_is_needed() -> None:
     """A permission that nothing uses any more would let in a new arrow unnoticed."""
     used = {
@@ -204,7 +284,7 @@ def test_importing_headway_imports_nothing_of_ours() -> None:
         ("headway.policies.easy", "from headway.core.rounds import Draft"),
         ("headway.metrics.measures", "from headway.traces import swf"),
         ("headway.sim.kernel", "from headway.policies import easy"),
-        ("headway.live.driver", "from headway.engines.local import LocalEngine"),
+        ("headway.live.driver", "from headway.engines.local.driver.engine import LocalEngine"),
         ("headway.live.driver", "from headway.web.api import app"),
         ("headway.client.client", "from headway.live import driver"),
         ("headway.server", "import headway.cli.main"),

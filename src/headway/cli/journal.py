@@ -15,7 +15,7 @@ from headway.errors import HeadwayError
 from headway.model.instant import SECOND
 
 if TYPE_CHECKING:
-    from headway.live.redeciding import Difference
+    from headway.live.store.redeciding import Difference
 
 SHOWN: Final = 20
 """How many differences are printed at most."""
@@ -32,10 +32,10 @@ def check(data: str | None, decide: bool, as_json: bool) -> None:
     policy would decide otherwise today than is recorded; a server that starts repeats what is recorded.
     """
     from headway.client.address import data_directory
-    from headway.live.opening import has_been_used
-    from headway.live.redeciding import rounds
-    from headway.live.schema import FILE
-    from headway.live.verification import flaws, whole_again
+    from headway.live.store.opening import has_been_used
+    from headway.live.store.redeciding import rounds
+    from headway.live.store.schema import FILE
+    from headway.live.store.verification import flaws, whole_again
 
     folder, hint = Path(data or data_directory(None)), "Name the data directory of a server, or a backup."
     if not folder.is_dir():
@@ -92,7 +92,7 @@ def backup(goal: str, data: str | None) -> None:
     """
     from headway.cli.show import counted
     from headway.client.address import data_directory
-    from headway.live.backup import back_up
+    from headway.live.store.backup import back_up
 
     made = back_up(data_directory(data), Path(goal))
     click.echo(f"{goal} has the journal up to transaction {made.transaction}, and {counted(len(made.files), 'file')}.")
@@ -107,7 +107,7 @@ def restore(source: str, data: str) -> None:
     What happened since the backup is lost. A journal that is already there is moved into a folder of its own. Clients
     that used it before are refused: the jobs that they wait for may be gone, or have other numbers.
     """
-    from headway.live.backup import restore as put
+    from headway.live.store.backup import restore as put
 
     transaction, aside = put(Path(source), Path(data))
     click.echo(

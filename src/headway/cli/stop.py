@@ -17,7 +17,7 @@ from headway.cli.show import as_json, print_json, seconds_in
 from headway.client.address import Unreachable, data_directory
 from headway.client.client import Client
 from headway.errors import HeadwayError, InvalidInput
-from headway.live.opening import has_been_used, holder
+from headway.live.store.opening import has_been_used, holder
 
 LOOK_SECONDS: Final = 0.02
 """How often the lock of the directory is looked at, where the process itself cannot be waited for."""

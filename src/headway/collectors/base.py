@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from headway.engines.local_processes import tree
+from headway.engines.local.shared.processes import tree
 
 NAMES_MAX: Final = 100
 """Metrics that one collector may measure on one node."""

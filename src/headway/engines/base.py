@@ -116,7 +116,7 @@ class Command(msgspec.Struct, frozen=True):
     Attributes:
         argv: program, searched on PATH, and its arguments; at least one text.
         cwd: folder it runs in; empty: the folder where the driver was started.
-        env: variables added to those that all tasks get (`local_environment`), and to HEADWAY_JOB, HEADWAY_TASK,
+        env: variables added to those that all tasks get (`local.driver.environment`), and to HEADWAY_JOB, HEADWAY_TASK,
             HEADWAY_ATTEMPT, HEADWAY_RANK and HEADWAY_WIDTH (of a rigid job), HEADWAY_NODE, HEADWAY_CHECKPOINT (a folder
             that the later attempts of the task, of the same rank, find as this one left it) and, with inputs or
             outputs, HEADWAY_SCRATCH. When it is to go on elsewhere it is sent SIGTERM.

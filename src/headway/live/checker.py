@@ -1,7 +1,7 @@
 """The status checker (Lin14 3.5.1): it looks at nodes, slots and jobs at regular intervals.
 
 Each period every collector is called in a thread of its own. Its measurements go to the driver, so that policies see
-them, and with the statuses of slots and the run times of jobs to the tables of `headway.live.checks`. A collector that
+them, and with the statuses of slots and the run times of jobs to the tables of `live.store.checks`. A collector that
 raises or gives no answer in time becomes an `Incident`, once for each cause, and is called again at growing intervals.
 
 It may be stopped and started at any time: its measurements stay in the tables, and jobs do not depend on it.
@@ -22,11 +22,11 @@ from typing import Final
 from headway.collectors.base import Collector, Node, sound
 from headway.core.nodes import slot_statuses
 from headway.errors import InvalidInput, in_short
-from headway.live import checks
-from headway.live.checks import KEPT, ROWS_MAX, MetricRow, StatusRow
 from headway.live.clock import Clock
 from headway.live.driver import Driver
-from headway.live.journal import NotNow
+from headway.live.store import checks
+from headway.live.store.checks import KEPT, ROWS_MAX, MetricRow, StatusRow
+from headway.live.store.journal import NotNow
 from headway.model.instant import SECOND, Duration, Instant, from_seconds, to_seconds
 from headway.model.job import JobId
 

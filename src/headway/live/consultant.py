@@ -23,7 +23,7 @@ from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError, InvalidInput, in_short
 from headway.live.clock import Clock, sleep
-from headway.live.journal import NotNow
+from headway.live.store.journal import NotNow
 from headway.model.events import (
     Advised,
     DeciderBack,

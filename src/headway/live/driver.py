@@ -39,7 +39,6 @@ from headway.live.collecting import Collecting
 from headway.live.forecasts import Ask, Forecasts
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
-from headway.live.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.leases import LEASE, PART, Leases
 from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, Wanted
@@ -49,6 +48,7 @@ from headway.live.performing import Performer, left_undone
 from headway.live.retention import Retention
 from headway.live.room import Bounds, Room
 from headway.live.snapshots import Snapshots
+from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.submissions import Submissions
 from headway.live.sweep import Keep
 from headway.live.tally import Tally

@@ -12,7 +12,7 @@ from typing import Final
 from headway import files, wire
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.aside import aside
-from headway.live.journal import Journal, encode
+from headway.live.store.journal import Journal, encode
 from headway.model.actions import JobStatus
 from headway.model.instant import Instant
 from headway.model.job import JobId, JobSpec

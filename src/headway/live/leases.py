@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from headway.errors import HeadwayError
 from headway.live.clock import Alarm, Clock, sleep
-from headway.live.journal import NotNow
+from headway.live.store.journal import NotNow
 from headway.model.events import Event, JobCancelled
 from headway.model.instant import SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId

@@ -13,11 +13,12 @@ from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, in_short
-from headway.live import checks, reconciling, work
-from headway.live.decisions import decided_row
+from headway.live import reconciling, work
 from headway.live.intake import TAKEN_AT_ONCE, NoSuchJob, Offer, see_after
-from headway.live.journal import Batch, Journal, NotNow, encode
-from headway.live.salvage import RECONCILE
+from headway.live.store import checks
+from headway.live.store.decisions import decided_row
+from headway.live.store.journal import Batch, Journal, NotNow, encode
+from headway.live.store.salvage import RECONCILE
 from headway.live.tally import Tally
 from headway.model.actions import (
     Action,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from headway.live.journal import MessageRow, NewMessage
+from headway.live.store.journal import MessageRow, NewMessage
 from headway.model.job import JobId
 
 log = logging.getLogger(__name__)

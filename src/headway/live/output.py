@@ -10,9 +10,9 @@ import msgspec
 
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.driver import Driver
-from headway.live.journal import Journal
-from headway.live.kept import opened
-from headway.live.layout import output_file
+from headway.live.store.journal import Journal
+from headway.live.store.kept import opened
+from headway.live.store.layout import output_file
 from headway.model.job import JobId
 from headway.wire import TaskRange, TaskResult
 

@@ -17,8 +17,8 @@ from headway.engines import base
 from headway.live import work
 from headway.live.clock import Clock
 from headway.live.from_engine import FromEngine
-from headway.live.journal import Journal
 from headway.live.ledger import Ledger
+from headway.live.store.journal import Journal
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Turn
 from headway.live.uploads import remove_outputs

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headway.core.scheduler import Scheduler
-from headway.live.journal import EndedRow, JobRow, NewMessage
+from headway.live.store.journal import EndedRow, JobRow, NewMessage
 from headway.model.actions import JobStatus
 from headway.model.events import Event, Incident, JobCancelled, JobSubmitted, TaskEnded
 from headway.model.instant import Instant

@@ -18,13 +18,14 @@ import msgspec
 
 from headway import __version__, wire
 from headway.core.nodes import slot_statuses
-from headway.live import checks, prospects
+from headway.live import prospects
 from headway.live.checker import Checker
 from headway.live.driver import Driver
 from headway.live.forecasts import UNKNOWN, Outlook
 from headway.live.intake import NoSuchJob
-from headway.live.journal import JobRow
 from headway.live.prospects import seconds
+from headway.live.store import checks
+from headway.live.store.journal import JobRow
 from headway.model.actions import JobStatus
 from headway.model.events import Incident
 from headway.model.forecast import Expected

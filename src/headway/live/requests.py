@@ -7,7 +7,7 @@ import re
 from typing import Final, get_args
 
 from headway import wire
-from headway.live.journal import Journal
+from headway.live.store.journal import Journal
 from headway.model.events import (
     Asked,
     DeciderChosen,

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 from headway.errors import HeadwayError
 from headway.live.clock import Alarm, Clock
 from headway.live.intake import NoSuchJob
-from headway.live.journal import Journal, NotNow
-from headway.live.layout import UPLOADS
-from headway.live.retained import LAST
 from headway.live.room import Room
+from headway.live.store.journal import Journal, NotNow
+from headway.live.store.layout import UPLOADS
+from headway.live.store.retained import LAST
 from headway.live.sweep import PART, Keep, Sweep
 from headway.live.troubles import Troubles
 from headway.live.uploads import NoSuchUpload, Uploads, remove_outputs

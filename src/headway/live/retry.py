@@ -11,7 +11,7 @@ from headway import wire
 from headway.errors import HeadwayError
 from headway.live.driver import Driver
 from headway.live.intake import Conflict, MissingBlobs
-from headway.live.journal import JobRow, Journal
+from headway.live.store.journal import JobRow, Journal
 from headway.model.instant import Instant, to_seconds
 from headway.model.job import Bag, JobSpec, Rigid, Workflow
 from headway.model.outcome import Outcome

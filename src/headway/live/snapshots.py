@@ -18,8 +18,8 @@ import msgspec
 
 from headway.core.scheduler import Scheduler
 from headway.live.clock import Clock
-from headway.live.journal import NotNow
 from headway.live.ledger import Ledger
+from headway.live.store.journal import NotNow
 from headway.live.troubles import Troubles
 from headway.model.instant import SECOND, Duration, Instant
 

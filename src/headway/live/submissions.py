@@ -9,9 +9,9 @@ from functools import partial
 from headway import wire
 from headway.live import intake
 from headway.live.intake import Offer
-from headway.live.journal import Journal
 from headway.live.ledger import Ledger
 from headway.live.room import Room
+from headway.live.store.journal import Journal
 from headway.live.turn import Unavailable, refuse
 from headway.model.instant import Instant
 

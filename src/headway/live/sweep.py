@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 from headway.errors import InvalidInput
 from headway.live.clock import Clock
-from headway.live.expiry import Walk
-from headway.live.journal import Journal
-from headway.live.layout import OUTPUT
+from headway.live.store.expiry import Walk
+from headway.live.store.journal import Journal
+from headway.live.store.layout import OUTPUT
 from headway.live.uploads import STRAY_SECONDS, Uploads, remove, remove_outputs
 from headway.model.instant import SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId

@@ -22,9 +22,9 @@ from typing import IO, Final
 
 from headway.errors import HeadwayError, InvalidInput
 from headway.live.aside import aside
-from headway.live.layout import output_file
-from headway.live.mark import sync_folder
 from headway.live.room import NoRoom
+from headway.live.store.layout import output_file
+from headway.live.store.mark import sync_folder
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ import numpy as np
 
 from headway.client.client import Client
 from headway.client.replay import Replay
-from headway.engines.local_node import agent_of, node_folder
+from headway.engines.local.driver.node import agent_of, node_folder
 from headway.errors import HeadwayError
-from headway.live.history import history
+from headway.live.store.history import history
 from headway.metrics import summarise
 from headway.metrics.collect import Metrics
 from headway.model.instant import SECOND, Duration, to_seconds

@@ -31,13 +31,13 @@ from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import PATIENCE
 from headway.live.intake import Conflict, MissingBlobs, NoSuchJob
-from headway.live.journal import JournalFull, MessageRow, NotNow
 from headway.live.listeners import Listener, Wanted
 from headway.live.nodes import NoSuchNode
 from headway.live.retention import NotTheirs
 from headway.live.room import NoRoom
+from headway.live.store.journal import JournalFull, MessageRow, NotNow
+from headway.live.store.vouching import Damaged
 from headway.live.turn import Unavailable
-from headway.live.vouching import Damaged
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.job import JobId, flaw

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headway.engines.local import LocalEngine
-from headway.engines.local_node import _mark, put_down
-from headway.engines.local_processes import marked
+from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.node import _mark, put_down
+from headway.engines.local.shared.processes import marked
 from headway.engines.trial import Trial
 from headway.model.node import NodeSpec
 

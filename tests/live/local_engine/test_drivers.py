@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from headway.engines.base import NameTaken
-from headway.engines.local import LocalEngine
-from headway.engines.local_node import node_folder, put_down
+from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.node import node_folder, put_down
 from headway.engines.trial import Trial
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 DRIVER = """
 import asyncio, sys
 from pathlib import Path
-from headway.engines.local import LocalEngine
+from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.trial import Trial, calling
 from headway.model.node import NodeSpec
 
@@ -65,7 +65,7 @@ asyncio.run(main(*sys.argv[1:]))
 READER = """
 import asyncio, sys
 from pathlib import Path
-from headway.engines.local import LocalEngine
+from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.trial import Trial
 from headway.model.node import NodeSpec
 

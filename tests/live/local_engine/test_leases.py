@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headway.engines.base import NodeBack, NodeLost
-from headway.engines.local import LocalEngine
+from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.trial import Trial
 from headway.model.instant import from_seconds
 from headway.model.node import NodeSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headway.live.journal import FILE, Journal
+from headway.live.store.journal import FILE, Journal
 
 from .conftest import Headway
 

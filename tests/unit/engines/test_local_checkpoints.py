@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from headway.engines import local_checkpoints as local
-from headway.engines.local_frames import Launch
+from headway.engines.local.shared import checkpoints as local
+from headway.engines.local.shared.frames import Launch
 
 
 def launch(attempt: int, rank: int = 0) -> Launch:

@@ -16,8 +16,8 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from msgspec import Raw
 
-from headway.engines.local_files import AttemptFiles
-from headway.engines.local_frames import Launch
+from headway.engines.local.shared.frames import Launch
+from headway.engines.local.slot.files import AttemptFiles
 from headway.files import FileTrouble, Input, Output
 
 from ...waiting import LIMIT
@@ -240,8 +240,8 @@ def test_tasks_and_ranks_are_fenced_apart(place: Path) -> None:
 PUTTING = """
 import sys
 from pathlib import Path
-from headway.engines import local_files
-from headway.engines.local_frames import Launch
+from headway.engines.local.slot import files as local_files
+from headway.engines.local.shared.frames import Launch
 from msgspec import Raw
 from headway.files import Output
 

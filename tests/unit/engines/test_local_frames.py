@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.engines.local_frames import Shelf, Splitter, framed
+from headway.engines.local.shared.frames import Shelf, Splitter, framed
 
 
 @given(st.lists(st.binary(max_size=20)), st.lists(st.integers(1, 12), min_size=1))

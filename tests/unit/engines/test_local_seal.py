@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from headway.engines.base import TAIL_MAX, Ending, Output
-from headway.engines.local_frames import CallFrame, CommandFrame, Done, Fetched, Launch, Saved, encode
-from headway.engines.local_seal import Forged, Reader, flaw, new_seal, opened, read, sealed, size_max, to_slot
+from headway.engines.local.shared.frames import CallFrame, CommandFrame, Done, Fetched, Launch, Saved, encode
+from headway.engines.local.shared.seal import Forged, Reader, flaw, new_seal, opened, read, sealed, size_max, to_slot
 from headway.model.events import Outcome
 
 CALL = Launch(7, 3, 2, 0, 1, (0,), None, None, "f", None, Raw(encode(CallFrame(b"", 1000))))

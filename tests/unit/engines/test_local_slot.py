@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from headway.engines import local_slot
 from headway.engines.base import Ending
-from headway.engines.local_frames import (
+from headway.engines.local.shared.frames import (
     CommandFrame,
     Done,
     Launch,
@@ -23,8 +22,9 @@ from headway.engines.local_frames import (
     decode_from_slot,
     encode,
 )
-from headway.engines.local_seal import Reader, new_seal, size_max, to_slot
-from headway.engines.local_terms import Terms
+from headway.engines.local.shared.seal import Reader, new_seal, size_max, to_slot
+from headway.engines.local.shared.terms import Terms
+from headway.engines.local.slot import slot as local_slot
 from headway.model.events import Outcome
 
 from ...waiting import LIMIT

@@ -11,8 +11,8 @@ import pytest
 from msgspec import Raw
 
 from headway.engines.base import TAIL_MAX, Output
-from headway.engines.local_frames import Launch
-from headway.engines.local_streams import Stream
+from headway.engines.local.agent.streams import Stream
+from headway.engines.local.shared.frames import Launch
 
 BOUND = 64 << 10
 LAUNCH = Launch(7, 3, 1, 0, 1, (0,), None, None, "", None, Raw(b""))

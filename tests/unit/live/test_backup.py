@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from headway.errors import HeadwayError
-from headway.live import backup
-from headway.live.backup import BACKUP, Manifest, back_up, restore
-from headway.live.journal import Journal
-from headway.live.layout import TOKEN, UPLOADS
-from headway.live.schema import FILE
-from headway.live.vouching import Damaged
+from headway.live.store import backup
+from headway.live.store.backup import BACKUP, Manifest, back_up, restore
+from headway.live.store.journal import Journal
+from headway.live.store.layout import TOKEN, UPLOADS
+from headway.live.store.schema import FILE
+from headway.live.store.vouching import Damaged
 
 CONTENTS = (b"one", b"another")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.live.checks import DROPPED_AT_ONCE, Checks, LossRow, MetricRow, StatisticsRow, StatusRow
-from headway.live.journal import FILE, Journal, JournalFull
+from headway.live.store.checks import DROPPED_AT_ONCE, Checks, LossRow, MetricRow, StatisticsRow, StatusRow
+from headway.live.store.journal import FILE, Journal, JournalFull
 from headway.model.instant import Instant
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from headway import wire
 from headway.errors import HeadwayError
-from headway.live.conversion import _free
 from headway.live.driver import Driver
-from headway.live.history import history
-from headway.live.journal import FILE, FORMAT, Journal
-from headway.live.verification import flaws
+from headway.live.store.conversion import _free
+from headway.live.store.history import history
+from headway.live.store.journal import FILE, FORMAT, Journal
+from headway.live.store.verification import flaws
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.policies.registry import find
@@ -149,6 +149,6 @@ def test_what_happened_is_read_of_an_older_format_too(tmp_path: Path, old: int) 
 def test_what_was_changed_is_not_told_as_what_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked(tmp_path, 1)
     Journal(tmp_path).close()
-    monkeypatch.setattr("headway.live.rows.row_sum", lambda *values: 0)
+    monkeypatch.setattr("headway.live.store.rows.row_sum", lambda *values: 0)
     with pytest.raises(HeadwayError, match="the row of snapshots with seq 0 is not as it was written"):
         history(tmp_path, find)

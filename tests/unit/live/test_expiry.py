@@ -11,10 +11,10 @@ import pytest
 
 from headway import wire
 from headway.core.scheduler import Scheduler
-from headway.live import expiry
-from headway.live.expiry import PAGES_KEPT, Walk
-from headway.live.journal import FILE, Batch, Journal, encode
-from headway.live.verification import see_whole
+from headway.live.store import expiry
+from headway.live.store.expiry import PAGES_KEPT, Walk
+from headway.live.store.journal import FILE, Batch, Journal, encode
+from headway.live.store.verification import see_whole
 from headway.model.events import Event, Incident, Woke
 from headway.policies.registry import find
 from headway.testing import job

@@ -11,8 +11,8 @@ import pytest
 
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live.history import history
-from headway.live.journal import FILE, Batch, Journal
+from headway.live.store.history import history
+from headway.live.store.journal import FILE, Batch, Journal
 from headway.metrics import summarise
 from headway.model.actions import JobStatus
 from headway.model.events import Event, JobCancelled, JobChanged, JobSubmitted, TasksCancelled

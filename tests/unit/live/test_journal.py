@@ -19,9 +19,10 @@ from headway import wire
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.errors import HeadwayError
-from headway.live import opening, requests
-from headway.live.decisions import event_of
-from headway.live.journal import (
+from headway.live import requests
+from headway.live.store import opening
+from headway.live.store.decisions import event_of
+from headway.live.store.journal import (
     FILE,
     FORMAT,
     HURRY_MILLISECONDS,
@@ -31,7 +32,7 @@ from headway.live.journal import (
     JournalFull,
     encode,
 )
-from headway.live.schema import connect
+from headway.live.store.schema import connect
 from headway.model.actions import JobStatus
 from headway.model.events import (
     Advised,
@@ -284,7 +285,9 @@ def test_a_full_disk_is_said_so_and_changes_nothing(journal: Journal) -> None:
     assert journal.last()[0] == 999
 
 
-OPEN = "import sys; from pathlib import Path; from headway.live.journal import Journal; Journal(Path(sys.argv[1]))"
+OPEN = (
+    "import sys; from pathlib import Path; from headway.live.store.journal import Journal; Journal(Path(sys.argv[1]))"
+)
 
 
 def test_what_another_program_locks_is_not_waited_for_and_can_be_tried_again(journal: Journal) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from headway.live.journal import MessageRow, NewMessage
 from headway.live.listeners import GATHER_SECONDS, Listener, Listeners, Wanted
+from headway.live.store.journal import MessageRow, NewMessage
 
 CLIENT = -7
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.live.mark import Mark, Reached, make, read
+from headway.live.store.mark import Mark, Reached, make, read
 
 
 def reached(number: int) -> Reached:

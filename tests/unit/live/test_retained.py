@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from headway import wire
-from headway.live.journal import Batch, Journal, JournalFull, encode
-from headway.live.retained import LAST, SIZE_MAX
+from headway.live.store.journal import Batch, Journal, JournalFull, encode
+from headway.live.store.retained import LAST, SIZE_MAX
 from headway.model.events import Outcome, Woke
 from headway.testing import job
 

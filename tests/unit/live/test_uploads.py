@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.live.layout import OUTPUT
+from headway.live.store.layout import OUTPUT
 from headway.live.uploads import Uploads, remove_outputs
 
 CONTENT = b"some bytes"

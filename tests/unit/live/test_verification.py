@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from headway.errors import HeadwayError
-from headway.live.backup import back_up
-from headway.live.journal import FILE, Journal
-from headway.live.kept import KeptFile, flaw_of
-from headway.live.verification import flaws
-from headway.live.vouching import Damaged
+from headway.live.store.backup import back_up
+from headway.live.store.journal import FILE, Journal
+from headway.live.store.kept import KeptFile, flaw_of
+from headway.live.store.verification import flaws
+from headway.live.store.vouching import Damaged
 
 
 @pytest.mark.parametrize(

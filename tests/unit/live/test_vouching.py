@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.live import vouching
-from headway.live.journal import Journal
+from headway.live.store import vouching
+from headway.live.store.journal import Journal
 
 
 def test_the_chain_is_cut_back_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -835,7 +835,7 @@ def test_the_examples_of_the_how_to_draw_what_they_say(tmp_path: Path, monkeypat
     }
     drawn |= {"comparison.svg", "due.png", "queue.png", "sweep.png"}
     assert {path.name for path in tmp_path.iterdir()} == drawn | {"jobs.csv"}
-    monkeypatch.setattr("headway.live.history.history", lambda *_: waited_for(False))
+    monkeypatch.setattr("headway.live.store.history.history", lambda *_: waited_for(False))
     exec(live, names)
     assert Path("cluster.png").exists()
     assert Path("allocation.png").exists()

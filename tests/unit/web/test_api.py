@@ -21,10 +21,10 @@ import pytest
 from headway import __version__, wire
 from headway.live import aside
 from headway.live.checker import PERIOD, Checker
-from headway.live.checks import MetricRow
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
-from headway.live.journal import FILE, Journal
+from headway.live.store.checks import MetricRow
+from headway.live.store.journal import FILE, Journal
 from headway.model.actions import JobStatus
 from headway.model.events import Asked, NodeJoined, Outcome
 from headway.model.instant import SECOND, to_seconds
@@ -681,7 +681,7 @@ def test_a_row_that_was_changed_on_the_disk_is_an_error_of_the_server(
             (wire.SUBMIT, submission(new_job(), key="k"), "submissions with caller 'me'"),
         )
         with monkeypatch.context() as patched:
-            patched.setattr("headway.live.rows.row_sum", lambda *values: 0)
+            patched.setattr("headway.live.store.rows.row_sum", lambda *values: 0)
             for route, body, named in cases:
                 said = await rig.ask(route, body, job=1, status=500)
                 assert f"journal.sqlite is damaged: the row of {named} is not as it was written" in said.error

@@ -17,7 +17,7 @@ from headway import __version__
 from headway.live import reports
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
-from headway.live.journal import FILE, Journal
+from headway.live.store.journal import FILE, Journal
 from headway.live.tally import INCIDENTS
 from headway.model.events import Outcome
 from headway.policies.registry import find

@@ -1,0 +1,571 @@
+"""The agent of a node of this machine: one process with one thread, between the driver and the slots' processes.
+
+It owns a warm child process for each slot, and another one for runs in the background of the slot (`tiers`). It
+gives them what the driver sends, kills what runs too long, takes too much memory or is no longer wanted, and replaces
+processes that died. It needs no driver: without one, runs continue, and ends are kept until a driver acknowledges them.
+Only if no driver was heard for long, it ends everything.
+
+Every process of a slot is below the slot's process (a subreaper), so killing means killing a tree. If a slot's process
+itself dies, the processes that it had started become children of the agent (a subreaper too). All other children of the
+agent are slots' processes: any other child is a stray, and is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import os
+import re
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from typing import NoReturn
+
+import msgspec
+from msgspec import Raw
+
+from headway.engines.base import Ending
+from headway.engines.local.agent import tiers
+from headway.engines.local.agent.run import Channel, Place, Run
+from headway.engines.local.agent.staff import Handlers, Staff
+from headway.engines.local.agent.watch import Watch
+from headway.engines.local.shared.checkpoints import LOOK_SECONDS
+from headway.engines.local.shared.frames import (
+    VERSION,
+    Acknowledge,
+    Change,
+    Fetched,
+    Given,
+    Go,
+    Hello,
+    Kill,
+    Launch,
+    Limited,
+    MemberEnded,
+    MemberSaved,
+    MembersRefused,
+    MemberStarted,
+    MemberUnreadable,
+    Ping,
+    Pong,
+    Ready,
+    Resize,
+    Saved,
+    Shelf,
+    Show,
+    Standing,
+    Stop,
+    Suspend,
+    Taken,
+    ToAgent,
+    Unreadable,
+    Want,
+    Welcome,
+    encode,
+    frame,
+    to_agent_decoder,
+)
+from headway.engines.local.shared.processes import adopt_orphans, children, kill_trees, memory, send, tree
+from headway.engines.local.shared.seal import new_seal, size_max, to_slot
+from headway.engines.local.shared.terms import Terms
+from headway.model.outcome import Outcome
+from headway.model.tier import Tier
+
+Key = tuple[int, int, int]
+
+_STRANGERS_MAX = 8
+
+_SAVED_AGAIN_SECONDS = LOOK_SECONDS / 2
+_WANTED_MAX = 100_000
+_DIGEST = re.compile("[0-9a-f]{64}")
+_UNREADABLE_MAX = 8
+_UNREADABLE_DETAIL_MAX = 2000
+
+
+def serve(terms: str, listener: int, lock: int) -> NoReturn:
+    """Be the agent of a node until the driver stops it, a signal ends it, or no driver is heard for long.
+
+    Args:
+        terms: `Terms` as JSON.
+        listener: socket that drivers connect to.
+        lock: descriptor that holds the lock on the folder while a process of agent or guard has it open.
+    """
+    try:
+        adopt_orphans()
+        agent = _Agent(msgspec.json.decode(terms, type=Terms), socket.socket(fileno=listener), lock)
+        agent.serve()
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - the process ends here in any case
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+class _Agent:
+    def __init__(self, terms: Terms, listener: socket.socket, lock: int) -> None:
+        self.terms = terms
+        with open(os.path.join(terms.folder, os.pardir, os.pardir, "secret"), "rb") as file:
+            self.secret = file.read()
+        self.lock = lock
+        self.pid = os.getpid()
+        self.guard = os.getppid()
+        self.heard = time.monotonic()
+        self.stopping = False
+
+        self.epoll = select.epoll()
+        self.listener = listener
+        listener.setblocking(False)
+        self.wake, waker = socket.socketpair()
+        self.wake.setblocking(False)
+        waker.setblocking(False)
+        self.waker = waker
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        self.handlers: Handlers = {
+            listener.fileno(): self.on_caller,
+            self.wake.fileno(): self.on_signal,
+        }
+        for fd in self.handlers:
+            self.epoll.register(fd, select.EPOLLIN)
+
+        self.driver: Channel | None = None
+        self.starts = False
+        self.strangers: list[Channel] = []
+        self.decode = to_agent_decoder().decode
+        self.functions: Shelf[bytes] = Shelf()
+        self.outbox: list[bytes] = []
+
+        self.waiting: deque[Run] = deque()
+        self.runs: dict[Key, list[Run]] = {}
+        self.ended: dict[Key, list[MemberEnded]] = {}
+        self.watch = Watch(terms.checkpoints)
+        self.staff = Staff(self, self.epoll, self.handlers, terms)
+        self.limits_told = False
+        self.files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.files_max[1], self.files_max[1]))  # three a slot are open
+        tiers.raise_limit()
+        gc.collect()
+        gc.freeze()
+        self.staff.resize(terms.slots)
+
+    def serve(self) -> None:
+        """Work until there is a reason to stop; then end everything."""
+        while not self.stopping:
+            for fd, mask in self.epoll.poll(self.patience()):
+                if handler := self.handlers.get(fd):
+                    handler(mask)
+            if self.watch.is_wanted or self.staff.next_look() < math.inf:
+                self.on_time()
+            if time.monotonic() - self.heard > self.terms.orphaned_after:
+                self.stopping = True
+            if self.outbox:
+                sent = b"".join(self.outbox)
+                self.outbox.clear()
+                if self.driver:
+                    self.driver.send(sent)
+            if self.staff.used_up:  # after the driver knows, because its next message takes some time
+                self.staff.renew()
+        self.listener.close()
+        while left := children(self.pid):
+            kill_trees(left)
+            os.waitpid(-1, 0)
+
+    def patience(self) -> float:
+        """Seconds until something must be done even if nothing happens."""
+        until = min(self.heard + self.terms.orphaned_after, self.watch.next_look(), self.staff.next_look())
+        return max(0.0, until - time.monotonic())
+
+    def on_signal(self, _: int) -> None:
+        """A child has ended, or this process shall end."""
+        if signal.SIGTERM in self.wake.recv(4096):
+            self.stopping = True
+        self.staff.reap()
+
+    def let_go(self) -> None:
+        """In a process that was just forked: close what belongs to the agent alone."""
+        self.epoll.close()
+        signal.set_wakeup_fd(-1)
+        for one in (self.listener, self.wake, self.waker, *(channel.socket for channel in self.strangers)):
+            one.close()
+        if self.driver:
+            self.driver.socket.close()
+        os.close(self.lock)
+        if self.terms.account is not None:  # messages of others are not for tasks to see
+            self.secret = b""
+            self.functions = Shelf()
+            self.outbox.clear()
+            self.ended.clear()
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.files_max)
+
+    # The driver
+
+    def on_caller(self, _: int) -> None:
+        """Something connects; its first message says what it is."""
+        try:
+            connected, _address = self.listener.accept()
+        except BlockingIOError:
+            return
+        stranger = Channel(connected, self.epoll)
+        self.strangers.append(stranger)
+        self.handlers[connected.fileno()] = lambda _: self.on_stranger(stranger)
+        if len(self.strangers) > _STRANGERS_MAX:
+            self.dismiss(self.strangers[0])
+
+    def on_stranger(self, stranger: Channel) -> None:
+        """Accept a driver that knows the secret, and nothing else; one at a time."""
+        hello = None
+        for body in stranger.receive()[:1]:
+            with contextlib.suppress(msgspec.DecodeError):
+                hello = self.decode(body)
+        if not isinstance(hello, Hello) or hello.secret != self.secret:
+            self.dismiss(stranger)
+            return
+        if self.driver:
+            self.on_driver(0)  # it may have died unnoticed
+        if self.driver:
+            stranger.send(frame(Taken()))
+            self.dismiss(stranger)
+        else:
+            self.strangers.remove(stranger)
+            self.welcome(stranger, hello)
+
+    def dismiss(self, channel: Channel) -> None:
+        """Close a connection."""
+        if channel in self.strangers:
+            self.strangers.remove(channel)
+        if channel is self.driver:
+            self.driver = None
+        del self.handlers[channel.socket.fileno()]
+        channel.close()
+
+    def welcome(self, driver: Channel, hello: Hello) -> None:
+        """Tell a new driver what runs and what has ended."""
+        self.driver = driver
+        self.handlers[driver.socket.fileno()] = self.on_driver
+        self.heard = time.monotonic()
+        self.starts = hello.starts
+        self.functions = Shelf()
+        self.outbox.clear()
+        self.limits_told = False
+        standing = [
+            Standing(
+                *run.key,
+                run.launch.rank,
+                run.launch.width,
+                run.ready,
+                run.since is not None,
+                run.started and (self.starts or run.launch.fetches),
+                run.tier,
+                run.asked,
+            )
+            for runs in self.runs.values()
+            for run in runs
+        ]
+        ended = [member for members in self.ended.values() for member in members]
+        who = (VERSION, self.pid, self.guard, self.staff.count)
+        driver.send(frame(Welcome(*who, standing, ended, self.terms.user)))
+
+    def on_driver(self, mask: int) -> None:
+        """The driver has sent something, or is gone: then runs continue."""
+        driver = self.driver
+        assert driver is not None
+        if mask & select.EPOLLOUT:
+            driver.resume()
+        self.heard = time.monotonic()
+        for body in driver.receive():
+            self.obey(self.decode(body), body)
+        if driver.closed:
+            self.dismiss(driver)
+
+    def obey(self, message: ToAgent, body: bytes) -> None:
+        """Do what the driver wants."""
+        match message:
+            case Launch():
+                self.on_launch(message, body)
+            case Acknowledge():
+                for key in message.keys:
+                    self.ended.pop(key, None)
+            case Kill():
+                for run in tuple(self.runs.get((message.job, message.task, message.attempt), ())):
+                    self.kill(run, Outcome.KILLED, "")
+            case Go():
+                for run in self.runs.get((message.job, message.task, message.attempt), ()):
+                    if run.ready:
+                        run.ready = False
+                        self.begin(run)
+            case Change():
+                self.change((message.job, message.task, message.attempt), message.tier)
+            case Suspend():
+                self.suspend(message, body)
+            case Show():
+                self.show(message)
+            case Ping():
+                self.outbox.append(frame(Pong()))
+            case Stop():
+                self.stopping = True
+            case Resize():
+                self.staff.resize(message.slots)
+                if message.at_once:
+                    self.clear()
+            case Hello():
+                pass  # reported already
+
+    # Attempts
+
+    def on_launch(self, launch: Launch, body: bytes) -> None:
+        """Run a member now, or when its slots are free."""
+        pickled = None
+        if launch.function:
+            pickled = self.functions.get(launch.function)
+            if pickled is None:
+                assert launch.pickled is not None, "the driver knows what this agent holds"
+                pickled = launch.pickled
+                self.functions.put(launch.function, len(pickled), pickled)
+        run = Run(launch, body, pickled)
+        self.runs.setdefault(run.key, []).append(run)
+        if any(number >= self.staff.count for number in launch.slots):
+            self.finish(run, Raw(encode(Ending(Outcome.LOST, detail="its node does not have this slot any more"))))
+            return
+        if not self.waiting and all(place.is_free for place in self.places(run)):
+            self.hold(run)
+        else:
+            self.waiting.append(run)
+            self.staff.fill(self.places(run))
+            self.advance()
+
+    def places(self, run: Run) -> list[Place]:
+        """The places that a run has, or waits for."""
+        return run.places or [self.staff.slots[number][run.tier] for number in run.launch.slots]
+
+    def advance(self) -> None:
+        """Give free places to waiting runs, in order; a run takes no place that an earlier one waits for."""
+        free = {place for places in self.staff.slots for place in places if place.is_free}
+        lucky = []
+        for run in self.waiting:
+            if not free:
+                break
+            wanted = self.places(run)
+            if free.issuperset(wanted):
+                lucky.append(run)
+            free.difference_update(wanted)
+        for run in lucky:
+            self.waiting.remove(run)
+            self.hold(run)
+
+    def hold(self, run: Run) -> None:
+        """Give the run its places. A gang starts when all its members have theirs."""
+        run.places = self.places(run)
+        for place in run.places:
+            place.run = run
+        if run.launch.width > 1:
+            run.ready = True
+            self.outbox.append(frame(Ready(*run.key, run.launch.rank)))
+        else:
+            self.begin(run)
+
+    def begin(self, run: Run) -> None:
+        """Hand a run to the process of its place."""
+        place, launch = run.places[0], run.launch
+        if place.dying:
+            return  # its next process begins it
+        limit = launch.memory_limit
+        if limit is not None and place.used and memory(place.pid, limit) > limit // 2:
+            self.staff.exchange(place)  # what earlier tasks left there does not count; the next process begins it
+            return
+        if place.family not in (None, launch.family) or not self.fits(place, run):
+            self.staff.exchange(place)  # it must not meet what calls of another family left there
+            return
+        body = run.body
+        if launch.function:
+            pickled: bytes | None = None
+            if place.functions.get(launch.function) is None:
+                assert run.pickled is not None
+                pickled = run.pickled
+                place.functions.put(launch.function, len(pickled), True)
+            if pickled is not launch.pickled:
+                body = encode(msgspec.structs.replace(launch, pickled=pickled))
+        place.used = True
+        place.family = launch.family
+        assert place.channel is not None
+        seal = new_seal()
+        place.reader.begin(seal, size_max(launch))
+        place.channel.send(to_slot(seal, body))
+        for stream in place.streams:
+            stream.begin(launch)
+        run.body = b""
+        run.since = time.monotonic()
+        self.watch.begin(run)
+        if not launch.fetches:
+            run.started = True
+            if self.starts:
+                self.outbox.append(frame(MemberStarted(*run.key, launch.rank)))
+
+    def fits(self, place: Place, run: Run) -> bool:
+        """Put the process of a place into the tier of its run; False: it cannot get there, but a new one can."""
+        if run.launch.processors != place.processors:
+            place.processors = run.launch.processors
+            try:
+                tiers.pin(place.pid, place.processors or os.sched_getaffinity(0))
+            except OSError as error:  # this node lost them after its engine looked
+                print(f"slot {place.number} is not pinned to {place.processors}: {error}", file=sys.stderr, flush=True)
+        if place.priority is run.tier:
+            return True
+        refused = tiers.move((place.pid,), run.tier)
+        if not refused:
+            place.priority = run.tier
+        elif run.tier is Tier.FOREGROUND:
+            return False
+        if run.tier is Tier.BACKGROUND and not self.limits_told:
+            self.limits_told = True
+            limits = f"what shall run in the background cannot enter it: {refused}" if refused else tiers.limits()
+            if limits:
+                self.outbox.append(frame(Limited(limits)))
+        return True
+
+    def change(self, key: Key, tier: Tier) -> None:
+        """Give the members of an attempt the other places of their slots, all or none."""
+        runs = self.runs.get(key, ())
+        begun = [run.places[0] for run in runs if run.since is not None and run.tier is not tier]
+        if refused := tiers.move([place.pid for place in begun if place.pid], tier):
+            self.outbox.append(frame(MembersRefused(*key, tier, f"{refused}. {tiers.HINT}.")))
+            return
+        for place in begun:
+            place.priority = tier
+        for run in runs:
+            run.tier = tier
+            if run.since is not None:
+                self.watch.put(run)
+            for place in run.places:
+                if place.tier is not tier:
+                    pair = self.staff.slots[place.number]
+                    pair.reverse()
+                    pair[0].tier, pair[1].tier = Tier.FOREGROUND, Tier.BACKGROUND
+        self.staff.fill(place for run in runs for number in run.launch.slots for place in self.staff.slots[number])
+        self.advance()
+
+    def suspend(self, message: Suspend, body: bytes) -> None:
+        """Let the members of an attempt save and end; those that take too long are killed."""
+        for run in tuple(self.runs.get((message.job, message.task, message.attempt), ())):
+            if run.since is None or not run.started:
+                self.kill(run, Outcome.KILLED, "")
+            elif run.verdict is None and not run.asked:
+                run.asked = True
+                self.watch.ask(run, message.grace)
+                place = run.places[0]
+                # It should be quick, whatever runs in the foreground. If the system refuses that, it takes its time.
+                if not tiers.move((place.pid,), Tier.FOREGROUND):
+                    place.priority = Tier.FOREGROUND
+                assert place.channel is not None
+                place.channel.send(to_slot(place.reader.seal, body))
+                if not run.launch.function:
+                    for pid in tree(place.pid)[1:]:
+                        send(pid, signal.SIGTERM)
+
+    def show(self, message: Show) -> None:
+        """Write the output of an attempt's members to files."""
+        for run in self.runs.get((message.job, message.task, message.attempt), ()):
+            if run.since is not None:
+                for stream in run.places[0].streams:
+                    stream.show()
+
+    def waits_for(self, place: Place) -> bool:
+        """Whether a run waits for this place."""
+        return any(place in self.places(run) for run in self.waiting)
+
+    def on_staffed(self, place: Place) -> None:
+        """A place has a new process: runs that waited for it continue."""
+        run = place.run
+        if run is not None and run.places[0] is place and run.since is None and not run.ready:
+            self.begin(run)
+        self.advance()
+
+    def on_said(self, run: Run, said: Fetched | Saved | Unreadable | Want) -> None:
+        """A run has its inputs, so its time counts from now; or it wants one; or it reports a checkpoint."""
+        match said:
+            case Want():
+                self.give(run, said.name)
+            case Fetched():
+                if run.launch.fetches and not run.started:
+                    run.started = True
+                    self.watch.fetched(run)
+                    self.outbox.append(frame(MemberStarted(*run.key, run.launch.rank)))
+            case Saved():
+                now = time.monotonic()
+                if run.asked or now - run.told > _SAVED_AGAIN_SECONDS:
+                    run.told = now
+                    self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
+            case Unreadable():
+                run.unreadable += 1
+                if run.unreadable <= _UNREADABLE_MAX:
+                    self.outbox.append(frame(MemberUnreadable(*run.key[:2], said.detail[:_UNREADABLE_DETAIL_MAX])))
+
+    def give(self, run: Run, name: str) -> None:
+        """Open a file of the server for a run that may not: its name, a digest of its bytes, is what allows it."""
+        run.wanted += 1
+        channel, given = run.places[0].channel, to_slot(run.places[0].reader.seal, encode(Given()))
+        if self.terms.account is None or run.wanted > _WANTED_MAX or channel is None:
+            return
+        try:
+            if not _DIGEST.fullmatch(name):
+                raise FileNotFoundError(name)
+            file = os.open(os.path.join(self.terms.uploads, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            channel.send(given)
+            return
+        channel.send_file(given, file)
+        os.close(file)
+
+    def kill(self, run: Run, outcome: Outcome, detail: str) -> None:
+        """End a run, whatever it is doing; its end is reported when its process has been reaped."""
+        if run.verdict is not None:
+            return
+        run.verdict = (outcome, detail)
+        if run.since is not None:
+            self.staff.replace(run.places[0])
+            return
+        if run in self.waiting:
+            self.waiting.remove(run)
+        self.finish(run, Raw(encode(Ending(outcome, detail=detail))))
+
+    def finish(self, run: Run, ending: Raw, *, wrote: bool = True) -> None:
+        """A run is over: tell the driver, and keep the end until it is acknowledged."""
+        launch = run.launch
+        runs = self.runs[run.key]
+        runs.remove(run)
+        if not runs:
+            del self.runs[run.key]
+        for place in run.places:
+            if place.run is run:
+                place.run = None
+        if run.asked and not launch.function and self.watch.has_saved(run):
+            self.outbox.append(frame(MemberSaved(*run.key, launch.rank)))
+        self.watch.end(run)
+        written = self.staff.taken(run.places[0], wrote=wrote) if run.since is not None else ()
+        member = MemberEnded(*run.key, launch.rank, launch.width, ending, *written)
+        self.ended.setdefault(run.key, []).append(member)
+        self.outbox.append(frame(member))
+        if self.waiting:
+            self.advance()
+        self.staff.retire()
+
+    def on_time(self) -> None:
+        """Do what is due: limits, checkpoints of programs, failed forks."""
+        now = time.monotonic()
+        for run, outcome, detail in self.watch.exceeded(now):
+            self.kill(run, outcome, detail)
+        for run in self.watch.saved(now):
+            self.outbox.append(frame(MemberSaved(*run.key, run.launch.rank)))
+        self.staff.look(now)
+
+    def clear(self) -> None:
+        """Kill what runs on slots that no longer exist, or waits for one of them."""
+        runs = [run for runs in self.runs.values() for run in runs]
+        for run in [run for run in runs if any(number >= self.staff.count for number in run.launch.slots)]:
+            self.kill(run, Outcome.KILLED, "")

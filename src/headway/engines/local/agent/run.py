@@ -1,0 +1,190 @@
+"""What an agent knows of its connections, its slots and what runs on them."""
+
+from __future__ import annotations
+
+import math
+import select
+import socket
+import time
+from contextlib import suppress
+
+from headway.engines.local.agent.streams import Stream
+from headway.engines.local.shared.frames import Launch, Shelf, Splitter
+from headway.engines.local.shared.seal import Reader
+from headway.model.outcome import Outcome
+from headway.model.tier import Tier
+
+_TICK_NS = 20_000_000
+"""The clock of files advances with the kernel's ticks, so it is at most this much behind (nanoseconds)."""
+
+_CHUNK = 1 << 16
+
+
+class Channel:
+    """A socket that never blocks: what does not fit now is sent later.
+
+    Attributes:
+        closed: the other side is gone, everything it sent has been received.
+        drained: there was nothing to receive the last time.
+    """
+
+    __slots__ = ("_epoll", "_rest", "_splitter", "closed", "drained", "socket")
+
+    def __init__(self, connected: socket.socket, epoll: select.epoll) -> None:
+        connected.setblocking(False)
+        self.socket = connected
+        self.closed = False
+        self.drained = False
+        self._epoll = epoll
+        self._rest = bytearray()
+        self._splitter = Splitter()
+        epoll.register(connected, select.EPOLLIN)
+
+    def read(self) -> bytes:
+        """Bytes that have arrived."""
+        self.drained = False
+        try:
+            chunk = self.socket.recv(_CHUNK)
+        except BlockingIOError:
+            self.drained = True
+            return b""
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self.closed = True
+        return chunk
+
+    def receive(self) -> list[bytes]:
+        """Bodies of frames that have arrived."""
+        return self._splitter.feed(self.read())
+
+    def send(self, sent: bytes) -> None:
+        """Send, now or later. If the other side is gone, the reader notices it."""
+        if not self._rest:
+            try:
+                done = self.socket.send(sent)
+            except BlockingIOError:
+                done = 0
+            except OSError:
+                return
+            if done == len(sent):
+                return
+            sent = sent[done:]
+            self._epoll.modify(self.socket, select.EPOLLIN | select.EPOLLOUT)
+        self._rest += sent
+
+    def send_file(self, sent: bytes, file: int) -> None:
+        """Send a descriptor with a few bytes; without it if there is no room just now."""
+        if not self._rest:
+            with suppress(OSError):  # the other side is gone, or is slow to receive
+                socket.send_fds(self.socket, [sent], [file])
+                return
+        self.send(sent)
+
+    def resume(self) -> None:
+        """Send more of what did not fit."""
+        try:
+            del self._rest[: self.socket.send(self._rest)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._rest.clear()
+        if not self._rest:
+            self._epoll.modify(self.socket, select.EPOLLIN)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._epoll.unregister(self.socket)
+        self.socket.close()
+
+
+class Place:
+    """One of the two places of a slot, and its process.
+
+    Attributes:
+        number: of the slot.
+        tier: which of the two it is.
+        priority: the tier that its process is in; after an end in the background it stays there until it is needed.
+        processors: the only ones that its process may use; none: any.
+        run: the run that has the place.
+        dying: its process has been killed, or is to be replaced; or it has none.
+        used: its process has run something.
+        family: of the calls that its process has run; None: it has run none, and is as it was forked.
+        functions: the functions that its process has.
+        reader: of what its process sends.
+        streams: what its process writes to stdout and stderr; none if it has no process.
+    """
+
+    __slots__ = (
+        *("channel", "dying", "family", "functions", "number", "pid", "priority", "processors", "reader", "run"),
+        *("stem", "streams", "tier", "used"),
+    )
+
+    def __init__(self, number: int, tier: Tier, stem: str) -> None:
+        self.number = number
+        self.tier = tier
+        self.stem = stem
+        self.run: Run | None = None
+        self.renew(0, None, ())
+
+    @property
+    def is_free(self) -> bool:
+        """Whether something can be run in it."""
+        return self.run is None and not self.dying
+
+    def renew(self, pid: int, channel: Channel | None, streams: tuple[Stream, ...]) -> None:
+        """Use another process, or none (0)."""
+        self.pid = pid
+        self.channel = channel
+        self.streams = streams
+        self.dying = pid == 0
+        self.used = False
+        self.family: str | None = None
+        self.priority = Tier.FOREGROUND
+        self.processors: tuple[int, ...] = ()
+        self.functions: Shelf[bool] = Shelf()
+        self.reader = Reader()
+
+
+class Run:
+    """A member of an attempt on this node.
+
+    Attributes:
+        places: those that it has, none while it waits for them; its process is that of the first.
+        tier: of its places.
+        pickled: the function it calls.
+        body: its `Launch` as it came.
+        ready: has its slots, waits for `Go` (gangs).
+        since: when it was handed to its process; None until then.
+        started: it runs, and no longer fetches its inputs.
+        asked: it has been asked to save and end.
+        saved: when a command last changed its checkpoint, in nanoseconds of the clock of files.
+        told: when its process last said that it had saved, an instant of `time.monotonic`; `unreadable`: how many
+            checkpoints it could not read. A process reports neither more often than is useful.
+        wanted: how many files of the server it has asked for.
+        until: when its time is over; None: never.
+        verdict: why it is being killed.
+    """
+
+    __slots__ = (
+        *("asked", "body", "key", "launch", "pickled", "places", "ready", "saved", "since", "started", "tier", "told"),
+        *("unreadable", "until", "verdict", "wanted"),
+    )
+
+    def __init__(self, launch: Launch, body: bytes, pickled: bytes | None) -> None:
+        self.key = (launch.job, launch.task, launch.attempt)
+        self.launch = launch
+        self.tier = launch.tier
+        self.body = body
+        self.places: list[Place] = []
+        self.pickled = pickled
+        self.ready = False
+        self.since: float | None = None
+        self.started = False
+        self.asked = False
+        self.saved = time.time_ns() - _TICK_NS
+        self.told = -math.inf
+        self.unreadable = 0
+        self.wanted = 0
+        self.until: float | None = None
+        self.verdict: tuple[Outcome, str] | None = None

@@ -1,0 +1,469 @@
+"""The messages between driver, agent and slot processes of this machine, and how they are cut into frames.
+
+A frame is the length of its body (four bytes, little-endian), then the body: MessagePack of one of the types below.
+The agent stands between driver and slot and passes on unread what it need not know (`Raw`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from headway.engines.base import Assignment, Call, Ending, Output
+from headway.model.instant import to_seconds
+from headway.model.tier import Tier
+
+VERSION = 6
+"""Version of these frames. A driver does not talk to an agent of another version."""
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """Any message."""
+
+
+class Hello(Frame, frozen=True, tag=1):
+    """Driver to agent, first: an agent only listens to a driver that knows the secret.
+
+    Attributes:
+        starts: report each member's start.
+    """
+
+    secret: bytes
+    version: int
+    starts: bool
+
+
+class Launch(Frame, frozen=True, tag=2):
+    """Driver to agent, and on to the slot's process: run one member.
+
+    Attributes:
+        rank, width: number of the member, and how many there are.
+        slots: allocated while it runs; its process is that of the first.
+        time_limit: seconds, from its start.
+        function: name of the function to be called; empty for a command.
+        pickled: the function, if the receiver does not have it yet (`Shelf`).
+        work: a `CallFrame` or a `CommandFrame`.
+        uploads, fetches, tier: see `headway.engines.base.Assignment`.
+        processors: the only ones that it may use; none: any.
+        family: of the call, see `headway.engines.base.Call`; None for a command.
+        alone: see `headway.engines.base.Call`.
+    """
+
+    job: int
+    task: int
+    attempt: int
+    rank: int
+    width: int
+    slots: tuple[int, ...]
+    time_limit: float | None
+    memory_limit: int | None
+    function: str
+    pickled: bytes | None
+    work: Raw
+    uploads: str = ""
+    fetches: bool = False
+    tier: Tier = Tier.FOREGROUND
+    processors: tuple[int, ...] = ()
+    family: str | None = None
+    alone: bool = False
+
+
+class CallFrame(Frame, frozen=True):
+    """Arguments of a call: see `headway.engines.base.Call`."""
+
+    arguments: bytes
+    result_max: int
+    paths: tuple[str, ...] = ()
+    cwd: str = ""
+    anywhere: bool = False
+    env: dict[str, str] = {}
+
+
+class CommandFrame(Frame, frozen=True):
+    """A command: see `headway.engines.base.Command`."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: dict[str, str]
+    stdin: str
+    stdout: str
+    stderr: str
+    inputs: dict[str, str] = {}
+    outputs: dict[str, str] = {}
+
+
+class Go(Frame, frozen=True, tag=3):
+    """Driver to agent: all members of the gang are ready, start them."""
+
+    job: int
+    task: int
+    attempt: int
+
+
+class Kill(Frame, frozen=True, tag=4):
+    """Driver to agent: end all members of this attempt."""
+
+    job: int
+    task: int
+    attempt: int
+
+
+class Acknowledge(Frame, frozen=True, tag=5):
+    """Driver to agent: these ends may be forgotten."""
+
+    keys: list[tuple[int, int, int]]
+
+
+class Ping(Frame, frozen=True, tag=6):
+    """Driver to agent: I live, do you? Answered by `Pong`."""
+
+
+class Stop(Frame, frozen=True, tag=7):
+    """Driver to agent: end everything and exit."""
+
+
+class Resize(Frame, frozen=True, tag=8):
+    """Driver to agent: keep this many slots. The others go when they are idle, or at once with what runs there."""
+
+    slots: int
+    at_once: bool
+
+
+class Change(Frame, frozen=True, tag=9):
+    """Driver to agent: give all members of this attempt the places of this tier."""
+
+    job: int
+    task: int
+    attempt: int
+    tier: Tier
+
+
+class Suspend(Frame, frozen=True, tag=10):
+    """Driver to agent, and on to the slots' processes: let all members of this attempt save and end.
+
+    Attributes:
+        grace: seconds after which they are killed.
+    """
+
+    job: int
+    task: int
+    attempt: int
+    grace: float
+
+
+class Show(Frame, frozen=True, tag=11):
+    """Driver to agent: the output of this attempt is followed, so write it to files from now on."""
+
+    job: int
+    task: int
+    attempt: int
+
+
+ToAgent = Hello | Launch | Go | Kill | Acknowledge | Ping | Stop | Resize | Change | Suspend | Show
+
+
+class Standing(Frame, frozen=True):
+    """A member whose end an agent has not seen: it runs (`begun`), has its slots (`ready`), or waits for them.
+
+    Attributes:
+        started: its start was reported; an earlier driver may not have received it.
+        asked: it has been asked to save and end.
+    """
+
+    job: int
+    task: int
+    attempt: int
+    rank: int
+    width: int
+    ready: bool
+    begun: bool
+    started: bool
+    tier: Tier
+    asked: bool
+
+
+class Welcome(Frame, frozen=True, tag=11):
+    """Agent to driver, in answer to `Hello`: what I am and what I have.
+
+    Attributes:
+        guard: process that outlives the agent until nothing of the node remains.
+        ended: frames `MemberEnded` that are not acknowledged.
+        user: as which tasks run, see `headway.engines.local.shared.terms`.
+    """
+
+    version: int
+    pid: int
+    guard: int
+    slots: int
+    standing: list[Standing]
+    ended: list[MemberEnded]
+    user: str = ""
+
+
+class Ready(Frame, frozen=True, tag=12):
+    """Agent to driver: a member of a gang has its slots and waits for `Go`."""
+
+    job: int
+    task: int
+    attempt: int
+    rank: int
+
+
+class MemberStarted(Frame, frozen=True, tag=13):
+    """Agent to driver: a member runs."""
+
+    job: int
+    task: int
+    attempt: int
+    rank: int
+
+
+class MemberEnded(Frame, frozen=True, tag=14):
+    """Agent to driver: a member has ended.
+
+    Attributes:
+        ending: an `Ending` from the process of the slot, without the output that the engine has kept.
+        stdout, stderr: that output; None if there is none.
+    """
+
+    job: int
+    task: int
+    attempt: int
+    rank: int
+    width: int
+    ending: Raw
+    stdout: Output | None = None
+    stderr: Output | None = None
+
+
+class Pong(Frame, frozen=True, tag=15):
+    """Agent to driver: I live."""
+
+
+class Taken(Frame, frozen=True, tag=16):
+    """Agent to driver, in answer to `Hello`: I have a driver. Nothing follows."""
+
+
+class MemberSaved(Frame, frozen=True, tag=17):
+    """Agent to driver: a member has saved a checkpoint."""
+
+    job: int
+    task: int
+    attempt: int
+    rank: int
+
+
+class MemberUnreadable(Frame, frozen=True, tag=18):
+    """Agent to driver: a member found a checkpoint that it cannot read."""
+
+    job: int
+    task: int
+    detail: str
+
+
+class MembersRefused(Frame, frozen=True, tag=19):
+    """Agent to driver: the members of this attempt cannot change to this tier; the operating system refuses it."""
+
+    job: int
+    task: int
+    attempt: int
+    tier: Tier
+    detail: str
+
+
+class Limited(Frame, frozen=True, tag=20):
+    """Agent to driver, once: the two tiers of this node are not what they should be, for the reason in `detail`."""
+
+    detail: str
+
+
+ToDriver = (
+    Welcome
+    | Taken
+    | Ready
+    | MemberStarted
+    | MemberEnded
+    | Pong
+    | MemberSaved
+    | MemberUnreadable
+    | MembersRefused
+    | Limited
+)
+
+
+class Fetched(Frame, frozen=True, tag=21):
+    """Slot to agent: the inputs are here, now it runs."""
+
+
+class Done(Frame, frozen=True, tag=22):
+    """Slot to agent: my run has ended.
+
+    Attributes:
+        spent: something of it remains in the slot's process or below it, so the process must be replaced.
+        wrote: there is output in the pipes that the agent may not have read yet.
+    """
+
+    spent: bool
+    ending: Raw
+    wrote: bool = True
+
+
+class Saved(Frame, frozen=True, tag=23):
+    """Slot to agent: my run has saved a checkpoint."""
+
+
+class Unreadable(Frame, frozen=True, tag=24):
+    """Slot to agent: my run found a checkpoint that it cannot read."""
+
+    detail: str
+
+
+class Want(Frame, frozen=True, tag=25):
+    """Slot to agent: open this file of the server for me, I may not. Answered by `Given`."""
+
+    name: str
+
+
+class Given(Frame, frozen=True, tag=26):
+    """Agent to slot: the descriptor of the file comes with this, if the file exists."""
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_ending = msgspec.msgpack.Decoder(Ending).decode
+decode_to_slot = msgspec.msgpack.Decoder(Launch | Suspend | Given).decode
+decode_call = msgspec.msgpack.Decoder(CallFrame).decode
+decode_command = msgspec.msgpack.Decoder(CommandFrame).decode
+decode_from_slot = msgspec.msgpack.Decoder(Fetched | Done | Saved | Unreadable | Want).decode
+
+
+def to_agent_decoder() -> msgspec.msgpack.Decoder[ToAgent]:
+    """Decodes what an agent gets from its driver."""
+    return msgspec.msgpack.Decoder(ToAgent)
+
+
+def to_driver_decoder() -> msgspec.msgpack.Decoder[ToDriver]:
+    """Decodes what a driver gets from its agents."""
+    return msgspec.msgpack.Decoder(ToDriver)
+
+
+def ending_of(ended: MemberEnded) -> Ending:
+    """How a member has ended, with the output that the engine has kept."""
+    ending = decode_ending(ended.ending)
+    if ended.stdout is None and ended.stderr is None:
+        return ending
+    stdout, stderr = ended.stdout or ending.stdout, ended.stderr or ending.stderr
+    return msgspec.structs.replace(ending, stdout=stdout, stderr=stderr)
+
+
+def framed(body: bytes) -> bytes:
+    """A body, preceded by its length."""
+    return len(body).to_bytes(4, "little") + body
+
+
+def frame(message: Any) -> bytes:
+    """A message as it is sent."""
+    return framed(encode(message))
+
+
+def launch_of(assignment: Assignment, rank: int, pickled: bytes | None, processors: tuple[int, ...]) -> Launch:
+    """The message that launches a member on a node.
+
+    Args:
+        pickled: the function that it calls, if the node does not have it yet.
+        processors: as in `Launch`.
+    """
+    member, limit = assignment.members[rank], assignment.time_limit
+    work = member.work
+    family, alone = None, False
+    if isinstance(work, Call):
+        family, alone = work.family, work.alone
+        where = (work.paths, work.cwd, work.anywhere, work.env)
+        name, raw = work.function.name, encode(CallFrame(work.arguments, assignment.result_max, *where))
+    else:
+        paths = (work.stdin, work.stdout, work.stderr)
+        name, raw = "", encode(CommandFrame(work.argv, work.cwd, work.env, *paths, work.inputs, work.outputs))
+    return Launch(
+        *assignment.key,
+        rank,
+        len(assignment.members),
+        member.slots,
+        None if limit is None else to_seconds(limit),
+        assignment.memory_limit,
+        name,
+        pickled,
+        Raw(raw),
+        assignment.uploads,
+        assignment.fetches,
+        assignment.tier,
+        processors,
+        family,
+        alone,
+    )
+
+
+class Splitter:
+    """Cuts what arrives into the bodies of frames."""
+
+    __slots__ = ("_rest", "_wanted")
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._wanted = 4
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The bodies that are complete now, in order."""
+        if self._rest:
+            self._rest += chunk
+            if len(self._rest) < self._wanted:
+                return []
+            chunk = bytes(self._rest)
+            self._rest.clear()
+        bodies = []
+        at, size = 0, len(chunk)
+        while size - at >= 4:
+            end = at + 4 + int.from_bytes(chunk[at : at + 4], "little")
+            if end > size:
+                break
+            bodies.append(chunk[at + 4 : end])
+            at = end
+        if at < size:
+            self._rest += chunk[at:]
+            self._wanted = 4 if size - at < 4 else end - at
+        return bodies
+
+
+Held = TypeVar("Held")
+
+
+class Shelf(Generic[Held]):
+    """The functions that one end of a connection has, and that the other end knows it to have.
+
+    Both ends ask for the same names in the same order and add what is missing. So both drop the same functions: those
+    that were not asked for the longest.
+    """
+
+    names_max = 64
+    bytes_max = 64 << 20
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[str, tuple[int, Held]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, name: str) -> Held | None:
+        """The function with this name, which counts as asked for."""
+        entry = self._held.get(name)
+        if entry is None:
+            return None
+        self._held.move_to_end(name)
+        return entry[1]
+
+    def put(self, name: str, size: int, held: Held) -> None:
+        """Add something of this size under a missing name; the oldest may be dropped, but never this one."""
+        self._held[name] = (size, held)
+        self._bytes += size
+        while len(self._held) > 1 and (len(self._held) > self.names_max or self._bytes > self.bytes_max):
+            _, (gone, _) = self._held.popitem(last=False)
+            self._bytes -= gone

@@ -1,0 +1,60 @@
+"""Where output goes on this machine: files of the engine (`agent.streams`), or a file that the task names."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import msgspec
+
+from headway.engines.base import TAIL_MAX, Output
+from headway.engines.local.shared.frames import CommandFrame, Launch
+
+SUFFIXES = ("out", "err")
+
+OUTPUT_FOLDER = "output"
+"""Of the engine's folder."""
+
+
+def kept_path(folder: str, launch: Launch, suffix: str) -> str:
+    """The file that keeps an attempt's output."""
+    rank = launch.rank if launch.width > 1 else None
+    return file_of(folder, launch.job, launch.task, launch.attempt, rank, suffix)
+
+
+def file_of(folder: str, job: int, task: int, attempt: int, rank: int | None, suffix: str) -> str:
+    """The file with the output of an attempt, or of a member of a gang: `JOB/TASK.ATTEMPT[.RANK].out` or `.err`."""
+    member = "" if rank is None else f".{rank}"
+    return os.path.join(folder, str(job), f"{task}.{attempt}{member}.{suffix}")
+
+
+def read(path: str) -> Output | None:
+    """The output in a file; None if there is none, or if it is not a regular file."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # do not wait for a pipe
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            size = status.st_size
+            file.seek(max(0, size - TAIL_MAX))
+            tail = file.read(TAIL_MAX)
+    except OSError:  # the task itself removed it, or may write it but not read it
+        return None
+    return Output(path, size, tail) if size else None
+
+
+def named(path: str) -> Output | None:
+    """The output in a file that the task itself named; without its path, because Headway must not delete it."""
+    output = read(path)
+    return output and msgspec.structs.replace(output, path="")
+
+
+def resolved(path: str, cwd: str) -> str:
+    """The full path of a file of a command."""
+    return os.path.join(os.path.abspath(cwd), path)
+
+
+def streams(command: CommandFrame, home: str) -> tuple[str, str]:
+    """The files for the streams of a command that runs in `home` by default; empty if the engine keeps them."""
+    cwd = command.cwd or home
+    return (command.stdout and resolved(command.stdout, cwd), command.stderr and resolved(command.stderr, cwd))

@@ -1,0 +1,114 @@
+"""What the processes of a node receive when they start: where everything is, and as which user tasks run.
+
+If the engine runs as root, tasks may run as another user: the process of a slot becomes that user before it reads or
+runs anything of a task. The files that tasks get and save are then on a *ground* of their own, outside the engine's
+folder, which only root can use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A user as which tasks run.
+
+    Attributes:
+        groups: all groups, its first one too.
+    """
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+    shell: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that a login of this user sets."""
+        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
+
+    def become(self) -> None:
+        """Be this user from now on, for good; then only root can look into this process.
+
+        Raises:
+            OSError: the system does not allow it.
+        """
+        os.setgroups(self.groups)
+        os.setresgid(self.gid, self.gid, self.gid)
+        os.setresuid(self.uid, self.uid, self.uid)
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Use this user's rights, and no others, for files opened in the body; only in processes with one thread."""
+        groups, gid, uid = os.getgroups(), os.getegid(), os.geteuid()
+        os.setgroups(self.groups)
+        os.setegid(self.gid)
+        os.seteuid(self.uid)
+        try:
+            yield
+        finally:
+            os.seteuid(uid)
+            os.setegid(gid)
+            os.setgroups(groups)
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What a node is started with.
+
+    Attributes:
+        name: of the node.
+        folder: of the node; the engine's secret is two levels above.
+        kept: folder of the output of attempts.
+        ground: folder of what tasks get and save; without an account the engine's folder.
+        slots: how many slots the node has.
+        orphaned_after: seconds without a driver after which it ends.
+        output_max: bytes of each stream of an attempt that are kept.
+        account: the user as which tasks run; None: the user as which the engine runs.
+        uploads: with an account: folder of the files that the server keeps, which only root can read.
+    """
+
+    name: str
+    folder: str
+    kept: str
+    ground: str
+    slots: int
+    orphaned_after: float
+    output_max: int
+    account: Account | None = None
+    uploads: str = ""
+
+    @property
+    def scratch(self) -> str:
+        """Folder of the files that attempts on this node get and give."""
+        return os.path.join(self.ground, "nodes", os.path.basename(self.folder))
+
+    @property
+    def checkpoints(self) -> str:
+        """Folder of what tasks have saved."""
+        return os.path.join(self.ground, "checkpoints")
+
+    @property
+    def fences(self) -> str:
+        """Folder of the fences of tasks that put outputs."""
+        return os.path.join(self.ground, "fences")
+
+    @property
+    def dropped(self) -> str:
+        """With an account: folder for outputs that the server keeps, until they are brought in."""
+        return os.path.join(self.ground, "dropped")
+
+    @property
+    def user(self) -> str:
+        """Name of the account; empty if there is none."""
+        return self.account.name if self.account else ""
+
+
+def dropped_name(name: str, job: int, task: int, rank: int) -> str:
+    """What a file is called in the folder `Terms.dropped`; `name`: the SHA-256 of its bytes."""
+    return f"{name}.{job}.{task}.{rank}"

@@ -1,0 +1,1 @@
+"""The process of a slot: runs functions and commands."""

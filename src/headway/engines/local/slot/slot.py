@@ -1,0 +1,594 @@
+"""The process of a slot: it runs what it is given, one run after another, and reports how each ended.
+
+It is forked from its node's agent, stays warm, and dies with it. Functions run in the process itself; a command is its
+child. As subreaper it stays the ancestor of all processes that an attempt starts, so its end ends all of them. A
+process that cannot be sure that nothing of an attempt remains says so and is replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import faulthandler
+import fcntl
+import functools
+import os
+import pickle
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+import traceback
+from collections.abc import Callable
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+
+import cloudpickle
+import msgspec
+from msgspec import Raw
+
+from headway import checkpoints
+from headway.engines.base import OUTSIDE, Ending
+from headway.engines.local.shared import checkpoints as places
+from headway.engines.local.shared import output
+from headway.engines.local.shared.frames import (
+    CallFrame,
+    CommandFrame,
+    Done,
+    Fetched,
+    Given,
+    Launch,
+    Shelf,
+    Splitter,
+    Want,
+    decode_call,
+    decode_command,
+    decode_to_slot,
+    encode,
+)
+from headway.engines.local.shared.processes import adopt_orphans, die_with_parent, flush_c_streams
+from headway.engines.local.shared.seal import opened, sealed
+from headway.engines.local.shared.terms import Account, Terms
+from headway.files import FileTrouble, answering
+from headway.model.outcome import Outcome
+
+if TYPE_CHECKING:
+    from headway.engines.local.slot.files import AttemptFiles
+
+T = TypeVar("T")
+
+DETAIL_MAX = 1 << 16
+"""Characters of a traceback that are sent; a longer one is cut in the middle."""
+
+_CHUNK = 1 << 16
+_FILES_USUAL = 1024
+_FROM_THE_END = 24
+_NO_FILES = contextlib.nullcontext()
+_NONE = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
+_NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENFILE})
+"""Why a program cannot be started when the machine, or its user, has too many processes or open files."""
+_PAUSES: Final = (0.05, 1.0)
+"""The first and the longest pause before it is tried again, in seconds."""
+LEFT = "told to save and end, to go on elsewhere"
+
+
+def serve(channel: socket.socket, agent: int, stem: str, terms: Terms) -> NoReturn:
+    """Run what arrives on `channel` until it ends.
+
+    Args:
+        channel: to the agent.
+        agent: its process.
+        stem: path of the folder for its runs, without `.files`.
+        terms: of the node.
+    """
+    adopt_orphans()
+    os.setpgid(0, 0)  # not a session: sessions do not leave the processor to one another (`agent.tiers`)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.set_wakeup_fd(-1)
+    _prefer_for_the_oom_killer()
+    if terms.account is not None:
+        _change_hands(terms.account)
+    die_with_parent(agent)  # a process that changes its user forgets this
+    if os.path.exists(scratch(stem)):
+        _remove(scratch(stem))
+    channel = _out_of_the_way(channel)
+    slot = _Slot(channel, stem, terms)
+    while chunk := channel.recv(_CHUNK):
+        slot.teller.ahead.extend(slot.splitter.feed(chunk))
+        while slot.teller.ahead:
+            seal, body = opened(slot.teller.ahead.popleft())
+            said = decode_to_slot(body)
+            if isinstance(said, Launch):  # else it concerns a run that has ended already
+                slot.teller.seal = seal
+                slot.run(said)
+    os._exit(0)
+
+
+def _change_hands(account: Account) -> None:
+    """Become the account, in a folder that it may use, with the variables that its login would set."""
+    for number in (1, 2):
+        os.fchown(number, account.uid, account.gid)  # to open /dev/stdout needs permission again
+    account.become()
+    os.environ.update(account.environment)
+    for folder in (".", account.home, "/"):
+        with contextlib.suppress(OSError):  # then the next one
+            os.chdir(folder)
+            os.close(os.open(".", os.O_RDONLY | os.O_DIRECTORY))
+            return
+
+
+def _out_of_the_way(channel: socket.socket) -> socket.socket:
+    """The channel under a high number, so that tasks that count descriptors from 3 do not meet it."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = _FILES_USUAL if most == resource.RLIM_INFINITY else min(most, _FILES_USUAL)
+    moved = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, max(3, most - _FROM_THE_END))
+    channel.close()
+    return socket.socket(fileno=moved)
+
+
+def scratch(stem: str) -> str:
+    """The folder of the files that a slot's runs get and give."""
+    return f"{stem}.files"
+
+
+def _remove(folder: str) -> None:
+    """Remove what a killed attempt left."""
+    import shutil  # large, and rarely needed
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefer_for_the_oom_killer() -> None:
+    """When memory runs out, the kernel shall end a task, not the agent or the driver."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")
+    except OSError:
+        return  # only a preference
+
+
+class _Function:
+    """A function as it came, and as it is once it was unpickled."""
+
+    __slots__ = ("call", "pickled")
+
+    def __init__(self, pickled: bytes) -> None:
+        self.pickled = pickled
+        self.call: Callable[..., Any] | None = None
+
+    def read(self) -> Callable[..., Any]:
+        if self.call is None:
+            self.call = pickle.loads(self.pickled)
+            self.pickled = b""
+        return self.call
+
+
+class _Slot:
+    def __init__(self, channel: socket.socket, stem: str, terms: Terms) -> None:
+        self.channel = channel
+        self.stem = stem
+        self.terms = terms
+        self.saves = terms.checkpoints
+        self.teller = places.Teller(channel)
+        self.splitter = Splitter()
+        self.pid = os.getpid()
+        self.functions: Shelf[_Function] = Shelf()
+        self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        os.environ["HEADWAY_NODE"] = terms.name
+        self.environment = dict(os.environ)
+        self.spent = False
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        self.streams = _identities()
+        sys.path.insert(0, os.getcwd())
+        self.own_paths = list(sys.path)
+        self.paths: tuple[str, ...] = ()
+        self.stdin = sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+        self.stdout, self.stderr = _text(1), _text(2)
+        sys.stdout = self.stdout
+        sys.stderr = self.stderr
+        faulthandler.enable(2)
+
+    def run(self, launch: Launch) -> None:
+        """Run one member and report how it ended."""
+        files = None
+        try:
+            if launch.uploads:
+                files = self.files(launch)
+            if launch.function:
+                ending = self.call(launch, decode_call(launch.work), files)
+            else:
+                ending = self.command(launch, decode_command(launch.work), files)
+        except FileTrouble as trouble:
+            ending = Ending(Outcome.REFUSED, detail=str(trouble))
+        if files:
+            files.remove()
+        spent = self.spent or self.has_children()
+        done = Done(spent, Raw(encode(ending)), spent or _is_pending(1) or _is_pending(2))
+        self.channel.sendall(sealed(self.teller.seal, done))
+
+    def files(self, launch: Launch) -> AttemptFiles:
+        """The files that a member names."""
+        from headway.engines.local.slot.files import AttemptFiles  # most runs name none
+
+        if self.terms.account is None:
+            return AttemptFiles(scratch(self.stem), self.terms.fences, launch)
+        return AttemptFiles(scratch(self.stem), self.terms.fences, launch, self.wanted, self.terms.dropped)
+
+    def wanted(self, name: str) -> int:
+        """Let the agent open a file that the server keeps.
+
+        Raises:
+            FileNotFoundError: it is no longer kept.
+        """
+        self.channel.sendall(sealed(self.teller.seal, Want(name)))
+        files: list[int] = []
+        while True:
+            chunk, received, _, _ = socket.recv_fds(self.channel, _CHUNK, 1)
+            if not chunk:
+                os._exit(0)  # the agent is gone
+            files += received
+            self.teller.ahead.extend(self.splitter.feed(chunk))
+            for body in tuple(self.teller.ahead):
+                if isinstance(decode_to_slot(opened(body)[1]), Given):
+                    self.teller.ahead.remove(body)
+                    if not files:
+                        raise FileNotFoundError(name)
+                    os.set_inheritable(files[0], False)
+                    return files[0]
+
+    def begin(self, launch: Launch) -> None:
+        """Its inputs are here: now it runs."""
+        if launch.fetches:
+            self.channel.sendall(sealed(self.teller.seal, Fetched()))
+
+    def has_children(self) -> bool:
+        """Whether processes of the last run remain; those that ended are reaped."""
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return False
+        return True
+
+    def call(self, launch: Launch, call: CallFrame, files: AttemptFiles | None) -> Ending:
+        """Call a function."""
+        function = self.functions.get(launch.function)
+        if function is None:
+            assert launch.pickled is not None, "the agent knows what this process holds"
+            function = _Function(launch.pickled)
+            self.functions.put(launch.function, len(launch.pickled), function)
+        if call.paths != self.paths:  # they may differ within a family that several jobs share
+            self.import_from(call.paths)
+        before = {name: os.environ.get(name) for name in call.env}
+        os.environ.update(call.env)
+        loaded = _placed(call) or _loaded(function, call, files)
+        wall, cpu = time.perf_counter(), time.process_time()
+        if isinstance(loaded, str):
+            outcome, result, detail, code = Outcome.REFUSED, None, loaded, None
+        else:
+            self.begin(launch)
+            self.teller.begin()
+            place = places.place(self.saves, launch)
+            checkpoints.current = saving = checkpoints.Checkpoints(place, launch.attempt, self.teller)
+            if launch.width > 1:
+                os.environ.update(_seat(launch))
+            outcome, result, detail, code = _called(*loaded, call.result_max)
+            checkpoints.current = None
+            if saving.has_left:  # even if the function ignored it
+                outcome, result, detail, code = Outcome.KILLED, None, LEFT, None
+            if launch.width > 1:
+                for name in _seat(launch):
+                    os.environ.pop(name, None)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        if os.getpid() != self.pid:  # a child that the function forked and did not end
+            os._exit(0)
+        _reset(before)
+        self.restore()
+        ending = Ending(outcome, result, detail, code, seconds=wall, cpu_seconds=cpu)
+        return _put(files, ending) if files else ending
+
+    def import_from(self, paths: tuple[str, ...]) -> None:
+        """Import modules from these folders besides those of every process here, see `base.Call.paths`."""
+        self.paths = paths
+        before = paths[: paths.index("")] if "" in paths else paths
+        own = [path for path in self.own_paths if path not in before]
+        sys.path[:] = [*before, *own, *(path for path in paths[len(before) + 1 :] if path not in own)]
+
+    def restore(self) -> None:
+        """Restore the process after a function, as far as possible; else it is replaced."""
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            flush_c_streams()
+            os.fchdir(self.home)
+            for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+                signal.setitimer(timer, 0)
+            self.spent |= _identities() != self.streams
+        except Exception:  # noqa: BLE001 - whatever the function did to its streams, its ending is reported
+            self.spent = True
+        sys.stdout, sys.stderr, sys.stdin = self.stdout, self.stderr, self.stdin
+
+    def command(self, launch: Launch, command: CommandFrame, files: AttemptFiles | None) -> Ending:
+        """Run a program and wait for its end.
+
+        Raises:
+            FileTrouble: an input is not available.
+        """
+        home = files.folder if files else ""
+        if files:
+            for path, url in command.inputs.items():
+                files.fetch(url, path, f"inputs[{path!r}]")
+            for path, url in command.outputs.items():
+                files.expect(path, path, url, f"outputs[{path!r}]")
+        self.begin(launch)
+        wall = time.perf_counter()
+        cwd = command.cwd or home
+        paths = output.streams(command, home)
+        opened = []
+        saves = ""
+        env = {
+            **self.environment,
+            "HEADWAY_JOB": str(launch.job),
+            "HEADWAY_TASK": str(launch.task),
+            "HEADWAY_ATTEMPT": str(launch.attempt),
+            **_seat(launch),
+            **({"HEADWAY_SCRATCH": home} if home else {}),
+            **command.env,
+        }
+        try:
+            saves = places.begin(self.saves, launch)
+            stdin = os.open(output.resolved(command.stdin, cwd) if command.stdin else os.devnull, os.O_RDONLY)
+            opened.append(stdin)
+            for number, path in enumerate(paths, 1):
+                opened.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) if path else os.dup(number))
+            start = functools.partial(
+                subprocess.Popen,
+                command.argv,
+                stdin=stdin,
+                stdout=opened[1],
+                stderr=opened[2],
+                cwd=cwd or None,
+                env={**env, "HEADWAY_CHECKPOINT": saves},
+                process_group=0,
+            )
+            started = when_there_is_room(start, self.teller.asked)
+            if started is None:
+                places.end(saves)
+                return Ending(Outcome.KILLED, detail=LEFT)
+        except (OSError, ValueError) as error:
+            places.end(saves)
+            detail = f"cannot start {command.argv[0]!r}: {_why_not(error, command.argv[0], cwd, env)}"
+            return Ending(Outcome.REFUSED, detail=detail)
+        finally:
+            for number in opened:
+                os.close(number)
+        if self.teller.asked():
+            os.kill(started.pid, signal.SIGTERM)  # `terminate` might reap it, and then its end could not be found out
+        pid = 0
+        while pid != started.pid:  # orphans of the command are reaped here too
+            pid, status, usage = os.wait4(-1, 0)
+        started.returncode = code = os.waitstatus_to_exitcode(status)
+        if left := self.teller.asked():  # the remaining processes may be the ones that save
+            with contextlib.suppress(ChildProcessError):
+                while True:
+                    os.waitpid(-1, 0)
+        places.end(saves)
+        stdout, stderr = (output.named(path) if path else None for path in paths)
+        ending = Ending(
+            Outcome.SUCCEEDED if code == 0 else Outcome.EXITED if code > 0 else Outcome.SIGNALLED,
+            detail=died_of(code),
+            exit_code=code,
+            stdout=stdout,
+            stderr=stderr,
+            seconds=time.perf_counter() - wall,
+            cpu_seconds=usage.ru_utime + usage.ru_stime,
+            outside=-code in OUTSIDE,
+        )
+        if left:  # ended by itself or not, its folder has what it has done
+            return msgspec.structs.replace(ending, outcome=Outcome.KILLED, detail=LEFT, exit_code=None, outside=False)
+        return _put(files, ending) if files else ending
+
+
+def when_there_is_room(start: Callable[[], T], is_over: Callable[[], object]) -> T | None:
+    """Start a program; while the machine has no room for another process, wait and try again.
+
+    That is not the task's doing, so it does not fail for it.
+
+    Returns:
+        What `start` returns; None if `is_over` is true before there is room.
+
+    Raises:
+        OSError: it cannot be started for another reason.
+    """
+    pause = _PAUSES[0]
+    while True:
+        try:
+            return start()
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            if is_over():
+                return None
+            if pause == _PAUSES[0]:
+                os.write(2, f"headway: it cannot be started yet, and is tried again: {error.strerror}\n".encode())
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSES[1])
+
+
+def _why_not(error: OSError | ValueError, program: str, cwd: str, env: dict[str, str]) -> str:
+    """Why a program could not be started, and what may help."""
+    if not isinstance(error, OSError):
+        return str(error)
+    if cwd and error.filename == cwd:
+        return f"it cannot run in the folder {cwd}: {error.strerror}"
+    if error.errno == errno.ENOEXEC:
+        return f"{error.strerror}; a script begins with a line such as #!/bin/sh"
+    if error.filename != program:
+        return str(error)
+    if isinstance(error, PermissionError):
+        return f"{error.strerror}; is it a program that may be executed (chmod +x)?"
+    if any(char.isspace() for char in program):
+        from shlex import quote  # rarely needed
+
+        return f"there is no program of this name; a line for a shell is run by sh -c {quote(program)}"
+    if "/" not in program:
+        path = env.get("PATH", os.defpath)
+        return f"there is no such program on the PATH of tasks, {path}; --env PATH gives them that of the submitter"
+    return f"{error.strerror}, or the program that its first line names is not there"
+
+
+def _seat(launch: Launch) -> dict[str, str]:
+    """Which process of its job a member is, as environment variables."""
+    return {"HEADWAY_RANK": str(launch.rank), "HEADWAY_WIDTH": str(launch.width)}
+
+
+def _put(files: AttemptFiles, ending: Ending) -> Ending:
+    """Put the outputs of a successful run in their places; if that fails, the run has not succeeded."""
+    if ending.outcome is not Outcome.SUCCEEDED:
+        return ending
+    try:
+        return msgspec.structs.replace(ending, outputs=files.put())
+    except FileTrouble as trouble:
+        return msgspec.structs.replace(ending, outcome=Outcome.REFUSED, result=None, detail=str(trouble))
+
+
+def _identities() -> list[tuple[int, int]]:
+    """Which files the streams of this process are."""
+    return [(status.st_dev, status.st_ino) for status in map(os.fstat, (1, 2))]
+
+
+def _is_pending(number: int) -> bool:
+    """Whether something written to a stream of this process is still unread."""
+    return any(fcntl.ioctl(number, termios.FIONREAD, b"\0\0\0\0"))
+
+
+def _text(number: int) -> TextIOWrapper:
+    """A text stream that writes every full line at once, because the process may die at any moment."""
+    return open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def ended_with(code: int) -> str:
+    """How a process ended, for people; `code` as `subprocess` has it."""
+    if code >= 0:
+        return f"exit status {code}" if code else ""
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def died_of(code: int) -> str:
+    """How a process ended that Headway did not end, in words."""
+    by = ": sent by another program, by itself, or by the kernel when memory ran out" if code == -signal.SIGKILL else ""
+    return ended_with(code) + by
+
+
+def _placed(call: CallFrame) -> str:
+    """Go to the folder of a call; returns why that fails, empty if it does not or need not be."""
+    if call.cwd:
+        try:
+            os.chdir(call.cwd)
+        except (OSError, ValueError) as error:
+            if not call.anywhere:
+                return f"cannot run in the folder {call.cwd}: {getattr(error, 'strerror', None) or error}"
+    return ""
+
+
+def _reset(variables: dict[str, str | None]) -> None:
+    """Give variables their earlier values; those that did not exist are removed."""
+    for name, text in variables.items():
+        if text is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = text
+
+
+def _loaded(function: _Function, call: CallFrame, files: AttemptFiles | None) -> tuple[Any, Any, Any] | str:
+    """Function, arguments and keyword arguments of a call, its inputs fetched; or why they are not available."""
+    try:
+        callee = function.read()
+        with answering(files.answer) if files else _NO_FILES:
+            args, kwargs = pickle.loads(call.arguments)
+    except FileTrouble as trouble:
+        return str(trouble)
+    except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
+        return f"the task cannot be read here:\n{_told(error)}"
+    return callee, args, kwargs
+
+
+def _called(callee: Any, args: Any, kwargs: Any, result_max: int) -> tuple[Outcome, bytes | None, str, int | None]:
+    """Outcome, result, detail and exit code of a call."""
+    try:
+        value = callee(*args, **kwargs)
+    except SystemExit as error:
+        code = _exit_code(error)
+        return Outcome.EXITED, None, f"{ended_with(code) or 'exit status 0, before it returned'}\n{_told(error)}", code
+    except BaseException as error:  # noqa: BLE001 - a task may raise anything
+        return _failed(error, result_max)
+    if value is None:
+        return Outcome.SUCCEEDED, _NONE, "", None
+    try:
+        result = _pickled(value)
+    except BaseException as error:  # noqa: BLE001 - pickling runs foreign code
+        name, kind = getattr(callee, "__qualname__", None) or repr(callee), type(value)
+        where = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        said = f"the result of {name}, of type {where}{kind.__qualname__}, cannot be pickled: {error}"
+        return _failed(_caused(pickle.PicklingError(said), error), result_max)
+    if len(result) > result_max:
+        said = f"the result is {len(result)} bytes; allowed: {result_max}. Write it to a file: take a headway.Output."
+        return Outcome.TOO_LARGE, None, said, None
+    return Outcome.SUCCEEDED, result, "", None
+
+
+def _caused(error: Exception, cause: BaseException) -> Exception:
+    """An exception with its cause."""
+    error.__cause__ = cause
+    return error
+
+
+def _pickled(value: object) -> bytes:
+    """Pickled by reference if possible, because that is ten times faster; else by value, as cloudpickle does."""
+    with contextlib.suppress(Exception):  # the second try reports what is wrong
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    return cast(bytes, cloudpickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+
+
+def _failed(error: BaseException, size_max: int) -> tuple[Outcome, bytes | None, str, None]:
+    """An exception, with its traceback, and pickled if it can be read again."""
+    outcome = Outcome.OUT_OF_MEMORY if isinstance(error, MemoryError) else Outcome.RAISED
+    detail = _told(error)
+    try:
+        result = _pickled(error)
+        pickle.loads(result)
+    except BaseException:  # noqa: BLE001 - the traceback says what it was
+        return outcome, None, detail, None
+    return outcome, result if len(result) <= size_max else None, detail, None
+
+
+def _told(error: BaseException) -> str:
+    """The traceback without the first frames, which are ours."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    try:
+        text = "".join(traceback.format_exception(type(error), error, trace))
+    except BaseException:  # noqa: BLE001 - the exception's own text may raise
+        text = f"{type(error).__qualname__}, whose text cannot be read"
+    if len(text) > DETAIL_MAX:
+        half = DETAIL_MAX // 2
+        text = f"{text[:half]}\n[{len(text) - DETAIL_MAX} characters left out]\n{text[-half:]}"
+    return text
+
+
+def _exit_code(error: SystemExit) -> int:
+    """The exit status that Python would end with."""
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
