@@ -7,7 +7,7 @@ was, the `Recorder` knows.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from time import perf_counter
@@ -142,15 +142,14 @@ class Simulation:
         self._plan_outages(outages, -NEVER)
         heapify(self._heap)
 
-    @classmethod
+    @staticmethod
     def from_state(
-        cls,
         state: StateRecord,
         policies: PolicySource,
         policy: str | None = None,
         *,
         world: World | None = None,
-        timing: Timing | None = None,
+        timing: Timing | Mapping[JobId, Duration] | None = None,
         left: Mapping[tuple[JobId, int], Left] | None = None,
         arrivals: Workload | None = None,
         first_id: JobId | None = None,
@@ -170,9 +169,10 @@ class Simulation:
             state: as `Scheduler.dump` gives it, of a simulation or of a server.
             policies, policy: the source of policies, and the text that names the one to use from now on; None: the one
                 of the state.
-            world: the performance model. Its noise multiplies the times of `timing` if that is None.
-            timing: how long attempts at the jobs of the state run in all, those under way included; None: as long as
-                the core estimates when they start. What has run for longer ends at once.
+            world: the performance model. Its noise multiplies run times, unless `timing` is a `Timing`.
+            timing: how long attempts at the jobs of the state run in all, those under way included: microseconds on a
+                slot of speed factor 1 for each task of a job, by job, or a `Timing` of your own. Other jobs run as long
+                as the core estimates when their tasks start. What has run for longer than that ends at once.
             left: what is left of tasks, by job and task, where it does not follow from `timing` and the time that they
                 have run in the foreground; see `Simulation.left`.
             arrivals: jobs that come later; they run as long as this workload says.
@@ -200,17 +200,22 @@ class Simulation:
             raise InvalidInput(
                 "release", to_seconds(int(later.release[0])), f"{to_seconds(state.now):g} or later, the state's instant"
             )
-        made = cls.__new__(cls)
-        made._set_up(later, world or World(), decider, audit, journal)
+        made = _Future(later, world or World(), decider, audit, journal)
         made.scheduler = Scheduler.restore(quiet(state), lambda text: made._time(policies(text)))
-        if policy is None and made.scheduler.absent is not None:
+        if policy is not None:
+            made._time(policies(policy))  # it must be there; that of the state need not be, then
+        elif made.scheduler.absent is not None:
             raise made.scheduler.absent
         core = made.scheduler.state
         made.recorder = (
             Recorder(made.scheduler, attempts=record, run_times=True) if recorder is None else recorder(made.scheduler)
         )
         made.recorder.take_over()
-        there: Timing = Estimates(made._world, core) if timing is None else timing
+        there: Timing
+        if timing is None or isinstance(timing, Mapping):
+            there = Estimates(made._world, core, timing)
+        else:
+            there = timing
         both = Joined(there, Stopwatch(made._world, later, first), first) if len(later) else there
         made._machines = Machines(made._world, both, crowd(state, later), [*ids, *range(first, first + len(later))])
         made._jobs = len(ids) + len(later)
@@ -224,7 +229,7 @@ class Simulation:
         made._specs = {job.spec.id: job.spec for job in state.jobs} | {job.id: job for job in to_come}
         made._due = {job.id: job.due for job in core.jobs.values()}
         made._priority = {job.id: job.priority for job in core.jobs.values()}
-        made._plan_outages(outages, state.now)
+        made._plan_outages(outages, state.now, {node.spec.name for node in state.nodes if not node.up})
         made._take_over(dict(left or {}))
         return made
 
@@ -269,14 +274,16 @@ class Simulation:
             told = replace(told, cpu=world.tiers.cpu_use(told, world.seed))
         return specs(told, movable=True, first_id=first_id)
 
-    def _plan_outages(self, outages: Sequence[Outage], since: Instant) -> None:
+    def _plan_outages(self, outages: Sequence[Outage], since: Instant, down: Collection[str] = ()) -> None:
+        """Expect what has not happened: at the instant of a state, it tells which nodes are down already."""
         for position, outage in enumerate(outages):
-            at = from_seconds(outage.at)
-            if at >= since:
+            at, is_down = from_seconds(outage.at), outage.node in down
+            if at > since or (at == since and not is_down):
                 self._heap.append((at, NODE, position, 0, 0, NodeDown(at, outage.node)))
+                is_down = True
             if outage.until is not None:
                 back = from_seconds(outage.until)
-                if back >= since:
+                if back > since or (back == since and is_down):
                     self._heap.append((back, NODE, position, 1, 0, NodeUp(back, outage.node)))
 
     def _take_over(self, left: dict[tuple[JobId, int], Left]) -> None:
@@ -462,6 +469,20 @@ class Simulation:
             alone=alone,
             decision_seconds=seconds,
         )
+
+
+class _Future(Simulation):
+    """A simulation that begins with a state, see `Simulation.from_state`."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        world: World,
+        decider: Decider | None,
+        audit: Callable[[Scheduler], None] | None,
+        journal: list[Event] | None,
+    ) -> None:
+        self._set_up(workload, world, decider, audit, journal)
 
 
 def check_nodes(nodes: Sequence[NodeSpec]) -> None:
