@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from headway.model.instant import NEVER
-from headway.model.job import Bag, JobSpec, Kind, Rigid, Workflow
+from headway.model.job import Bag, JobId, JobSpec, Kind, Rigid, Workflow
 from headway.model.workload import Workload
 
 RIGID: Final = int(Kind.RIGID)
 
 
-def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> Iterator[JobSpec]:
+def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False, first_id: JobId = 0) -> Iterator[JobSpec]:
     """The jobs of a workload in the order of their positions. Each is made when it is needed.
 
     Args:
         movable: whether tasks can be moved with the work that they have done.
+        first_id: the id of the first job.
     """
     shape, uses, workflows, bags = workload.shape, workload.uses, workload.workflows, workload.bags
     befores = workload.after
@@ -37,9 +38,11 @@ def specs(workload: Workload, chunk: int = 4096, *, movable: bool = False) -> It
         for position, row in enumerate(zip(*columns, strict=True), first):
             release, kind, tasks, width, estimate, due, priority, rate, user, cpu = row
             said, due = None if estimate < 0 else estimate, None if due >= NEVER else due
-            terms = position, release, said, due, priority, rate, shape, user
+            terms = first_id + position, release, said, due, priority, rate, shape, user
             cpus = uses.get(position, (cpu,) if cpu == cpu else ())
             after = befores.get(position, ()) if befores else ()
+            if first_id and after:
+                after = tuple([first_id + before for before in after])
             if kind == RIGID:
                 yield Rigid(*terms, width=width, cpu=cpus, movable=movable, after=after)
             elif position in workflows:

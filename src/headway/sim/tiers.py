@@ -64,7 +64,8 @@ class TwoTiers:
 
     def losses(self, jobs: int, seed: int) -> list[float]:
         """For each job the share of its progress that it loses in the foreground of another."""
-        return _draws(seed, 1).uniform(*self.loss, jobs).tolist()
+        drawn: list[float] = _draws(seed, 1).uniform(*self.loss, jobs).tolist()
+        return drawn
 
     def gains(self, width: np.ndarray, seed: int) -> list[float]:
         """For each job, by its width, the share of the idle processor that it can use in the background."""
@@ -74,7 +75,8 @@ class TwoTiers:
         several = chance.normal(mean, deviation, len(width))
         while (outside := (several < low) | (several > high)).any() and deviation:
             several[outside] = chance.normal(mean, deviation, int(outside.sum()))
-        return np.where(width == 1, single, several).tolist()
+        gains: list[float] = np.where(width == 1, single, several).tolist()
+        return gains
 
     def cpu_use(self, workload: Workload, seed: int) -> FloatArray:
         """The mean CPU use of each job's processes, shape (jobs,): what the workload says, or else a drawn value."""
@@ -95,8 +97,6 @@ class Running:
 
     Attributes:
         job, task, number, slots, tier: which attempt, and where.
-        start: when it began to run in this tier.
-        spent: slot-microseconds of the foreground that it used before that.
         total: microseconds that its work takes on these slots at full rate.
         left: what is left of it, in millionths of microseconds at full rate.
         rate: its rate in millionths, from `since` on; `UNKNOWN` at first if others run there.
@@ -104,9 +104,7 @@ class Running:
         uses: CPU use of its processes by slot, if they differ; None: all as its job's.
     """
 
-    __slots__ = (
-        *("end", "job", "left", "number", "rate", "since", "slots", "spent", "start", "task", "tier", "total", "uses"),
-    )
+    __slots__ = (*("end", "job", "left", "number", "rate", "since", "slots", "task", "tier", "total", "uses"),)
 
     def __init__(
         self, job: int, task: int, number: int, slots: Slots, tier: Tier, start: Instant, total: Duration
@@ -116,8 +114,7 @@ class Running:
         self.number = number
         self.slots = slots
         self.tier = tier
-        self.start = self.since = start
-        self.spent = 0
+        self.since = start
         self.total = total
         self.left = total * FULL
         self.rate = FULL
@@ -136,6 +133,10 @@ class Running:
             self.end = -1 if self.left else self.since
 
 
+ByJob = list[float] | dict[int, float]
+"""A value for each job, by its id."""
+
+
 class Places:
     """Which attempt runs in which place of the slots, and how fast each is because of that.
 
@@ -145,7 +146,7 @@ class Places:
         alone: as of `TwoTiers`.
     """
 
-    def __init__(self, cpu: list[float], losses: list[float], gains: list[float], *, alone: bool = True) -> None:
+    def __init__(self, cpu: ByJob, losses: ByJob, gains: ByJob, *, alone: bool = True) -> None:
         self._alone = alone
         self._cpu = cpu
         self._losses = losses

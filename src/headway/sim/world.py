@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, get_args
 
 import numpy as np
 
+from headway.core.state import State
 from headway.errors import InvalidInput
 from headway.model.instant import Duration
+from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.slots import Slots, numbers
 from headway.model.snapshot import NodeView
@@ -87,10 +89,15 @@ class Timing(Protocol):
 
 
 class Stopwatch:
-    """Run times of the attempts of one workload on slots of given speeds; a `Timing`."""
+    """Run times of the attempts of one workload on slots of given speeds; a `Timing`.
 
-    def __init__(self, world: World, workload: Workload) -> None:
+    Args:
+        first_id: the id of its first job.
+    """
+
+    def __init__(self, world: World, workload: Workload, first_id: JobId = 0) -> None:
         self._world = world
+        self._first_id = first_id
         self._work: list[int] = workload.runtime.tolist()
         self._workflows = workload.workflows
         self._bags = workload.bags
@@ -101,11 +108,12 @@ class Stopwatch:
         Args:
             nodes: node by slot number.
         """
-        if job in self._bags:
-            run_time = self._bag_time(self._bags[job], job, task, nodes[slots.bit_length() - 1].spec)
+        position = job - self._first_id
+        if position in self._bags:
+            run_time = self._bag_time(self._bags[position], position, task, nodes[slots.bit_length() - 1].spec)
         else:
-            workflow = self._workflows.get(job)
-            work = self._work[job] if workflow is None else workflow[task].estimate
+            workflow = self._workflows.get(position)
+            work = self._work[position] if workflow is None else workflow[task].estimate
             run_time = work / min(nodes[slot].spec.speed for slot in numbers(slots))
         return round(run_time * self._world.factor(job, task, attempt))
 
@@ -119,5 +127,56 @@ class Stopwatch:
 
     @property
     def plain(self) -> list[int] | None:
-        """The run time of every job, if there is no noise and there are no workflows and no unequal bags; else None."""
-        return None if self._world.noise or self._workflows or self._bags else self._work
+        """The run time of every job by its id, where neither noise nor workflows nor unequal bags are; else None."""
+        is_plain = not (self._world.noise or self._workflows or self._bags or self._first_id)
+        return self._work if is_plain else None
+
+
+class Estimates:
+    """Run times as a core estimates them when attempts start, times the noise of a world; a `Timing`.
+
+    Args:
+        given: microseconds that each task of a job takes on a slot of speed factor 1, by job, where it is known better.
+    """
+
+    def __init__(self, world: World, state: State, given: Mapping[JobId, Duration] | None = None) -> None:
+        self._world = world
+        self._state = state
+        self._given = dict(given or {})
+
+    @property
+    def plain(self) -> list[int] | None:
+        """None: the core learns meanwhile."""
+        return None
+
+    def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> Duration:
+        """How long the attempt runs if it continues from no checkpoint."""
+        if job in self._given:
+            run_time = round(self._given[job] / min(nodes[slot].spec.speed for slot in numbers(slots)))
+        else:
+            run_time = self._state.time_of(self._state.jobs[job], task, slots)
+        return round(run_time * self._world.factor(job, task, attempt)) if self._world.noise else run_time
+
+
+class Joined:
+    """Run times of jobs that are in the system, and of jobs that come later; a `Timing`.
+
+    Args:
+        there, later: the two.
+        first_id: the id of the first job that comes later.
+    """
+
+    def __init__(self, there: Timing, later: Timing, first_id: JobId) -> None:
+        self._there = there
+        self._later = later
+        self._first_id = first_id
+
+    @property
+    def plain(self) -> list[int] | None:
+        """None: it depends on more than the job."""
+        return None
+
+    def run_time(self, job: int, task: int, attempt: int, slots: Slots, nodes: Sequence[NodeView]) -> Duration:
+        """How long the attempt runs."""
+        timing = self._there if job < self._first_id else self._later
+        return timing.run_time(job, task, attempt, slots, nodes)

@@ -1,0 +1,425 @@
+"""What a run was like: starts, ends and the use of slots, from the events of a core and the actions it asked for.
+
+A simulation and the journal of a server are recorded by the same code, so both are measured alike. The recorder reads
+the state after each event and changes nothing in it, except that it empties the list of jobs whose slots changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headway.core.lifecycle import ISOLATING
+from headway.core.scheduler import Scheduler
+from headway.core.state import State
+from headway.model.actions import Action, ChangeTier, Conclude, JobStatus, Kill, Launch, Suspend
+from headway.model.events import Event, JobSubmitted, NodesHeard, TaskEnded, TaskStarted, Woke
+from headway.model.instant import Duration, Instant
+from headway.model.job import JobId, JobSpec, Kind
+from headway.model.outcome import Outcome
+from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
+from headway.model.slots import NO_SLOTS, Slots
+from headway.model.snapshot import JobView
+from headway.model.tier import Tier
+from headway.model.workload import Workload, workload_us
+
+# Module constants, because looking up a member of an enumeration is slow.
+FOREGROUND: Final = Tier.FOREGROUND
+BACKGROUND: Final = Tier.BACKGROUND
+SUCCEEDED: Final = Outcome.SUCCEEDED
+KILLED: Final = Outcome.KILLED
+RIGID: Final = Kind.RIGID
+
+NONE_HELD: Final = (0, 0)
+
+Place = tuple[JobId, int]
+"""A job and a number of a task."""
+
+
+class Run:
+    """An attempt under way.
+
+    Attributes:
+        number, slots, tier: which attempt, and where it is.
+        start: when it began to run.
+        since: from when on it counts in its tier.
+        spent: microseconds in the foreground that counted before that.
+        has_begun: whether it runs; else it has been launched, and waits for its input or its turn.
+    """
+
+    __slots__ = ("has_begun", "number", "since", "slots", "spent", "start", "tier")
+
+    def __init__(self, number: int, start: Instant, slots: Slots, tier: Tier) -> None:
+        self.number = number
+        self.start = self.since = start
+        self.slots = slots
+        self.tier = tier
+        self.spent = 0
+        self.has_begun = True
+
+    def come_to(self, tier: Tier, now: Instant) -> None:
+        """From now on it is in this tier."""
+        self.spent = self.in_foreground(now)
+        self.tier, self.since = tier, max(now, self.since)
+
+    def in_foreground(self, now: Instant) -> Duration:
+        """For how long it was in the foreground."""
+        return self.spent + (now - self.since if self.tier is FOREGROUND and now > self.since else 0)
+
+    def to_wait(self, now: Instant) -> int:
+        """The slot-microseconds of the foreground that it holds from now until it begins."""
+        if self.since <= now or self.tier is not FOREGROUND:
+            return 0
+        return self.slots.bit_count() * (self.since - now)
+
+
+class Recorder:
+    """Records the jobs that come to a core from now on.
+
+    Use of slots counts from the first job that comes. Slots that jobs have which came before count as busy; nothing
+    else about these jobs is recorded, unless `take_over` says so.
+
+    Args:
+        core: the scheduler; every event that it handles must be noted.
+        holdings: whether to record which job had how many slots when, and the instants of the rounds.
+        attempts: whether to record which attempt ran on which slots (needed for a Gantt chart).
+        run_times: whether to record how long the tasks of each job ran.
+
+    Attributes:
+        start, end, status: by job: when its first attempt started, when it ended and how; jobs to which that has not
+            happened are left out.
+        runs: the attempts under way.
+        run_times: by job: how many of its tasks succeeded, and the sum of their run times in microseconds; None: not
+            recorded.
+    """
+
+    def __init__(
+        self, core: Scheduler, *, holdings: bool = True, attempts: bool = False, run_times: bool = False
+    ) -> None:
+        self._core = core
+        self._state: State = core.state
+        self._strangers: set[JobId] = set(core.state.jobs)
+        self.start: dict[JobId, Instant] = {}
+        self.end: dict[JobId, Instant] = {}
+        self.status: dict[JobId, JobStatus] = {}
+        self.runs: dict[Place, Run] = {}
+        self.run_times: dict[JobId, tuple[int, Duration]] | None = {} if run_times else None
+        self._saving: set[Place] = set()
+        self._held: dict[JobId, tuple[int, int]] = {}
+        self._most: dict[JobId, int] = {}
+        self._holdings: tuple[list[int], list[int], list[int], list[int]] | None = None
+        if holdings:
+            self._holdings = ([], [], [], [])
+            core.state.touched = []
+        self._rows: list[tuple[int, Slots, int, int, bool, bool]] | None = [] if attempts else None
+        self._rounds: list[Instant] = []
+        self._rounds_seen = core.rounds
+        self._rounds_before = 0
+        self._refused_before: Counter[str] = Counter()
+        self._busy = self._offered = self._lost = self._kills = self._migrations = 0
+        self._busy_at_end = self._offered_at_end = 0
+        self._now: Instant = core.state.now
+        self._has_begun = self._drains = False
+        self._busy_slots = self._up_slots = 0
+        self._look_at_slots()
+
+    def take_over(self) -> None:
+        """Record the jobs in the system too, from now on, and with them the attempts that run."""
+        state = self._state
+        self._strangers = set()
+        self._has_begun = True
+        self._rounds_before = self._core.rounds
+        self._refused_before = Counter(self._core.refusals)
+        for attempt in state.attempts():
+            job = attempt.job.id
+            run = Run(attempt.number, attempt.start, attempt.slots, attempt.tier)
+            run.since = state.now
+            self.runs[job, attempt.task] = run
+            if attempt.saving:
+                self._saving.add((job, attempt.task))
+            self.start[job] = min(attempt.start, self.start.get(job, attempt.start))
+        if self._holdings is not None:
+            self._note_holdings([job for job in state.jobs.values() if job.held or job.attempts])
+
+    def note(self, event: Event, actions: list[Action], start: Instant) -> None:
+        """Record what an event has changed. Call it when the core has handled the event, before the next one.
+
+        Args:
+            actions: what the core has asked for.
+            start: when the attempts that are to be launched begin to run: now, or later if a decision takes time.
+        """
+        state, now = self._state, self._state.now
+        if self._has_begun:
+            if now != self._now:
+                self._busy += self._busy_slots * (now - self._now)
+                self._offered += self._up_slots * (now - self._now)
+                self._now = now
+        else:
+            self._has_begun, self._now = type(event) is JobSubmitted, now
+        if type(event) is TaskEnded:
+            place = event.job, event.task
+            run = self.runs.get(place)
+            if run is not None and run.number == event.attempt:
+                self._close(place, run, event.outcome)
+            if self._drains:
+                self._look_at_slots()
+        elif type(event) is not JobSubmitted and type(event) is not NodesHeard:
+            if type(event) is not Woke or state.leased:
+                self._close_what_is_lost()
+                self._look_at_slots()
+            if type(event) is TaskStarted:
+                self._note_start(event)
+        for action in actions:
+            if type(action) is Launch:
+                if not self._strangers or action.job not in self._strangers:
+                    self._note_launch(action, start)
+            elif type(action) is Conclude:
+                if not self._strangers or action.job not in self._strangers:
+                    self.conclude(action.job, now, action.status)
+            elif type(action) is ChangeTier:
+                self._note_change(action)
+            elif type(action) is Suspend:
+                if action.job not in self._strangers:
+                    self._saving.add((action.job, action.task))
+            elif type(action) is Kill and self._saving:
+                self._saving.discard((action.job, action.task))
+        if self._holdings is not None:
+            touched = state.touched
+            if touched:
+                state.touched = []
+                self._note_holdings(touched)
+            if self._core.rounds != self._rounds_seen:
+                self._rounds_seen = self._core.rounds
+                self._rounds.append(now)
+        if state.others:
+            self._busy_slots = sum([pool.busy.bit_count() for pool in state.each()])
+        else:
+            self._busy_slots = state.busy.bit_count()
+
+    def conclude(self, job: JobId, now: Instant, status: JobStatus) -> None:
+        """Record the end of a job. Only for a job that the core never saw is this called from outside."""
+        if now > self._now:
+            self._busy += self._busy_slots * (now - self._now)
+            self._offered += self._up_slots * (now - self._now)
+            self._now = now
+        self.end[job] = now
+        self.status[job] = status
+        # Slot time after the last end of a job belongs to no job's story.
+        self._busy_at_end, self._offered_at_end = self._busy, self._offered
+
+    def _look_at_slots(self) -> None:
+        self._drains = self._state.draining
+        self._up_slots = sum([node.slots.bit_count() for node in self._state.nodes.values() if node.up])
+        self._busy_slots = self._state.totals().busy.bit_count()
+
+    def _note_launch(self, launch: Launch, start: Instant) -> None:
+        state, job = self._state, launch.job
+        run = self.runs[job, launch.task] = Run(launch.attempt, start, launch.slots, launch.tier)
+        view = state.jobs[job]
+        if (state.starts_reported or view.spec.fetches) and state.rules >= ISOLATING:
+            run.has_begun = view.attempts[launch.task].running
+        if job not in self.start and (run.has_begun or not view.spec.fetches):
+            self.start[job] = start
+        if start > self._now:
+            self._busy -= run.to_wait(self._now)
+
+    def _note_start(self, event: TaskStarted) -> None:
+        """It runs only now. After a restart, starts of running attempts are reported again."""
+        run = self.runs.get((event.job, event.task))
+        if run is not None and run.number == event.attempt and not run.has_begun:
+            now = self._state.now
+            run.has_begun, run.start, run.since, run.spent = True, now, now, 0
+            self.start.setdefault(event.job, now)
+
+    def _note_change(self, change: ChangeTier) -> None:
+        place = change.job, change.task
+        run = self.runs.get(place)
+        if run is None:
+            return
+        now = self._state.now
+        self._note_row(place, run, wasted=False)
+        self._busy += run.to_wait(now)
+        run.come_to(change.tier, now)
+        self._busy -= run.to_wait(now)
+
+    def _close_what_is_lost(self) -> None:
+        """Close the attempts that the core has given up."""
+        state = self._state
+        for place, run in list(self.runs.items()):
+            view = state.jobs.get(place[0])
+            attempt = None if view is None else view.attempts.get(place[1])
+            if attempt is None or attempt.number != run.number:
+                self._close(place, run, None)
+
+    def _close(self, place: Place, run: Run, outcome: Outcome | None) -> None:
+        """An attempt has ended, with this outcome; None: the core has given it up."""
+        del self.runs[place]
+        wasted = False
+        if outcome is SUCCEEDED:
+            if self.run_times is not None:
+                tasks, took = self.run_times.get(place[0], (0, 0))
+                self.run_times[place[0]] = tasks + 1, took + self._state.now - run.start
+        elif outcome is KILLED and place in self._saving:
+            self._migrations += 1
+        else:
+            wasted = True
+            self._lost += run.in_foreground(self._state.now) * run.slots.bit_count()
+            self._kills += outcome is KILLED
+        if self._saving:
+            self._saving.discard(place)
+        if run.since > self._now:
+            self._busy += run.to_wait(self._now)
+        if self._rows is not None:
+            self._note_row(place, run, wasted=wasted)
+
+    def _note_row(self, place: Place, run: Run, *, wasted: bool) -> None:
+        """Record that an attempt leaves its tier."""
+        if self._rows is not None:
+            end = max(self._state.now, run.since)
+            self._rows.append((place[0], run.slots, run.since, end, wasted, run.tier is BACKGROUND))
+
+    def _note_holdings(self, touched: list[JobView]) -> None:
+        """Record the new counts of every job that is allocated, or runs on, more or fewer slots than before."""
+        holdings, now = self._holdings, self._state.now
+        assert holdings is not None
+        for job in dict.fromkeys(touched):
+            if job.id in self._strangers:
+                continue
+            slots, used = job.held, NO_SLOTS
+            for attempt in job.attempts.values():
+                if not attempt.fed:
+                    slots |= attempt.slots
+                if attempt.tier is FOREGROUND:
+                    used |= attempt.slots
+            counts = slots.bit_count(), used.bit_count()
+            if counts != self._held.get(job.id, NONE_HELD):
+                self._held[job.id] = counts
+                self._most[job.id] = max(self._most.get(job.id, 0), counts[0])
+                for column, value in zip(holdings, (now, job.id, *counts), strict=True):
+                    column.append(value)
+                if counts == NONE_HELD:
+                    del self._held[job.id]
+
+    # What was recorded
+
+    def schedule(
+        self,
+        workload: Workload,
+        jobs: Sequence[JobId],
+        *,
+        begin: Instant | None = None,
+        alone: Mapping[JobId, Duration] | None = None,
+        decision_seconds: float = 0.0,
+    ) -> Schedule:
+        """What was recorded until now, as columns.
+
+        Args:
+            workload: the jobs.
+            jobs: their ids, in the order of the workload.
+            begin: as in `Schedule`; None: the first release.
+            alone: how long the work of rigid jobs takes on slots of their own, where it is not the time from start to
+                end; None: it is that time for every job.
+            decision_seconds: as in `Schedule`.
+        """
+        starts, ends = self.start, self.end
+        start = [starts.get(job, NOT_YET) for job in jobs]
+        end = [ends.get(job, NOT_YET) for job in jobs]
+        is_over = len(ends) == len(jobs)
+        holdings = self._holdings
+        columns = None
+        if holdings is not None:
+            place = {job: position for position, job in enumerate(jobs)}
+            columns = (holdings[0], [place[job] for job in holdings[1]], holdings[2], holdings[3])
+        refused = Counter(self._core.refusals)
+        refused.subtract(self._refused_before)
+        return schedule_of(
+            workload,
+            start=start,
+            end=end,
+            capacity=0,
+            slots=None if holdings is None else [self._most.get(job, 0) for job in jobs],
+            status=self._statuses(jobs),
+            holdings=columns,
+            rounds=self._rounds,
+            begin=begin,
+            until=None if is_over else self._now,
+            busy=self._busy_at_end if is_over else self._busy,
+            offered=self._offered_at_end if is_over else self._offered,
+            lost=self._lost,
+            kills=self._kills,
+            migrations=self._migrations,
+            alone=None if alone is None else self._alone_times(workload, jobs, alone),
+            decisions=self._core.rounds - self._rounds_before,
+            decision_seconds=decision_seconds,
+            attempts=None if self._rows is None else attempts_of(self._placed_rows(jobs, self._rows)),
+            refused={rule: times for rule, times in refused.items() if times},
+        )
+
+    def _statuses(self, jobs: Sequence[JobId]) -> list[int]:
+        numbers = {status.value: number for number, status in enumerate(STATUSES)}
+        open_jobs, held = self._state.jobs, JobStatus.HELD
+        found = []
+        for job in jobs:
+            status = self.status.get(job)
+            if status is None:
+                status = self._core.status(job) if job in open_jobs else held
+            found.append(numbers[status.value])
+        return found
+
+    def _alone_times(self, workload: Workload, jobs: Sequence[JobId], alone: Mapping[JobId, Duration]) -> list[int]:
+        lasted = [self.end.get(job, NOT_YET) - self.start.get(job, NOT_YET) for job in jobs]
+        return [
+            alone.get(job, time) if kind == RIGID else time
+            for job, time, kind in zip(jobs, lasted, workload.kind.tolist(), strict=True)
+        ]
+
+    def _placed_rows(
+        self, jobs: Sequence[JobId], rows: list[tuple[int, Slots, int, int, bool, bool]]
+    ) -> list[tuple[int, Slots, int, int, bool, bool]]:
+        place = {job: position for position, job in enumerate(jobs)}
+        return [(place[job], slots, start, end, wasted, behind) for job, slots, start, end, wasted, behind in rows]
+
+    def schedule_by_release(
+        self,
+        specs: Mapping[JobId, JobSpec],
+        due: Mapping[JobId, Instant],
+        priority: Mapping[JobId, float],
+        *,
+        begin: Instant | None = None,
+        alone: Mapping[JobId, Duration] | None = None,
+        decision_seconds: float = 0.0,
+    ) -> Schedule:
+        """What was recorded until now of jobs that no workload told, in order of release.
+
+        A job's label is its id, its `runtime` the mean run time of its attempts that succeeded.
+
+        Args:
+            specs: the jobs by their ids.
+            due, priority: their terms now.
+            begin, alone, decision_seconds: as of `schedule`.
+        """
+        # Stable order of release, as a workload has it; ids break ties.
+        release = {job: spec.release for job, spec in sorted(specs.items())}
+        for job, spec in sorted(specs.items()):  # it could not start before what it comes after was released
+            release[job] = max([release[job], *(release[before] for before in spec.after if before in release)])
+        jobs = sorted(specs, key=lambda job: (release[job], job))
+        place = {job: position for position, job in enumerate(jobs)}
+        told = [specs[job] for job in jobs]
+        run_times = self.run_times or {}
+        after = {place[job]: tuple(place[it] for it in specs[job].after if it in place) for job in jobs}
+        workload = workload_us(
+            release=[release[job] for job in jobs],
+            runtime=[took // tasks for tasks, took in (run_times.get(job, (1, 0)) for job in jobs)],
+            tasks=[spec.tasks for spec in told],
+            width=[spec.width for spec in told],
+            estimate=[-1 if spec.estimate is None else spec.estimate for spec in told],
+            due=[due[job] for job in jobs],
+            priority=[priority[job] for job in jobs],
+            rate=[spec.rate for spec in told],
+            user=[spec.user for spec in told],
+            kind=[int(spec.kind) for spec in told],
+            label=jobs,
+            after={position: before for position, before in after.items() if before},
+        )
+        return self.schedule(workload, jobs, begin=begin, alone=alone, decision_seconds=decision_seconds)

@@ -1,0 +1,70 @@
+"""A dumped state as the beginning of a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from headway.core.record import JobRecord, NodeRecord, PoolRecord, StateRecord
+from headway.model.instant import NEVER
+from headway.model.node import NodeSpec
+from headway.model.snapshot import USE_UNKNOWN
+from headway.model.workload import Workload, workload_us
+
+
+def quiet(record: StateRecord) -> StateRecord:
+    """The state from which a simulation continues.
+
+    Nodes send no heartbeats and report no starts. Attempts that were launched ahead of their turn wait instead. The
+    decider is left out; if there was one, a round of the policy is due.
+    """
+    is_advised = bool(record.decider) and not record.decider_failed
+    return replace(
+        record,
+        nodes=tuple(map(_quiet_node, record.nodes)),
+        departed=tuple(map(_quiet_node, record.departed)),
+        jobs=tuple(map(_quiet_job, record.jobs)),
+        arrived=None if is_advised else record.arrived,
+        pools=tuple(_advised_pool(pool) for pool in record.pools) if is_advised else record.pools,
+        decider="",
+        question=None,
+        round_due=record.round_due or is_advised,
+        wake_at=record.now if is_advised else record.wake_at,
+    )
+
+
+def quiet_spec(spec: NodeSpec) -> NodeSpec:
+    """A node of a simulation. In virtual time messages take no time: nothing is read ahead, no heartbeat is needed."""
+    return replace(spec, read_ahead=0, lease=None, reports_start=False)
+
+
+def _advised_pool(pool: PoolRecord) -> PoolRecord:
+    return replace(pool, arrived=None, round_due=True)
+
+
+def _quiet_node(node: NodeRecord) -> NodeRecord:
+    return replace(node, spec=quiet_spec(node.spec), heard_until=NEVER)
+
+
+def _quiet_job(job: JobRecord) -> JobRecord:
+    queued = [attempt.task for attempt in job.attempts if attempt.queued]
+    attempts = tuple(replace(attempt, running=True) for attempt in job.attempts if not attempt.queued)
+    again = tuple(sorted((*(job.again or ()), *queued))) if queued else job.again
+    return replace(job, spec=replace(job.spec, fetches=False), attempts=attempts, again=again)
+
+
+def crowd(record: StateRecord, arrivals: Workload) -> Workload:
+    """What machines must know of the jobs of a state, and of those that come later: width and CPU use of each."""
+    specs, there = [job.spec for job in record.jobs], len(record.jobs)
+    uses = {place: spec.cpu for place, spec in enumerate(specs) if len(spec.cpu) > 1}
+    uses |= {there + position: use for position, use in arrivals.uses.items()}
+    known = [USE_UNKNOWN if not spec.cpu else sum(spec.cpu) / len(spec.cpu) for spec in specs]
+    jobs = there + len(arrivals)
+    return workload_us(
+        release=np.zeros(jobs, np.int64),
+        runtime=np.zeros(jobs, np.int64),
+        width=[*(spec.width for spec in specs), *arrivals.width.tolist()],
+        cpu=[*known, *arrivals.cpu.tolist()],
+        uses=uses,
+    )
