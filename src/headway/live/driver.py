@@ -163,7 +163,9 @@ class Driver:
         self._consultant = consultant.Consultant(
             lambda: self.core, clock, self.request, self.incident, answer_time=answer_time, asking=asking
         )
-        self.room = Room(journal.folder, bounds, journal, self.incident, clock, lambda: bool(self.open))
+        self.room = Room(
+            journal.folder, bounds, journal, self.incident, clock, lambda: bool(self.open), journal.disk.free_on
+        )
         self.retention = Retention(self, journal, clock, keep, self.room)
         self.forecasts = Forecasts(lambda: self.core, lambda: self.recorded, forecast)
         self._listeners = Listeners(self._gains_by_waiting)

@@ -15,11 +15,10 @@ from headway.live.clock import Alarm, Clock
 from headway.live.intake import NoSuchJob
 from headway.live.room import Room
 from headway.live.store.journal import Journal, NotNow
-from headway.live.store.layout import UPLOADS
 from headway.live.store.retained import LAST
 from headway.live.sweep import PART, Keep, Sweep
 from headway.live.troubles import Troubles
-from headway.live.uploads import NoSuchUpload, Uploads, remove_outputs
+from headway.live.uploads import NoSuchUpload, remove_outputs
 from headway.model.events import Event
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId
@@ -88,7 +87,7 @@ class Retention:
     ) -> None:
         self._recorder = recorder
         self._journal = journal
-        self.uploads = Uploads(journal.folder / UPLOADS, keep.upload_max, room.see_file)
+        self.uploads = journal.disk.uploads(keep.upload_max, room.see_file)
         self._clock = clock
         self._keep = keep
         self._sweep = Sweep(journal, self.uploads, clock, keep, recorder)

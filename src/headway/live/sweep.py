@@ -18,7 +18,6 @@ from headway.errors import InvalidInput
 from headway.live.clock import Clock
 from headway.live.store.expiry import Walk
 from headway.live.store.journal import Journal
-from headway.live.store.layout import OUTPUT
 from headway.live.uploads import STRAY_SECONDS, Uploads, remove, remove_outputs
 from headway.model.instant import SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
@@ -214,8 +213,8 @@ class Sweep:
 
     def _strays(self) -> Iterator[None]:
         """Remove output files that belong to no result: everything died before their end was recorded."""
-        outputs = self._journal.folder / OUTPUT
-        if not outputs.is_dir():
+        outputs = self._journal.disk.outputs()
+        if outputs is None:
             return
         with os.scandir(outputs) as folders:
             for place, folder in enumerate(folders, 1):

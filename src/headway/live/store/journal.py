@@ -7,7 +7,6 @@ to, so after a crash all of it is there or none. The tables are described in doc
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ import msgspec
 
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
+from headway.live.disk import Disk, Folder
 from headway.live.parts import Parts
 from headway.live.store import checks, retained
 from headway.live.store.away import Away
@@ -28,7 +28,6 @@ from headway.live.store.clients import Clients
 from headway.live.store.decisions import EventRow, event_of, replay
 from headway.live.store.expiry import Expiry
 from headway.live.store.mark import MARK
-from headway.live.store.opening import open_journal
 from headway.live.store.retained import Retained
 from headway.live.store.rows import JournalBusy as JournalBusy
 from headway.live.store.rows import JournalFull as JournalFull
@@ -162,8 +161,10 @@ class Journal:
     Args:
         folder: the data directory; made if it does not exist.
         accept_loss: if the journal is damaged, begin with its intact part; the damaged files are kept beside it.
+        disk: where everything is stored; None: in the folder.
 
     Attributes:
+        disk: as given, or the folder.
         checks: the tables of the status checker.
         retained: the tables of what is kept for callers, and until when.
         expiry: deletes rows that are not needed.
@@ -178,10 +179,11 @@ class Journal:
         HeadwayError: the directory cannot be made or written to, another process uses it, or its format is newer.
     """
 
-    def __init__(self, folder: Path, *, accept_loss: bool = False) -> None:
+    def __init__(self, folder: Path, *, accept_loss: bool = False, disk: Disk | None = None) -> None:
         self.folder = folder
         self.accept_loss = accept_loss
-        opened = open_journal(folder, accept_loss=accept_loss)
+        self.disk = Folder(folder) if disk is None else disk
+        opened = self.disk.open(accept_loss=accept_loss)
         self._lock, self._db, self._vouching, self._mark, self.epoch, self.given_up = opened
         self._mark_fails = False
         self._writing: Parts[None] | None = None
@@ -203,7 +205,7 @@ class Journal:
             self._db.close()
             self._mark.close()
         finally:
-            os.close(self._lock)
+            self.disk.unlock(self._lock)
 
     def mark_clean(self, clean: bool) -> bool:
         """Record whether it counts as a proper end if the process ends from now on; returns what was recorded before.
@@ -497,14 +499,11 @@ class Journal:
 
     def size(self) -> int:
         """Bytes of the journal's file, without the log."""
-        return self.folder.joinpath(FILE).stat().st_size
+        return self.disk.size()
 
     def log_size(self) -> int:
         """Bytes of the write-ahead log; it cannot be restarted while another program reads an older state."""
-        try:
-            return self.folder.joinpath(f"{FILE}-wal").stat().st_size
-        except OSError:  # there is none at the moment
-            return 0
+        return self.disk.log_size()
 
     def blob(self, name: str) -> bytes:
         """A blob that an open job needs."""

@@ -97,6 +97,22 @@ def see_whole(folder: Path) -> None:
         raise damaged(folder, found)
 
 
+def see_whole_in(db: sqlite3.Connection, reached: Reached | None, folder: Path) -> None:
+    """Check an open journal in the same way.
+
+    Args:
+        db: with the functions that `vouching.define` adds.
+        reached: its mark.
+        folder: what it is called in the message.
+
+    Raises:
+        Damaged: it is not as it was written, or does not reach its mark.
+    """
+    found = list(_flaws(db, reached))
+    if found:
+        raise damaged(folder, found)
+
+
 def whole_again(folder: Path) -> str:
     """What to do about a damaged journal while no server uses it; `rows.not_whole` is for one in use."""
     return (
