@@ -7,8 +7,9 @@ state alone: a core that is restored without it decides alike, only its first ro
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
+from operator import attrgetter
 
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import JobId
@@ -19,6 +20,44 @@ Place = tuple[Instant, int, Duration]
 
 FACTS_MAX = 1024
 """So many are known at most; then they are looked for again, because most are about jobs that have started."""
+
+
+class Facts:
+    """Before which instants a profile has no place for so many slots.
+
+    Attributes:
+        slots: so many.
+        begins: by duration, in which order they were asked for: there is no place before. It may have been taken since.
+        shortest: no duration is less.
+        latest: none of the instants is later.
+    """
+
+    __slots__ = ("begins", "latest", "shortest", "slots")
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.begins: dict[Duration, Instant] = {}
+        self.shortest: Duration = NEVER
+        self.latest: Instant = 0
+
+    def add(self, duration: Duration, begin: Instant) -> None:
+        """There is no place for so long before this instant."""
+        self.begins[duration] = begin
+        if begin > self.latest:
+            self.latest = begin
+        if duration < self.shortest:
+            self.shortest = duration
+
+    def correct(self, start: Instant, duration: Duration) -> None:
+        """Now there is a place from an instant on, for so long."""
+        if duration < self.shortest or start >= self.latest:
+            return
+        for wanted, begin in self.begins.items():
+            if start < begin and wanted <= duration:
+                self.begins[wanted] = start
+
+
+_by_slots = attrgetter("slots")
 
 
 class KeptProfile:
@@ -35,12 +74,12 @@ class KeptProfile:
         promised: the place of each promise, by job. One that has begun although the job still waits moves with time.
         unconfirmed: jobs for which a round wants something else than before, until the core has done it.
         soonest: no promise begins before this instant.
-        facts: by slots, then duration: no earlier place for so many slots for so long. It may have been taken since.
-        shortest: the slots of these in rising order, each with the least duration that is known for so many or more.
-        known: how many facts there are.
+        facts: what is known, by slots.
+        rising: the same with rising slots.
+        known: how many facts there are in all.
     """
 
-    __slots__ = ("facts", "known", "profile", "promised", "shortest", "soonest", "unconfirmed")
+    __slots__ = ("facts", "known", "profile", "promised", "rising", "soonest", "unconfirmed")
 
     def __init__(self, now: Instant, free: int, ends: list[tuple[Instant, int]], promised: dict[JobId, Place]) -> None:
         changes = list(ends)
@@ -50,8 +89,8 @@ class KeptProfile:
         self.promised = promised
         self.unconfirmed: set[JobId] = set()
         self.soonest = min([begin for begin, _, _ in promised.values()], default=NEVER)
-        self.facts: dict[int, dict[Duration, Instant]] = {}
-        self.shortest: list[tuple[int, Duration]] = []
+        self.facts: dict[int, Facts] = {}
+        self.rising: list[Facts] = []
         self.known = 0
 
     # What the core tells
@@ -117,15 +156,25 @@ class KeptProfile:
 
         If it is later than `until`, some instant after that.
         """
-        known = self.facts.get(slots)
-        if known is None:
-            known = self.facts[slots] = {}
-        begin = known.get(duration)
-        if begin is None:
-            begin = 0
-            self._note(slots, duration)
-        found = known[duration] = self.profile.earliest(slots, duration, begin, until)
-        return found
+        facts, begin = self.facts.get(slots), 0
+        if facts is None:
+            facts = self.facts[slots] = Facts(slots)
+            insort(self.rising, facts, key=_by_slots)
+        if duration in facts.begins:
+            begin = facts.begins[duration]
+        else:
+            self.known += 1
+        for fewer in self.rising:
+            if fewer.slots > slots:
+                break
+            if fewer.latest > begin:
+                for shorter, first in fewer.begins.items():
+                    if first > begin and shorter <= duration:
+                        begin = first
+        if begin <= until:
+            begin = self.profile.earliest(slots, duration, begin, until)
+        facts.add(duration, begin)
+        return begin
 
     def keep(self, job: JobId, begin: Instant, slots: int, duration: Duration) -> None:
         """Promise a job without a promise this place."""
@@ -147,9 +196,8 @@ class KeptProfile:
         if begin <= times[0]:
             return begin
         found = begin
-        known = self.facts.get(slots)
-        before = None if known is None else known.get(duration)
-        if before is None or before + duration <= begin:
+        facts = self.facts.get(slots)
+        if facts is None or facts.begins.get(duration, 0) + duration <= begin:
             earlier = self.earliest(slots, duration, begin - duration)
             if earlier + duration <= begin:
                 found = earlier
@@ -190,9 +238,12 @@ class KeptProfile:
         again = KeptProfile(now, free, ends, dict(self.promised))
         assert _steps(again.profile) == _steps(self.profile), "kept profile"
         assert all(self.soonest <= place[0] for place in self.promised.values()), "soonest promise"
-        for slots, known in self.facts.items():
-            for duration, begin in known.items():
+        for slots, facts in self.facts.items():
+            for duration, begin in facts.begins.items():
                 assert self.profile.earliest(slots, duration, 0) >= begin or begin <= now, "first place"
+                assert facts.shortest <= duration, "the shortest of facts"
+                assert begin <= facts.latest, "the latest of facts"
+        assert sorted(self.facts) == [facts.slots for facts in self.rising], "facts in order"
 
     def _give(self, now: Instant, begin: Instant, slots: int, duration: Duration) -> None:
         """Give back what a promise has taken."""
@@ -224,39 +275,33 @@ class KeptProfile:
             del times[first]
             del free[first]
 
-    def _note(self, slots: int, duration: Duration) -> None:
-        """This is asked for the first time."""
-        self.known += 1
-        durations = {wanted: min(known, default=NEVER) for wanted, known in self.facts.items()}
-        durations[slots] = min(duration, durations[slots])
-        self.shortest, least = [], NEVER
-        for wanted in sorted(durations, reverse=True):
-            least = min(least, durations[wanted])
-            self.shortest.append((wanted, least))
-        self.shortest.reverse()
-
     def _look_again(self, begin: Instant, end: Instant) -> None:
         """More is free between these instants: what would fit there may have an earlier place than is known."""
         if self.known > FACTS_MAX:
             self.facts.clear()
-            self.shortest.clear()
+            self.rising.clear()
             self.known = 0
             return
         times, free = self.profile.times, self.profile.free
         first = bisect_right(times, begin) - 1
         last = bisect_left(times, end, first)
-        most = max(free[first:last])
-        for slots, shortest in self.shortest:
+        inside = free[first:last]
+        most, least, steps = max(inside), min(inside), len(times)
+        left, right = first, last
+        for facts in reversed(self.rising):
+            slots = facts.slots
             if slots > most:
-                return
-            duration = 0
-            known = self.facts[slots]
-            for start, duration in self._places(slots, first, last):  # noqa: B007
-                for wanted, begins in known.items():
-                    if wanted <= duration and start < begins:
-                        known[wanted] = start
-            if duration < shortest:
-                return  # for more slots there is no longer place
+                continue
+            if slots > least:
+                for start, duration in self._places(slots, first, last):
+                    facts.correct(start, duration)
+                continue
+            # They are free all the time between, so the place goes on at both sides, farther for fewer slots.
+            while left and free[left - 1] >= slots:
+                left -= 1
+            while right < steps and free[right] >= slots:
+                right += 1
+            facts.correct(times[left], NEVER if right == steps else times[right] - times[left])
 
     def _places(self, slots: int, first: int, last: int) -> list[tuple[Instant, Duration]]:
         """Where this many slots are free in these steps and around them: from when on and for how long; only those that

@@ -165,8 +165,8 @@ class Easy:
 def profile_of_all(view: Snapshot, queue: Queue) -> tuple[KeptProfile | None, list[JobView]]:
     """The profile with every promise, and the waiting jobs that have none.
 
-    There is none if bags or workflows wait: what their promises take changes with the next task. And if not
-    all promises can be kept, all are made again, without it.
+    There is none if bags or workflows wait: what their promises take changes with the next task. If not all promises
+    can be kept, it has none of them, because all are made again.
     """
     without = [job for job in queue if job.promise is None]
     kept = view.profile
@@ -185,7 +185,7 @@ def profile_of_all(view: Snapshot, queue: Queue) -> tuple[KeptProfile | None, li
         kept = view.keep_profile(places)
     kept.catch_up(view.now)
     if view.arrived is None and kept.is_overdrawn():
-        view.profile = kept = None
+        kept = view.keep_profile({})
     return kept, without
 
 
@@ -198,14 +198,15 @@ def promise_all(view: Snapshot, plan: Plan, jobs: Iterable[JobView], kept: KeptP
     room = count(free)
     for job in jobs:
         was = job.promise
-        if was is None:
+        if was is not None and job.id in kept.promised:
+            begin = kept.bring_forward(job.id)
+        else:
             wanted, length = (job.width, job.estimate or 1) if uniform else _claim(view, job)
             begin = kept.earliest(wanted, length)
-            if begin == NEVER:
+            if begin < NEVER:
+                kept.keep(job.id, begin, wanted, length)
+            elif was is None:
                 continue
-            kept.keep(job.id, begin, wanted, length)
-        else:
-            begin = kept.bring_forward(job.id)
         if begin == now and job.width <= room:
             slots = lowest(free, job.width)
             plan.hold(job.id, slots)
