@@ -227,6 +227,7 @@ def _move_slots(slots: Slots, source: Pool, target: Pool) -> None:
         return
     state = target.state
     up = _usable(state, slots)
+    source.profile = target.profile = None
     source.slots &= ~slots
     source.up &= ~slots
     source.free &= ~slots

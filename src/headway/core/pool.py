@@ -15,6 +15,7 @@ from headway.core import lifecycle
 from headway.model.actions import ChangeTier, Kill, Launch, Settle, Suspend
 from headway.model.instant import LONGEST, NEVER, Instant
 from headway.model.job import JobId, Kind
+from headway.model.kept_profile import KeptProfile
 from headway.model.outcome import Outcome
 from headway.model.queue import Key, Queue, by_order
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
@@ -108,6 +109,7 @@ class Pool(Snapshot):
     def obey(self, policy: Policy, text: str) -> None:
         """A policy decides from now on."""
         self.policy, self.text, self.added = policy, text, is_added(policy)
+        self.profile = None
         self.per_instant, self.task_rounds, self.tiers = policy.per_instant, policy.task_rounds, uses_tiers(policy)
         serves = serves_of(policy)
         if serves != self.serves:
@@ -208,6 +210,8 @@ class Pool(Snapshot):
     def promise(self, job: JobView, start: Instant | None) -> None:
         """Record the start that a job is promised, or that it has no promise."""
         job.promise = start
+        if self.profile is not None and not self.profile.promise(self.now, job.id, start):
+            self.profile = None
         if start is None:
             self.promised.pop(job.id, None)
         else:
@@ -264,6 +268,11 @@ class Pool(Snapshot):
         expected_end = self.now + job.estimate if plain else self._expected_end(job, task, slots)
         attempt = AttemptView(job, task, number, slots, self.now, expected_end, fed, tier, seats)
         job.attempts[task] = attempt
+        if self.profile is not None:
+            if tier is FOREGROUND and job.kind is RIGID:
+                self.profile.start(self.now, job.id, slots.bit_count(), max(expected_end, self.now + 1))
+            else:
+                self.profile = None
         if job.promise is not None:
             self.promise(job, None)
         if tier is FOREGROUND:
@@ -283,6 +292,7 @@ class Pool(Snapshot):
 
     def begin(self, attempt: AttemptView) -> None:
         """A launched attempt that is not queued has begun to run now."""
+        self.profile = None
         if attempt.tier is FOREGROUND:
             self._leave_running(attempt)
         attempt.start = attempt.since = attempt.saved = self.now
@@ -295,6 +305,7 @@ class Pool(Snapshot):
     def change_tiers(self, attempts: list[AttemptView]) -> None:
         """Move each of these attempts to the other place of its slots; they may take each other's."""
         vacated = NO_SLOTS
+        self.profile = None
         for attempt in attempts:
             if attempt.tier is FOREGROUND:
                 self._leave_running(attempt)
@@ -325,6 +336,7 @@ class Pool(Snapshot):
 
     def leave_place(self, attempt: AttemptView) -> None:
         """An attempt goes to another pool, with its slots."""
+        self.profile = None
         if attempt.tier is FOREGROUND:
             self._leave_running(attempt)
             self.busy &= ~attempt.slots
@@ -337,6 +349,7 @@ class Pool(Snapshot):
         insort(self.ahead.setdefault(attempt.slots.bit_length() - 1, []), attempt, key=_by_task)
 
     def _run(self, attempt: AttemptView) -> None:
+        self.profile = None
         insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
         self.busy |= attempt.slots
         self.free &= ~attempt.slots
@@ -408,6 +421,8 @@ class Pool(Snapshot):
         if attempt.tier is BACKGROUND:
             self.behind &= ~attempt.slots
         elif not attempt.queued:
+            if self.profile is not None:
+                self._end_in_profile(self.profile, attempt)
             self._vacate(attempt.slots)
         if not attempt.fed or self.task_rounds or not succeeded:
             self.look_at_everything()
@@ -415,6 +430,14 @@ class Pool(Snapshot):
             self.launch(job, task, goal.slots, fed=False, tier=goal.tier, seats=goal.seats)
         if not job.attempts:
             self.conclude_if_done(job)
+
+    def _end_in_profile(self, profile: KeptProfile, attempt: AttemptView) -> None:
+        """The slots of an ended attempt become free, earlier than expected or not; nobody waits for just these."""
+        if self.allocated or self.ahead:
+            self.profile = None
+        else:
+            end = max(attempt.expected_end, attempt.start + 1)
+            profile.end(self.now, count(attempt.slots & self.up), end)
 
     def leave_goal(self, attempt: AttemptView, goal: Goal) -> None:
         """Release what was kept for an attempt that moves."""
@@ -611,6 +634,7 @@ class Pool(Snapshot):
 
     def own(self, job: JobView, slots: Slots) -> None:
         """Allocate slots that are not allocated."""
+        self.profile = None
         job.held |= slots
         self.allocated |= slots
         self.free &= ~slots
@@ -621,6 +645,7 @@ class Pool(Snapshot):
 
     def let_go(self, job: JobView, slots: Slots) -> None:
         """End the job's allocation of these slots; running tasks continue."""
+        self.profile = None
         job.held &= ~slots
         job.seats = ()
         self.allocated &= ~slots
@@ -649,6 +674,7 @@ class Pool(Snapshot):
 
     def open_slots(self, slots: Slots) -> None:
         """Slots can be allocated from now on, but for those that are to leave."""
+        self.profile = None
         for leaving in self.leaving.values():
             slots &= ~leaving
         self.up |= slots
@@ -657,6 +683,7 @@ class Pool(Snapshot):
 
     def close_slots(self, slots: Slots) -> None:
         """Close slots: they are not allocated any more, and cannot be. What runs there continues."""
+        self.profile = None
         self.up &= ~slots
         self.free &= ~slots
         for slot in numbers(slots & self.allocated):
@@ -675,6 +702,7 @@ class Pool(Snapshot):
 
         `outcome` is KILLED if it was requested: then the tasks are not suspected, see `lifecycle`.
         """
+        self.profile = None
         for attempt in self.queued_on(slots):
             self.end(attempt, outcome)
         for attempt in self.attempts_on(slots):

@@ -42,6 +42,7 @@ def ask(pool: Pool, policy: Policy, *, added: bool) -> tuple[Plan, Exception | N
         if added:
             check_types(plan)
     except Exception as raised:  # noqa: BLE001  a policy, maybe a third party's, must not take the cluster down
+        pool.profile = None
         return Plan(), raised
     return plan, None
 

@@ -12,10 +12,11 @@ from typing import Final, Protocol
 
 from headway.model.instant import LONGEST, NEVER, SECOND, Duration, Instant
 from headway.model.job import Bag, JobId, JobSpec, Kind, TaskSpec, Workflow
+from headway.model.kept_profile import KeptProfile, Place
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.queue import Key, Queue, Steps, by_order
-from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
+from headway.model.slots import NO_SLOTS, Slots, count, numbers, of_numbers
 from headway.model.tier import Tier
 
 RECENT: Final = 8
@@ -415,6 +416,7 @@ class Snapshot:
         queues: the same of `waiting_by`; `waiting` is one of them.
         serves: the kinds of jobs that the policy serves, see `serves_of`; it does not see others.
         unserved: jobs that wait as those of `waiting` do, and that the policy does not serve.
+        profile: that of `keep_profile`, kept up to date by the core as long as it can; None: there is none.
         recording: whether reasons were asked for.
         about: the job whose reason was asked for; None: all jobs.
     """
@@ -436,6 +438,7 @@ class Snapshot:
         "orders",
         "owners",
         "pools",
+        "profile",
         "promised",
         "queues",
         "recording",
@@ -479,6 +482,7 @@ class Snapshot:
         self.arrived: list[JobView] | None = None
         self.orders: dict[Key, Queue] = {}
         self.queues: dict[Key, Queue] = {by_order: self.waiting}
+        self.profile: KeptProfile | None = None
         self.recording = False
         self.about: JobId | None = None
 
@@ -506,6 +510,22 @@ class Snapshot:
         if queue is None:
             queue = self.queues[key] = Queue(key, self.waiting)
         return queue
+
+    def keep_profile(self, places: dict[JobId, Place]) -> KeptProfile:
+        """A new profile of all that runs and of these promises; like `in_order` an index from then on.
+
+        Args:
+            places: what the promise of each job in `promised` takes. One that has begun begins now.
+        """
+        self.profile = KeptProfile(self.now, count(self.free), self.expected_ends(), places)
+        return self.profile
+
+    def expected_ends(self) -> list[tuple[Instant, int]]:
+        """When slots become free by estimates, and how many, in order of running; an estimate of 0 counts as a
+        microsecond.
+        """
+        up = self.up
+        return [(max(end, attempt.start + 1), count(attempt.slots & up)) for end, _, _, attempt in self.running]
 
     def attempts(self) -> Iterator[AttemptView]:
         """Every attempt that was launched and has not ended, including those queued behind another."""

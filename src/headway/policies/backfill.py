@@ -14,14 +14,15 @@ from typing import Final
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, Instant
 from headway.model.job import Kind
+from headway.model.kept_profile import KeptProfile
 from headway.model.plan import Plan, Reason
+from headway.model.profile import Profile
 from headway.model.queue import SHORT, Queue
 from headway.model.slots import NO_SLOTS, Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
 from headway.model.value import value
 from headway.policies.order import ORDERS, require_order
 from headway.policies.place import ready_tasks, room_for
-from headway.policies.profile import Profile
 
 # Module constants, because looking up a member of an enumeration is slow.
 BAG: Final = Kind.BAG
@@ -112,6 +113,10 @@ class Easy:
 
     def _promise_many(self, view: Snapshot, plan: Plan, queue: Queue) -> Plan:
         """The same beside any number of promises."""
+        if self.depth == math.inf and not plan.recording:
+            kept_profile, without = profile_of_all(view, queue)
+            if kept_profile is not None:
+                return promise_all(view, plan, queue if view.arrived is None else without, kept_profile)
         now, free = view.now, view.free
         front = queue if self.depth >= len(queue) else queue[: int(self.depth)]
         kept = [job for job in front if job.promise is not None]
@@ -155,6 +160,63 @@ class Easy:
         if (newcomers is None or len(front) < len(queue)) and (free or plan.recording):
             backfill(view, plan, queue, looked if newcomers is None else newcomers, free, profile)
         return plan
+
+
+def profile_of_all(view: Snapshot, queue: Queue) -> tuple[KeptProfile | None, list[JobView]]:
+    """The profile with every promise, and the waiting jobs that have none.
+
+    There is none if bags or workflows wait: what their promises take changes with the next task. If not all promises
+    can be kept, it has none of them, because all are made again.
+    """
+    without = [job for job in queue if job.promise is None]
+    kept = view.profile
+    if len(view.promised) != len(queue) - len(without) or any(job.kind is not RIGID for job in without):
+        view.profile = None
+        return None, without
+    if kept is None or kept.unconfirmed:
+        places = {}
+        for job in queue:
+            if job.promise is not None:
+                if job.kind is not RIGID:
+                    view.profile = None
+                    return None, without
+                wanted, length = _claim(view, job)
+                places[job.id] = max(view.now, job.promise), wanted, length
+        kept = view.keep_profile(places)
+    kept.catch_up(view.now)
+    if view.arrived is None and kept.is_overdrawn():
+        kept = view.keep_profile({})
+    return kept, without
+
+
+def promise_all(view: Snapshot, plan: Plan, jobs: Iterable[JobView], kept: KeptProfile) -> Plan:
+    """Promise each of these jobs in order the earliest start that the promises of all others leave.
+
+    It is the general algorithm of `Easy` for promises without number, which looks only at what may have changed.
+    """
+    now, free, uniform = view.now, view.free, view.uniform
+    room = count(free)
+    for job in jobs:
+        was = job.promise
+        if was is not None and job.id in kept.promised:
+            begin = kept.bring_forward(job.id)
+        else:
+            wanted, length = (job.width, job.estimate or 1) if uniform else _claim(view, job)
+            begin = kept.earliest(wanted, length)
+            if begin < NEVER:
+                kept.keep(job.id, begin, wanted, length)
+            elif was is None:
+                continue
+        if begin == now and job.width <= room:
+            slots = lowest(free, job.width)
+            plan.hold(job.id, slots)
+            kept.unconfirmed.add(job.id)
+            free ^= slots
+            room -= job.width
+        elif begin != was:
+            plan.promise(job.id, begin, job.width)
+            kept.unconfirmed.add(job.id)
+    return plan
 
 
 @value
@@ -389,7 +451,7 @@ def _future(view: Snapshot, promised: Iterable[JobView]) -> list[tuple[Instant, 
     its promise. An estimate of 0 counts as a microsecond.
     """
     now, uniform = view.now, view.uniform
-    changes = [(max(end, attempt.start + 1), count(attempt.slots & view.up)) for end, _, _, attempt in view.running]
+    changes = view.expected_ends()
     for job in promised:
         plain = uniform and job.kind is RIGID
         wanted, length = (job.width, job.estimate or 1) if plain else _claim(view, job)

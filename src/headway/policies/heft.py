@@ -11,11 +11,11 @@ from typing import ClassVar
 from headway.model.instant import NEVER, Instant
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
+from headway.model.profile import Profile
 from headway.model.slots import count, lowest, numbers
 from headway.model.snapshot import JobView, NodeView, Snapshot
 from headway.policies.backfill import start
 from headway.policies.order import workflows_first, workflows_last
-from headway.policies.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from headway.model.instant import NEVER
-from headway.policies.profile import Profile
+from headway.model.profile import Profile
 
 
 class Slow:

@@ -34,9 +34,11 @@ class Profile:
             level.append(level[-1] + changes[at])
         return cls(times, level)
 
-    def earliest(self, slots: int, duration: Duration, after: Instant) -> Instant:
+    def earliest(self, slots: int, duration: Duration, after: Instant, until: Instant = NEVER) -> Instant:
         """The first instant from `after` on at which this many slots are free for this long; `NEVER` if there
         is none.
+
+        If it is later than `until`, the answer is some instant after `until` and not after the first one.
         """
         times, free = self.times, self.free
         start = max(after, times[0])
@@ -47,6 +49,8 @@ class Profile:
                 step += 1
                 if step < last:
                     start = times[step]
+                    if start > until:
+                        return start
                 continue
             end, ahead = start + duration, step + 1
             while ahead < last and times[ahead] < end:
