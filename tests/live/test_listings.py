@@ -74,3 +74,19 @@ def test_lists_of_many_are_whole_and_hold_up_nobody(tmp_path: Path) -> None:
             await driver.stop()
 
     asyncio.run(main())
+
+
+def test_a_job_names_the_pool_that_it_was_dealt_to(tmp_path: Path) -> None:
+    async def main() -> None:
+        with closing(Journal(tmp_path)) as journal:
+            driver = Driver(journal, FakeEngine(), ManualClock(5), find, policy="sites:top=rr,each=easy")
+            await driver.start((node("a", slots=1, site="east"), node("b", slots=1, site="west")))
+            await driver.submit("ann", submission(*(new_job() for _ in range(3))))
+            await becomes(lambda: len(driver._engine.running) == 2)  # type: ignore[attr-defined]
+            driver._engine.end(*next(iter(driver._engine.running)))  # type: ignore[attr-defined]
+            await becomes(lambda: len(driver.open) == 2)
+            page = await reports.job_list(driver, None, None, 0, 9)
+            assert [job.pool for job in page.jobs] == ["", "west", "east"]
+            await driver.stop()
+
+    asyncio.run(main())

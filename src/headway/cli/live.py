@@ -41,7 +41,7 @@ FULLY_SERVED = ("RUNS_BEHIND", "TASKS_DEPEND", "STARTS_NOW")
 TEXTS = ("name", "user", "done", "due", "outlook")
 """Columns of the list of jobs that may be folded."""
 
-SPARE = ("user", "priority", "since", "running")
+SPARE = ("user", "priority", "since", "pool", "running")
 """Columns of the list of jobs that are left out where there is no room: the outlook stays."""
 
 MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
@@ -69,6 +69,7 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
             str(job.id),
             " ".join(job.name.split()),  # a name may contain line ends
             job.user,
+            job.pool,
             job.status.value,
             done(job),
             str(job.running or ""),
@@ -79,7 +80,7 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
         )
         for job in found
     ]
-    columns = ("job", "name", "user", "status", "done", "running", "priority", "due", "outlook", "since")
+    columns = ("job", "name", "user", "pool", "status", "done", "running", "priority", "due", "outlook", "since")
     print_table(columns, rows, right=("job", "done", "running", "priority"), fold=TEXTS, spare=SPARE)
     for lack in dict.fromkeys(job.lack for job in found if job.lack):
         click.echo(f"{NOT_COMPUTED.capitalize()}: {lack}.")
@@ -120,6 +121,7 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         "tasks done": done(found),
         "failed tasks": ranges(detail.failed) + (", ..." if found.failed > len(detail.failed) > 0 else ""),
         "user": found.user,
+        "pool": found.pool,
         "priority": f"{found.priority:g}",
         "penalty": f"{found.rate:g} × tardiness, {found.shape.value}",
         "CPU use": ", ".join(f"{use:.0%}" for use in found.cpu)

@@ -96,6 +96,7 @@ def job_report(driver: Driver, row: JobRow, outlook: Outlook = UNKNOWN) -> wire.
         ended=seconds(row.ended),
         cpu=spec.cpu,
         movable=spec.movable,
+        pool="" if kept is None or view is None else view.pool.name,
         **prospect.told(),
     )
 

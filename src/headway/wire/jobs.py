@@ -36,6 +36,7 @@ class JobReport(Answer, frozen=True):
         assumes: jobs without an estimate on whose run times `expected_end` depends, at most 8: a task of them was
             assumed to run for the server's default (10 min). Then `expected_end` is only an example.
         lack: why no end was found, while it is open; empty if one was.
+        pool: the pool that a top level has dealt it to (a site), while it is open; empty: none.
     """
 
     id: JobId
@@ -66,6 +67,7 @@ class JobReport(Answer, frozen=True):
     late: float | None = None
     assumes: tuple[JobId, ...] = ()
     lack: str = ""
+    pool: str = ""
 
     @property
     def settled(self) -> int:
