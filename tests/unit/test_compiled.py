@@ -173,7 +173,13 @@ def test_what_simulations_and_forecasts_spend_their_time_in_is_to_be_compiled() 
     rare = {
         f"headway.core.{name}" for name in ("__init__", "audit", "counts", "preparing", "record")
     }  # not run for every event
-    loop = {"headway.sim.kernel", "headway.sim.tiers", "headway.sim.forecast", "headway.model.snapshot"}
+    loop = {
+        "headway.sim.kernel",
+        "headway.sim.machines",
+        "headway.sim.tiers",
+        "headway.sim.forecast",
+        "headway.model.snapshot",
+    }
     assert (core - rare) | loop <= {*to_be_compiled()}
 
 
