@@ -87,8 +87,8 @@ def _check_pools(snapshot: StateRecord, exist: set[int]) -> None:
         for job in pool.jobs:
             _see({*pool.slots}.issuperset(_places(jobs[job])), path, "slots", pool.slots, f"all those of job {job}")
     rest = {number: job for number, job in jobs.items() if number not in dealt}
-    for number, job in rest.items():
-        _see(slots.isdisjoint(_places(job)), "", "pools", number, f"no slots of job {number}, as it is of none")
+    for number, kept in rest.items():
+        _see(slots.isdisjoint(_places(kept)), "", "pools", number, f"no slots of job {number}, as it is of none")
     _check_moves(snapshot, snapshot.now, "", names - {""}, exist - slots, rest)
     for number, pool in enumerate(snapshot.pools):
         own = {job: jobs[job] for job in pool.jobs}

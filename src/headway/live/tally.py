@@ -14,7 +14,15 @@ from headway.model.job import JobSpec
 
 INCIDENTS: Final = (
     *("acknowledge_refused", "advice_refused", "checker_chosen", "checkpoint_unreadable", "client_lost"),
-    *("clock_stepped", "collector_failed", "decider_back", "decider_failed", "disk_enough", "disk_short"),
+    *(
+        "clock_stepped",
+        "collector_failed",
+        "decider_back",
+        "decider_failed",
+        "disk_enough",
+        "disk_short",
+        "engine_gone",
+    ),
     *("file_damaged", "journal_free", "journal_held", "last_node", "loss_accepted", "name_taken", "node_lost"),
     *(
         "node_not_started",
