@@ -18,12 +18,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.instant import from_seconds
-from headway.model.node import SPEED_RANGE, NodeSpec, can_be_shown
+from headway.model.node import CAPABILITIES, CAPABLE, SPEED_RANGE, NodeSpec, can_be_shown
 from headway.times import seconds_of, span_of
 
 _MOST = 1_000_000  # of anything that is counted: more is a slip of the finger
@@ -47,6 +48,10 @@ def _is_name(value: object) -> bool:
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 1 <= value <= _MOST
+
+
+def _is_cannot(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name in CAPABILITIES for name in value)
 
 
 def _is_repeat(value: object) -> bool:
@@ -77,6 +82,7 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "site": (_is_name, _NAME),
     "kind": (_is_name, _NAME),
     "lease": (_is_lease, 'seconds, more than 0, or a duration in quotes such as "1m"'),
+    "cannot": (_is_cannot, f"a list of some of {', '.join(CAPABILITIES)}"),
     "count": (_is_repeat, f"a whole number from 1 to {NODES_MAX}"),
 }
 
@@ -170,6 +176,8 @@ def _nodes(table: Mapping[str, Any]) -> Iterator[NodeSpec]:
         raise InvalidInput("name", None, _NAME)
     terms = {field: value for field, value in table.items() if field not in ("name", "count")}
     terms["speed"] = float(terms.get("speed", 1))
+    if lacking := terms.pop("cannot", ()):
+        terms["capabilities"] = replace(CAPABLE, **dict.fromkeys(lacking, False))
     if "lease" in terms:
         terms["lease"] = from_seconds(seconds_of(terms["lease"], "lease"))
     count = table.get("count")

@@ -13,6 +13,7 @@ import pytest
 
 from headway.engines.base import Engine
 from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.router import Router
 from headway.engines.trial import Trial
 
 from ..waiting import LIMIT, let_the_background_run
@@ -44,7 +45,21 @@ def make_local(folder: Path, grace: float) -> Engine:
     return LocalEngine(folder / "engine", grace=grace)
 
 
-ENGINES = [Case("local", make_local, kill_node=kill_local_node)]
+def make_router(folder: Path, grace: float) -> Engine:
+    """Two engines below; the nodes that tests use together belong to the same one."""
+    engines = {name: LocalEngine(folder / name, grace=grace) for name in ("one", "two")}
+    return Router(engines, lambda node: "two" if node.name in ("a", "b") else "one")
+
+
+def kill_routed_node(router: Router, node: str) -> None:
+    (pid,) = (pids[node] for engine in router.engines.values() if node in (pids := engine.pids()))  # type: ignore[attr-defined]
+    os.kill(pid, signal.SIGKILL)
+
+
+ENGINES = [
+    Case("local", make_local, kill_node=kill_local_node),
+    Case("router", make_router, kill_node=kill_routed_node),
+]
 
 
 @pytest.fixture

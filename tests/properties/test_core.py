@@ -56,7 +56,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.job import FORMS, Bag, JobSpec, Kind, TaskSpec, Workflow
-from headway.model.node import NodeSpec, SlotStatus
+from headway.model.node import Capabilities, NodeSpec, SlotStatus
 from headway.model.plan import Allocation, AllocationRecord, Claim, Decision, Plan, PlanRecord, Promise
 from headway.model.slots import numbers, of_numbers
 from headway.model.snapshot import JobView, Policy, Snapshot, serves_of, uses_tiers
@@ -394,6 +394,7 @@ class World:
     def __post_init__(self) -> None:
         self.chance = Random(self.seed)
         self.named = Random(f"after {self.seed}")
+        self.able = Random(f"able {self.seed}")
         self.period = self.chance.choice([None, None, 9])
         self.scheduler = self.fresh(watch=self.watch)
 
@@ -582,6 +583,7 @@ class World:
                 self.is_alone(key, slots, tier)
                 usable = sum(n.slots & ~n.closing for n in state.nodes.values() if n.up and not n.draining)
                 assert not slots & ~usable, f"{key} starts on slots that are not there"
+                self.can_be_done(key, slots, "tiers" if tier is Tier.BACKGROUND else "")
                 self.is_right_size(spec, task, slots)
                 assert not order or sorted(order) == list(numbers(slots)), f"{key} sits elsewhere"
                 self.running[key] = Engaged(attempt, slots, tier)
@@ -596,6 +598,7 @@ class World:
                 assert self.running[job, task].attempt == attempt, "suspended what is not"
                 assert (job, task, attempt) not in self.doomed | self.suspended, "asked to end twice"
                 assert self.jobs[job].movable or (job, task) in self.saves, "what it has done is lost"
+                self.can_be_done((job, task), self.running[job, task].slots, "moves")
                 self.suspended.add((job, task, attempt))
                 self.seen["suspended"] += 1
             case ChangeTier(job=job, task=task, attempt=attempt, tier=tier):
@@ -604,6 +607,7 @@ class World:
                 assert one.tier is not tier, "it has this place already"
                 assert (job, task, attempt) not in self.doomed | self.suspended, "changed though it ends"
                 one.tier = tier
+                self.can_be_done((job, task), one.slots, "tiers")
                 self.changed = [*self.changed[-4:], action]
             case Settle(job=job, task=task, attempt=attempt, outcome=outcome):
                 assert (job, task) not in self.settled, "settled twice"
@@ -625,6 +629,12 @@ class World:
                 assert question == len(self.asked) + 1, "questions are numbered"
                 self.question = question
                 self.asked.append(write_question(self.scheduler.dump(), policy=self.scheduler.policy))
+
+    def can_be_done(self, key: tuple[int, int], slots: int, what: str) -> None:
+        """Check that every node of these slots can do it; empty: nothing that a node might not be able to do."""
+        for node in self.scheduler.state.nodes.values():
+            if what and slots & node.slots:
+                assert what not in node.spec.capabilities.lacking, f"{key}: node {node.spec.name} cannot: {what}"
 
     def may_be_killed(self, job: int, task: int, attempt: int) -> None:
         """Check that what must not be killed for others dies only with (a part of) its job, or before it began."""
@@ -894,6 +904,7 @@ class World:
         )
         if happening is None:
             known = self.scheduler.state.nodes.get(name)
+            able = Capabilities(tiers=self.able.random() < 0.8, moves=self.able.random() < 0.6)
             drawn = NodeSpec(
                 name,
                 slots=chance.randint(1, 4),
@@ -904,6 +915,8 @@ class World:
                 read_ahead=chance.choice([0, 0, 2]),
                 kind=chance.choice(["", "", "fast"]),
                 site=SITES[name],
+                capabilities=able,
+                found=self.able.random() < 0.2,
             )
             self.feed(NodeJoined(self.now, drawn if known is None or chance.random() < 0.1 else known.spec))
         elif happening is NodeResized:
@@ -1044,7 +1057,7 @@ def attempt(seed: int, policy: str, **how: Any) -> World:
 def test_what_must_hold_where_slots_and_jobs_change_their_pool(each: str) -> None:
     worlds = [attempt(seed, f"border:{each}", in_calm=IN_SITES[seed % len(IN_SITES)]) for seed in range(8)]
     refused = {rule for world in worlds for rule in world.scheduler.refusals}
-    assert refused <= {"not_to_be_killed", "not_movable"}
+    assert refused <= {"not_to_be_killed", "not_movable", "nothing_moves_there"}
     assert any(isinstance(action, Kill) for world in worlds for actions in world.answers for action in actions)
 
 
@@ -1097,10 +1110,12 @@ REFUSED = {
     "job_unknown",
     "more_than_one_node",
     "moves_by_kill_or_migrate",
+    "no_background_there",
     "no_ready_task",
     "not_movable",
     "not_to_be_killed",
     "not_to_be_pushed_back",
+    "nothing_moves_there",
     "policy_raised_RuntimeError",
     "seats_differ_from_slots",
     "slot_allocated",
@@ -1125,7 +1140,7 @@ def test_no_plan_can_harm_the_state(policy: str) -> None:
         refusals += world.scheduler.refusals
         seen += world.seen
     assert seen.keys() - {"refused and killed"} == SEEN
-    assert refusals.keys() - {"tier_refused"} == REFUSED  # which is rare
+    assert refusals.keys() - {"tier_refused", "runs_alone"} == REFUSED  # which are rare
 
 
 @pytest.mark.long

@@ -116,6 +116,7 @@ def check_places(pool: Pool) -> None:
         behind |= slots
     assert busy == pool.busy, "busy"
     assert behind == pool.behind, "behind"
+    assert not behind & pool.limits.one_tier, "background places of nodes that have none"
     in_order = sorted(background, key=lambda attempt: (attempt.job.order, attempt.task))
     assert in_order == pool.background, "background"
     ahead = [attempt for slot, queue in sorted(pool.ahead.items()) for attempt in queue if attempt.slots == 1 << slot]
@@ -161,8 +162,10 @@ def check_orders(pool: Pool) -> None:
 
 def check_nodes(state: State) -> None:
     """The same for nodes and their slots."""
-    up = exists = NO_SLOTS
+    up = exists = one_tier = fixed = NO_SLOTS
     for node in state.nodes.values():
+        one_tier |= NO_SLOTS if node.spec.capabilities.tiers else node.slots
+        fixed |= NO_SLOTS if node.spec.capabilities.moves else node.slots
         assert not exists & node.slots, f"slots of node {node.spec.name}"
         exists |= node.slots
         up |= node.slots & ~node.closing if node.up and not node.draining and not node.apart else NO_SLOTS
@@ -172,7 +175,9 @@ def check_nodes(state: State) -> None:
         kept = of_numbers(node.places[: node.spec.slots])
         assert node.slots ^ node.closing == kept, f"slots of node {node.spec.name}"
         assert all(state.slot_nodes[slot] is node for slot in node.places), f"places of node {node.spec.name}"
+    assert (one_tier, fixed) == (state.limits.one_tier, state.limits.fixed), "limits"
     for pool in state.each():
+        assert pool.limits is state.limits, f"limits of pool {pool.name}"
         leaving = NO_SLOTS
         for name, slots in pool.leaving.items():
             assert slots, f"slots that go to {name}"

@@ -110,7 +110,9 @@ def _let_leave(pool: Pool, slots: Slots, name: str, claim: Claim, refusals: Coun
 
 def _urge(pool: Pool, attempt: AttemptView, claim: Claim, refusals: Counter[str]) -> None:
     """Ask an attempt to end as a claim says."""
-    if claim is Claim.MIGRATE and attempt.movable:
+    if claim is Claim.MIGRATE and attempt.slots & pool.limits.fixed:
+        refusals["nothing_moves_there"] += 1
+    elif claim is Claim.MIGRATE and attempt.movable:
         pool.ask_to_save(attempt)
     elif claim is Claim.MIGRATE:
         refusals["not_movable"] += 1

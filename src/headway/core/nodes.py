@@ -9,7 +9,7 @@ from headway.core.state import State
 from headway.model.job import JobSpec, Kind, Workflow
 from headway.model.node import NodeSpec, SlotStatus
 from headway.model.outcome import Outcome
-from headway.model.slots import numbers, of_numbers
+from headway.model.slots import Slots, numbers, of_numbers
 from headway.model.snapshot import NodeView
 
 
@@ -40,6 +40,21 @@ def _give_places(state: State, node: NodeView) -> None:
         state.slot_nodes.append(node)
         state.speeds.append(node.spec.speed)
     node.slots |= of_numbers(node.places[: node.spec.slots])
+    note_limits(state, node)
+
+
+def note_limits(state: State, node: NodeView) -> None:
+    """Note on which slots not everything can be done."""
+    able = node.spec.capabilities
+    if not able.tiers:
+        state.limits.one_tier |= node.slots
+    if not able.moves:
+        state.limits.fixed |= node.slots
+
+
+def _forget_limits(state: State, slots: Slots) -> None:
+    state.limits.one_tier &= ~slots
+    state.limits.fixed &= ~slots
 
 
 def resize(state: State, node: NodeView, slots: int, *, at_once: bool) -> None:
@@ -72,6 +87,7 @@ def shed(state: State, node: NodeView) -> None:
         idle = node.closing & ~taken
         node.slots &= ~idle
         node.closing &= ~idle
+        _forget_limits(state, idle)
         state.shed(idle)
         for pool in state.others:
             if node.spec.name in pool.nodes and not node.slots & pool.slots:
@@ -84,6 +100,7 @@ def remove(state: State, node: NodeView) -> None:
     for pool in state.others:
         pool.nodes.pop(node.spec.name, None)
     state.shed(node.slots)
+    _forget_limits(state, node.slots)
     state.draining = any(known.draining or known.closing for known in state.nodes.values())
     state.departed.append(node)
     compare(state)

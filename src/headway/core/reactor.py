@@ -166,7 +166,7 @@ def on_node_down(state: State, event: NodeDown) -> bool:
     node = state.nodes.get(event.name)
     if node is None or not node.up:
         return False
-    leases.take_down(state, node)
+    leases.take_down(state, node, Outcome.KILLED if event.excused else Outcome.LOST)
     return True
 
 

@@ -394,7 +394,7 @@ def restore_pool(state: State, record: PoolRecord) -> Pool:
     """Put a pool without jobs into a state that already has its nodes."""
     pool = Pool(record.name)
     pool.state, pool.now, pool.text, pool.dealt = state, state.now, record.policy, record.dealt
-    pool.slot_nodes, pool.speeds = state.slot_nodes, state.speeds
+    pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
     pool.slots = of_numbers(record.slots)
     state.slots &= ~pool.slots
     pool.up = state.up & pool.slots
@@ -439,6 +439,7 @@ def restore_nodes(state: State, record: StateRecord) -> None:
     for node in views[len(record.departed) :]:
         state.nodes[node.spec.name] = node
         state.slots |= node.slots
+        nodes.note_limits(state, node)
         state.starts_reported = state.starts_reported or node.spec.reports_start
         state.leased = state.leased or node.heard_until < NEVER or node.spec.lease is not None
         state.draining = state.draining or node.draining or bool(node.closing)

@@ -217,7 +217,9 @@ def claim(pool: Pool, job: JobView, wanted: Allocation, gained: int, refusals: C
         if attempt.job is job or attempt.tier is BACKGROUND:
             continue
         if wanted.claim is Claim.MIGRATE:
-            if attempt.movable:
+            if attempt.slots & pool.limits.fixed:
+                refusals["nothing_moves_there"] += 1
+            elif attempt.movable:
                 pool.ask_to_save(attempt)
             else:
                 refusals["not_movable"] += 1

@@ -525,7 +525,7 @@ class Scheduler:
         state = self.state
         pool = Pool(name)
         pool.state, pool.now = state, state.now
-        pool.slot_nodes, pool.speeds = state.slot_nodes, state.speeds
+        pool.slot_nodes, pool.speeds, pool.limits = state.slot_nodes, state.speeds, state.limits
         lower: Callable[[str], str] | None = getattr(state.policy, "lower", None)
         text = ""
         try:

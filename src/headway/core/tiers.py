@@ -29,6 +29,8 @@ def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
         return None if under_way else "ends_already"
     if rule := misfit(pool, attempt.job, attempt.task, wanted.slots):
         return rule
+    if wanted.claim is Claim.MIGRATE and attempt.slots & pool.limits.fixed:
+        return "nothing_moves_there"
     if wanted.claim is Claim.MIGRATE and not attempt.movable:
         return "not_movable"
     if wanted.claim is Claim.KILL and not attempt.job.spec.preemptible:
@@ -69,6 +71,8 @@ def taken(pool: Pool, slots: Slots, tier: Tier) -> str | None:
     if slots & ~pool.up:
         return "slot_down"
     if tier is Tier.BACKGROUND:
+        if slots & pool.limits.one_tier:
+            return "no_background_there"
         return "background_taken" if slots & pool.behind else None
     if slots & pool.allocated:
         return "slot_allocated"
@@ -109,6 +113,8 @@ def stays(pool: Pool, displaced: list[AttemptView], leaving: Slots = NO_SLOTS) -
     for attempt in displaced:
         if attempt.fed or attempt.pinned or attempt.ending:
             return "not_to_be_pushed_back"
+        if attempt.slots & pool.limits.one_tier:
+            return "no_background_there"
         if attempt.slots & pool.behind & ~leaving:
             return "background_taken"
     return None

@@ -12,6 +12,9 @@ the core no longer needs (attempts are numbered; the core ignores late answers),
 - An end is kept until the driver acknowledges it. So if a driver dies before the result is durable, the end is
   reported again.
 - A node that is back (`NodeBack`) runs nothing that it ran before.
+- An engine may find nodes by itself: it reports `NodeFound` for each that is there and was not named at its start, also
+  for one that was lost and is there again, and `NodeGone` for one that has left for good. What a node can do is said in
+  its `NodeSpec.capabilities`; nothing else is asked of it.
 - A slot has two places. What runs in its background place, with all processes that it starts, uses what the foreground
   leaves of the processor. Changing the tier of an attempt restarts nothing. If the operating system refuses it, all
   members of the attempt stay as they were, and `TierRefused` says so.
@@ -302,6 +305,26 @@ class NodeBack(msgspec.Struct, frozen=True):
     node: str
 
 
+class NodeFound(msgspec.Struct, frozen=True):
+    """A node that the engine found by itself can be launched on and runs nothing; also one that it had lost.
+
+    The driver takes it into service under its name, for good: at the next start it is named to the engine. If it is
+    known with other terms, it becomes another node; with another number of slots, it is resized.
+
+    Attributes:
+        node: what it is. The driver marks it as found (`NodeSpec.found`).
+    """
+
+    node: NodeSpec
+
+
+class NodeGone(msgspec.Struct, frozen=True):
+    """A node that the engine found has left for good; no `Ended` follows for what had a member there."""
+
+    node: str
+    detail: str = ""
+
+
 class Heard(msgspec.Struct, frozen=True):
     """Heartbeats of nodes with a lease (`NodeSpec.lease`), at least three times in the shortest lease."""
 
@@ -317,7 +340,7 @@ class Noticed(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-Report = Started | Ended | Saved | TierRefused | NodeLost | NodeBack | Heard | Noticed
+Report = Started | Ended | Saved | TierRefused | NodeLost | NodeBack | NodeFound | NodeGone | Heard | Noticed
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -329,12 +352,14 @@ class Found(msgspec.Struct, frozen=True):
     Attributes:
         saved: jobs that have checkpoints; the driver has those deleted whose jobs are not open.
         background: those of `running` that are in the background.
+        absent: those of the named nodes that cannot be launched on now; `NodeBack`, or `NodeFound`, when they can.
     """
 
     running: frozenset[AttemptKey] = frozenset()
     ended: tuple[Ended, ...] = ()
     saved: frozenset[JobId] = frozenset()
     background: frozenset[AttemptKey] = frozenset()
+    absent: frozenset[str] = frozenset()
 
 
 class Engine(Protocol):
@@ -343,8 +368,9 @@ class Engine(Protocol):
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None]) -> Found:
         """Take the nodes into service and report what still runs, or has ended unacknowledged, of an earlier driver.
 
-        Returns when all nodes can be launched on. `report` is called from then on. A node that an earlier driver had
-        with more slots or fewer is resized as by `resize`; one that is not named leaves.
+        Returns when all nodes can be launched on, except those that it says are absent: nodes that it finds by itself,
+        or that another system runs, may be there later. `report` is called from then on. A node that an earlier driver
+        had with more slots or fewer is resized as by `resize`; one that is not named leaves.
 
         Raises:
             InvalidInput: see `see_fit`.
@@ -374,7 +400,8 @@ class Engine(Protocol):
     async def leave(self, name: str) -> None:
         """End a node with everything that runs there, and report none of it; an unknown node is ignored.
 
-        It is unknown from the call on. Returns when nothing of it remains, so that its name can be used again.
+        It is unknown from the call on. Returns when nothing of it remains, so that its name can be used again. A node
+        that the engine found is not found again before the next start.
         """
         ...
 

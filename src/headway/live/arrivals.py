@@ -251,7 +251,7 @@ class Arrivals:
                 then = "the attempt counts as lost and is tried again" if is_redone else "it counts as refused"
                 self._troubles.incident("not_taken_in", subject, error, then)
                 return
-            case base.NodeLost():
+            case base.NodeLost() | base.NodeGone():
                 why = f"that node {report.node!r} is lost cannot be taken in: {said(error)}"
                 raise CannotGoOn("what runs on a lost node is done again", why) from error
             case base.Noticed():  # one incident less; reporting it would be another one
@@ -260,6 +260,8 @@ class Arrivals:
                 return
             case base.NodeBack():
                 subject, then = f"node {report.node} is back", "nothing starts there until it is lost and back again"
+            case base.NodeFound():
+                subject, then = f"node {report.node.name} is found", "it is not used until it is found again"
             case base.Started() | base.Saved() | base.TierRefused():
                 subject = f"{type(report).__name__} of job {report.job}, task {report.task}, attempt {report.attempt}"
             case base.Heard():

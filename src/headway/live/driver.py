@@ -59,6 +59,7 @@ from headway.model.events import (
     Incident,
     JobCancelled,
     JobChanged,
+    NodeDown,
     RulesChosen,
     TaskEnded,
     TasksCancelled,
@@ -196,7 +197,7 @@ class Driver:
         self._pending: Turn | None = None
         self._singly: list[Thing] = []
         self._stuck_since: Instant | None = None
-        self._from_engine = FromEngine(self._ledger, self.room.keeps)
+        self._from_engine = FromEngine(self._ledger, self.room.keeps, self.nodes.serve)
         self._measured: dict[str, dict[str, float]] = {}
         self.troubles = Troubles(self.incident, clock)
         self._snapshots = Snapshots(self._ledger, str(journal.folder), self.troubles, clock, restate)
@@ -244,7 +245,8 @@ class Driver:
         """Load the journal, take nodes into service, and take on or redo what ran before.
 
         Args:
-            nodes: exactly these are in service from now on; None: those that were before.
+            nodes: exactly these are in service from now on, besides those that the engine finds; None: those that
+                were before.
             first: where `nodes` is None and none was in service before.
 
         Raises:
@@ -262,7 +264,8 @@ class Driver:
         was_clean = self.journal.mark_clean(False)
         state = self.core.state
         named = tuple(first if nodes is None and not state.nodes else nodes or ())
-        served = named or tuple(view.spec for view in state.nodes.values())
+        known = tuple(view.spec for view in state.nodes.values())
+        served = self._to_serve(named)
         found = await self._started(served)
         running = {
             (attempt.job.id, attempt.task, attempt.number): tuple(
@@ -270,6 +273,7 @@ class Driver:
             )
             for attempt in state.attempts()
         }
+        self._from_engine.absent(found.absent)
         self._from_engine.where |= {key: places for key, places in running.items() if key in found.running}
         came, feed = Came(list(found.ended), steps=self._steps, wakes=False), self._ledger.feed
         turn = Parts(self._arrivals.take(came, self.now)).whole()
@@ -279,9 +283,15 @@ class Driver:
         # What an orderly stop killed or a crash lost is redone. After a crash of everything, the cause is not
         # known.
         outcome = Outcome.KILLED if was_clean else Outcome.LOST
+        specs = {node.name: node for node in known}
+        for name in sorted(specs.keys() & found.absent):  # first, so that nothing that is redone starts there
+            if name in state.nodes and state.nodes[name].up:
+                feed(turn, NodeDown(turn.now, name, excused=True))
         for key in running.keys() - found.running - {ended.key for ended in found.ended}:
-            feed(turn, TaskEnded(turn.now, *key, outcome))
-        for event in changes_since(state.nodes, named or [view.spec for view in state.nodes.values()], turn.now):
+            adopts = all(specs[name].capabilities.adopts for name in running[key])
+            feed(turn, TaskEnded(turn.now, *key, outcome if adopts else Outcome.KILLED))
+        served = self._to_serve(named)  # what ends may have been the last on a node that drains
+        for event in changes_since(state.nodes, served, turn.now, found.absent):
             feed(turn, event)
         for chosen in consultant.chosen(self._choice, turn.now):
             if consultant.is_new(chosen, self.core):
@@ -303,6 +313,12 @@ class Driver:
         self._serving = True
         self.retention.start()
         self._ask_for_turn()
+
+    def _to_serve(self, named: tuple[NodeSpec, ...]) -> tuple[NodeSpec, ...]:
+        """The nodes that are to be in service: those that are named, else all; in any case those that were found."""
+        names = {node.name for node in named}
+        known = [view.spec for view in self.core.state.nodes.values()]
+        return (*named, *(node for node in known if not named or (node.found and node.name not in names)))
 
     async def _started(self, nodes: tuple[NodeSpec, ...]) -> base.Found:
         """Start the engine. If a node's name is taken, this is recorded before the start fails."""

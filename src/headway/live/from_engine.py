@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from msgspec import structs
 
@@ -16,6 +17,9 @@ from headway.model.actions import Kill
 from headway.model.events import (
     Incident,
     NodeDown,
+    NodeJoined,
+    NodeLeft,
+    NodeResized,
     NodesHeard,
     NodeUp,
     TaskEnded,
@@ -25,13 +29,15 @@ from headway.model.events import (
     TierRefused,
 )
 from headway.model.instant import Instant, to_seconds
+from headway.model.node import NodeSpec, node_flaw
 from headway.model.outcome import Outcome
 
 log = logging.getLogger(__name__)
 
 _NAMED_MAX = 4
 
-_Rare = base.Started | base.Saved | base.TierRefused | base.NodeLost | base.NodeBack | base.Heard | base.Noticed
+_OfNode = base.NodeLost | base.NodeBack | base.NodeFound | base.NodeGone
+_Rare = base.Started | base.Saved | base.TierRefused | base.Heard | base.Noticed
 
 
 class FromEngine:
@@ -40,15 +46,19 @@ class FromEngine:
     Args:
         ledger: feeds the core.
         keeps: whether there is room for this many bytes of output.
+        serves: told of each node that the engine has found.
 
     Attributes:
         where: names of the nodes of each attempt that the engine runs.
     """
 
-    def __init__(self, ledger: Ledger, keeps: Callable[[int], bool]) -> None:
+    def __init__(
+        self, ledger: Ledger, keeps: Callable[[int], bool], serves: Callable[[Iterable[NodeSpec]], None]
+    ) -> None:
         self.where: dict[base.AttemptKey, tuple[str, ...]] = {}
         self._ledger = ledger
         self._keeps = keeps
+        self._serves = serves
         self._heard: dict[str, Instant] = {}
         self._lost: set[str] = set()
 
@@ -56,8 +66,14 @@ class FromEngine:
         """Tell the core what is reported."""
         if isinstance(report, base.Ended):
             self._take_ended(turn, report)
+        elif isinstance(report, _OfNode):
+            self._take_node(turn, report)
         else:
             self._take_rare(turn, report)
+
+    def absent(self, names: Iterable[str]) -> None:
+        """These nodes cannot be used since the start."""
+        self._lost.update(names)
 
     def joined(self, name: str) -> None:
         """A node has been taken into service."""
@@ -98,6 +114,16 @@ class FromEngine:
                 log.warning("tier_refused: %s: %s", subject, said)
                 self._ledger.feed(turn, TierRefused(now, report.job, report.task, report.attempt, report.tier))
                 self._ledger.feed(turn, Incident(now, "tier_refused", subject, said))
+            case base.Heard():
+                self._take_heard(turn, report.nodes)
+            case base.Noticed():
+                subject, detail = in_short(report.subject), in_short(report.detail)
+                log.warning("%s: %s: %s", report.kind, subject, detail)
+                self._ledger.feed(turn, Incident(now, report.kind, subject, detail, report.by))
+
+    def _take_node(self, turn: Turn, report: _OfNode) -> None:
+        now = turn.now
+        match report:
             case base.NodeLost():
                 log.warning("node %s is lost: %s", report.node, report.detail or "no reason known")
                 self._lost.add(report.node)
@@ -110,12 +136,43 @@ class FromEngine:
                 log.info("node %s is back", report.node)
                 self._lost.discard(report.node)
                 self._ledger.feed(turn, NodeUp(now, report.node))
-            case base.Heard():
-                self._take_heard(turn, report.nodes)
-            case base.Noticed():
-                subject, detail = in_short(report.subject), in_short(report.detail)
-                log.warning("%s: %s: %s", report.kind, subject, detail)
-                self._ledger.feed(turn, Incident(now, report.kind, subject, detail, report.by))
+            case base.NodeFound():
+                self._take_found(turn, replace(report.node, found=True))
+            case base.NodeGone():
+                log.info("node %s has left: %s", report.node, report.detail or "no reason known")
+                self._lost.discard(report.node)
+                self._leave(turn, report.node)
+
+    def _take_found(self, turn: Turn, node: NodeSpec) -> None:
+        """A node is there that the engine found: it joins, or it is the one that was known."""
+        now, known = turn.now, self._ledger.core.state.nodes.get(node.name)
+        wrong = node_flaw(node)
+        if wrong is not None:
+            self._incident(turn, "node_refused", in_short(node.name), f"the engine found it, but {wrong}")
+            return
+        if known is not None and not known.spec.found:
+            said = f"the name {node.name!r} is taken by a node that was added"
+            self._incident(turn, "name_taken", node.name, f"{said}: the one that the engine found is not used")
+            return
+        self._lost.discard(node.name)
+        self._serves((node,))
+        if known is not None and replace(node, slots=known.spec.slots) != known.spec:
+            self._leave(turn, node.name)
+            known = None
+        if known is None:
+            log.info("node %s is found, with %d slots", node.name, node.slots)
+            self._ledger.feed(turn, NodeJoined(now, node))
+            return
+        if known.spec.slots != node.slots:
+            self._ledger.feed(turn, NodeResized(now, node.name, node.slots))
+        if not known.up:
+            log.info("node %s is found again", node.name)
+            self._ledger.feed(turn, NodeUp(now, node.name))
+
+    def _leave(self, turn: Turn, name: str) -> None:
+        """A node leaves the core; what ran there is redone, which counts against no task."""
+        self._ledger.feed(turn, NodeLeft(turn.now, name))
+        self.end_gangs(turn, name, Outcome.KILLED)
 
     def _there(self, node: str) -> list[tuple[base.AttemptKey, bool]]:
         """What runs on a node, and whether alone."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.live.intake import Conflict
-from headway.model.events import Event, NodeDrained, NodeJoined, NodeLeft, NodeResized, NodesHeard, NodeUp
+from headway.model.events import Event, NodeDown, NodeDrained, NodeJoined, NodeLeft, NodeResized, NodesHeard, NodeUp
 from headway.model.instant import Instant
 from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec, node_flaw
@@ -234,7 +234,9 @@ class Nodes:
         return tuple(found)
 
 
-def changes_since(known: Mapping[str, NodeView], nodes: Iterable[NodeSpec], now: Instant) -> Iterator[Event]:
+def changes_since(
+    known: Mapping[str, NodeView], nodes: Iterable[NodeSpec], now: Instant, absent: Collection[str] = ()
+) -> Iterator[Event]:
     """The events that bring the core's nodes to exactly those that are in service now.
 
     A node of another size is resized; with any other difference it becomes another node. A node that was draining
@@ -242,6 +244,7 @@ def changes_since(known: Mapping[str, NodeView], nodes: Iterable[NodeSpec], now:
 
     Args:
         known: the core's nodes; they change as the events are fed.
+        absent: names of nodes that are in service and cannot be used now.
     """
     wanted = {node.name: node for node in nodes}
     for name, was in list(known.items()):
@@ -252,12 +255,16 @@ def changes_since(known: Mapping[str, NodeView], nodes: Iterable[NodeSpec], now:
         view = known.get(name)
         if view is None:
             yield NodeJoined(now, node)
+            if name in absent:
+                yield NodeDown(now, name)
             continue
         if view.draining and not stays:
             yield NodeJoined(now, view.spec)
         if view.spec != node:
             yield NodeResized(now, name, node.slots)
-        if not known[name].up:
+        if known[name].up and name in absent:
+            yield NodeDown(now, name)
+        elif not known[name].up and name not in absent:
             yield NodeUp(now, name)
     leased = tuple(name for name, view in known.items() if view.spec.lease is not None)
     if leased:

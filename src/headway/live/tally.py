@@ -14,9 +14,25 @@ from headway.model.job import JobSpec
 
 INCIDENTS: Final = (
     *("acknowledge_refused", "advice_refused", "checker_chosen", "checkpoint_unreadable", "client_lost"),
-    *("clock_stepped", "collector_failed", "decider_back", "decider_failed", "disk_enough", "disk_short"),
+    *(
+        "clock_stepped",
+        "collector_failed",
+        "decider_back",
+        "decider_failed",
+        "disk_enough",
+        "disk_short",
+        "engine_gone",
+    ),
     *("file_damaged", "journal_free", "journal_held", "last_node", "loss_accepted", "name_taken", "node_lost"),
-    *("node_not_started", "node_silent", "not_performed", "not_taken_in", "outputs_fit", "outputs_full"),
+    *(
+        "node_not_started",
+        "node_refused",
+        "node_silent",
+        "not_performed",
+        "not_taken_in",
+        "outputs_fit",
+        "outputs_full",
+    ),
     *(
         "policy_absent",
         "port_changed",

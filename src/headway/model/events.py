@@ -148,10 +148,15 @@ class NodeJoined:
 
 @value
 class NodeDown:
-    """A node stopped answering or died: what ran there is lost; its slots are down until it is back."""
+    """A node stopped answering or died: what ran there is lost; its slots are down until it is back.
+
+    Attributes:
+        excused: what ran there cannot have been the cause, so the loss counts against none of it.
+    """
 
     at: Instant
     name: str
+    excused: bool = False
 
 
 @value

@@ -34,6 +34,42 @@ def _class_of_speed(speed: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the engine of a node can do there. Without one of these the core asks for nothing that needs it.
+
+    Attributes:
+        tiers: each slot has a background place beside the foreground, and attempts change from one to the other.
+        moves: an attempt can be asked to save and to end, and its checkpoints are there for the next one elsewhere.
+        read_ahead: tasks of a bag may be launched on a slot ahead of their turn.
+        adopts: what runs goes on when the driver dies, and the next driver is told of it.
+        shares_files: paths mean the same there as on the driver's machine.
+    """
+
+    tiers: bool = True
+    moves: bool = True
+    read_ahead: bool = True
+    adopts: bool = True
+    shares_files: bool = True
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """The names of those that it does not have.
+
+        >>> Capabilities(moves=False).lacking
+        ('moves',)
+        """
+        has = (self.tiers, self.moves, self.read_ahead, self.adopts, self.shares_files)
+        return tuple(name for name, can in zip(CAPABILITIES, has, strict=True) if not can)
+
+
+CAPABILITIES: Final = ("tiers", "moves", "read_ahead", "adopts", "shares_files")
+"""The names of what a node may be able to do, in the order of `Capabilities`."""
+
+CAPABLE: Final = Capabilities()
+"""Those of a node of this machine: all."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSpec:
     """One machine of a site.
 
@@ -48,6 +84,8 @@ class NodeSpec:
             wait for its driver between two of them; 0: none.
         kind: its class of machines, such as "xeon-2014"; on nodes of one kind a task is expected to take the same time.
         reports_start: whether its engine reports `TaskStarted`; otherwise a launched task counts as running at once.
+        capabilities: what can be done there.
+        found: whether its engine finds it and loses it by itself, so that no cluster file need name it.
     """
 
     name: str
@@ -59,6 +97,8 @@ class NodeSpec:
     reports_start: bool = False
     read_ahead: int = 0
     kind: str = ""
+    capabilities: Capabilities = CAPABLE
+    found: bool = False
 
     @property
     def node_class(self) -> str:
@@ -86,6 +126,7 @@ def node_flaw(node: NodeSpec) -> str | None:
         (node.cores is None or 1 <= node.cores <= COUNT_MAX, "cores", node.cores, f"1 to {COUNT_MAX}, or none"),
         (node.lease is None or 0 < node.lease < NEVER, "lease", node.lease, "more than 0, or none"),
         (node.read_ahead >= 0, "read_ahead", node.read_ahead, "0 or more"),
+        (node.capabilities.read_ahead or not node.read_ahead, "read_ahead", node.read_ahead, "0: it cannot read ahead"),
     )
     for right, field, value, allowed in checks:
         if not right:

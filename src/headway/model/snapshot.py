@@ -382,6 +382,21 @@ class NodeView:
         return self.places.index(slot)
 
 
+class Limits:
+    """Slots of nodes that cannot do everything, see `headway.model.node.Capabilities`.
+
+    Attributes:
+        one_tier: without a background place.
+        fixed: what runs there cannot save and continue elsewhere.
+    """
+
+    __slots__ = ("fixed", "one_tier")
+
+    def __init__(self) -> None:
+        self.one_tier: Slots = NO_SLOTS
+        self.fixed: Slots = NO_SLOTS
+
+
 class Snapshot:
     """The state of a pool as its policy sees it. Where no policy deals, the first pool is the whole cluster.
 
@@ -408,6 +423,7 @@ class Snapshot:
         nodes: the nodes by name, in order of joining: of the first pool all, of others those of which it has slots.
         speeds: speed factor by slot number.
         slot_nodes: node by slot number.
+        limits: slots on which not everything can be done; those of all pools.
         uniform: whether all nodes have speed factor 1 and are of one class.
         arrived: what is new since this policy's last round: None means look at everything; otherwise nothing has
             happened but that these jobs came, in order and behind all others, so that what could not start then still
@@ -432,6 +448,7 @@ class Snapshot:
         "free",
         "jobs",
         "last",
+        "limits",
         "name",
         "nodes",
         "now",
@@ -478,6 +495,7 @@ class Snapshot:
         self.nodes: dict[str, NodeView] = {}
         self.speeds: list[float] = []
         self.slot_nodes: list[NodeView] = []
+        self.limits = Limits()
         self.uniform = True
         self.arrived: list[JobView] | None = None
         self.orders: dict[Key, Queue] = {}

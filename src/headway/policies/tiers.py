@@ -73,11 +73,11 @@ class TieredEasy:
         return True
 
     def __call__(self, view: Snapshot) -> Plan:
-        deployment = Deployment(view, self.moves, self.threshold)
+        deployment, fixed = Deployment(view, self.moves, self.threshold), view.limits.fixed
         background = [
             attempt
             for attempt in view.background
-            if not attempt.ending and (not attempt.pinned or how_it_moves(attempt, self.moves) is not None)
+            if not attempt.ending and (not attempt.pinned or how_it_moves(attempt, self.moves, fixed) is not None)
         ]
         queue = queue_of(view, self.order)
         if self.order != "release":
@@ -193,7 +193,7 @@ class Deployment:
         """Step 2: promise the head its shadow time; bring to the foreground what does not delay it."""
         view, plan, recording = self.view, self.plan, self.plan.recording
         job, attempt = head
-        kept = attempt.slots if attempt is not None and how_it_moves(attempt, self.moves) is None else NO_SLOTS
+        kept = attempt.slots if attempt is not None and self._how_it_moves(attempt) is None else NO_SLOTS
         if kept:  # it can use only the foreground of its own slots
             shadow, extra = self._end_on(kept), count(self.free & ~kept)
         else:
@@ -261,7 +261,7 @@ class Deployment:
             claim = Claim.FREE
             slots, seats = self._idlest(job, width, free, kept, NO_SLOTS)
         else:
-            moves = how_it_moves(attempt, self.moves)
+            moves = self._how_it_moves(attempt)
             if moves is None:
                 return False
             claim = moves
@@ -357,10 +357,13 @@ class Deployment:
         """Where a task of a bag or workflow comes back to the foreground, and how; no slots: nowhere."""
         if not attempt.pinned and not attempt.slots & ~free:
             return attempt.slots, attempt.seats, Claim.FREE  # it stays where it is: tiers are swapped
-        moves = how_it_moves(attempt, self.moves)
+        moves = self._how_it_moves(attempt)
         if moves is None:
             return NO_SLOTS, (), Claim.FREE
         return room_for(self.view, attempt.job, attempt.task, free), (), moves
+
+    def _how_it_moves(self, attempt: AttemptView) -> Claim | None:
+        return how_it_moves(attempt, self.moves, self.view.limits.fixed)
 
     # The background
 
@@ -371,7 +374,7 @@ class Deployment:
             waiting: the jobs that are new; None: look at all waiting jobs.
         """
         view = self.view
-        left = view.up & ~view.behind
+        left = view.up & ~view.behind & ~view.limits.one_tier
         for job, wanted in self._came:
             attempt = job.attempts.get(wanted.task or 0)
             if attempt is not None and attempt.slots == wanted.slots and wanted.claim is Claim.FREE:
@@ -439,9 +442,13 @@ def _by_use(group: tuple[float, Slots]) -> float:
     return group[0]
 
 
-def how_it_moves(attempt: AttemptView, moves: str) -> Claim | None:
-    """How an attempt comes from the background to other slots; None: it waits for the foreground of its own."""
-    if moves == "migrate" and attempt.movable:
+def how_it_moves(attempt: AttemptView, moves: str, fixed: Slots = NO_SLOTS) -> Claim | None:
+    """How an attempt comes from the background to other slots; None: it waits for the foreground of its own.
+
+    Args:
+        fixed: slots from which nothing moves with its work.
+    """
+    if moves == "migrate" and attempt.movable and not attempt.slots & fixed:
         return Claim.MIGRATE
     return None if moves == "wait" or not attempt.job.spec.preemptible else Claim.KILL
 

@@ -65,5 +65,6 @@ def table(node: NodeSpec) -> str:
     """A node in the form of a cluster file."""
     terms = {name: getattr(node, name) for name in ("name", "slots", "speed", "cores", "site", "kind")}
     terms["lease"] = None if node.lease is None else to_seconds(node.lease)
+    terms["cannot"] = list(node.capabilities.lacking) or None
     lines = (f"{name} = {json.dumps(value)}\n" for name, value in terms.items() if value not in (None, ""))
     return f"[[node]]\n{''.join(lines)}"

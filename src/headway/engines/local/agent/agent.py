@@ -32,8 +32,9 @@ from msgspec import Raw
 
 from headway.engines.base import Ending
 from headway.engines.local.agent import tiers
-from headway.engines.local.agent.run import Channel, Place, Run
+from headway.engines.local.agent.run import Place, Run
 from headway.engines.local.agent.staff import Handlers, Staff
+from headway.engines.local.agent.transport import Door, Line, SocketDoor
 from headway.engines.local.agent.watch import Watch
 from headway.engines.local.shared.checkpoints import LOOK_SECONDS
 from headway.engines.local.shared.frames import (
@@ -98,7 +99,8 @@ def serve(terms: str, listener: int, lock: int) -> NoReturn:
     """
     try:
         adopt_orphans()
-        agent = _Agent(msgspec.json.decode(terms, type=Terms), socket.socket(fileno=listener), lock)
+        door = SocketDoor(socket.socket(fileno=listener))
+        agent = Agent(msgspec.json.decode(terms, type=Terms), door, lock)
         agent.serve()
         os._exit(0)
     except BaseException:  # noqa: BLE001 - the process ends here in any case
@@ -107,8 +109,15 @@ def serve(terms: str, listener: int, lock: int) -> NoReturn:
         os._exit(1)
 
 
-class _Agent:
-    def __init__(self, terms: Terms, listener: socket.socket, lock: int) -> None:
+class Agent:
+    """Supervises what runs on a node, whatever way drivers reach it.
+
+    Args:
+        door: where drivers connect.
+        lock: see `serve`.
+    """
+
+    def __init__(self, terms: Terms, door: Door, lock: int) -> None:
         self.terms = terms
         with open(os.path.join(terms.folder, os.pardir, os.pardir, "secret"), "rb") as file:
             self.secret = file.read()
@@ -119,8 +128,7 @@ class _Agent:
         self.stopping = False
 
         self.epoll = select.epoll()
-        self.listener = listener
-        listener.setblocking(False)
+        self.door = door
         self.wake, waker = socket.socketpair()
         self.wake.setblocking(False)
         waker.setblocking(False)
@@ -129,15 +137,15 @@ class _Agent:
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
         self.handlers: Handlers = {
-            listener.fileno(): self.on_caller,
+            door.fileno(): self.on_caller,
             self.wake.fileno(): self.on_signal,
         }
         for fd in self.handlers:
             self.epoll.register(fd, select.EPOLLIN)
 
-        self.driver: Channel | None = None
+        self.driver: Line | None = None
         self.starts = False
-        self.strangers: list[Channel] = []
+        self.strangers: list[Line] = []
         self.decode = to_agent_decoder().decode
         self.functions: Shelf[bytes] = Shelf()
         self.outbox: list[bytes] = []
@@ -158,21 +166,29 @@ class _Agent:
     def serve(self) -> None:
         """Work until there is a reason to stop; then end everything."""
         while not self.stopping:
-            for fd, mask in self.epoll.poll(self.patience()):
-                if handler := self.handlers.get(fd):
-                    handler(mask)
-            if self.watch.is_wanted or self.staff.next_look() < math.inf:
-                self.on_time()
-            if time.monotonic() - self.heard > self.terms.orphaned_after:
-                self.stopping = True
-            if self.outbox:
-                sent = b"".join(self.outbox)
-                self.outbox.clear()
-                if self.driver:
-                    self.driver.send(sent)
-            if self.staff.used_up:  # after the driver knows, because its next message takes some time
-                self.staff.renew()
-        self.listener.close()
+            self.turn()
+        self.end()
+
+    def turn(self) -> None:
+        """Wait until something happens, and do what follows."""
+        for fd, mask in self.epoll.poll(self.patience()):
+            if handler := self.handlers.get(fd):
+                handler(mask)
+        if self.watch.is_wanted or self.staff.next_look() < math.inf:
+            self.on_time()
+        if time.monotonic() - self.heard > self.terms.orphaned_after:
+            self.stopping = True
+        if self.outbox:
+            sent = b"".join(self.outbox)
+            self.outbox.clear()
+            if self.driver:
+                self.driver.send(sent)
+        if self.staff.used_up:  # after the driver knows, because its next message takes some time
+            self.staff.renew()
+
+    def end(self) -> None:
+        """End everything that runs below this process."""
+        self.door.close()
         while left := children(self.pid):
             kill_trees(left)
             os.waitpid(-1, 0)
@@ -192,10 +208,10 @@ class _Agent:
         """In a process that was just forked: close what belongs to the agent alone."""
         self.epoll.close()
         signal.set_wakeup_fd(-1)
-        for one in (self.listener, self.wake, self.waker, *(channel.socket for channel in self.strangers)):
+        for one in (self.door, self.wake, self.waker):
             one.close()
-        if self.driver:
-            self.driver.socket.close()
+        for line in (*self.strangers, *((self.driver,) if self.driver else ())):
+            line.drop()
         os.close(self.lock)
         if self.terms.account is not None:  # messages of others are not for tasks to see
             self.secret = b""
@@ -208,17 +224,15 @@ class _Agent:
 
     def on_caller(self, _: int) -> None:
         """Something connects; its first message says what it is."""
-        try:
-            connected, _address = self.listener.accept()
-        except BlockingIOError:
+        stranger = self.door.accept(self.epoll)
+        if stranger is None:
             return
-        stranger = Channel(connected, self.epoll)
         self.strangers.append(stranger)
-        self.handlers[connected.fileno()] = lambda _: self.on_stranger(stranger)
+        self.handlers[stranger.fileno()] = lambda _: self.on_stranger(stranger)
         if len(self.strangers) > _STRANGERS_MAX:
             self.dismiss(self.strangers[0])
 
-    def on_stranger(self, stranger: Channel) -> None:
+    def on_stranger(self, stranger: Line) -> None:
         """Accept a driver that knows the secret, and nothing else; one at a time."""
         hello = None
         for body in stranger.receive()[:1]:
@@ -236,19 +250,19 @@ class _Agent:
             self.strangers.remove(stranger)
             self.welcome(stranger, hello)
 
-    def dismiss(self, channel: Channel) -> None:
+    def dismiss(self, line: Line) -> None:
         """Close a connection."""
-        if channel in self.strangers:
-            self.strangers.remove(channel)
-        if channel is self.driver:
+        if line in self.strangers:
+            self.strangers.remove(line)
+        if line is self.driver:
             self.driver = None
-        del self.handlers[channel.socket.fileno()]
-        channel.close()
+        del self.handlers[line.fileno()]
+        line.close()
 
-    def welcome(self, driver: Channel, hello: Hello) -> None:
+    def welcome(self, driver: Line, hello: Hello) -> None:
         """Tell a new driver what runs and what has ended."""
         self.driver = driver
-        self.handlers[driver.socket.fileno()] = self.on_driver
+        self.handlers[driver.fileno()] = self.on_driver
         self.heard = time.monotonic()
         self.starts = hello.starts
         self.functions = Shelf()

@@ -92,6 +92,14 @@ class Channel:
         if not self._rest:
             self._epoll.modify(self.socket, select.EPOLLIN)
 
+    def fileno(self) -> int:
+        """The descriptor of the socket."""
+        return self.socket.fileno()
+
+    def drop(self) -> None:
+        """In a process that was just forked: close the socket here; its parent goes on with it."""
+        self.socket.close()
+
     def close(self) -> None:
         """Close the socket."""
         self._epoll.unregister(self.socket)

@@ -1,0 +1,330 @@
+"""Several engines as one: each node belongs to one of them, as a function of its spec says.
+
+An engine that is gone takes down only its own nodes. It is gone if it cannot start, or raises `EngineError` where it
+should launch, kill or do anything else with what it runs. The router then reports its nodes as lost, starts it again
+from time to time, and reports them as back. What it still runs then is killed, because the driver has it redone.
+
+An attempt runs within one engine: a gang with members on nodes of several is refused. What a task saves is there for
+later attempts only on nodes of the same engine, unless the engines share a folder for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from headway.engines.base import (
+    Assignment,
+    AttemptKey,
+    Ended,
+    Ending,
+    Engine,
+    EngineError,
+    Found,
+    NameTaken,
+    NodeBack,
+    NodeFound,
+    NodeGone,
+    NodeLost,
+    Noticed,
+    Report,
+)
+from headway.errors import InvalidInput
+from headway.model.job import JobId
+from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
+from headway.model.tier import Tier
+
+log = logging.getLogger(__name__)
+
+PAUSES: Final = (0.5, 30.0)
+"""The least and the greatest pause, in seconds, before an engine that is gone is started again."""
+
+
+def by_site(node: NodeSpec) -> str:
+    """The engine of a node is named by its site."""
+    return node.site
+
+
+class _Part:
+    """One of the engines, and its nodes by name.
+
+    Attributes:
+        lives: how often it was started; reports of an earlier life are dropped.
+        unwanted: what it still ran or had when it came back, whose ends nobody waits for.
+    """
+
+    def __init__(self, name: str, engine: Engine) -> None:
+        self.name = name
+        self.engine = engine
+        self.nodes: dict[str, NodeSpec] = {}
+        self.up = False
+        self.lives = 0
+        self.unwanted: set[AttemptKey] = set()
+
+
+class Router:
+    """One engine made of several.
+
+    Args:
+        engines: by name.
+        which: the name of the engine that a node belongs to, by its spec.
+        pauses: see `PAUSES`.
+
+    Attributes:
+        engines: as they were given.
+    """
+
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        which: Callable[[NodeSpec], str] = by_site,
+        *,
+        pauses: tuple[float, float] = PAUSES,
+    ) -> None:
+        self._parts = {name: _Part(name, engine) for name, engine in engines.items()}
+        self.engines = engines
+        self._which = which
+        self._pauses = pauses
+        self._serving: dict[str, _Part] = {}
+        self._attempts: dict[AttemptKey, tuple[_Part, frozenset[str]]] = {}
+        self._returning: dict[str, asyncio.Task[None]] = {}
+        self._report: Callable[[Report], None]
+
+    # Called by the driver
+
+    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None]) -> Found:
+        """Start every engine with its nodes. If only some of them start, the nodes of the others are absent."""
+        self._report = report
+        for node in nodes:
+            part = self._part_of(node)
+            part.nodes[node.name] = node
+            self._serving[node.name] = part
+        parts = list(self._parts.values())
+        answers = await asyncio.gather(*(self._begin(part) for part in parts), return_exceptions=True)
+        failed = [
+            (part, answer) for part, answer in zip(parts, answers, strict=True) if isinstance(answer, BaseException)
+        ]
+        for _, error in failed:
+            if len(failed) == len(parts) or isinstance(error, NameTaken) or not isinstance(error, EngineError):
+                raise error
+        found = [answer for answer in answers if isinstance(answer, Found)]
+        for part, answer in zip(parts, answers, strict=True):
+            if isinstance(answer, Found):
+                for key in (*answer.running, *(ended.key for ended in answer.ended)):
+                    self._attempts[key] = part, frozenset()
+        loop = asyncio.get_running_loop()
+        for part, error in failed:
+            log.warning("engine %s does not start: %s", part.name, error)
+            loop.call_soon(report, _noticed(part, error))
+            self._returning[part.name] = loop.create_task(self._bring_back(part))
+        absent = [frozenset(part.nodes) for part, _ in failed]
+        return Found(
+            frozenset[AttemptKey]().union(*(one.running for one in found)),
+            tuple(ended for one in found for ended in one.ended),
+            frozenset[JobId]().union(*(one.saved for one in found)),
+            frozenset[AttemptKey]().union(*(one.background for one in found)),
+            frozenset[str]().union(*absent, *(one.absent for one in found)),
+        )
+
+    def see_fit(self, node: NodeSpec) -> None:
+        """As the engine of the node does."""
+        self._part_of(node).engine.see_fit(node)
+
+    async def join(self, node: NodeSpec) -> None:
+        """Let the engine of the node take it into service."""
+        if node.name in self._serving:
+            raise NameTaken(node.name, f"a node of engine {self._serving[node.name].name!r}")
+        part = self._part_of(node)
+        if not part.up:
+            part.engine.see_fit(node)
+            raise EngineError(f"engine {part.name!r}, to which node {node.name!r} belongs, is gone")
+        self._serving[node.name], part.nodes[node.name] = part, node
+        try:
+            await part.engine.join(node)
+        except BaseException:
+            self._strike(part, node.name)
+            raise
+
+    async def leave(self, name: str) -> None:
+        """Let its engine end it; an engine that is gone comes back without it."""
+        part = self._serving.get(name)
+        if part is not None:
+            self._strike(part, name)
+            if part.up:
+                await part.engine.leave(name)
+
+    def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
+        """Let its engine resize it; an engine that is gone comes back with this size."""
+        part = self._serving.get(name)
+        if part is not None:
+            part.nodes[name] = replace(part.nodes[name], slots=slots)
+            self._ask(part, partial(part.engine.resize, name, slots, at_once=at_once))
+
+    def launch(self, assignment: Assignment) -> None:
+        """Let the engine of its nodes start it."""
+        names = frozenset(member.node for member in assignment.members)
+        parts = {part.name: part for name in names if (part := self._serving.get(name)) is not None}
+        ending = None
+        if len(parts) > 1:
+            detail = f"its members are on nodes of several engines: {', '.join(sorted(parts))}"
+            ending = Ending(Outcome.REFUSED, detail=detail)
+        elif not names <= self._serving.keys() or not all(part.up for part in parts.values()):
+            ending = Ending(Outcome.LOST, detail="its node was lost before it started")
+        if ending is not None:
+            asyncio.get_running_loop().call_soon(self._report, Ended(*assignment.key, ending))
+            return
+        (part,) = parts.values()
+        self._attempts[assignment.key] = part, names
+        self._ask(part, partial(part.engine.launch, assignment))
+
+    def kill(self, job: JobId, task: int, attempt: int) -> None:
+        """Let its engine end it."""
+        if (part := self._runs((job, task, attempt))) is not None:
+            self._ask(part, partial(part.engine.kill, job, task, attempt))
+
+    def change(self, job: JobId, task: int, attempt: int, tier: Tier) -> None:
+        """Let its engine change it."""
+        if (part := self._runs((job, task, attempt))) is not None:
+            self._ask(part, partial(part.engine.change, job, task, attempt, tier))
+
+    def suspend(self, job: JobId, task: int, attempt: int) -> None:
+        """Let its engine ask it to save and end."""
+        if (part := self._runs((job, task, attempt))) is not None:
+            self._ask(part, partial(part.engine.suspend, job, task, attempt))
+
+    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
+        """Where its engine shows its output; empty if that is gone."""
+        part, shown = self._runs((job, task, attempt)), [""]
+        if part is not None:
+            engine = part.engine
+            self._ask(part, lambda: shown.append(engine.show(job, task, attempt, rank, stream)))
+        return shown[-1]
+
+    def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
+        """Let its engine forget it."""
+        part, _ = self._attempts.pop((job, task, attempt), (None, None))
+        if part is not None and part.up:
+            self._ask(part, partial(part.engine.acknowledge, job, task, attempt))
+
+    def forget(self, job: JobId, task: int | None = None) -> None:
+        """Let every engine delete what was saved: it may have run anywhere."""
+        for part in self._parts.values():
+            if part.up:
+                self._ask(part, partial(part.engine.forget, job, task))
+
+    async def stop(self) -> None:
+        """Stop every engine, also one that is gone: something of it may be left."""
+        for returning in self._returning.values():
+            returning.cancel()
+        if self._returning:
+            await asyncio.wait(list(self._returning.values()))
+        parts = list(self._parts.values())
+        for part in parts:
+            part.up, part.lives = False, part.lives + 1
+        stopped = await asyncio.gather(*(part.engine.stop() for part in parts), return_exceptions=True)
+        for part, error in zip(parts, stopped, strict=True):
+            if isinstance(error, EngineError):
+                log.warning("engine %s may not have ended: %s", part.name, error)
+            elif isinstance(error, BaseException):
+                raise error
+
+    # Internal
+
+    def _part_of(self, node: NodeSpec) -> _Part:
+        name = self._which(node)
+        if name not in self._parts:
+            raise InvalidInput(f"site of node {node.name!r}", name, f"one of {', '.join(self._parts)}")
+        return self._parts[name]
+
+    def _runs(self, key: AttemptKey) -> _Part | None:
+        part, _ = self._attempts.get(key, (None, None))
+        return part if part is not None and part.up else None
+
+    def _strike(self, part: _Part, node: str) -> None:
+        """A node is no longer served."""
+        self._serving.pop(node, None)
+        part.nodes.pop(node, None)
+        self._drop(node)
+
+    def _drop(self, node: str) -> None:
+        """Forget what had a member on a node: no end of it is reported."""
+        for key in [key for key, (_, names) in self._attempts.items() if node in names]:
+            del self._attempts[key]
+
+    async def _begin(self, part: _Part) -> Found:
+        part.lives += 1
+        found = await part.engine.start(tuple(part.nodes.values()), partial(self._take, part, part.lives))
+        part.up = True
+        return found
+
+    def _take(self, part: _Part, life: int, report: Report) -> None:
+        """An engine reports something."""
+        if life != part.lives:
+            return
+        match report:
+            case Ended() if report.key in part.unwanted:
+                part.unwanted.discard(report.key)
+                self._ask(part, partial(part.engine.acknowledge, *report.key))
+                return
+            case NodeFound(node=node):
+                other = self._serving.get(node.name)
+                if other not in (None, part):
+                    said = f"engine {part.name!r} finds a node with this name: it is not used"
+                    self._report(Noticed("name_taken", node.name, said))
+                    return
+                self._serving[node.name], part.nodes[node.name] = part, node
+            case NodeGone(node=name):
+                self._strike(part, name)
+            case NodeLost(node=name):
+                self._drop(name)
+            case _:
+                pass
+        self._report(report)
+
+    def _ask(self, part: _Part, ask: Callable[[], None]) -> None:
+        """Ask an engine for something; if it can do nothing any more, its nodes are lost."""
+        if not part.up:
+            return
+        try:
+            ask()
+        except EngineError as error:
+            log.warning("engine %s is gone: %s", part.name, error)
+            part.up, part.lives = False, part.lives + 1
+            part.unwanted.clear()
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._report, _noticed(part, error))
+            for name in part.nodes:
+                self._drop(name)
+                loop.call_soon(self._report, NodeLost(name, f"its engine {part.name!r} is gone"))
+            self._attempts = {key: held for key, held in self._attempts.items() if held[0] is not part}
+            self._returning[part.name] = loop.create_task(self._bring_back(part))
+
+    async def _bring_back(self, part: _Part) -> None:
+        """Start an engine again until it starts."""
+        pause, most = self._pauses
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                found = await self._begin(part)
+                break
+            except EngineError as error:
+                log.warning("engine %s is not back: %s", part.name, error)
+                pause = min(2 * pause, most)
+        del self._returning[part.name]
+        log.info("engine %s is back", part.name)
+        part.unwanted.update(found.running)
+        for key in found.running:
+            self._ask(part, partial(part.engine.kill, *key))
+        for ended in found.ended:
+            self._ask(part, partial(part.engine.acknowledge, *ended.key))
+        for name in part.nodes.keys() - found.absent if part.up else ():
+            self._report(NodeBack(name))
+
+
+def _noticed(part: _Part, error: BaseException) -> Noticed:
+    return Noticed("engine_gone", part.name, str(error.args[0] if error.args else error))

@@ -1,0 +1,273 @@
+"""The agent's logic, with a driver in memory: what it is told by frames, and what it says in frames.
+
+Each test has a process of its own, because an agent owns all children of its process. The slots' processes are real.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import Raw
+
+from headway.engines.base import Ending
+from headway.engines.local.agent.agent import Agent
+from headway.engines.local.agent.transport import Line
+from headway.engines.local.shared.frames import (
+    VERSION,
+    Acknowledge,
+    CommandFrame,
+    Frame,
+    Hello,
+    Kill,
+    Launch,
+    MemberEnded,
+    Ping,
+    Pong,
+    Resize,
+    Standing,
+    Stop,
+    Taken,
+    Welcome,
+    encode,
+    ending_of,
+    to_driver_decoder,
+)
+from headway.engines.local.shared.processes import adopt_orphans
+from headway.engines.local.shared.terms import Terms
+from headway.model.outcome import Outcome
+
+SECRET = b"s" * 32
+
+
+class MemoryLine:
+    """Both ends of a connection in memory: the agent's, and that of the driver of a test."""
+
+    def __init__(self, epoll: select.epoll) -> None:
+        self.closed = False
+        self.told: list[Any] = []
+        self.hung_up = False
+        self._epoll = epoll
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._bodies: deque[bytes] = deque()
+        self._decode = to_driver_decoder().decode
+        epoll.register(self._event, select.EPOLLIN)
+
+    # The driver's end
+
+    def say(self, *messages: Frame) -> None:
+        self._bodies += map(encode, messages)
+        os.eventfd_write(self._event, 1)
+
+    def go(self) -> None:
+        """The driver dies."""
+        self.hung_up = True
+        os.eventfd_write(self._event, 1)
+
+    # The agent's end
+
+    def fileno(self) -> int:
+        return self._event
+
+    def receive(self) -> list[bytes]:
+        if select.select([self._event], [], [], 0)[0]:
+            os.eventfd_read(self._event)
+        bodies = list(self._bodies)
+        self._bodies.clear()
+        self.closed = self.hung_up
+        return bodies
+
+    def send(self, sent: bytes) -> None:
+        while sent:
+            size = int.from_bytes(sent[:4], "little")
+            self.told.append(self._decode(sent[4 : 4 + size]))
+            sent = sent[4 + size :]
+
+    def resume(self) -> None:
+        raise AssertionError("everything fits")
+
+    def drop(self) -> None:
+        os.close(self._event)
+
+    def close(self) -> None:
+        self._epoll.unregister(self._event)
+        os.close(self._event)
+        self.closed = True
+
+
+class MemoryDoor:
+    """Lets in the drivers of a test."""
+
+    def __init__(self) -> None:
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.lines: deque[MemoryLine] = deque()
+
+    def fileno(self) -> int:
+        return self._event
+
+    def accept(self, epoll: select.epoll) -> Line | None:
+        os.eventfd_read(self._event)
+        line = MemoryLine(epoll)
+        self.lines.append(line)
+        return line
+
+    def knock(self) -> None:
+        os.eventfd_write(self._event, 1)
+
+    def close(self) -> None:
+        os.close(self._event)
+
+
+class Rig:
+    """An agent of two slots, whose turns a test makes one by one."""
+
+    def __init__(self, root: Path) -> None:
+        folder = root / "nodes" / "n"
+        folder.mkdir(parents=True)
+        (root / "secret").write_bytes(SECRET)
+        terms = Terms("n", str(folder), str(root / "output"), str(root), 2, 60.0, 1 << 20)
+        self.door = MemoryDoor()
+        self.agent = Agent(terms, self.door, os.open(root / "lock", os.O_CREAT | os.O_RDWR))
+
+    def connect(self, secret: bytes = SECRET) -> MemoryLine:
+        """A driver that says hello."""
+        self.door.knock()
+        self.agent.turn()
+        line = self.door.lines[-1]
+        line.say(Hello(secret, VERSION, False))
+        self.agent.turn()
+        return line
+
+    def heard(self, line: MemoryLine, kind: type[Any]) -> Any:
+        """Make turns until the agent has said something of this kind."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            for message in line.told:
+                if isinstance(message, kind):
+                    line.told.remove(message)
+                    return message
+            self.agent.turn()
+        raise AssertionError(f"no {kind.__name__} came, but {line.told}")
+
+    def ended(self, line: MemoryLine) -> tuple[int, Ending]:
+        """The task of the next end, and how it ended."""
+        message = self.heard(line, MemberEnded)
+        return message.task, ending_of(message)
+
+
+def shell(task: int, script: str, slot: int = 0, **terms: Any) -> Launch:
+    """A program on one slot."""
+    work = Raw(encode(CommandFrame(("sh", "-c", script), "", {}, "", "", "")))
+    limits = {"time_limit": None, "memory_limit": None} | terms
+    return Launch(1, task, 1, 0, 1, (slot,), function="", pickled=None, work=work, **limits)
+
+
+def alone(tmp_path: Path, test: Callable[[Rig], None]) -> None:
+    """Run a test in a process that has no other children."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b""
+        try:
+            adopt_orphans()
+            rig = Rig(tmp_path / "engine")
+            test(rig)
+            rig.agent.end()
+        except BaseException:  # noqa: BLE001  # it is told to the test
+            said = pickle.dumps(traceback.format_exc())
+        finally:
+            os.write(writing, said)
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        said = told.read()
+    os.waitpid(child, 0)
+    assert said == b"", pickle.loads(said)
+
+
+def test_a_program_runs_and_its_end_is_kept_until_it_is_acknowledged(tmp_path: Path) -> None:
+    def test(rig: Rig) -> None:
+        driver = rig.connect()
+        welcome = rig.heard(driver, Welcome)
+        assert (welcome.standing, welcome.ended) == ([], [])
+        driver.say(shell(0, "echo said; exit 3"))
+        task, ending = rig.ended(driver)
+        assert (task, ending.outcome, ending.exit_code) == (0, Outcome.EXITED, 3)
+        assert ending.stdout is not None
+        assert ending.stdout.tail == b"said\n"
+
+        driver.go()
+        rig.agent.turn()
+        later = rig.connect()
+        (kept,) = rig.heard(later, Welcome).ended
+        assert (kept.task, ending_of(kept).exit_code) == (0, 3)
+        later.say(Acknowledge([(1, 0, 1)]))
+        later.go()
+        rig.agent.turn()
+        assert rig.heard(rig.connect(), Welcome).ended == []
+
+    alone(tmp_path, test)
+
+
+def test_what_runs_goes_on_without_a_driver_and_the_next_one_can_kill_it(tmp_path: Path) -> None:
+    def test(rig: Rig) -> None:
+        driver = rig.connect()
+        driver.say(shell(0, "sleep 600"), shell(1, "sleep 600", slot=0))
+        rig.agent.turn()
+        driver.go()
+        rig.agent.turn()
+        later = rig.connect()
+        standing: list[Standing] = rig.heard(later, Welcome).standing
+        assert sorted(one.task for one in standing) == [0, 1]
+        later.say(Kill(1, 1, 1))
+        assert rig.ended(later)[1].outcome is Outcome.KILLED
+        later.say(Kill(1, 0, 1))
+        assert rig.ended(later)[1].outcome is Outcome.KILLED
+
+    alone(tmp_path, test)
+
+
+def test_a_limit_ends_a_run_and_the_next_one_gets_its_slot(tmp_path: Path) -> None:
+    def test(rig: Rig) -> None:
+        driver = rig.connect()
+        driver.say(shell(0, "sleep 600", time_limit=0.2), shell(1, "true"))
+        assert [(task, ending.outcome) for task, ending in (rig.ended(driver), rig.ended(driver))] == [
+            (0, Outcome.OUT_OF_TIME),
+            (1, Outcome.SUCCEEDED),
+        ]
+
+    alone(tmp_path, test)
+
+
+def test_one_driver_that_knows_the_secret_and_no_other(tmp_path: Path) -> None:
+    def test(rig: Rig) -> None:
+        stranger = rig.connect(b"x" * 32)
+        assert (stranger.told, stranger.closed) == ([], True)
+        driver = rig.connect()
+        second = rig.connect()
+        assert second.closed
+        assert [type(message) for message in second.told] == [Taken]
+        driver.say(Ping())
+        rig.heard(driver, Pong)
+
+    alone(tmp_path, test)
+
+
+def test_a_slot_that_goes_at_once_ends_what_runs_there(tmp_path: Path) -> None:
+    def test(rig: Rig) -> None:
+        driver = rig.connect()
+        driver.say(shell(0, "sleep 600", slot=1), Resize(1, True))
+        task, ending = rig.ended(driver)
+        assert (task, ending.outcome) == (0, Outcome.KILLED)
+        driver.say(Stop())
+        rig.agent.turn()
+        assert rig.agent.stopping
+
+    alone(tmp_path, test)

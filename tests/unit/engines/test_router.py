@@ -1,0 +1,205 @@
+"""A router of two engines: who gets what, and what becomes of the nodes of an engine that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from headway.engines import base
+from headway.engines.router import Router
+from headway.errors import InvalidInput
+from headway.model.node import NodeSpec
+from headway.model.outcome import Outcome
+from headway.model.tier import Tier
+from headway.testing import FakeEngine, node
+
+pytestmark = pytest.mark.anyio
+
+NODES = (node("a", slots=2, site="east"), node("b", site="west"), node("c", site="west"))
+WORK = base.Command(("true",))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Mortal(FakeEngine):
+    """An engine that can be gone: then it cannot start, and can do nothing.
+
+    Attributes:
+        gone: whether it is.
+        starts: the names of the nodes of each start.
+    """
+
+    def __init__(self, found: base.Found = base.Found()) -> None:  # noqa: B008  # frozen
+        super().__init__(found)
+        self.gone = False
+        self.starts: list[list[str]] = []
+
+    def see(self) -> None:
+        if self.gone:
+            raise base.EngineError("the connection is closed")
+
+    async def start(self, nodes: Iterable[NodeSpec], report: Any) -> base.Found:
+        nodes = tuple(nodes)
+        self.see()
+        self.starts.append([node.name for node in nodes])
+        return await super().start(nodes, report)
+
+    def launch(self, assignment: base.Assignment) -> None:
+        self.see()
+        super().launch(assignment)
+
+    def kill(self, job: int, task: int, attempt: int) -> None:
+        self.see()
+        super().kill(job, task, attempt)
+
+
+class Rig:
+    """A router of two engines, and what it has reported."""
+
+    def __init__(self) -> None:
+        self.east, self.west = Mortal(), Mortal()
+        self.router = Router({"east": self.east, "west": self.west}, pauses=(0.0, 0.0))
+        self.told: list[base.Report] = []
+
+    async def start(self, *nodes: NodeSpec) -> base.Found:
+        return await self.router.start(nodes or NODES, self.told.append)
+
+    def launch(self, number: int, *names: str) -> base.AttemptKey:
+        members = tuple(base.Member(name, (0,), WORK) for name in names)
+        self.router.launch(base.Assignment(number, 0, 1, members))
+        return (number, 0, 1)
+
+    async def reports(self) -> list[base.Report]:
+        """What was reported since this was last asked, when nothing more happens by itself."""
+        for _ in range(12):
+            await asyncio.sleep(0)
+        told, self.told[:] = list(self.told), []
+        return told
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+async def test_each_engine_gets_its_nodes_and_what_is_to_run_there(rig: Rig) -> None:
+    await rig.start()
+    assert (rig.east.starts, rig.west.starts) == ([["a"]], [["b", "c"]])
+    first, second = rig.launch(1, "a"), rig.launch(2, "b", "c")
+    assert (list(rig.east.running), list(rig.west.running)) == ([first], [second])
+    rig.router.change(*second, Tier.BACKGROUND)
+    rig.router.suspend(*first)
+    rig.router.kill(*second)
+    assert (rig.east.suspended, rig.east.killed, rig.east.changed) == ([first], [], [])
+    assert (rig.west.suspended, rig.west.killed, rig.west.changed) == ([], [second], [(*second, Tier.BACKGROUND)])
+    rig.west.end(*second)
+    assert [type(report) for report in await rig.reports()] == [base.Ended]
+    rig.router.acknowledge(*second)
+    rig.router.forget(2)
+    assert (rig.east.acknowledged, rig.west.acknowledged) == ([], [second])
+    assert rig.east.forgotten == rig.west.forgotten == [(2, None)], "it may have run anywhere"
+    await rig.router.stop()
+    assert (rig.east.stopped, rig.west.stopped) == (True, True)
+
+
+async def test_a_gang_on_nodes_of_two_engines_is_refused(rig: Rig) -> None:
+    await rig.start()
+    key = rig.launch(1, "a", "b")
+    (ended,) = await rig.reports()
+    assert isinstance(ended, base.Ended)
+    assert (ended.key, ended.ending.outcome) == (key, Outcome.REFUSED)
+    assert ended.ending.detail == "its members are on nodes of several engines: east, west"
+    assert rig.east.running == rig.west.running == {}
+
+
+async def test_nodes_join_leave_and_change_their_size_where_they_belong(rig: Rig) -> None:
+    await rig.start()
+    await rig.router.join(node("d", site="west"))
+    rig.router.resize("d", 3)
+    await rig.router.leave("b")
+    assert [(one.name, one.slots) for one in rig.west.nodes] == [("c", 1), ("d", 3)]
+    assert [one.name for one in rig.east.nodes] == ["a"]
+    with pytest.raises(base.NameTaken, match="'d' is taken by a node of engine 'west'"):
+        await rig.router.join(node("d", site="east"))
+    with pytest.raises(InvalidInput, match="site of node 'e' is 'north'; allowed: one of east, west"):
+        await rig.router.join(node("e", site="north"))
+    key = rig.launch(1, "b")
+    (lost,) = await rig.reports()
+    assert isinstance(lost, base.Ended)
+    assert (lost.key, lost.ending.outcome) == (key, Outcome.LOST)
+
+
+async def test_an_engine_that_is_gone_takes_down_only_its_own_nodes_and_comes_back(rig: Rig) -> None:
+    await rig.start()
+    kept, lost = rig.launch(1, "a"), rig.launch(2, "b")
+    rig.west.gone = True
+    rig.launch(3, "c")
+    assert await rig.reports() == [
+        base.Noticed("engine_gone", "west", "the connection is closed"),
+        base.NodeLost("b", "its engine 'west' is gone"),
+        base.NodeLost("c", "its engine 'west' is gone"),
+    ]
+    rig.router.kill(*kept)
+    rig.router.kill(*lost)
+    assert (rig.east.killed, rig.west.killed) == ([kept], [])
+    rig.west.report(base.Ended(*lost, base.Ending(Outcome.SUCCEEDED)))
+    assert await rig.reports() == [], "what an engine says that was given up does not count"
+    with pytest.raises(base.EngineError, match="engine 'west', to which node 'd' belongs, is gone"):
+        await rig.router.join(node("d", site="west"))
+
+    rig.router.resize("c", 4)
+    await rig.router.leave("b")
+    rig.west._found = base.Found(frozenset({lost}))
+    rig.west.gone = False
+    assert await rig.reports() == [base.NodeBack("c")]
+    assert [(one.name, one.slots) for one in rig.west.nodes] == [("c", 4)]
+    assert rig.west.killed == [lost], "it is redone elsewhere"
+    rig.west.end(*lost, Outcome.KILLED)
+    assert await rig.reports() == []
+    assert rig.west.acknowledged == [lost]
+    again = rig.launch(4, "c")
+    assert again in rig.west.running
+    assert list(rig.east.running) == [kept], "the other engine has noticed nothing"
+
+
+async def test_an_engine_that_does_not_start_is_absent_until_it_does(rig: Rig) -> None:
+    rig.west.gone = True
+    rig.east._found = base.Found(frozenset({(1, 0, 1)}))
+    assert await rig.start() == base.Found(frozenset({(1, 0, 1)}), absent=frozenset({"b", "c"}))
+    assert await rig.reports() == [base.Noticed("engine_gone", "west", "the connection is closed")]
+    rig.router.kill(1, 0, 1)
+    assert rig.east.killed == [(1, 0, 1)], "what was found is known"
+    rig.west.gone = False
+    assert sorted(await rig.reports(), key=repr) == [base.NodeBack("b"), base.NodeBack("c")]
+
+
+async def test_if_no_engine_starts_the_router_does_not(rig: Rig) -> None:
+    rig.east.gone = rig.west.gone = True
+    with pytest.raises(base.EngineError, match="the connection is closed"):
+        await rig.start()
+
+
+async def test_a_found_node_belongs_to_the_engine_that_found_it(rig: Rig) -> None:
+    await rig.start()
+    found = node("w", slots=2, site="anywhere")
+    rig.west.report(base.NodeFound(found))
+    key = rig.launch(1, "w")
+    assert key in rig.west.running
+    rig.east.report(base.NodeFound(found))
+    rig.west.report(base.NodeGone("w"))
+    said = "engine 'east' finds a node with this name: it is not used"
+    assert await rig.reports() == [
+        base.NodeFound(found),
+        base.Noticed("name_taken", "w", said),
+        base.NodeGone("w"),
+    ]
+    rig.launch(2, "w")
+    (lost,) = await rig.reports()
+    assert isinstance(lost, base.Ended)
+    assert lost.ending.outcome is Outcome.LOST
