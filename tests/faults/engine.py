@@ -423,7 +423,7 @@ class SimEngine:
         self._known = {name: node.life for name, node in site.nodes.items()}
         self._report = report
         self._beat()
-        running = [run for run in site.runs.values()]
+        running = list(site.runs.values())
         for run in running:
             self._where[run.assignment.key] = tuple(run.nodes)
         return base.Found(

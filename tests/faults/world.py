@@ -145,7 +145,7 @@ class World:
     Args:
         seed: fixes it.
         faulty_seconds: how long faults happen.
-        break_disk, break_engine: for tests of the checks: what makes the disk, or the site, break a promise.
+        disk_type, engine_type, driver_type: for tests of the checks: one that breaks a promise.
     """
 
     def __init__(
