@@ -24,6 +24,9 @@ from headway.model.tier import Tier
 
 from .virtual import Life
 
+GAP = 1e-6
+"""Seconds between two messages of which the second may not come first."""
+
 Place = tuple[str, int, Tier]
 """Node, slot, tier."""
 
@@ -310,10 +313,13 @@ class SimEngine:
         site: where attempts run.
         link: what happens to messages on their way.
         life: the process that it belongs to; None: it never dies.
+
+    Attributes:
+        site: as given.
     """
 
     def __init__(self, site: Site, link: Link, life: Life | None = None) -> None:
-        self._site = site
+        self.site = site
         self._link = link
         self._life = life
         self._report: Callable[[base.Report], None] | None = None
@@ -337,13 +343,13 @@ class SimEngine:
             return
         now = asyncio.get_running_loop().time()
         first, *again = self._link.times()
-        self._last = max(self._last, now + first)
+        self._last = max(self._last + GAP, now + first)
         after(self._last - now, self._deliver, step, args)
-        if again and step == self._site.launch:
+        if again and step == self.site.launch:
             after(again[0] + self._last - now, self._deliver, step, args)
 
     def _deliver(self, step: Callable[..., None], args: tuple[object, ...]) -> None:
-        if self._site.engine is self and not self._stopped:
+        if self.site.engine is self and not self._stopped:
             step(*args)
 
     # The way up, in any order
@@ -372,7 +378,7 @@ class SimEngine:
 
     def _news_of(self, name: str, step: Callable[..., None], *args: object) -> None:
         now = asyncio.get_running_loop().time()
-        at = max(self._news.get(name, 0.0), now + self._link.times()[0])
+        at = max(self._news.get(name, 0.0) + GAP, now + self._link.times()[0])
         self._news[name] = at
         self._later(at - now, step, *args)
 
@@ -393,19 +399,19 @@ class SimEngine:
             return
         heard = tuple(
             name
-            for name, node in self._site.nodes.items()
+            for name, node in self.site.nodes.items()
             if node.spec.lease is not None and node.alive and not node.cut and name not in self._lost
         )
         if heard and not (self._link.loss and self._link._random.random() < self._link.loss):
             self._report(base.Heard(heard))
-        leases = [node.spec.lease for node in self._site.nodes.values() if node.spec.lease is not None]
+        leases = [node.spec.lease for node in self.site.nodes.values() if node.spec.lease is not None]
         self._beats = asyncio.get_running_loop().call_later(min(leases, default=3_000_000) / 4e6, self._beat)
 
     # The protocol
 
     async def start(self, nodes: Iterable[NodeSpec], report: Callable[[base.Report], None]) -> base.Found:
         """Connect to the site, and find what an earlier engine has left there."""
-        site, wanted = self._site, {node.name: node for node in nodes}
+        site, wanted = self.site, {node.name: node for node in nodes}
         await asyncio.sleep(self._link.times()[0])
         site.engine = self
         for name in [name for name in site.nodes if name not in wanted]:
@@ -440,12 +446,12 @@ class SimEngine:
     async def join(self, node: NodeSpec) -> None:
         """Have one more node."""
         self.see_fit(node)
-        if node.name in self._site.nodes:
+        if node.name in self.site.nodes:
             raise base.NameTaken(node.name, "this site")
         await asyncio.sleep(self._link.times()[0])
-        if node.name in self._site.nodes:
+        if node.name in self.site.nodes:
             raise base.NameTaken(node.name, "this site")
-        self._site.nodes[node.name] = Node(node)
+        self.site.nodes[node.name] = Node(node)
         self._known[node.name] = 1
         self._lost.discard(node.name)
 
@@ -454,12 +460,12 @@ class SimEngine:
         self._known.pop(name, None)
         self._lost.discard(name)
         self._lost_there |= {key for key, nodes in self._where.items() if name in nodes}
-        self._site.leave(name)
+        self.site.leave(name)
         await asyncio.sleep(self._link.times()[0])
 
     def resize(self, name: str, slots: int, *, at_once: bool = False) -> None:
         """Give a node another size."""
-        self._send(self._site.resize, name, slots, at_once)
+        self._send(self.site.resize, name, slots, at_once)
 
     def launch(self, assignment: base.Assignment) -> None:
         """Start an attempt."""
@@ -469,19 +475,19 @@ class SimEngine:
             ended = base.Ended(*assignment.key, base.Ending(Outcome.LOST, detail="its node is lost or unknown"))
             self._later(0.0, self._hand_over, ended)
             return
-        self._send(self._site.launch, assignment, {name: self._known[name] for name in nodes})
+        self._send(self.site.launch, assignment, {name: self._known[name] for name in nodes})
 
     def kill(self, job: JobId, task: int, attempt: int) -> None:
         """End an attempt."""
-        self._send(self._site.kill, (job, task, attempt))
+        self._send(self.site.kill, (job, task, attempt))
 
     def change(self, job: JobId, task: int, attempt: int, tier: Tier) -> None:
         """Change its tier."""
-        self._send(self._site.change, (job, task, attempt), tier)
+        self._send(self.site.change, (job, task, attempt), tier)
 
     def suspend(self, job: JobId, task: int, attempt: int) -> None:
         """Let it save and end."""
-        self._send(self._site.suspend, (job, task, attempt))
+        self._send(self.site.suspend, (job, task, attempt))
 
     def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
         """Nothing is written."""
@@ -490,7 +496,7 @@ class SimEngine:
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Keep an end no longer."""
         self._where.pop((job, task, attempt), None)
-        self._send(self._site.kept.pop, (job, task, attempt), None)  # type: ignore[arg-type]
+        self._send(self.site.kept.pop, (job, task, attempt), None)  # type: ignore[arg-type]
 
     def forget(self, job: JobId, task: int | None = None) -> None:
         """Nothing was kept."""
@@ -500,8 +506,8 @@ class SimEngine:
         self._stopped = True
         if self._beats is not None:
             self._beats.cancel()
-        for run in list(self._site.runs.values()):
-            self._site._drop(run)
-        if self._site.engine is self:
-            self._site.engine = None
+        for run in list(self.site.runs.values()):
+            self.site._drop(run)
+        if self.site.engine is self:
+            self.site.engine = None
         await asyncio.sleep(0)

@@ -122,7 +122,7 @@ class Silent(SimEngine):
         if isinstance(report, base.Ended):
             Silent.ends += 1
             if Silent.ends % 3 == 0:
-                self._site.kept.pop(report.key, None)
+                self.site.kept.pop(report.key, None)
                 return
         super()._hand_over(report)
 
