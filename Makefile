@@ -1,7 +1,7 @@
 # Every target makes and fills .venv by itself; nothing is assumed but Python >= 3.11, make and a C compiler.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick fast test whole schemathesis check style types slow mutants chaos peers snakemake compiled test-compiled format pictures bench soak clean
+.PHONY: help venv demo quick fast test whole schemathesis check style types slow mutants chaos faults peers snakemake compiled test-compiled format pictures bench soak clean
 
 # The first Python on the path that is new enough; set PYTHON=... to choose another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -44,6 +44,7 @@ help:
 	@echo "make schemathesis   check for a minute that a real server and a decider behave as their descriptions say"
 	@echo "make slow           the slow tests, and properties with many more examples"
 	@echo "make chaos          attack a real server under load for MINUTES=10 and count what is lost, doubled, wrong, stuck"
+	@echo "make faults         crash a simulated server thousands of times: SEEDS=1000 FIRST=1; a failure prints its seed"
 	@echo "make check          formatting, lint, types"
 	@echo "make mutants        make small changes to the sources and list those that no test notices (COUNT=200 SEED=1)"
 	@echo "make peers          install other implementations (large) and run the tests against them"
@@ -101,6 +102,14 @@ chaos: LOOP ?= uvloop
 
 chaos: venv
 	$(BIN)/python tests/chaos/run.py --minutes $(MINUTES) --seed $(SEED) --loop $(LOOP)
+
+# How many seeds, from which one on, and in how many processes.
+faults: SEEDS ?= 1000
+faults: FIRST ?= 1
+faults: PROCESSES ?= $(shell nproc)
+
+faults: venv
+	$(BIN)/python -m tests.faults.run --seeds $(SEEDS) --first $(FIRST) --jobs $(PROCESSES)
 
 COUNT ?= 200
 SEED ?= 1

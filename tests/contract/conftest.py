@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +17,10 @@ from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.router import Router
 from headway.engines.trial import Trial
 
+from ..faults.engine import Link, SimEngine, Site, after
+from ..faults.virtual import VirtualLoop
 from ..waiting import LIMIT, let_the_background_run
+from .stand_ins import STOOD_IN, stands_in
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Case:
         kill_node: make a node die, without telling the engine; None: its nodes cannot be killed by a test.
         limits: it enforces limits of time and memory.
         files: commands see this machine's files.
+        runs: it runs what it is given; otherwise something stands in for it (`stand_ins`), in virtual time.
     """
 
     name: str
@@ -35,6 +40,7 @@ class Case:
     kill_node: Callable[[Any, str], None] | None = None
     limits: bool = True
     files: bool = True
+    runs: bool = True
 
 
 def kill_local_node(engine: LocalEngine, node: str) -> None:
@@ -56,15 +62,38 @@ def kill_routed_node(router: Router, node: str) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def kill_simulated_node(engine: SimEngine, node: str) -> None:
+    engine.site.die(node)
+    after(0.05, engine.site.revive, node)
+
+
+def make_simulated(folder: Path, grace: float) -> Engine:
+    return SimEngine(Site(stands_in, grace=grace), Link(Random(1)))
+
+
 ENGINES = [
     Case("local", make_local, kill_node=kill_local_node),
     Case("router", make_router, kill_node=kill_routed_node),
+    Case("simulated", make_simulated, kill_node=kill_simulated_node, limits=False, runs=False),
 ]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """An engine that runs no programs has the duties of which `STOOD_IN` is the list."""
+    runs = {case.name: case.runs for case in ENGINES}
+    items[:] = [
+        item
+        for item in items
+        if not isinstance(item, pytest.Function)
+        or "case" not in getattr(getattr(item, "callspec", None), "params", ())
+        or runs[item.callspec.params["case"].name]
+        or item.originalname in STOOD_IN
+    ]
+
+
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend(case: Case) -> str | tuple[str, dict[str, Any]]:
+    return "asyncio" if case.runs else ("asyncio", {"loop_factory": VirtualLoop})
 
 
 @pytest.fixture(autouse=True)

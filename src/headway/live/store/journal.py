@@ -19,13 +19,13 @@ import msgspec
 
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
-from headway.live.disk import Disk, Folder
 from headway.live.parts import Parts
 from headway.live.store import checks, retained
 from headway.live.store.away import Away
 from headway.live.store.checks import Checks, LossRow, StatisticsRow
 from headway.live.store.clients import Clients
 from headway.live.store.decisions import EventRow, event_of, replay
+from headway.live.store.disk import Disk, Folder
 from headway.live.store.expiry import Expiry
 from headway.live.store.mark import MARK
 from headway.live.store.retained import Retained

@@ -1,0 +1,85 @@
+"""What stands in for the functions of the contract tests on an engine that runs none: their effects, in virtual time."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from headway.engines import base
+from headway.model.outcome import Outcome
+
+from ..faults.engine import Doing
+
+STOOD_IN = frozenset(
+    {
+        "test_a_value_comes_back",
+        "test_ends_say_how_long_it_took",
+        "test_many_tasks_on_each_slot_in_order",
+        "test_killing_what_has_ended_or_never_was_does_nothing",
+        "test_killed_at_once_after_its_launch",
+        "test_slots_that_are_taken_are_waited_for",
+        "test_a_member_may_hold_several_slots",
+        "test_starts_are_reported_where_the_node_says_so",
+        "test_killing_a_gang_that_runs_and_one_that_waits",
+        "test_an_unknown_node_loses_what_is_launched_on_it",
+        "test_a_node_that_dies_is_lost_and_comes_back_empty",
+        "test_a_node_that_dies_again_and_again_comes_back_each_time",
+        "test_a_node_joins_and_runs_what_it_is_given",
+        "test_a_node_of_a_name_that_is_served_does_not_join",
+        "test_a_node_leaves_with_all_that_runs_there_and_its_name_can_be_used_again",
+        "test_a_node_that_grows_can_be_launched_on_at_once",
+        "test_a_node_that_shrinks_finishes_what_it_was_given",
+        "test_a_node_that_shrinks_at_once_kills_what_runs_beyond",
+        "test_a_gang_of_which_a_member_is_on_a_slot_that_goes_at_once_is_killed",
+        "test_a_node_that_is_resized_while_it_is_lost_comes_back_of_that_size",
+        "test_a_node_leaves_while_it_is_lost",
+        "test_what_runs_in_the_background_of_a_slot_does_not_wait_for_its_foreground",
+        "test_a_change_restarts_nothing_and_makes_room",
+        "test_two_that_exchange_their_places",
+        "test_what_waits_for_a_place_waits_for_the_other_one",
+        "test_changing_what_has_ended_or_never_was_does_nothing",
+        "test_what_is_in_the_background_is_killed_as_any_other",
+        "test_a_gang_changes_its_places_on_every_node",
+        "test_a_node_that_shrinks_at_once_kills_what_runs_behind_it_too",
+        "test_what_ran_behind_is_lost_with_its_node",
+        "test_what_has_not_begun_has_nothing_to_save",
+        "test_no_member_starts_when_a_node_is_lost_half_way",
+    }
+)
+"""The tests that need no more of a function than its effect."""
+
+_numbers = count(1)
+
+
+def stands_in(assignment: base.Assignment, member: base.Member) -> Doing:
+    """What a function of the tests would do, by its name."""
+    call = member.work
+    assert isinstance(call, base.Call)
+    function, (args, _) = pickle.loads(call.function.pickled), pickle.loads(call.arguments)
+    match function.__name__:
+        case "add":
+            return Doing(0.0, _returns(args[0] + args[1]))
+        case "sleep":
+            return Doing(args[0], _returns(None))
+        case "touch_and_sleep":
+            Path(args[0]).touch()
+            return Doing(600.0, _returns(None))
+        case "wait_for":
+            return Doing(None, _returns(None), _waits(function, args[0]))
+    raise AssertionError(f"nothing stands in for {function.__name__}")
+
+
+def _waits(function: Callable[..., Any], path: str) -> Callable[[], base.Ending | None]:
+    """Wait for a file; the one of the tests of tiers tells that it began, and returns the number of its process."""
+    if "test_tiers" not in function.__code__.co_filename:
+        return lambda: _returns("found") if Path(path).exists() else None
+    number = next(_numbers)
+    Path(f"{path}.{number}").touch()
+    return lambda: _returns(number) if Path(path).exists() else None
+
+
+def _returns(value: object) -> base.Ending:
+    return base.Ending(Outcome.SUCCEEDED, pickle.dumps(value))
