@@ -26,7 +26,7 @@ NODES = (4, 8, 16, 32, 48, 64, 96, 192, 300, 574)
 """Slots of the nodes: each of these sizes three times."""
 
 TIMES = 100
-POLICIES = {"easy": 20_000, "conservative": 2_000, "measy": 2_000, "bags": 2_000}
+POLICIES = {"easy": 20_000, "conservative": 2_000, "measy": 800, "bags": 2_000}
 """How many jobs under which policies; `bags` is `easy` with bags, whose tasks are as many as the job is wide."""
 
 

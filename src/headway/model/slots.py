@@ -17,6 +17,11 @@ NO_SLOTS: Final[Slots] = 0
 MANY: Final = 64
 """From so many numbers on a set is made of bytes."""
 
+PART: Final = 4096
+"""The numbers of a larger set are read in parts of so many."""
+
+_PART: Final = (1 << PART) - 1
+
 
 def span(first: int, count: int) -> Slots:
     """The `count` slots from number `first` on.
@@ -56,9 +61,21 @@ def numbers(slots: Slots) -> Iterator[int]:
     >>> list(numbers(0b10110))
     [1, 2, 4]
     """
+    base = 0
+    while slots.bit_length() > PART:  # each step through a large set would copy it
+        first = (slots ^ (slots - 1)).bit_length() - 1
+        slots >>= first
+        base += first
+        part = slots & _PART
+        while part:
+            low = part & -part
+            yield base + low.bit_length() - 1
+            part ^= low
+        slots >>= PART
+        base += PART
     while slots:
         low = slots & -slots
-        yield low.bit_length() - 1
+        yield base + low.bit_length() - 1
         slots ^= low
 
 
