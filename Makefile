@@ -31,7 +31,7 @@ COMPILED := .venv-compiled
 CPYTHON := .venv-cpython
 COMPILED_TESTS := tests/unit/core tests/unit/model tests/unit/policies tests/unit/sim tests/unit/test_compiled.py \
 	tests/transcripts tests/simulation tests/properties/test_core.py tests/properties/test_forecast.py \
-	tests/properties/test_twins.py
+	tests/properties/test_kept_profile.py tests/properties/test_twins.py
 
 # Snakemake with our plugin, as users install it: it pins many packages, so it has an environment of its own.
 SNAKEMAKE := .venv-snakemake

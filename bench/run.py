@@ -25,6 +25,7 @@ SECTIONS = (
     "peers",
     "shares",
     "decision",
+    "size",
     "decider",
     "lin14",
     "startup",

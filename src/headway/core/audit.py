@@ -130,6 +130,9 @@ def check_places(pool: Pool) -> None:
     assert not pool.allocated & ~pool.up, "allocated slots that are not up"
     assert not (pool.busy | pool.behind) & ~pool.slots, "busy slots of no node"
     assert pool.free == pool.up & ~pool.busy & ~pool.allocated, "free"
+    assert pool.counted == pool.of_counted.bit_count(), "counted free slots"
+    for _, _, _, attempt in running:
+        assert attempt.frees in (-1, (attempt.slots & pool.up).bit_count()), "what an attempt frees"
     if pool.profile is not None:
         promises = [(job.id, job.promise) for job in promised.values() if job.promise is not None]
         pool.profile.check(pool.now, pool.free.bit_count(), pool.expected_ends(), promises)

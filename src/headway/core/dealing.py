@@ -229,7 +229,8 @@ def _move_slots(slots: Slots, source: Pool, target: Pool) -> None:
         return
     state = target.state
     up = _usable(state, slots)
-    source.profile = target.profile = None
+    source.forget_counts()
+    target.forget_counts()
     source.slots &= ~slots
     source.up &= ~slots
     source.free &= ~slots

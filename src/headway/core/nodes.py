@@ -35,10 +35,10 @@ def add(state: State, spec: NodeSpec) -> NodeView:
 
 def _give_places(state: State, node: NodeView) -> None:
     """Give the node its new number of slots: first the numbers it has or had, then new ones."""
-    while len(node.places) < node.spec.slots:
-        node.places.append(len(state.slot_nodes))
-        state.slot_nodes.append(node)
-        state.speeds.append(node.spec.speed)
+    first, more = len(state.slot_nodes), max(0, node.spec.slots - len(node.places))
+    node.places += range(first, first + more)
+    state.slot_nodes += [node] * more
+    state.speeds += [node.spec.speed] * more
     node.slots |= of_numbers(node.places[: node.spec.slots])
     note_limits(state, node)
 

@@ -278,7 +278,10 @@ class Pool(Snapshot):
         if tier is FOREGROUND:
             insort(self.running, (expected_end, job.id, task, attempt))
             self.busy |= slots
-            self.free &= ~slots
+            before, taken = self.free, self.free & slots
+            self.free = before ^ taken
+            if job.kind is RIGID and self.of_counted == before and taken == slots:
+                self.counted, self.of_counted = self.counted - job.width, self.free
         else:
             self._run_behind(attempt)
         if state.touched is not None:
@@ -350,6 +353,7 @@ class Pool(Snapshot):
 
     def _run(self, attempt: AttemptView) -> None:
         self.profile = None
+        attempt.frees = -1
         insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
         self.busy |= attempt.slots
         self.free &= ~attempt.slots
@@ -423,7 +427,7 @@ class Pool(Snapshot):
         elif not attempt.queued:
             if self.profile is not None:
                 self._end_in_profile(self.profile, attempt)
-            self._vacate(attempt.slots)
+            self._vacate(attempt.slots, attempt.frees)
         if not attempt.fed or self.task_rounds or not succeeded:
             self.look_at_everything()
         if goal is not None and goes_on:
@@ -437,7 +441,7 @@ class Pool(Snapshot):
             self.profile = None
         else:
             end = max(attempt.expected_end, attempt.start + 1)
-            profile.end(self.now, count(attempt.slots & self.up), end)
+            profile.end(self.now, self.freed_by(attempt), end)
 
     def leave_goal(self, attempt: AttemptView, goal: Goal) -> None:
         """Release what was kept for an attempt that moves."""
@@ -516,16 +520,24 @@ class Pool(Snapshot):
             kept = attempt.saved - attempt.since if attempt.tier is FOREGROUND else 0
             job.kept[attempt.task] = job.kept.get(attempt.task, 0) + max(0, kept)
 
-    def _vacate(self, slots: Slots) -> None:
-        """Pass on the slots of an ended attempt: to what is queued there, or to their owners, or set them free."""
+    def _vacate(self, slots: Slots, counted: int = -1) -> None:
+        """Pass on the slots of an ended attempt: to what is queued there, or to their owners, or set them free.
+
+        Args:
+            counted: how many of them are up; -1: they were not counted.
+        """
         if self.ahead and (slot := slots.bit_length() - 1) in self.ahead:
             self._promote(slot)
             return
-        self.busy &= ~slots
+        self.busy ^= self.busy & slots
         claimed = slots & self.allocated
-        freed = slots & self.up & ~claimed
+        freed = slots & self.up
+        if claimed:
+            freed &= ~claimed
         if freed:
-            self.free |= freed
+            before, self.free = self.free, self.free | freed
+            if counted >= 0 and not claimed and self.of_counted == before:
+                self.counted, self.of_counted = self.counted + counted, self.free
             self.look_at_everything()
         for slot in numbers(claimed) if claimed else ():
             owner = self.owners.get(slot)
@@ -672,9 +684,15 @@ class Pool(Snapshot):
 
     # Nodes
 
+    def forget_counts(self) -> None:
+        """Other slots are up than before, or attempts lose some: what was counted by them is void."""
+        self.profile = None
+        for _, _, _, attempt in self.running:
+            attempt.frees = -1
+
     def open_slots(self, slots: Slots) -> None:
         """Slots can be allocated from now on, but for those that are to leave."""
-        self.profile = None
+        self.forget_counts()
         for leaving in self.leaving.values():
             slots &= ~leaving
         self.up |= slots
@@ -683,7 +701,7 @@ class Pool(Snapshot):
 
     def close_slots(self, slots: Slots) -> None:
         """Close slots: they are not allocated any more, and cannot be. What runs there continues."""
-        self.profile = None
+        self.forget_counts()
         self.up &= ~slots
         self.free &= ~slots
         for slot in numbers(slots & self.allocated):
@@ -702,7 +720,7 @@ class Pool(Snapshot):
 
         `outcome` is KILLED if it was requested: then the tasks are not suspected, see `lifecycle`.
         """
-        self.profile = None
+        self.forget_counts()
         for attempt in self.queued_on(slots):
             self.end(attempt, outcome)
         for attempt in self.attempts_on(slots):
@@ -712,6 +730,7 @@ class Pool(Snapshot):
                 else:
                     self.behind &= ~(attempt.slots & slots)
                 attempt.slots &= ~slots
+                attempt.frees = -1
                 attempt.struck = attempt.struck or (outcome is Outcome.LOST and self.state.rules >= lifecycle.ISOLATING)
                 self.ask_to_end(attempt)
             else:

@@ -154,7 +154,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         attempt = job.attempts.get(wanted.task or 0)
         if attempt is not None:
             return tiers.move(pool, attempt, wanted)
-    gained = slots & ~job.held
+    gained = slots & ~job.held if job.held else slots
     if wanted.task is None:
         if not gained:
             return None
@@ -182,7 +182,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         pool.launch(job, pool.take_task(job, wanted.task), slots, False, wanted.tier, wanted.seats)
         pool.arrived = None  # it may wait for other slots now than those that were kept for it
         return None
-    if gained & ~pool.free:
+    if gained & pool.free != gained:
         if gained & ~pool.up:
             return "slot_down"
         if gained & pool.allocated:
@@ -200,6 +200,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         pool.launch(job, pool.take_task(job, wanted.task), slots, fed=False)
     elif job.kind is RIGID and not job.held:
         pool.launch(job, pool.take_task(job), slots, fed=False, seats=wanted.seats)
+        job.attempts[0].frees = job.width
     else:
         pool.own(job, gained)
         for slot in numbers(gained):

@@ -17,6 +17,11 @@ NO_SLOTS: Final[Slots] = 0
 MANY: Final = 64
 """From so many numbers on a set is made of bytes."""
 
+PART: Final = 4096
+"""The numbers of a larger set are read in parts of so many."""
+
+_PART: Final = (1 << PART) - 1
+
 
 def span(first: int, count: int) -> Slots:
     """The `count` slots from number `first` on.
@@ -56,9 +61,21 @@ def numbers(slots: Slots) -> Iterator[int]:
     >>> list(numbers(0b10110))
     [1, 2, 4]
     """
+    base = 0
+    while slots.bit_length() > PART:  # each step through a large set would copy it
+        first = (slots ^ (slots - 1)).bit_length() - 1
+        slots >>= first
+        base += first
+        part = slots & _PART
+        while part:
+            low = part & -part
+            yield base + low.bit_length() - 1
+            part ^= low
+        slots >>= PART
+        base += PART
     while slots:
         low = slots & -slots
-        yield low.bit_length() - 1
+        yield base + low.bit_length() - 1
         slots ^= low
 
 
@@ -81,24 +98,31 @@ def runs(slots: Slots) -> Iterator[tuple[int, int]]:
 def lowest(slots: Slots, wanted: int) -> Slots:
     """The `wanted` lowest numbered slots of the set; all of them if there are fewer.
 
-    If they are consecutive the answer is one mask. Otherwise the place where the count is reached is found by halving,
-    so the cost does not grow with `wanted`.
+    If they are consecutive the answer is one mask. Otherwise the place where the count is reached is found by halving
+    what is left to look at, so all of it costs about as much as counting the set once.
 
     >>> bin(lowest(0b1101101, 3))
     '0b1101'
     """
     if wanted <= 0:
         return NO_SLOTS
-    run = ((1 << wanted) - 1) << ((slots & -slots).bit_length() - 1) if slots else 0
+    if not slots:
+        return NO_SLOTS
+    first = (slots ^ (slots - 1)).bit_length() - 1
+    run = ((1 << wanted) - 1) << first
     if slots & run == run:
         return run
-    if slots.bit_count() <= wanted:
-        return slots
-    too_low, enough = 0, slots.bit_length()
-    while enough - too_low > 1:
-        middle = (too_low + enough) >> 1
-        if (slots & ((1 << middle) - 1)).bit_count() < wanted:
-            too_low = middle
+    below, rest = first, slots >> first
+    left, length = wanted, rest.bit_length()
+    while length > 1:  # the end is above `below`, and `left` of the slots in `rest` are wanted
+        half = length >> 1
+        lower = rest & ((1 << half) - 1)
+        there = lower.bit_count()
+        if there >= left:
+            rest, length = lower, half
         else:
-            enough = middle
-    return slots & ((1 << enough) - 1)
+            left -= there
+            below += half
+            rest >>= half
+            length -= half
+    return slots & ((1 << (below + 1)) - 1)

@@ -16,7 +16,7 @@ from headway.model.kept_profile import KeptProfile, Place
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.queue import Key, Queue, Steps, by_order
-from headway.model.slots import NO_SLOTS, Slots, count, numbers, of_numbers
+from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
 from headway.model.tier import Tier
 
 RECENT: Final = 8
@@ -98,10 +98,24 @@ class AttemptView:
             launch, and it is not among `Snapshot.running`.
         saved: what it did until then is in its last checkpoint; `start` if it has saved none.
         stepped: whether the clock was set while it ran, so that nothing is learnt from its run time.
+        frees: see `Snapshot.freed_by`; -1: not counted since its slots or those that are up have changed.
     """
 
     __slots__ = (
-        *("alone", "ending", "expected_end", "fed", "goal", "job", "number", "pinned", "queued", "running", "saved"),
+        *(
+            "alone",
+            "ending",
+            "expected_end",
+            "fed",
+            "frees",
+            "goal",
+            "job",
+            "number",
+            "pinned",
+            "queued",
+            "running",
+            "saved",
+        ),
         *("saving", "seats", "since", "slots", "start", "stepped", "struck", "task", "tier"),
     )
 
@@ -132,6 +146,7 @@ class AttemptView:
         self.running = True
         self.queued = False
         self.stepped = False
+        self.frees = -1
         self.saved = start
         self.since = start
         self.tier = tier
@@ -433,6 +448,7 @@ class Snapshot:
         serves: the kinds of jobs that the policy serves, see `serves_of`; it does not see others.
         unserved: jobs that wait as those of `waiting` do, and that the policy does not serve.
         profile: that of `keep_profile`, kept up to date by the core as long as it can; None: there is none.
+        counted, of_counted: how many slots a set has, and the set: those that were free when they were last counted.
         recording: whether reasons were asked for.
         about: the job whose reason was asked for; None: all jobs.
     """
@@ -444,6 +460,7 @@ class Snapshot:
         "background",
         "behind",
         "busy",
+        "counted",
         "dealt",
         "free",
         "jobs",
@@ -452,6 +469,7 @@ class Snapshot:
         "name",
         "nodes",
         "now",
+        "of_counted",
         "orders",
         "owners",
         "pools",
@@ -501,6 +519,8 @@ class Snapshot:
         self.orders: dict[Key, Queue] = {}
         self.queues: dict[Key, Queue] = {by_order: self.waiting}
         self.profile: KeptProfile | None = None
+        self.counted = 0
+        self.of_counted: Slots = NO_SLOTS
         self.recording = False
         self.about: JobId | None = None
 
@@ -535,15 +555,30 @@ class Snapshot:
         Args:
             places: what the promise of each job in `promised` takes. One that has begun begins now.
         """
-        self.profile = KeptProfile(self.now, count(self.free), self.expected_ends(), places)
+        self.profile = KeptProfile(self.now, self.room(), self.expected_ends(), places)
         return self.profile
 
     def expected_ends(self) -> list[tuple[Instant, int]]:
         """When slots become free by estimates, and how many, in order of running; an estimate of 0 counts as a
         microsecond.
         """
-        up = self.up
-        return [(max(end, attempt.start + 1), count(attempt.slots & up)) for end, _, _, attempt in self.running]
+        return [(max(end, attempt.start + 1), self.freed_by(attempt)) for end, _, _, attempt in self.running]
+
+    def room(self) -> int:
+        """How many slots are free. They are counted only if the core could not follow since the last time."""
+        free = self.free
+        if self.of_counted != free:
+            self.counted, self.of_counted = free.bit_count(), free
+        return self.counted
+
+    def freed_by(self, attempt: AttemptView) -> int:
+        """How many of the slots of an attempt are up: so many become free when it ends.
+
+        They are counted once: on large machines each look at a set of slots takes time.
+        """
+        if attempt.frees < 0:
+            attempt.frees = (attempt.slots & self.up).bit_count()
+        return attempt.frees
 
     def attempts(self) -> Iterator[AttemptView]:
         """Every attempt that was launched and has not ended, including those queued behind another."""

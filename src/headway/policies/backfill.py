@@ -78,13 +78,12 @@ class Easy:
         queue = view.waiting if self.order == "release" else view.waiting_by(ORDERS[self.order])
         if self.depth != 1.0:
             return self._promise_many(view, plan, queue)
-        free, newcomers = view.free, view.arrived
+        free, newcomers, room = view.free, view.arrived, view.room()
         started: list[Started] = []
         begin: int | list[JobView] = 0
         if newcomers is not None and queue and queue[0] not in newcomers:
             # Only jobs have come since: the head still waits, and what could not start before it cannot
             # start now, because the shadow time is the same and has come nearer.
-            room = free.bit_count()
             for job in newcomers:
                 if job.width <= room:
                     break
@@ -96,7 +95,11 @@ class Easy:
             kept = 0
             for position, head in enumerate(queue, 1):
                 kept += head.promise is not None
+                if head.kind is RIGID and head.width > room:
+                    begin, needed = position, head.width
+                    break
                 free, needed = start(view, plan, head, free, started)
+                room = room - head.width if head.kind is RIGID else free.bit_count()
                 if needed:
                     begin = position
                     break
@@ -104,11 +107,11 @@ class Easy:
                 return plan
             if len(view.promised) > kept:
                 withdraw(view, plan, queue[:position])
-        shadow = shadow_of(view, started, free.bit_count(), needed)
+        shadow = shadow_of(view, started, room, needed)
         if shadow[0] != head.promise or plan.recording:
             promise(plan, head, shadow[0], needed, Reason.NO_ROOM_NOW)
         if free or plan.recording:
-            backfill(view, plan, queue, begin, free, shadow)
+            backfill(view, plan, queue, begin, free, shadow, room)
         return plan
 
     def _promise_many(self, view: Snapshot, plan: Plan, queue: Queue) -> Plan:
@@ -195,7 +198,7 @@ def promise_all(view: Snapshot, plan: Plan, jobs: Iterable[JobView], kept: KeptP
     It is the general algorithm of `Easy` for promises without number, which looks only at what may have changed.
     """
     now, free, uniform = view.now, view.free, view.uniform
-    room = count(free)
+    room = view.room()
     for job in jobs:
         was = job.promise
         if was is not None and job.id in kept.promised:
@@ -286,14 +289,17 @@ def backfill(
     begin: int | list[JobView],
     free: Slots,
     beside: tuple[Instant, int] | Profile,
+    room: int | None = None,
 ) -> None:
     """Start what fits beside what is promised.
 
     Args:
         begin: the place in the queue from which on jobs are looked at; or the jobs themselves.
         beside: the shadow time and the extra slots of one promise, or what is left by many.
+        room: how many slots are free, if that is known.
     """
-    room, recording, uniform = free.bit_count(), plan.recording, view.uniform
+    recording, uniform = plan.recording, view.uniform
+    room = free.bit_count() if room is None else room
     if isinstance(beside, tuple):
         many, limit, extra = None, beside[0] - view.now, beside[1]
     else:
@@ -325,14 +331,15 @@ def backfill(
             slots = lowest(free, width)
             plan.hold(job.id, slots)
             free ^= slots
+            room -= width
         else:
             gap = many or Shadow(limit, extra)
             free, _ = start_tasks(view, plan, job, free, gap)
             if isinstance(gap, Shadow):
                 extra = gap.extra
-            if room == free.bit_count():
+            was, room = room, free.bit_count()
+            if room == was:
                 plan.pass_over(job.id, Reason.WOULD_DELAY)
-        room = free.bit_count()
         if not room and not recording:
             return
         if steps:
@@ -409,9 +416,9 @@ def shadow_of(view: Snapshot, started: list[Started], free: int, needed: int) ->
     Returns:
         `(NEVER, 0)` if it takes slots that are not up.
     """
-    shadow, up = NEVER, view.up
+    shadow = NEVER
     if started:
-        running = ((end, (attempt.slots & up).bit_count()) for end, _, _, attempt in view.running)
+        running = ((end, view.freed_by(attempt)) for end, _, _, attempt in view.running)
         for end, slots in merge(running, sorted(started)):
             if end > shadow:
                 break
@@ -422,7 +429,7 @@ def shadow_of(view: Snapshot, started: list[Started], free: int, needed: int) ->
         for end, _, _, attempt in view.running:
             if end > shadow:
                 break
-            free += (attempt.slots & up).bit_count()
+            free += attempt.frees if attempt.frees >= 0 else view.freed_by(attempt)
             if free >= needed and shadow == NEVER:
                 shadow = end
     return (shadow, free - needed) if shadow < NEVER else (NEVER, 0)

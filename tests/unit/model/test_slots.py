@@ -22,6 +22,16 @@ def test_count_and_numbers(members: frozenset[int]) -> None:
     assert list(numbers(bits(members))) == sorted(members)
 
 
+@given(st.lists(st.tuples(st.integers(0, 20_000), st.integers(1, 5_000)), max_size=5), st.integers(0, 30_000))
+def test_sets_of_many_slots(parts: list[tuple[int, int]], wanted: int) -> None:
+    slots = NO_SLOTS
+    for first, length in parts:
+        slots |= span(first, length)
+    members = [slot for slot, bit in enumerate(reversed(f"{slots:b}")) if bit == "1"]
+    assert list(numbers(slots)) == members
+    assert list(numbers(lowest(slots, wanted))) == members[:wanted]
+
+
 @given(st.integers(0, 300), st.integers(0, 200))
 def test_span(first: int, length: int) -> None:
     assert span(first, length) == bits(frozenset(range(first, first + length)))
