@@ -13,14 +13,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from headway.live.mark import Mark, Reached
-from headway.live.opening import Opened
-from headway.live.schema import make_tables
-from headway.live.verification import see_whole_in
-from headway.live.vouching import Vouching, define
-
 from headway.live.room import Free
 from headway.live.store.disk import Disk
+from headway.live.store.mark import Mark, Reached
+from headway.live.store.opening import Opened
+from headway.live.store.schema import make_tables
+from headway.live.store.verification import see_whole_in
+from headway.live.store.vouching import Vouching, define
 from headway.live.uploads import NoSuchUpload, Uploads
 
 from .virtual import Died, Life, VirtualLoop

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headway.live.journal import Batch
 
 from headway.engines import base
 from headway.live.driver import Driver
+from headway.live.store.journal import Batch
 from headway.model.outcome import Outcome
 
 from .disk import SimDisk

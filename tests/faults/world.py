@@ -17,7 +17,6 @@ from random import Random
 from typing import Any, TypeVar
 
 import msgspec
-from headway.live.journal import Journal, MessageRow
 
 from headway import wire
 from headway.advice.language import NoAdvice, plan_text, read_plan, read_question, write_question
@@ -27,6 +26,7 @@ from headway.engines import base
 from headway.errors import HeadwayError
 from headway.live import retry
 from headway.live.driver import Driver
+from headway.live.store.journal import Journal, MessageRow
 from headway.live.sweep import Keep
 from headway.model.actions import JobStatus
 from headway.model.instant import SECOND
