@@ -281,7 +281,10 @@ def compare(seeds: range, policy: str, decide: Pass, *, per_instant: bool = Fals
         twin = run(jobs, slots, decide, per_instant=per_instant)
         ours = headway(jobs, slots, policy, Scheduler.check if seed % 8 == 0 else None)
         expected = [(twin.start[job.id], twin.end[job.id]) for job in jobs]
-        assert list(zip(ours.start, ours.end, strict=True)) == expected, f"{policy}, seed {seed}: {slots} slots, {jobs}"
+        done = ours.schedule()
+        assert list(zip(done.start.tolist(), done.end.tolist(), strict=True)) == expected, (
+            f"{policy}, seed {seed}: {slots} slots, {jobs}"
+        )
         assert not ours.scheduler.refusals
 
 
@@ -356,7 +359,7 @@ def test_real_jobs_start_when_the_twin_starts_them(
         twin = run(jobs, slots, decide)
         ours = Simulation(piece, [NodeSpec("n", slots=slots)], registry.find, policy)
         ours.run()
-        assert ours.start == [twin.start[job.id] for job in jobs], policy
+        assert ours.schedule().start.tolist() == [twin.start[job.id] for job in jobs], policy
         assert any(twin.start[job.id] > job.release for job in jobs), f"{policy}: nobody waits in this piece"
 
 
@@ -385,7 +388,7 @@ def test_a_promise_is_never_put_off(policy: str) -> None:
                 promises[job.id] = at
 
         ours = headway(jobs, slots, policy, audit)
-        assert all(ours.start[job] <= at for job, at in promises.items()), f"seed {seed}: a promise was broken"
+        assert all(ours.recorder.start[job] <= at for job, at in promises.items()), f"seed {seed}: a promise was broken"
         promised += len(promises)
     assert promised > 200
 
@@ -421,7 +424,7 @@ def test_conservative_gives_every_job_a_promise_and_never_puts_it_off() -> None:
 
         ours = headway(jobs, slots, "conservative", audit)
         for job, at in promises.items():
-            assert ours.start[job] <= at, f"seed {seed}: job {job} started after its promise"
+            assert ours.recorder.start[job] <= at, f"seed {seed}: job {job} started after its promise"
         promised += len(promises)
     assert promised > 200  # the workloads make jobs wait
 
@@ -440,6 +443,6 @@ def test_backfilling_never_delays_the_head_of_the_queue() -> None:
 
         ours = headway(jobs, slots, "easy", audit)
         for job, at in promises.items():
-            assert ours.start[job] <= at, f"seed {seed}: job {job} started after its shadow time"
+            assert ours.recorder.start[job] <= at, f"seed {seed}: job {job} started after its shadow time"
         promised += len(promises)
     assert promised > 200

@@ -170,15 +170,17 @@ class Recorder:
                 self._look_at_slots()
             if type(event) is TaskStarted:
                 self._note_start(event)
+        moved: list[Place] = []
         for action in actions:
             if type(action) is Launch:
+                moved.clear()
                 if not self._strangers or action.job not in self._strangers:
                     self._note_launch(action, start)
             elif type(action) is Conclude:
                 if not self._strangers or action.job not in self._strangers:
                     self.conclude(action.job, now, action.status)
             elif type(action) is ChangeTier:
-                self._note_change(action)
+                self._note_change(action, moved)
             elif type(action) is Suspend:
                 if action.job not in self._strangers:
                     self._saving.add((action.job, action.task))
@@ -232,13 +234,16 @@ class Recorder:
             run.has_begun, run.start, run.since, run.spent = True, now, now, 0
             self.start.setdefault(event.job, now)
 
-    def _note_change(self, change: ChangeTier) -> None:
+    def _note_change(self, change: ChangeTier, moved: list[Place]) -> None:
+        """It goes to the other tier, and maybe back at once; that is one change."""
         place = change.job, change.task
         run = self.runs.get(place)
         if run is None:
             return
         now = self._state.now
-        self._note_row(place, run, wasted=False)
+        if place not in moved:
+            moved.append(place)
+            self._note_row(place, run, wasted=False)
         self._busy += run.to_wait(now)
         run.come_to(change.tier, now)
         self._busy -= run.to_wait(now)

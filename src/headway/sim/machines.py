@@ -154,10 +154,11 @@ class Machines:
     def change_tiers(self, changes: list[ChangeTier], state: State) -> None:
         """Move attempts to the other tier of their slots. All leave before any enters, because they may swap."""
         places = self._places or self._open_background(state)
-        moved = [(self._running[change.job, change.task], change.tier) for change in changes]
-        for running, _ in moved:
-            places.leave(running)
-        for running, tier in moved:
+        tiers = {(change.job, change.task): change.tier for change in changes}  # the last one counts
+        for place in tiers:
+            places.leave(self._running[place])
+        for place, tier in tiers.items():
+            running = self._running[place]
             running.tier = tier
             places.enter(running)
 

@@ -110,6 +110,14 @@ def test_two_attempts_may_swap_their_places() -> None:
     assert {one.job: one.end for one in there.changed(4 * SECOND)} == {0: 12 * SECOND, 1: 16 * SECOND}
 
 
+def test_who_goes_to_the_other_tier_and_back_at_once_stays_where_it_was() -> None:
+    there = machines(jobs(10))
+    launched(there, Launch(0, 0, 1, 0b1), 0)
+    there.change_tiers([ChangeTier(0, 0, 1, BACK), ChangeTier(0, 0, 1, Tier.FOREGROUND)], front_of(0))
+    assert there.changed(4 * SECOND) == []
+    assert there.is_due(0, 0, 1, 10 * SECOND)
+
+
 def test_who_saves_goes_on_with_what_is_left_after_the_cost_of_moving() -> None:
     there = machines(jobs(10), migration_cost=3)
     launched(there, Launch(0, 0, 1, 0b1), 0)
