@@ -1,4 +1,4 @@
-"""What stands in for the functions of the contract tests on an engine that runs none: their effects, in virtual time."""
+"""What stands in for the functions of the contract tests on an engine that runs none: their effect, in virtual time."""
 
 from __future__ import annotations
 
