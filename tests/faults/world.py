@@ -44,7 +44,7 @@ from .virtual import Life, LoopClock, VirtualLoop
 
 T = TypeVar("T")
 
-FAULTY_SECONDS = 30.0
+FAULTY_SECONDS = 10.0
 """How long faults happen, in virtual time."""
 
 CALM_SECONDS = 1800.0
