@@ -113,6 +113,7 @@ class SimDisk(Disk):
         self._bytes: bytes | None = None
         self._db: _Connection | None = None
         self._mark: Reached | None = None
+        self._is_made = False
         self._name = Path("/the/simulated/disk")
 
     # What the journal asks
@@ -124,10 +125,10 @@ class SimDisk(Disk):
         assert self.life is not None
         db.disk, db.life = self, self.life
         self._db = db
-        if self._bytes is None:
+        if not self._is_made:  # as the lock of a data directory says: a start that died in it begins again
             epoch = f"{self._random.getrandbits(128):032x}"
             vouching = make_tables(db, epoch)
-            self._mark = vouching.reached
+            self._mark, self._is_made = vouching.reached, True
         else:
             db.deserialize(self._bytes)
             define(db)

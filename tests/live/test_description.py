@@ -46,7 +46,7 @@ def asked(url: str, folder: Path, token: str, *, is_known: bool, examples: int) 
             *(str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(ROOT / "schemathesis.toml")),
             *("run", str(description), "--url", url, "--exclude-path", wire.SHUTDOWN.path, "--checks", "all"),
             *("--phases", "examples,coverage,fuzzing", "--continue-on-failure"),
-                *("--max-examples", str(examples), "--seed", SEED),
+            *("--max-examples", str(examples), "--seed", SEED),
             *(["--header", f"Authorization: {known['Authorization']}"] if is_known else []),
         ],
         cwd=folder,
