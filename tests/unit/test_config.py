@@ -12,7 +12,9 @@ from headway import config
 from headway.config import FILE_MAX, parse_cluster, read_cluster, uniform_cluster
 from headway.errors import HeadwayError, InvalidInput
 from headway.model.instant import SECOND
-from headway.model.node import NodeSpec
+from headway.model.node import Capabilities, NodeSpec
+
+LESS = Capabilities(tiers=False, adopts=False)
 
 
 def test_a_node_has_what_its_file_says() -> None:
@@ -25,6 +27,7 @@ def test_a_node_has_what_its_file_says() -> None:
         cores = 16
         site = "cellar"
         kind = "xeon"
+        cannot = ["tiers", "adopts"]
         lease = "1.5s"
 
         [[node]]
@@ -32,7 +35,9 @@ def test_a_node_has_what_its_file_says() -> None:
         """
     )
     assert nodes == (
-        NodeSpec("big", slots=8, speed=2.0, cores=16, site="cellar", lease=3 * SECOND // 2, kind="xeon"),
+        NodeSpec(
+            "big", slots=8, speed=2.0, cores=16, site="cellar", lease=3 * SECOND // 2, kind="xeon", capabilities=LESS
+        ),
         NodeSpec("small"),
     )
 
@@ -123,6 +128,11 @@ NODE = '[[node]]\nname = "a"\n'
         (f"{NODE}{'9' * 1900} = 1", "cluster:3: 999"),
         (f"node = {'[' * 20_000}", "cluster:1: node is '[[["),
         ("node = [\n" + "[\n" * 20_000, "nested too deeply"),
+        (
+            f"{NODE}cannot = ['fly']",
+            "cluster:3: cannot is ['fly']; allowed: a list of some of tiers, moves, read_ahead",
+        ),
+        (f"{NODE}cannot = 'tiers'", "cluster:3: cannot is 'tiers'; allowed: a list"),
         (f"{NODE}kind = {'{a = ' * 20_000}", "cluster:3: kind is '{a = {"),
         (f"a{'.a' * 20_000} = 1", "cluster:1: a.a.a"),
         (f"{NODE}count = 1000000", "cluster:3: count is 1000000; allowed: a whole number from 1 to 100000"),

@@ -62,6 +62,9 @@ change where an attempt is:
   waits as any other. Attempts that save nothing (`AttemptView.movable`) are never suspended. Attempts that are not
   `preemptible` are not killed to move.
 
+What a node cannot do (`NodeSpec.capabilities`) is not asked of it: nothing is placed in the background of slots without
+tiers, and nothing is suspended where nothing moves.
+
 Under a policy without a background (it has no `tiers`), the core itself brings attempts there to the foreground of
 their slots, if it is free at a round.
 

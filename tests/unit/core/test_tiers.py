@@ -29,6 +29,7 @@ from headway.model.events import (
 )
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, TaskSpec
+from headway.model.node import Capabilities
 from headway.model.plan import Allocation, Claim, Plan
 from headway.model.snapshot import JobView, Snapshot, slots_by_use
 from headway.model.tier import Tier
@@ -213,6 +214,28 @@ class TestRefusals:
         core.want(hold(2, 0b10, MIGRATE, BACK))
         assert core.refused(hold(2, 0b100, KILL, BACK)) == {"ends_already": 1}
         assert core.refused(hold(2, 0b01, SWAP)) == {"ends_already": 1}
+
+    def test_no_background_there(self) -> None:
+        core = running()
+        core.feed(NodeJoined(core.now, node("b", slots=1, capabilities=Capabilities(tiers=False))))
+        core.submit(job(3, width=1), job(4, width=1, movable=True))
+        assert core.refused(hold(3, 0b100, tier=BACK)) == {"no_background_there": 1}
+        core.want(hold(4, 0b100))
+        assert core.refused(hold(4, 0b100, tier=BACK)) == {"no_background_there": 1}, "a change"
+        assert core.refused(hold(3, 0b100, SWAP)) == {"no_background_there": 1}, "nor can job 4 make room there"
+        assert core.refused(hold(2, 0b100, KILL, BACK)) == {"no_background_there": 1}, "a move"
+        assert core.refused(hold(2, 0b100, KILL, FRONT)) == {"slot_busy": 1}
+
+    def test_nothing_moves_there(self) -> None:
+        core = running()
+        core.feed(NodeJoined(core.now, node("b", slots=1, capabilities=Capabilities(moves=False))))
+        core.submit(job(3, width=1, movable=True), job(4, width=1))
+        core.want(hold(3, 0b100))
+        assert core.refused(hold(3, 0b010, MIGRATE)) == {"nothing_moves_there": 1}
+        assert core.want(hold(4, 0b100, MIGRATE)) == [], "nor does job 3 make room"
+        assert core.scheduler.refusals == {"nothing_moves_there": 2}
+        core.feed(NodeLeft(core.now, "b"))
+        assert (core.state.limits.fixed, core.state.limits.one_tier) == (0, 0)
 
     def test_background_taken(self) -> None:
         core = running()
