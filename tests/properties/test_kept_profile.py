@@ -27,7 +27,7 @@ from headway.model.events import (
     TaskEnded,
     Woke,
 )
-from headway.model.job import JobSpec, Kind
+from headway.model.job import Bag, Rigid
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import Plan
@@ -107,7 +107,7 @@ def life(seed: int, *, rare: bool) -> tuple[Both, Scheduler]:
             width = min(widest, chance.choice([1, 1, 2, 3, 4, 8, widest]))
             estimate = chance.choice([None, 0, 1, 2, 5, 5, 20, 50, 90])
             release = now + chance.choice([0, 0, 0, 4])
-            spec = JobSpec(number, Kind.RIGID, release, width=width, estimate=estimate, priority=chance.randint(0, 3))
+            spec = Rigid(number, release, width=width, estimate=estimate, priority=chance.randint(0, 3))
             feed(JobSubmitted(now, spec))
             number += 1
         elif draw < 0.85:
@@ -163,8 +163,8 @@ def test_bags_need_no_kept_profile() -> None:
     core = Scheduler(lambda _: policy, "both", estimate_default=7)
     core.handle(NodeJoined(0, NodeSpec("a", 2)))
     for number in range(3):
-        core.handle(JobSubmitted(0, JobSpec(number, Kind.RIGID, width=2, estimate=5)))
+        core.handle(JobSubmitted(0, Rigid(number, width=2, estimate=5)))
     assert core.state.profile is not None
-    core.handle(JobSubmitted(0, JobSpec(3, tasks=4, estimate=5)))
+    core.handle(JobSubmitted(0, Bag(3, tasks=4, estimate=5)))
     assert core.state.profile is None
     core.check()

@@ -84,7 +84,7 @@ STORE = {
         "encode",
     },
     "checks": {"KEPT", "ROWS_MAX", "MetricRow", "StatusRow", "*"},
-    "layout": {"OUTPUT", "UPLOADS", "output_file"},
+    "layout": {"output_file"},
     "decisions": {"decided_row"},
     "expiry": {"Walk"},
     "kept": {"opened"},
