@@ -131,7 +131,7 @@ def test_the_policy_leaves_other_kinds_of_jobs_alone(shown: ModuleType) -> None:
     cluster = Cluster(shown.QuietDisk())
     cluster.feed(JobSubmitted(0, job(1, width=2)))
     assert cluster.where(1) == {}
-    assert cluster.core.explain(1).reason is Reason.NOT_CONSIDERED
+    assert cluster.core.explain(1).reason is Reason.NOT_SERVED
 
 
 def test_new_tasks_go_where_the_disk_is_quiet_under_real_io(
