@@ -20,7 +20,7 @@ from headway.errors import InvalidInput
 from headway.live.clock import Step
 from headway.live.driver import Driver
 from headway.live.listeners import Wanted
-from headway.live.store.journal import MessageRow
+from headway.live.store.messages import MessageRow
 from headway.model.instant import SECOND, Duration, Instant, from_seconds
 from headway.model.job import Bag, JobId, JobSpec, Rigid, Workflow
 from headway.model.node import NodeSpec

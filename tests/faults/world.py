@@ -26,7 +26,8 @@ from headway.engines import base
 from headway.errors import HeadwayError
 from headway.live import retry
 from headway.live.driver import Driver
-from headway.live.store.journal import Journal, MessageRow
+from headway.live.store.journal import Journal
+from headway.live.store.messages import MessageRow
 from headway.live.sweep import Keep
 from headway.model.actions import JobStatus
 from headway.model.instant import SECOND
@@ -355,7 +356,7 @@ class World:
             for number, (job, task, word) in client.messages.items():
                 if job in client.let_go:
                     continue  # results that were acknowledged are deleted after a while, as the client knows
-                rows = journal.messages(number - 1, 1, jobs=(job,))
+                rows = journal.messages(number - 1, 1, jobs=(job,)).rows
                 same = rows and (rows[0].number, rows[0].task, rows[0].word) == (number, task, word)
                 self._see(same, f"message {number} was told and is lost: job {job}, task {task}, {word}")
         self.driver.core.check()

@@ -78,7 +78,7 @@ def test_a_failure_cancels_what_comes_after_it_and_so_on(tmp_path: Path) -> None
                 "it has ended: cancelled, because job 1, which it comes after, has ended: failed",
                 "it has ended: cancelled, because job 2, which it comes after, has ended: cancelled",
             ]
-            ends = [(row.job, row.word) for row in live.journal.messages(0, 10) if row.task is None]
+            ends = [(row.job, row.word) for row in live.journal.messages(0, 10).rows if row.task is None]
             assert ends == [(1, "failed"), (2, "cancelled"), (3, "cancelled")]
             await live.submit(new_job())
             await live.submit(new_job(after=(4,)))

@@ -11,7 +11,8 @@ from pathlib import Path
 from headway.live.driver import Driver
 from headway.live.leases import LOOKS, PART, Leases
 from headway.live.listeners import Listener, Wanted
-from headway.live.store.journal import Journal, MessageRow
+from headway.live.store.journal import Journal
+from headway.live.store.messages import MessageRow
 from headway.model.actions import JobStatus
 from headway.model.events import Event, Incident, JobCancelled
 from headway.model.instant import from_seconds

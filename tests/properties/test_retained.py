@@ -92,7 +92,7 @@ def test_what_is_cleared_is_what_was_acknowledged(
             journal.retained.clear_acknowledged(until, part)
             parts += 1
             assert parts <= len(order) + 2 * len(rows)
-        assert [(row.job, row.task) for row in journal.messages(0, 1000)] == told
+        assert [(row.job, row.task) for row in journal.messages(0, 1000).rows] == told
         kept = [
             (one, task)
             for one in JOBS

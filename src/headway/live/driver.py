@@ -701,7 +701,7 @@ class Driver:
         keys = [-self.journal.clients.number(client)] if client is not None else list(jobs) or [0]
         if client is not None:
             self._leases.heard(-keys[0])
-        found = self.journal.messages(
+        page = self.journal.messages(
             wanted.after,
             wanted.limit,
             client=client,
@@ -709,7 +709,7 @@ class Driver:
             result_max=wanted.result_max,
             size_max=wanted.size_max,
         )
-        return self._listeners.add(wanted, keys, found, caller)
+        return self._listeners.add(wanted, keys, page, caller)
 
     def _gains_by_waiting(self, key: int) -> bool:
         """Whether a caller with messages may get more by waiting a little, at no cost.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from headway.live.store.journal import MessageRow, NewMessage
+from headway.live.store.messages import MessageRow, NewMessage, Page
 from headway.model.job import JobId
 
 log = logging.getLogger(__name__)
@@ -65,38 +65,29 @@ class Listener:
     """A caller that waits.
 
     Attributes:
-        found: the messages for it so far, all there are behind `wanted.after`.
+        page: the messages for it so far. It waits only while these are all there are behind `wanted.after`.
         gather_until: when it is answered if there are messages, in seconds of the event loop's clock.
         timer: what answers it in any case; None while it does not wait.
         due: when that is, in the same seconds. An event loop need not tell this of its handles: uvloop's have no time
             where the delay is less than half a millisecond.
     """
 
-    __slots__ = ("_size", "caller", "due", "found", "gather_until", "keys", "timer", "wanted")
+    __slots__ = ("caller", "due", "gather_until", "keys", "page", "timer", "wanted")
 
-    def __init__(self, wanted: Wanted, keys: Sequence[int], found: list[MessageRow], caller: Caller) -> None:
+    def __init__(self, wanted: Wanted, keys: Sequence[int], page: Page, caller: Caller) -> None:
         self.wanted = wanted
         self.keys = keys
-        self.found = found
+        self.page = page
         self.caller = caller
         self.gather_until = 0.0
         self.due = 0.0
         self.timer: asyncio.Handle | None = None
-        self._size = sum(len(row.result or b"") for row in found)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it takes no more in one answer."""
-        return len(self.found) >= self.wanted.limit or self._size >= self.wanted.size_max
 
     def take(self, number: int, job: JobId, task: int | None, word: str, result: bytes | None) -> None:
         """A message for it has become durable; what is too much for one answer it asks for with the next."""
-        if self.is_full:
-            return
         if result is not None and len(result) > self.wanted.result_max:
             result = None
-        self.found.append(MessageRow(number, job, task, word, result))
-        self._size += len(result or b"")
+        self.page.add(MessageRow(number, job, task, word, result))
 
 
 class Listeners:
@@ -117,24 +108,24 @@ class Listeners:
         self._waiting: dict[int, dict[Listener, None]] = {}
         self._released = False
 
-    def add(self, wanted: Wanted, keys: Sequence[int], found: list[MessageRow], caller: Caller) -> Listener:
+    def add(self, wanted: Wanted, keys: Sequence[int], page: Page, caller: Caller) -> Listener:
         """Answer a caller: now if there is reason to, else when there is.
 
         Args:
             keys: what its messages are about; no message is about two of them.
-            found: those that the journal has at this moment.
+            page: those that the journal has at this moment.
         """
         now = asyncio.get_running_loop().time()
-        listener = Listener(wanted, tuple(dict.fromkeys(keys)), found, caller)
+        listener = Listener(wanted, tuple(dict.fromkeys(keys)), page, caller)
         listener.gather_until = now + GATHER_SECONDS
-        if wanted.wait_seconds <= 0 or self._released or (found and self._is_due(listener, now)):
+        if wanted.wait_seconds <= 0 or self._released or (page.rows and self._is_due(listener, now)):
             self._answer((listener,))
             return listener
         for key in keys:
             self._waiting.setdefault(key, {})[listener] = None
         self.count += 1
         until = now + wanted.wait_seconds
-        self._wait(listener, min(until, listener.gather_until) if found else until)
+        self._wait(listener, min(until, listener.gather_until) if page.rows else until)
         return listener
 
     def waits(self, key: int) -> bool:
@@ -177,7 +168,7 @@ class Listeners:
     def start_over(self) -> None:
         """The messages here may be incomplete: waiting callers ask again from where they were."""
         for listener in {listener: None for others in self._waiting.values() for listener in others}:
-            listener.found = []
+            listener.page.rows.clear()
             told, self.told = self.told, 0
             self._answer((listener,))
             self.told = told
@@ -189,7 +180,7 @@ class Listeners:
 
     def _is_due(self, listener: Listener, now: float) -> bool:
         """Whether a caller with messages is answered at once: no more of them are to come, or it has waited enough."""
-        return now >= listener.gather_until or listener.is_full or not any(map(self._gains, listener.keys))
+        return now >= listener.gather_until or listener.page.is_full or not any(map(self._gains, listener.keys))
 
     def _wait(self, listener: Listener, until: float) -> None:
         """Answer a caller at this time, unless it is to be answered sooner in any case."""
@@ -203,7 +194,7 @@ class Listeners:
     def _answer(self, listeners: Sequence[Listener]) -> None:
         """Answer them. A caller that cannot be answered must not affect the others or the turn; it asks again."""
         for listener in listeners:
-            found = listener.found
+            found = listener.page.rows
             cursor = found[-1].number if found else max(listener.wanted.after, self.told)
             _step(partial(listener.caller.make, found, cursor), "made")
         for listener in listeners:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headway.core.scheduler import Scheduler
-from headway.live.store.journal import EndedRow, JobRow, NewMessage
+from headway.live.store.journal import EndedRow, JobRow
+from headway.live.store.messages import NewMessage
 from headway.model.actions import JobStatus
 from headway.model.events import Event, Incident, JobCancelled, JobSubmitted, TaskEnded
 from headway.model.instant import Instant

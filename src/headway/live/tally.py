@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from headway.live.store.journal import NewMessage
+from headway.live.store.messages import NewMessage
 from headway.model.actions import JobStatus
 from headway.model.instant import Instant, to_seconds
 from headway.model.job import JobSpec

@@ -35,7 +35,8 @@ from headway.live.listeners import Listener, Wanted
 from headway.live.nodes import NoSuchNode
 from headway.live.retention import NotTheirs
 from headway.live.room import NoRoom
-from headway.live.store.journal import JournalFull, MessageRow, NotNow
+from headway.live.store.journal import JournalFull, NotNow
+from headway.live.store.messages import MessageRow
 from headway.live.store.vouching import Damaged
 from headway.live.turn import Unavailable
 from headway.model.actions import JobStatus

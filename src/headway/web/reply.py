@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from headway.live.store.journal import MessageRow
+from headway.live.store.messages import MessageRow
 
 Encode = Callable[[list[MessageRow], int], bytes]
 

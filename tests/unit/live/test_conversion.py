@@ -66,7 +66,7 @@ def test_an_older_format_is_converted_and_goes_on(tmp_path: Path, old: int) -> N
             for _ in range(4):
                 await asyncio.sleep(0)
             assert not driver.open
-            assert [row.number for row in journal.messages(10, 5)] == [11, 12]
+            assert [row.number for row in journal.messages(10, 5).rows] == [11, 12]
             await driver.stop()
 
     asyncio.run(scenario())

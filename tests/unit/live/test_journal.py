@@ -248,7 +248,7 @@ def test_messages_bring_small_results_until_they_are_many_bytes(journal: Journal
     for number in range(1, 6):
         add_result(batch, number, 1, number, size=10 if number % 2 else 5000)
     journal.write(batch)
-    rows = journal.messages(0, 100, result_max=1000)
+    rows = journal.messages(0, 100, result_max=1000).rows
     assert [(row.number, row.result is not None) for row in rows] == [
         (1, True),
         (2, False),
@@ -256,8 +256,25 @@ def test_messages_bring_small_results_until_they_are_many_bytes(journal: Journal
         (4, False),
         (5, True),
     ]
-    assert [row.number for row in journal.messages(0, 100, result_max=9000, size_max=6000)] == [1, 2, 3, 4]
-    assert [row.number for row in journal.messages(3, 1)] == [4]
+    assert [row.number for row in journal.messages(0, 100, result_max=9000, size_max=6000).rows] == [1, 2, 3, 4]
+    assert [row.number for row in journal.messages(3, 1).rows] == [4]
+
+
+@pytest.mark.parametrize(
+    ("limit", "size_max", "page"),
+    [(1, 1 << 20, [1]), (2, 1 << 20, [1]), (3, 1 << 20, [1, 2, 3]), (9, 15, [1, 2, 3]), (9, 5, [1])],
+)
+def test_no_page_ends_between_the_last_result_of_a_job_and_its_end(
+    journal: Journal, limit: int, size_max: int, page: list[int]
+) -> None:
+    batch = Batch()
+    for number, which, task in [(1, 1, 0), (2, 1, 1), (3, 1, None), (4, 2, 0)]:
+        add_result(batch, number, which, task)
+    journal.write(batch)
+    size = len(journal.messages(0, 1, result_max=1000).rows[0].result or b"")
+    rows = journal.messages(0, limit, result_max=1000, size_max=size * size_max // 10).rows
+    assert [row.number for row in rows] == page
+    assert [row.number for row in journal.messages(2, 1).rows] == [3], "asked for alone it comes alone"
 
 
 def test_cleared_message_numbers_are_not_used_again(tmp_path: Path) -> None:
@@ -270,7 +287,7 @@ def test_cleared_message_numbers_are_not_used_again(tmp_path: Path) -> None:
             add_result(batch, number, which, task)
         journal.write(batch)
         assert journal.retained.clear([1, 2, 3], 100)[0] == 1
-        assert [row.number for row in journal.messages(0, 10)] == [1]
+        assert [row.number for row in journal.messages(0, 10).rows] == [1]
     with closing(Journal(tmp_path)) as journal:
         assert journal.last()[1] == 3
 

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from headway.live.listeners import GATHER_SECONDS, Listener, Listeners, Wanted
-from headway.live.store.journal import MessageRow, NewMessage
+from headway.live.store.messages import MessageRow, NewMessage, Page
 
 CLIENT = -7
 
@@ -50,8 +50,11 @@ class Room:
     def wait(
         self, *keys: int, found: tuple[MessageRow, ...] = (), caller: Caller | None = None, **wanted: Any
     ) -> Listener:
-        terms = {"wait_seconds": 60.0} | wanted
-        return self.listeners.add(Wanted(**terms), keys, list(found), caller or Caller(self))
+        terms = Wanted(**{"wait_seconds": 60.0} | wanted)
+        page = Page(terms.limit, terms.size_max)
+        for row in found:
+            page.add(row)
+        return self.listeners.add(terms, keys, page, caller or Caller(self))
 
     @property
     def numbers(self) -> list[list[int]]:
@@ -182,6 +185,45 @@ def test_what_was_found_already_counts() -> None:
         room.busy.clear()
         room.wait(CLIENT, found=found)
         assert room.numbers[2:] == [[1]], "nothing more is to come"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pages"),
+    [
+        ({"limit": 2}, [[1], [2, 3], [4], [5, 6]]),
+        ({"limit": 3}, [[1, 2, 3], [4, 5, 6]]),
+        ({"limit": 1}, [[1], [2], [3], [4], [5], [6]]),
+        ({"size_max": 15}, [[1, 2, 3], [4, 5, 6]]),
+        ({"size_max": 10}, [[1], [2, 3], [4], [5, 6]]),
+    ],
+)
+def test_no_answer_ends_between_the_last_result_of_a_job_and_its_end(wanted: Any, pages: list[list[int]]) -> None:
+    """Else a client that acknowledges the result would not be told of the end: the job may be cleared before."""
+    came = [message(number, job=(number + 2) // 3, task=number % 3 or None, result=b"x" * 10) for number in range(1, 7)]
+    came = [(*row[:7], None) if row[3] is None else row for row in came]
+
+    async def scenario(room: Room) -> None:
+        while sum(map(len, room.numbers)) < len(came):
+            left = came[sum(map(len, room.numbers)) :]
+            room.wait(CLIENT, result_max=10, **wanted)
+            room.listeners.tell(left)
+        assert room.numbers == pages
+
+    run(scenario)
+
+
+def test_a_page_of_the_journal_that_was_cut_is_answered_at_once() -> None:
+    async def scenario(room: Room) -> None:
+        room.busy.add(CLIENT)
+        found = (
+            MessageRow(1, 1, 0, "succeeded", None),
+            MessageRow(2, 1, 1, "succeeded", None),
+            MessageRow(3, 1, None, "succeeded", None),
+        )
+        room.wait(CLIENT, found=found, limit=2)
+        assert room.numbers == [[1]], "else a later message would stand where the second one is left out"
 
     run(scenario)
 

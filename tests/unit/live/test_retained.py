@@ -74,7 +74,7 @@ def kept(journal: Journal, job: int) -> list[int]:
 
 def told(journal: Journal) -> list[tuple[int, int | None]]:
     """Job and task of every message."""
-    return [(row.job, row.task) for row in journal.messages(0, 1000)]
+    return [(row.job, row.task) for row in journal.messages(0, 1000).rows]
 
 
 def test_only_what_was_acknowledged_long_enough_ago_goes(journal: Journal, rows: Rows) -> None:

@@ -28,6 +28,7 @@ from headway.live.store.decisions import EventRow, event_of, replay
 from headway.live.store.disk import Disk, Folder
 from headway.live.store.expiry import Expiry
 from headway.live.store.mark import MARK
+from headway.live.store.messages import MessageRow, NewMessage, Page
 from headway.live.store.retained import Retained
 from headway.live.store.rows import JournalBusy as JournalBusy
 from headway.live.store.rows import JournalFull as JournalFull
@@ -72,20 +73,6 @@ class JobRow(NamedTuple):
     done: int | None
     failed: int | None
     spec: JobSpec
-
-
-class MessageRow(NamedTuple):
-    """A message; `result` is an encoded `TaskResult`, None if it was not asked for, is too large or was cleared."""
-
-    number: int
-    job: JobId
-    task: int | None
-    word: str
-    result: bytes | None
-
-
-NewMessage = tuple[int, int, JobId, int | None, Instant, str, int, bytes | None]
-"""A message as it is written: number, client, job, task, instant, word, bytes of the files of its output, result."""
 
 
 EndedRow = tuple[str, Instant | None, Instant, int, int, bool, bytes | None, JobId]
@@ -533,10 +520,13 @@ class Journal:
         jobs: Sequence[JobId] = (),
         result_max: int = 0,
         size_max: int = 32 << 20,
-    ) -> list[MessageRow]:
-        """Messages with greater numbers, in order: of a client's jobs, of these jobs, or all.
+    ) -> Page:
+        """Messages with greater numbers: of a client's jobs, of these jobs, or all.
 
-        Results of at most `result_max` bytes are included; the list ends when they have `size_max` bytes.
+        Args:
+            after: their numbers are greater.
+            limit, size_max: see `Page`.
+            result_max: results of at most so many bytes are included.
         """
         wanted, values = "", list[Any]()
         if client is not None:
@@ -546,16 +536,15 @@ class Journal:
         rows = self._rows.of(
             "messages",
             f"WHERE {wanted} number > ? ORDER BY number LIMIT ?",
-            (result_max, *values, after, limit),
+            (result_max, *values, after, limit + 1),
             body="CASE WHEN length(result) <= ? THEN result END",
         )
-        found: list[MessageRow] = []
+        page = Page(limit, size_max)
         for number, _, job, task, _, word, _, _, result in rows:
-            found.append(MessageRow(number, job, task, word, result))
-            size_max -= len(result or b"")
-            if size_max <= 0:
+            page.add(MessageRow(number, job, task, word, result))
+            if page.is_closed:
                 break
-        return found
+        return page
 
     def results(self, wanted: Sequence[TaskRange], size_max: int) -> tuple[list[bytes], bool]:
         """Encoded results of ranges of tasks, in order, and whether the list was cut.
