@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from headway.client.client import Client
     from headway.client.executor import HeadwayExecutor
     from headway.client.job import Job, Task
-    from headway.client.pickling import RemoteTraceback, TaskFailed
+    from headway.client.pickling import RemoteTraceback
     from headway.client.waiters import Waiter, Waiters, as_completed
-    from headway.errors import HeadwayError, InvalidInput
+    from headway.errors import HeadwayError, InvalidInput, TaskFailed
     from headway.files import Input, Output
     from headway.metrics.collect import frame, summarise, write_schedule
     from headway.model.node import NodeSpec

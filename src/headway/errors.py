@@ -1,17 +1,36 @@
-"""What Headway tells a person when something they gave it cannot be used."""
+"""The errors that are meant for people, each with a code for programs; docs/reference/errors.md lists them.
+
+All are here, but `headway.pool.InitializerFailed`: this module is imported by each process that runs tasks, and must be
+light.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pickle import PicklingError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headway.wire import TaskEnding
 
 
 class HeadwayError(Exception):
     """An error meant for a person: what is wrong, and in `hint` what to do next.
 
     Commands print it without a traceback and end with exit status 2; the HTTP interface answers with its
-    message.
+    message and code.
+
+    Attributes:
+        code: which kind of error it is: the name of its class in small letters, `no_such_job`.
     """
+
+    code: str = "headway_error"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -89,3 +108,197 @@ def in_short(text: str) -> str:
     """
     line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:500])
     return line if len(line) <= 500 and len(text) <= 500 else f"{line[:497]}..."
+
+
+class CannotGoOn(HeadwayError):
+    """Going on would break a promise; the message says which. The journal is right, so a start continues from it."""
+
+    def __init__(self, promise: str, why: str) -> None:
+        super().__init__(
+            f"going on would break the promise that {promise}: {why}",
+            "Nothing that was accepted is lost. Start the server again; its log says what happened.",
+        )
+
+
+class Conflict(HeadwayError):
+    """A request contradicts an earlier one."""
+
+
+class Contradiction(HeadwayError):
+    """A snapshot of a state in which no core can be; the message names the field."""
+
+
+class Damaged(HeadwayError):
+    """What was stored is not as it was; the message says what, the hint what can be done."""
+
+
+class EngineError(HeadwayError):
+    """An engine cannot do its work at all: its nodes do not start, its directory is not usable."""
+
+
+class FileTrouble(HeadwayError):
+    """An input is not available, or an output cannot be put in its place."""
+
+
+class Malformed(HeadwayError):
+    """A request that contradicts the description of the interface."""
+
+
+class MissingBlobs(HeadwayError):
+    """A submission names functions that it does not bring and that are not here."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(
+            f"the submission names {len(names)} functions that the server does not have: {', '.join(names)}",
+            "Send the submission again with these blobs.",
+        )
+        self.names = names
+
+
+class NameTaken(EngineError):
+    """A node cannot be taken into service because another one with its name is running."""
+
+    def __init__(self, name: str, by: str) -> None:
+        super().__init__(f"the name {name!r} is taken by {by}", "Choose another name, or end that node first.")
+        self.name = name
+
+
+class NoAdvice(HeadwayError):
+    """A decider gave no usable answer."""
+
+
+class NoForecast(HeadwayError):
+    """The process that makes forecasts did not give one."""
+
+
+class NoPort(HeadwayError):
+    """The file that should name a port does not."""
+
+
+class NoRoom(HeadwayError):
+    """There is no room for anything new. Nothing was kept; the same can be sent again."""
+
+
+class NoSuchJob(HeadwayError):
+    """A job was asked for that was never accepted, or has been deleted."""
+
+    def __init__(self, job: int) -> None:
+        hint = "`headway jobs` lists them. Jobs that ended earlier than `headway up --keep-jobs` allows are forgotten."
+        super().__init__(f"there is no job {job}", hint)
+
+
+class NoSuchNode(HeadwayError):
+    """A request names a node that is not in service."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"there is no node {name!r}", did_you_mean(name, known) or "`headway nodes` lists them.")
+
+
+class NoSuchOutput(HeadwayError):
+    """The output that was asked for is not kept."""
+
+
+class NoSuchUpload(HeadwayError):
+    """The file that was asked for is not kept."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"there is no upload {name}",
+            "It is kept while an open job or a result names it, and after that for `headway up --keep-uploads`.",
+        )
+
+
+class NotNow(HeadwayError):
+    """The journal cannot be written now. Nothing was recorded; the same can be tried again."""
+
+
+class JournalBusy(NotNow):
+    """Another program has locked the file."""
+
+
+class JournalFull(NotNow):
+    """The disk is full."""
+
+
+class NotPicklable(HeadwayError, PicklingError):
+    """A function or an argument cannot be sent where a task runs."""
+
+
+class NotReadable(HeadwayError):
+    """A file is in none of the formats that can be read."""
+
+
+class NotTheirs(HeadwayError):
+    """A client acknowledges the result of a job that another client submitted."""
+
+    def __init__(self, client: str, job: int) -> None:
+        super().__init__(
+            f"client {client!r} acknowledges results of job {job}, which another client submitted",
+            "Only the client that submitted a job acknowledges its results; any caller of this server can clear them.",
+        )
+
+
+class NotTrusted(HeadwayError):
+    """A result of another client's job, which is unpickled only on request (`trust`)."""
+
+
+class PolicyRaised(HeadwayError):
+    """The policy failed on a snapshot."""
+
+
+class PortTaken(HeadwayError):
+    """Another program listens on a port."""
+
+
+class Refused(HeadwayError):
+    """The server refused.
+
+    Attributes:
+        status: of HTTP, 400 or above.
+        missing: names of blobs that the submission must bring.
+        code: that of the server's error, if it has one.
+    """
+
+    def __init__(
+        self, message: str, hint: str = "", *, status: int, missing: tuple[str, ...] = (), code: str = ""
+    ) -> None:
+        super().__init__(message, hint)
+        self.status = status
+        self.missing = missing
+        self.code = code or type(self).code
+
+
+class OtherEpoch(Refused):
+    """The server's journal is not the one to which this client has spoken: its jobs and numbers mean something else."""
+
+
+class TaskFailed(HeadwayError):
+    """A task ended without a result.
+
+    Attributes:
+        job, task: of which task.
+        ending: how it ended: `outcome`, `detail` in words, `exit_code`, the last part of `stdout` and `stderr`; None
+            if it never ran because a task before it failed.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, job: int, task: int, ending: TaskEnding | None = None) -> None:
+        super().__init__(message, hint)
+        self.job = job
+        self.task = task
+        self.ending = ending
+
+
+class TooLarge(HeadwayError):
+    """A request brings more bytes than it may."""
+
+
+class Unauthorised(HeadwayError):
+    """The token is missing or wrong."""
+
+
+class Unavailable(HeadwayError):
+    """The server is about to stop and accepts nothing."""
+
+
+class Unreachable(HeadwayError):
+    """No server answers, or none is known; it may be starting again."""

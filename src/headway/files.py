@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,10 +26,6 @@ KEPT: Final = "headway:"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _UPLOAD = re.compile(r"headway:([0-9a-f]{64})(?:/([^/\0]+))?")
 _OUTPUT = re.compile(r"headway:([^/\0]*)")
-
-
-class FileTrouble(HeadwayError):
-    """An input is not available, or an output cannot be put in its place."""
 
 
 class File:

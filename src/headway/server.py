@@ -27,7 +27,7 @@ from headway.engines.local.driver.engine import (
     OUTPUT_RANGE,
     LocalEngine,
 )
-from headway.errors import HeadwayError, InvalidInput, in_short
+from headway.errors import CannotGoOn, HeadwayError, InvalidInput, NoPort, PortTaken, in_short
 from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
 from headway.live.collecting import spare_collector
@@ -42,7 +42,6 @@ from headway.live.store.journal import Journal
 from headway.live.store.layout import ENGINE, PORT, TOKEN, UPLOADS, URL
 from headway.live.store.verification import whole_again
 from headway.live.sweep import Keep
-from headway.live.troubles import CannotGoOn
 from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
@@ -50,7 +49,7 @@ from headway.private import account, tighten, token_of, write_private
 from headway.web.api import Api, Owner
 from headway.web.bodies import BODY_MAX
 from headway.web.epochs import Epochs
-from headway.web.serving import PortTaken, Server, listen, signals, url_of
+from headway.web.serving import Server, listen, signals, url_of
 
 log = logging.getLogger(__name__)
 
@@ -293,10 +292,6 @@ def _listener(settings: Settings) -> tuple[socket.socket, str]:
     moved = f"{why}. It takes another this time: {url_of(listener)}"
     log.warning("%s. Clients that were given another URL do not find it there. --port names a port for good", moved)
     return listener, moved
-
-
-class NoPort(HeadwayError):
-    """The file that should name a port does not."""
 
 
 def _keep_port(settings: Settings, port: int) -> None:

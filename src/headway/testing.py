@@ -16,7 +16,7 @@ from msgspec import structs
 
 from headway import wire
 from headway.engines import base
-from headway.errors import InvalidInput
+from headway.errors import EngineError, InvalidInput
 from headway.live.clock import Step
 from headway.live.driver import Driver
 from headway.live.listeners import Wanted
@@ -188,7 +188,7 @@ class FakeEngine:
         self.forgotten: list[tuple[JobId, int | None]] = []
         self.kept: list[base.Ended] = list(found.ended)
         self.nodes: tuple[NodeSpec, ...] = ()
-        self.unwilling: dict[str, base.EngineError] = {}
+        self.unwilling: dict[str, EngineError] = {}
         self.stopped = False
         self._found = found
         self._instant = instant

@@ -26,9 +26,8 @@ import cloudpickle
 import work
 
 from headway import Client, HeadwayExecutor, Job, Task
-from headway.client.address import Unreachable
 from headway.engines.local.shared.processes import die_with_parent
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, Unreachable
 
 cloudpickle.register_pickle_by_value(work)
 

@@ -16,8 +16,9 @@ import anyio
 import msgspec
 import pytest
 
-from headway.engines.base import TAIL_MAX, Call, Command, Ended, Function, NameTaken, NodeBack, NodeLost, Saved, Started
+from headway.engines.base import TAIL_MAX, Call, Command, Ended, Function, NodeBack, NodeLost, Saved, Started
 from headway.engines.trial import Trial, calling
+from headway.errors import NameTaken
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 

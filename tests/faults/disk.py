@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from headway.errors import NoSuchUpload
 from headway.live.room import Free
 from headway.live.store.disk import Disk
 from headway.live.store.mark import Mark, Reached
@@ -20,7 +21,7 @@ from headway.live.store.opening import Opened
 from headway.live.store.schema import make_tables
 from headway.live.store.verification import see_whole_in
 from headway.live.store.vouching import Vouching, define
-from headway.live.uploads import NoSuchUpload, Uploads
+from headway.live.uploads import Uploads
 
 from .virtual import Died, Life, VirtualLoop
 

@@ -16,7 +16,7 @@ from random import Random
 from msgspec import structs
 
 from headway.engines import base
-from headway.errors import InvalidInput
+from headway.errors import InvalidInput, NameTaken
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -447,10 +447,10 @@ class SimEngine:
         """Have one more node."""
         self.see_fit(node)
         if node.name in self.site.nodes:
-            raise base.NameTaken(node.name, "this site")
+            raise NameTaken(node.name, "this site")
         await asyncio.sleep(self._link.times()[0])
         if node.name in self.site.nodes:
-            raise base.NameTaken(node.name, "this site")
+            raise NameTaken(node.name, "this site")
         self.site.nodes[node.name] = Node(node)
         self._known[node.name] = 1
         self._lost.discard(node.name)

@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from headway import wire
-from headway.advice.language import NoAdvice, plan_text, read_plan, read_question, write_question
+from headway.advice.language import plan_text, read_plan, read_question, write_question
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, NoAdvice
 from headway.live import retry
 from headway.live.driver import Driver
 from headway.live.store.journal import Journal

@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 from headway.cli.main import main
-from headway.engines.base import EngineError
 from headway.engines.local.driver import account as local_account
+from headway.errors import EngineError
 
 from ..waiting import LIMIT
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from headway import Client, Job, Task, wire
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, NoSuchJob
 from headway.live import reports
-from headway.live.intake import NoSuchJob
 from headway.model.actions import JobStatus
 from headway.model.events import JobSubmitted, Outcome
 from headway.testing import FakeEngine, new_job, submission

@@ -17,10 +17,9 @@ import pytest
 
 from headway import wire
 from headway.client.client import Client
-from headway.client.connection import OtherEpoch
 from headway.client.executor import HeadwayExecutor
 from headway.client.job import Job, Task
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, OtherEpoch
 from headway.live.store.backup import back_up, restore
 from headway.live.store.journal import Journal
 from headway.live.store.mark import MARK

@@ -19,7 +19,7 @@ import pytest
 from headway import Client, Job, Task, wire
 from headway.cli.demo import NODES, SLOTS, SLOTS_SIMULATED, kill_node
 from headway.cli.main import INTERRUPTED, main
-from headway.client.pickling import NotTrusted, TaskFailed
+from headway.errors import NotTrusted, TaskFailed
 from headway.live.driver import FIRST_POLICY
 from headway.model.node import NodeSpec
 from headway.reproduce.server import own_server

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from headway import wire
-from headway.advice.language import NoAdvice, read_question, write_question
+from headway.advice.language import read_question, write_question
 from headway.core.record import StateRecord
-from headway.errors import InvalidInput
+from headway.errors import InvalidInput, NoAdvice
 from headway.live import reports
 from headway.live.consultant import ANSWER_TIME, PAUSE, PAUSE_MAX, PERIOD_LEAST, WAKE_LEAST
 from headway.live.driver import RETRY_AFTER, Driver

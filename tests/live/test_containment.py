@@ -15,14 +15,13 @@ import pytest
 
 from headway import wire
 from headway.engines import base
+from headway.errors import CannotGoOn, Unavailable
 from headway.live.driver import BUSY_MAX, Driver
 from headway.live.ledger import Ledger
 from headway.live.listeners import Listeners
 from headway.live.performing import AGAIN, TRIES
 from headway.live.room import Bounds
 from headway.live.store.journal import FILE, Batch, Journal, JournalBusy
-from headway.live.troubles import CannotGoOn
-from headway.live.turn import Unavailable
 from headway.model.actions import JobStatus
 from headway.model.events import (
     Event,

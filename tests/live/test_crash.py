@@ -24,9 +24,9 @@ from headway import wire
 from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.engines import base
+from headway.errors import Conflict, NoSuchNode
 from headway.live.driver import Driver
-from headway.live.intake import Conflict
-from headway.live.nodes import Nodes, NoSuchNode
+from headway.live.nodes import Nodes
 from headway.live.store.journal import FILE, Batch, Journal
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec

@@ -20,9 +20,10 @@ import pytest
 
 from headway import Client, Job, Task
 from headway.advice.asking import TOKEN
-from headway.advice.language import AllocationText, NoAdvice, PlanText, PromiseText, Question, WaitingText
+from headway.advice.language import AllocationText, PlanText, PromiseText, Question, WaitingText
 from headway.cli.main import main
 from headway.core.record import AttemptRecord, JobRecord
+from headway.errors import NoAdvice
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec

@@ -18,17 +18,15 @@ from headway import wire
 from headway.core.lifecycle import STRIKES_MAX
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import Conflict, HeadwayError, InvalidInput, MissingBlobs, Unavailable
 from headway.live import listeners, reports
 from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver
-from headway.live.intake import Conflict, MissingBlobs
 from headway.live.listeners import GATHER_SECONDS
 from headway.live.room import Bounds
 from headway.live.store import layout
 from headway.live.store.journal import FILE, Journal, JournalFull
 from headway.live.sweep import Keep
-from headway.live.turn import Unavailable
 from headway.model.actions import JobStatus
 from headway.model.events import (
     Event,

@@ -18,9 +18,10 @@ import pytest
 from headway import wire
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
+from headway.errors import NoForecast
 from headway.live import forecasts, reports
 from headway.live.driver import Driver
-from headway.live.forecasts import JOBS_MAX, Ask, ForecastProcess, NoForecast, read_frame, write_frame
+from headway.live.forecasts import JOBS_MAX, Ask, ForecastProcess, read_frame, write_frame
 from headway.live.store.journal import Journal
 from headway.model.actions import JobStatus
 from headway.model.events import JobSubmitted, NodeJoined

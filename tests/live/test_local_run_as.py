@@ -19,15 +19,15 @@ import psutil
 import pytest
 
 from headway import Client, Job, Task
-from headway.engines.base import EngineError, NodeBack, NodeLost, Saved, Started
+from headway.engines.base import NodeBack, NodeLost, Saved, Started
 from headway.engines.local.agent.porter import bring_in
 from headway.engines.local.driver import account as local_account
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import put_down
 from headway.engines.local.shared.terms import dropped_name
 from headway.engines.trial import Trial, calling
-from headway.errors import HeadwayError, InvalidInput
-from headway.files import FileTrouble, Input, Output
+from headway.errors import EngineError, FileTrouble, HeadwayError, InvalidInput
+from headway.files import Input, Output
 from headway.model.events import Outcome
 from headway.model.tier import Tier
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headway import Client
-from headway.client.connection import Refused
+from headway.errors import Refused
 
 from ..waiting import LIMIT, until
 from .test_cli import Ran, headway, submitted

@@ -12,10 +12,8 @@ import pytest
 
 from headway import wire
 from headway.engines import base
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import Conflict, EngineError, HeadwayError, InvalidInput, NameTaken, NoSuchNode
 from headway.live.driver import Driver
-from headway.live.intake import Conflict
-from headway.live.nodes import NoSuchNode
 from headway.live.store.journal import Journal, JournalFull
 from headway.model.actions import JobStatus
 from headway.model.events import Event, Incident, NodeDrained, NodeJoined, NodeLeft, NodeResized, Outcome
@@ -138,12 +136,12 @@ async def test_two_that_want_one_name_at_once_do_not_both_get_it(tmp_path: Path)
 
 async def test_a_node_whose_name_another_process_has_is_not_added(tmp_path: Path) -> None:
     async with rig(tmp_path) as live:
-        live.engine.unwilling["b"] = base.NameTaken("b", "a process that has another driver")
+        live.engine.unwilling["b"] = NameTaken("b", "a process that has another driver")
         with pytest.raises(Conflict, match="the name 'b' is taken by a process that has another driver"):
             await live.nodes.add(wire.NewNode("b"))
         await live.settle()
         assert live.incidents() == [("name_taken", "b")]
-        live.engine.unwilling["c"] = base.EngineError("node 'c' does not start")
+        live.engine.unwilling["c"] = EngineError("node 'c' does not start")
         with pytest.raises(HeadwayError, match="node 'c' does not start"):
             await live.nodes.add(wire.NewNode("c"))
         assert live.sizes == {"a": 2}
@@ -153,11 +151,11 @@ async def test_a_node_whose_name_another_process_has_is_not_added(tmp_path: Path
 async def test_a_start_that_finds_a_name_taken_says_so_in_the_journal(tmp_path: Path) -> None:
     class Engine(FakeEngine):
         async def start(self, nodes: Any, report: Any) -> base.Found:
-            raise base.NameTaken("a", "a process that has another driver")
+            raise NameTaken("a", "a process that has another driver")
 
     with closing(Journal(tmp_path)) as journal:
         driver = Driver(journal, Engine(), ManualClock(), find)
-        with pytest.raises(base.NameTaken):
+        with pytest.raises(NameTaken):
             await driver.start(A2)
         (event,) = [event for _, event in journal.events()]
     assert event == Incident(0, "name_taken", "a", "the name 'a' is taken by a process that has another driver")

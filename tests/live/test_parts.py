@@ -14,13 +14,12 @@ import pytest
 from headway import wire
 from headway.core import preparing
 from headway.core.scheduler import Scheduler
-from headway.errors import HeadwayError
+from headway.errors import Conflict, HeadwayError, Unavailable
 from headway.live import intake, nodes, reports
 from headway.live.driver import BUSY_AGAIN, RETRY_AFTER, Driver
 from headway.live.leases import PART
 from headway.live.store.journal import FILE, WRITTEN_AT_ONCE, Journal, JournalFull
 from headway.live.store.verification import see_whole
-from headway.live.turn import Unavailable
 from headway.model.events import JobSubmitted, NodeJoined, PolicyChosen, Woke
 from headway.model.instant import to_seconds
 from headway.model.job import TaskSpec
@@ -149,7 +148,7 @@ def test_a_large_submission_that_is_sent_twice_at_once_counts_once(tmp_path: Pat
             one, other = await asyncio.gather(live.driver.submit("me", same), live.driver.submit("me", same))
             assert one.jobs == other.jobs == tuple(range(1, len(same.jobs) + 1))
             assert len(live.driver.open) == len(same.jobs)
-            with pytest.raises(intake.Conflict):
+            with pytest.raises(Conflict):
                 await live.driver.submit("me", submission(new_job(), key="one"))
 
     run(scenario)

@@ -15,14 +15,13 @@ import pytest
 
 from headway import HeadwayError, InvalidInput, wire
 from headway.engines import base
+from headway.errors import NoSuchJob, NoSuchUpload, NotTheirs, TooLarge
 from headway.live.driver import Driver
-from headway.live.intake import NoSuchJob
-from headway.live.retention import NotTheirs
 from headway.live.store.expiry import Walk
 from headway.live.store.journal import Journal, JournalFull
 from headway.live.store.layout import OUTPUT
 from headway.live.sweep import PART, Keep
-from headway.live.uploads import STRAY_SECONDS, NoRoom, NoSuchUpload, TooLarge
+from headway.live.uploads import STRAY_SECONDS, NoRoom
 from headway.model.events import Incident
 from headway.model.instant import from_seconds
 from headway.policies.registry import find

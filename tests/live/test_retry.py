@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from headway import Client, HeadwayError, Job, Task, wire
+from headway.errors import Conflict
 from headway.live import ended, reports, retry
-from headway.live.intake import Conflict
 from headway.live.store.journal import Journal
 from headway.live.store.verification import flaws
 from headway.live.sweep import Keep

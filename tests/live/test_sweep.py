@@ -16,8 +16,8 @@ import pytest
 from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
+from headway.errors import NoSuchJob
 from headway.live.driver import Driver
-from headway.live.intake import NoSuchJob
 from headway.live.reports import row
 from headway.live.store.history import history, known_since
 from headway.live.store.journal import Journal, NotNow, encode

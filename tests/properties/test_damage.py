@@ -15,13 +15,13 @@ import msgspec
 import pytest
 
 from headway import wire
-from headway.errors import HeadwayError
+from headway.errors import Damaged, HeadwayError
 from headway.live.driver import Driver
 from headway.live.store.journal import FILE, Journal
 from headway.live.store.mark import MARK
 from headway.live.store.schema import connect_to_read
 from headway.live.store.verification import NAMED, flaws
-from headway.live.store.vouching import GUARDED, Damaged
+from headway.live.store.vouching import GUARDED
 from headway.model.actions import JobStatus
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission

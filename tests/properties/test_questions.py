@@ -15,7 +15,7 @@ from headway.advice.language import Question, read_question, write_question
 from headway.core import audit
 from headway.core.record import restore_state
 from headway.core.scheduler import Scheduler
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, PolicyRaised
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind, TaskSpec
 from headway.model.node import NodeSpec
@@ -23,7 +23,7 @@ from headway.model.workload import workload_us
 from headway.policies import registry
 from headway.sim.faults import Outage
 from headway.sim.kernel import Simulation
-from headway.web.decider import PolicyRaised, decide
+from headway.web.decider import decide
 
 from .test_core import source
 

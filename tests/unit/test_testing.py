@@ -9,7 +9,7 @@ import pytest
 
 from headway import testing
 from headway.engines import base
-from headway.errors import InvalidInput
+from headway.errors import EngineError, InvalidInput
 from headway.model.events import Outcome
 from headway.model.instant import SECOND
 from headway.model.job import Kind, TaskSpec, flaw
@@ -84,8 +84,8 @@ def test_nodes_come_and_go_as_the_driver_says() -> None:
         await engine.start([node("n", slots=2)], reports.append)
         await engine.join(node("m"))
         assert engine.nodes == (node("n", slots=2), node("m"))
-        engine.unwilling["x"] = base.EngineError("it does not start")
-        with pytest.raises(base.EngineError, match="it does not start"):
+        engine.unwilling["x"] = EngineError("it does not start")
+        with pytest.raises(EngineError, match="it does not start"):
             await engine.join(node("x"))
         for task, place in enumerate([("n", (0,)), ("n", (1,)), ("m", (0,))]):
             engine.launch(base.Assignment(1, task, 1, (base.Member(*place, base.Command(("true",))),)))

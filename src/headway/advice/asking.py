@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 import httptools
 import msgspec
 
-from headway.advice.language import PLAN, NoAdvice, read_plan, write_question
+from headway.advice.language import PLAN, read_plan, write_question
 from headway.core.record import StateRecord
-from headway.errors import InvalidInput
+from headway.errors import InvalidInput, NoAdvice
 from headway.model.plan import PlanRecord
 from headway.wire import JSON, ErrorBody
 

@@ -13,9 +13,8 @@ from typing import Annotated, Any, Final, Literal, cast, get_args, get_type_hint
 
 import msgspec
 
-from headway.advice.snapshots import Contradiction
 from headway.core.record import StateRecord, slots_in
-from headway.errors import HeadwayError, did_you_mean
+from headway.errors import Contradiction, HeadwayError, NoAdvice, did_you_mean
 from headway.model.instant import NEVER, Instant
 from headway.model.job import FORMS, AnyJob, Bag, JobId, JobSpec, Kind, TaskSpec, Workflow, misplaced
 from headway.model.plan import (
@@ -58,10 +57,6 @@ ReasonName = Literal[
     "RUNS_ALONE_NEXT",
 ]
 """The names of `headway.model.plan.Reason`."""
-
-
-class NoAdvice(HeadwayError):
-    """A decider gave no usable answer."""
 
 
 class _OfAJob(Request, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from headway.core.record import AttemptRecord, JobRecord, NodeRecord, PoolRecord, StateRecord, blocked, placed
-from headway.errors import HeadwayError
+from headway.errors import Contradiction
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind, Workflow, flaw
 from headway.model.node import node_flaw
@@ -17,10 +17,6 @@ SLOTS_MAX: Final = 100_000
 
 _TIME: Final = "an instant, less than 2**62 from zero"
 _AMOUNT: Final = "0 or more, less than 2**62"
-
-
-class Contradiction(HeadwayError):
-    """A snapshot of a state in which no core can be; the message names the field."""
 
 
 def check_snapshot(snapshot: StateRecord) -> None:

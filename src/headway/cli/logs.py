@@ -14,8 +14,7 @@ import click
 from headway.cli.main import INTERRUPTED
 from headway.cli.reach import Reach, asks_server
 from headway.client.client import PATIENCE_SECONDS, Client
-from headway.client.connection import Refused
-from headway.errors import InvalidInput
+from headway.errors import InvalidInput, Refused
 from headway.wire import JobReport
 
 LOOK_SECONDS: Final = 0.5

@@ -14,9 +14,9 @@ import click
 
 from headway.cli.main import GOES_ON
 from headway.cli.show import as_json, print_json, seconds_in
-from headway.client.address import Unreachable, data_directory
+from headway.client.address import data_directory
 from headway.client.client import Client
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import HeadwayError, InvalidInput, Unreachable
 from headway.live.store.opening import has_been_used, holder
 
 LOOK_SECONDS: Final = 0.02

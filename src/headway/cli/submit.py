@@ -22,10 +22,9 @@ from headway.cli.reach import Reach, asks_server
 from headway.cli.show import as_json, bytes_in, instant_in, limit_in, print_json, seconds_in
 from headway.cli.tasks import Program, WithFiles, absent, misplaced, too_wide, variables_in
 from headway.client.client import Client
-from headway.client.connection import Refused
 from headway.client.job import Job
 from headway.client.waiters import Waiter
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.files import KEPT
 from headway.model.actions import JobStatus
 from headway.model.outcome import Outcome

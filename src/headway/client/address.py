@@ -7,13 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import InvalidInput, Unreachable
 
 DATA_DIRECTORY: Final = "~/.local/share/headway"
-
-
-class Unreachable(HeadwayError):
-    """No server answers, or none is known; it may be starting again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from weakref import WeakSet
 
 from headway.client import transfer
 from headway.client.address import find_server
-from headway.client.connection import Refused, Server
+from headway.client.connection import Server
 from headway.client.inbox import Inbox, results_of
 from headway.client.job import Job, described, instant, job_id
 from headway.client.operation import Operation
 from headway.client.waiters import Sink, Waiter, Waiters
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, Refused
 from headway.files import Input
 from headway.model.job import JobId
 from headway.times import When

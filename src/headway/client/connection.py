@@ -21,8 +21,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 from urllib3.response import HTTPResponse
 
-from headway.client.address import Address, Unreachable
-from headway.errors import HeadwayError, InvalidInput
+from headway.client.address import Address
+from headway.errors import HeadwayError, InvalidInput, OtherEpoch, Refused, Unreachable
 from headway.wire import MSGPACK, OCTETS, ErrorBody, Route, encode
 from headway.wire.epoch import EPOCH, OTHER, START_AGAIN
 
@@ -37,24 +37,6 @@ PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 Query = Iterable[tuple[str, object]]
 FindServer = Callable[[], Address]
-
-
-class Refused(HeadwayError):
-    """The server refused.
-
-    Attributes:
-        status: of HTTP, 400 or above.
-        missing: names of blobs that the submission must bring.
-    """
-
-    def __init__(self, message: str, hint: str = "", *, status: int, missing: tuple[str, ...] = ()) -> None:
-        super().__init__(message, hint)
-        self.status = status
-        self.missing = missing
-
-
-class OtherEpoch(Refused):
-    """The server's journal is not the one to which this client has spoken: its jobs and numbers mean something else."""
 
 
 @dataclass(slots=True)
@@ -232,7 +214,7 @@ class Line:
             return Unreachable(f"{self._url} does not answer as Headway does: status {status}, {words!r}")
         if status == 503:
             return Unreachable(f"{self._url}: {said.error}", said.hint)
-        return Refused(said.error, said.hint, status=status, missing=said.missing)
+        return Refused(said.error, said.hint, status=status, missing=said.missing, code=said.code)
 
     def hang_up(self) -> None:
         """Close the connection."""

@@ -12,12 +12,11 @@ from http import HTTPStatus
 from threading import Condition, Event, Thread, current_thread, get_ident
 from typing import Any, Final
 
-from headway.client.address import Unreachable
-from headway.client.connection import PAUSES, Line, Query, Refused, Server, pauses
+from headway.client.connection import PAUSES, Line, Query, Server, pauses
 from headway.client.receipts import Receipts
 from headway.client.threads import join
 from headway.client.waiters import Sink
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, Refused, Unreachable
 from headway.model.job import JobId
 from headway.wire import (
     ACKNOWLEDGE,

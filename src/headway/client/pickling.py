@@ -10,7 +10,7 @@ from typing import Any
 
 import cloudpickle
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, NotPicklable, NotTrusted, TaskFailed
 from headway.files import naming
 from headway.model.outcome import Outcome
 from headway.wire import TaskEnding, TaskResult
@@ -21,31 +21,11 @@ End = tuple[Any, BaseException | None]
 HINT = "Open what cannot travel (connections, files, locks) inside the function, or give its name or path instead."
 
 
-class TaskFailed(HeadwayError):
-    """A task ended without a result.
-
-    Attributes:
-        job, task: of which task.
-        ending: how it ended: `outcome`, `detail` in words, `exit_code`, the last part of `stdout` and `stderr`; None
-            if it never ran because a task before it failed.
-    """
-
-    def __init__(self, message: str, hint: str = "", *, job: int, task: int, ending: TaskEnding | None = None) -> None:
-        super().__init__(message, hint)
-        self.job = job
-        self.task = task
-        self.ending = ending
-
-
 class RemoteTraceback(Exception):
     """The traceback of an exception where the task ran; the cause of the exception raised here."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0].rstrip()}\n"""'
-
-
-class NotPicklable(HeadwayError, pickle.PicklingError):
-    """A function or an argument cannot be sent where a task runs."""
 
 
 def pickled_function(function: Callable[..., Any], whose: str) -> bytes:
@@ -105,10 +85,6 @@ def _plainly(value: object) -> bytes:
         raise
     except BaseException:  # noqa: BLE001  # any class of object may raise anything; cloudpickle can do more
         return b"__main__"
-
-
-class NotTrusted(HeadwayError):
-    """A result of another client's job, which is unpickled only on request (`trust`)."""
 
 
 def _used_by(function: Callable[..., Any]) -> dict[str, Any]:

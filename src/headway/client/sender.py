@@ -14,10 +14,10 @@ from weakref import WeakSet
 
 from headway.client.client import Client
 from headway.client.job import Job, calls_of, new_job
-from headway.client.pickling import HINT, End, NotPicklable, ends, pickled_function
+from headway.client.pickling import HINT, End, ends, pickled_function
 from headway.client.threads import join
 from headway.client.waiters import orphan
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, NotPicklable
 from headway.files import File
 from headway.model.actions import JobStatus
 from headway.model.job import JobId

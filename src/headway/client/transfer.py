@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from headway.client.connection import Refused, Server
-from headway.errors import HeadwayError, InvalidInput
+from headway.client.connection import Server
+from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.files import KEPT, Input, upload_of
 from headway.wire import DOWNLOAD, UPLOAD, UPLOADED
 

@@ -9,7 +9,8 @@ from concurrent.futures import CancelledError, Future
 from threading import Condition
 from typing import Any, Protocol
 
-from headway.client.pickling import End, TaskFailed, ends
+from headway.client.pickling import End, ends
+from headway.errors import TaskFailed
 from headway.model.actions import JobStatus
 from headway.model.job import JobId
 from headway.wire import TaskResult

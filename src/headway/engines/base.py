@@ -35,7 +35,6 @@ from typing import Protocol
 
 import msgspec
 
-from headway.errors import HeadwayError
 from headway.model.instant import Duration
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
@@ -53,18 +52,6 @@ OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
 
 TAIL_MAX = 8192
 """Bytes of output that come with an ending; the whole output is in its file."""
-
-
-class EngineError(HeadwayError):
-    """An engine cannot do its work at all: its nodes do not start, its directory is not usable."""
-
-
-class NameTaken(EngineError):
-    """A node cannot be taken into service because another one with its name is running."""
-
-    def __init__(self, name: str, by: str) -> None:
-        super().__init__(f"the name {name!r} is taken by {by}", "Choose another name, or end that node first.")
-        self.name = name
 
 
 class Function(msgspec.Struct, frozen=True):

@@ -23,9 +23,7 @@ from headway.engines.base import (
     Ended,
     Ending,
     Engine,
-    EngineError,
     Found,
-    NameTaken,
     NodeBack,
     NodeFound,
     NodeGone,
@@ -33,7 +31,7 @@ from headway.engines.base import (
     Noticed,
     Report,
 )
-from headway.errors import InvalidInput
+from headway.errors import EngineError, InvalidInput, NameTaken
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome

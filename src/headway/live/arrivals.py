@@ -13,12 +13,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headway.engines import base
-from headway.errors import HeadwayError
+from headway.errors import CannotGoOn, HeadwayError
 from headway.live.clock import Step
 from headway.live.from_engine import FromEngine
 from headway.live.intake import Offer
 from headway.live.ledger import Ledger
-from headway.live.troubles import CannotGoOn, Troubles, said
+from headway.live.troubles import Troubles, said
 from headway.live.turn import Request, Turn, refuse
 from headway.model.events import ClockStepped, Event, Incident, NodeJoined, NodeLeft, NodeMeasured, NodeResized
 from headway.model.instant import Instant

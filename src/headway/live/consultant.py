@@ -18,10 +18,9 @@ from typing import Final, Protocol
 
 from headway import wire
 from headway.advice.asking import address_of, ask
-from headway.advice.language import NoAdvice
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
-from headway.errors import HeadwayError, InvalidInput, in_short
+from headway.errors import HeadwayError, InvalidInput, NoAdvice, in_short
 from headway.live.clock import Clock, sleep
 from headway.live.store.journal import NotNow
 from headway.model.events import (

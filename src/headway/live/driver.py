@@ -31,7 +31,7 @@ from headway.core.cancelling import open_tasks
 from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import HeadwayError, in_short
+from headway.errors import CannotGoOn, HeadwayError, NameTaken, Unavailable, in_short
 from headway.live import consultant
 from headway.live.arrivals import Arrivals, Came, Thing
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
@@ -52,8 +52,8 @@ from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.submissions import Submissions
 from headway.live.sweep import Keep
 from headway.live.tally import Tally
-from headway.live.troubles import CannotGoOn, Troubles, raised_by, said
-from headway.live.turn import Request, Turn, Unavailable, answer, refuse
+from headway.live.troubles import Troubles, raised_by, said
+from headway.live.turn import Request, Turn, answer, refuse
 from headway.model.events import (
     Event,
     Incident,
@@ -324,7 +324,7 @@ class Driver:
         """Start the engine. If a node's name is taken, this is recorded before the start fails."""
         try:
             found = await self._engine.start(nodes, self._report)
-        except base.NameTaken as taken:
+        except NameTaken as taken:
             turn = Turn(self.now())
             self._ledger.feed(turn, Incident(turn.now, "name_taken", taken.name, str(taken.args[0])))
             self.journal.write(turn.batch)

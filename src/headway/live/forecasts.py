@@ -24,7 +24,7 @@ import msgspec
 
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, NoForecast
 from headway.live.aside import aside, gives_threads
 from headway.live.troubles import said
 from headway.model.forecast import Expected, Forecast
@@ -60,10 +60,6 @@ CANNOT: Final = "no forecast can be made"
 
 Ask = Callable[[StateRecord], Forecast]
 """Makes a forecast; called in a thread, one call at a time."""
-
-
-class NoForecast(HeadwayError):
-    """The process that makes forecasts did not give one."""
 
 
 @dataclass(frozen=True, slots=True)

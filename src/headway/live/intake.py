@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from headway import files, wire
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import Conflict, HeadwayError, InvalidInput, MissingBlobs, NoSuchJob
 from headway.live.aside import aside
 from headway.live.store.journal import Journal, encode
 from headway.model.actions import JobStatus
@@ -31,29 +31,6 @@ ASIDE_LEAST: Final = 1 << 20
 """A blob of this many bytes is hashed beside the event loop."""
 
 _UPLOAD_AGAIN: Final = "Upload it again: what no open job names is deleted after `headway up --keep-uploads`."
-
-
-class MissingBlobs(HeadwayError):
-    """A submission names functions that it does not bring and that are not here."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        super().__init__(
-            f"the submission names {len(names)} functions that the server does not have: {', '.join(names)}",
-            "Send the submission again with these blobs.",
-        )
-        self.names = names
-
-
-class NoSuchJob(HeadwayError):
-    """A job was asked for that was never accepted, or has been deleted."""
-
-    def __init__(self, job: JobId) -> None:
-        hint = "`headway jobs` lists them. Jobs that ended earlier than `headway up --keep-jobs` allows are forgotten."
-        super().__init__(f"there is no job {job}", hint)
-
-
-class Conflict(HeadwayError):
-    """A request contradicts an earlier one."""
 
 
 @dataclass(slots=True)

@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import HeadwayError, in_short
+from headway.errors import HeadwayError, NoSuchJob, in_short
 from headway.live import reconciling, work
-from headway.live.intake import TAKEN_AT_ONCE, NoSuchJob, Offer, see_after
+from headway.live.intake import TAKEN_AT_ONCE, Offer, see_after
 from headway.live.store import checks
 from headway.live.store.decisions import decided_row
 from headway.live.store.journal import Batch, Journal, NotNow, encode

@@ -18,8 +18,7 @@ from typing import Final, Protocol
 from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.live.intake import Conflict
+from headway.errors import Conflict, HeadwayError, InvalidInput, NameTaken, NoSuchNode
 from headway.model.events import Event, NodeDown, NodeDrained, NodeJoined, NodeLeft, NodeResized, NodesHeard, NodeUp
 from headway.model.instant import Instant
 from headway.model.job import JobId, Kind
@@ -31,13 +30,6 @@ log = logging.getLogger(__name__)
 
 LOOKED_AT_ONCE: Final = 5_000
 """After this many jobs, other requests are served."""
-
-
-class NoSuchNode(HeadwayError):
-    """A request names a node that is not in service."""
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"there is no node {name!r}", did_you_mean(name, known) or "`headway nodes` lists them.")
 
 
 class Recorder(Protocol):
@@ -117,7 +109,7 @@ class Nodes:
                 return wire.NodeChange(spec.name, False)
             try:
                 await self._engine.join(spec)
-            except base.NameTaken as taken:
+            except NameTaken as taken:
                 self._recorder.incident("name_taken", spec.name, str(taken.args[0]), by)
                 raise Conflict(str(taken.args[0]), taken.hint) from taken
             try:

@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import InvalidInput, NoSuchOutput
 from headway.live.driver import Driver
 from headway.live.store.journal import Journal
 from headway.live.store.kept import opened
@@ -19,10 +19,6 @@ from headway.wire import TaskRange, TaskResult
 STREAMS: Final = ("stdout", "stderr")
 
 _result = msgspec.msgpack.Decoder(TaskResult)
-
-
-class NoSuchOutput(HeadwayError):
-    """The output that was asked for is not kept."""
 
 
 @dataclass(frozen=True, slots=True)

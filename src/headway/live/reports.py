@@ -18,11 +18,11 @@ import msgspec
 
 from headway import __version__, wire
 from headway.core.nodes import slot_statuses
+from headway.errors import NoSuchJob
 from headway.live import prospects
 from headway.live.checker import Checker
 from headway.live.driver import Driver
 from headway.live.forecasts import UNKNOWN, Outlook
-from headway.live.intake import NoSuchJob
 from headway.live.prospects import seconds
 from headway.live.store import checks
 from headway.live.store.journal import JobRow

@@ -10,15 +10,14 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from headway.errors import HeadwayError
+from headway.errors import NoSuchJob, NoSuchUpload, NotTheirs
 from headway.live.clock import Alarm, Clock
-from headway.live.intake import NoSuchJob
 from headway.live.room import Room
 from headway.live.store.journal import Journal, NotNow
 from headway.live.store.retained import LAST
 from headway.live.sweep import PART, Keep, Sweep
 from headway.live.troubles import Troubles
-from headway.live.uploads import NoSuchUpload, remove_outputs
+from headway.live.uploads import remove_outputs
 from headway.model.events import Event
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId
@@ -28,16 +27,6 @@ log = logging.getLogger(__name__)
 
 _AGAIN: Final[Duration] = SECOND
 _LATER: Final[Duration] = 60 * SECOND
-
-
-class NotTheirs(HeadwayError):
-    """A client acknowledges the result of a job that another client submitted."""
-
-    def __init__(self, client: str, job: JobId) -> None:
-        super().__init__(
-            f"client {client!r} acknowledges results of job {job}, which another client submitted",
-            "Only the client that submitted a job acknowledges its results; any caller of this server can clear them.",
-        )
 
 
 class Recorder(Protocol):

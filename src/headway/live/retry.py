@@ -8,9 +8,8 @@ from typing import Final
 import msgspec
 
 from headway import wire
-from headway.errors import HeadwayError
+from headway.errors import Conflict, HeadwayError, MissingBlobs
 from headway.live.driver import Driver
-from headway.live.intake import Conflict, MissingBlobs
 from headway.live.store.journal import JobRow, Journal
 from headway.model.instant import Instant, to_seconds
 from headway.model.job import Bag, JobSpec, Rigid, Workflow

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from headway.errors import HeadwayError
+from headway.errors import NoRoom
 from headway.live.clock import Alarm, Clock
 from headway.model.instant import SECOND, Duration, Instant
 
@@ -43,10 +43,6 @@ _FEWER: Final = (
 
 _BACK: Final = 8
 """There is room again when one part in this many more than the reserve is free; so incidents do not alternate."""
-
-
-class NoRoom(HeadwayError):
-    """There is no room for anything new. Nothing was kept; the same can be sent again."""
 
 
 class Stored(Protocol):

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from functools import partial
 
 from headway import wire
+from headway.errors import Unavailable
 from headway.live import intake
 from headway.live.intake import Offer
 from headway.live.ledger import Ledger
 from headway.live.room import Room
 from headway.live.store.journal import Journal
-from headway.live.turn import Unavailable, refuse
+from headway.live.turn import refuse
 from headway.model.instant import Instant
 
 

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from headway.errors import HeadwayError, in_short
+from headway.errors import in_short
 from headway.live.clock import Clock
 from headway.model.instant import SECOND, Duration, Instant
 
@@ -17,16 +17,6 @@ TOLD_AGAIN: Final[Duration] = 600 * SECOND
 """The same trouble of the same part becomes an incident again after this time."""
 
 _KEPT: Final = 1000
-
-
-class CannotGoOn(HeadwayError):
-    """Going on would break a promise; the message says which. The journal is right, so a start continues from it."""
-
-    def __init__(self, promise: str, why: str) -> None:
-        super().__init__(
-            f"going on would break the promise that {promise}: {why}",
-            "Nothing that was accepted is lost. Start the server again; its log says what happened.",
-        )
 
 
 class Troubles:

@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 
 from headway import wire
 from headway.engines import base
-from headway.errors import HeadwayError
 from headway.live.intake import Offer
 from headway.live.ledger import Entry
 from headway.model.events import Asked, Event, NodeResized
@@ -17,10 +16,6 @@ from headway.model.instant import Instant
 from headway.model.job import JobId
 
 T = TypeVar("T")
-
-
-class Unavailable(HeadwayError):
-    """The server is about to stop and accepts nothing."""
 
 
 class Request(NamedTuple):

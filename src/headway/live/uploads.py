@@ -20,9 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import HeadwayError, InvalidInput, NoRoom, NoSuchUpload, TooLarge
 from headway.live.aside import aside
-from headway.live.room import NoRoom
 from headway.live.store.layout import output_file
 from headway.live.store.mark import sync_folder
 
@@ -36,20 +35,6 @@ WRITTEN_AT_ONCE: Final = 4 << 20
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
-
-class TooLarge(HeadwayError):
-    """A request brings more bytes than it may."""
-
-
-class NoSuchUpload(HeadwayError):
-    """The file that was asked for is not kept."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"there is no upload {name}",
-            "It is kept while an open job or a result names it, and after that for `headway up --keep-uploads`.",
-        )
 
 
 class Uploads:

@@ -9,8 +9,8 @@ from threading import Thread
 from typing import Final
 
 from headway.advice.asking import Asking, address_of
-from headway.advice.language import NoAdvice
 from headway.core.record import StateRecord
+from headway.errors import NoAdvice
 from headway.model.plan import PlanRecord
 
 ANSWER_SECONDS: Final = 600.0

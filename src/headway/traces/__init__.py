@@ -9,7 +9,7 @@ from headway.errors import InvalidInput
 from headway.model.workload import Workload
 from headway.traces import swf
 from headway.traces.files import reading
-from headway.traces.formats import HINT, NotReadable, see_format
+from headway.traces.formats import HINT, not_readable, see_format
 from headway.traces.swf import AsKind, read_swf, write_swf
 from headway.traces.table import labels, read_table, write_table
 from headway.traces.transforms import as_bags, as_rigid, cut_at_estimates
@@ -58,7 +58,7 @@ def read_workload(
         workload = cut_at_estimates(read_table(path)) if cut_at_estimate else read_table(path)
     except InvalidInput as error:
         if _is_log(path) is None and error.hint.endswith(HINT):
-            raise NotReadable(Path(path), "", str(error.args[0])) from error
+            raise not_readable(Path(path), "", str(error.args[0])) from error
         raise
     if as_kind == "bags":
         return as_bags(workload)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, NotReadable
 from headway.traces.files import GZIP_MAGIC
 
 READABLE: Final = (
@@ -54,12 +54,10 @@ _CONTROLS_MAX: Final = 0.05
 HINT: Final = f"What can be read: {READABLE}."
 
 
-class NotReadable(HeadwayError):
-    """A file is in none of the formats that can be read."""
-
-    def __init__(self, path: Path, kind: str, why: str = "") -> None:
-        said = f"{kind}, which cannot be read" if kind else "in no format that can be read"
-        super().__init__(f"{path} is {said}", f"{HINT} {why}".rstrip())
+def not_readable(path: Path, kind: str, why: str = "") -> NotReadable:
+    """The error for a file of a kind that cannot be read; empty: of an unknown one."""
+    said = f"{kind}, which cannot be read" if kind else "in no format that can be read"
+    return NotReadable(f"{path} is {said}", f"{HINT} {why}".rstrip())
 
 
 def see_format(path: Path) -> None:
@@ -77,7 +75,7 @@ def see_format(path: Path) -> None:
             with gzip.open(path) as unzipped:
                 first = unzipped.read(_ENOUGH)
     if kind := _foreign(first):
-        raise NotReadable(path, kind)
+        raise not_readable(path, kind)
     _see_name(path, first.removeprefix(_BOM).lstrip().partition(b"\n")[0].decode("latin-1"))
 
 
@@ -109,4 +107,4 @@ def _see_name(path: Path, line: str) -> None:
         return
     for sign, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
         if sign in line:
-            raise NotReadable(path, f"a table with {name} between its columns", "Write commas between the columns.")
+            raise not_readable(path, f"a table with {name} between its columns", "Write commas between the columns.")

@@ -22,23 +22,34 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from headway import __version__, wire
-from headway.errors import HeadwayError, InvalidInput, did_you_mean
-from headway.live import ended, output, reports, requests, retry, uploads
+from headway.errors import (
+    Conflict,
+    Damaged,
+    HeadwayError,
+    InvalidInput,
+    Malformed,
+    MissingBlobs,
+    NoRoom,
+    NoSuchJob,
+    NoSuchNode,
+    NoSuchOutput,
+    NoSuchUpload,
+    NotTheirs,
+    TooLarge,
+    Unauthorised,
+    Unavailable,
+    did_you_mean,
+)
+from headway.live import ended, output, reports, requests, retry
 from headway.live.aside import aside, gives_threads
 from headway.live.checker import Checker
 from headway.live.checker import period as checker_period
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import PATIENCE
-from headway.live.intake import Conflict, MissingBlobs, NoSuchJob
 from headway.live.listeners import Listener, Wanted
-from headway.live.nodes import NoSuchNode
-from headway.live.retention import NotTheirs
-from headway.live.room import NoRoom
 from headway.live.store.journal import JournalFull, NotNow
 from headway.live.store.messages import MessageRow
-from headway.live.store.vouching import Damaged
-from headway.live.turn import Unavailable
 from headway.model.actions import JobStatus
 from headway.model.instant import to_seconds
 from headway.model.job import JobId, flaw
@@ -47,8 +58,6 @@ from headway.web.bodies import (
     BODY_MAX,
     JSON_MAX,
     OTHERS_MAX,
-    Malformed,
-    Unauthorised,
     broken,
     in_form,
     in_form_by_parts,
@@ -87,13 +96,13 @@ _MANY: Final = "Ask about fewer at once."
 _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
     (Unauthorised, HTTPStatus.UNAUTHORIZED),
     (NoSuchJob, HTTPStatus.NOT_FOUND),
-    (uploads.NoSuchUpload, HTTPStatus.NOT_FOUND),
-    (output.NoSuchOutput, HTTPStatus.NOT_FOUND),
+    (NoSuchUpload, HTTPStatus.NOT_FOUND),
+    (NoSuchOutput, HTTPStatus.NOT_FOUND),
     (NotTheirs, HTTPStatus.FORBIDDEN),
     (NoSuchNode, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (MissingBlobs, HTTPStatus.UNPROCESSABLE_ENTITY),
-    (uploads.TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (NoRoom, HTTPStatus.INSUFFICIENT_STORAGE),
     (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (JournalFull, HTTPStatus.INSUFFICIENT_STORAGE),
@@ -561,7 +570,7 @@ def _response(answer: Any, packed: bool, status: HTTPStatus = HTTPStatus.OK) -> 
 def _refusal(error: HeadwayError, packed: bool) -> Response:
     status = status_of(error, _STATUS)
     missing = error.names if isinstance(error, MissingBlobs) else ()
-    response = _response(wire.ErrorBody(str(error.args[0]), error.hint, missing), packed, status)
+    response = _response(wire.ErrorBody(str(error.args[0]), error.hint, missing, error.code), packed, status)
     if status is HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response

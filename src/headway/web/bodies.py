@@ -15,8 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from headway import wire
-from headway.errors import HeadwayError, InvalidInput
-from headway.live.uploads import TooLarge
+from headway.errors import HeadwayError, InvalidInput, Malformed, TooLarge, Unauthorised
 from headway.wire.base import array_head
 from headway.wire.reading import decoder
 
@@ -42,14 +41,6 @@ ENCODED_AT_ONCE: Final = 500
 """Elements of a list in an answer; then other requests are served."""
 
 T = TypeVar("T")
-
-
-class Unauthorised(HeadwayError):
-    """The token is missing or wrong."""
-
-
-class Malformed(HeadwayError):
-    """A request that contradicts the description of the interface."""
 
 
 def malformed(field: str, value: object, allowed: str, hint: str = "") -> Malformed:

@@ -24,23 +24,13 @@ from starlette.routing import Route
 from headway import __version__, wire
 from headway.advice import language
 from headway.advice.language import PLAN, POLICIES, PlanText, Policies, PolicyOffer, plan_text, read_question
-from headway.advice.snapshots import Contradiction, check_snapshot
+from headway.advice.snapshots import check_snapshot
 from headway.core.scheduler import Scheduler
-from headway.errors import HeadwayError
-from headway.live.uploads import TooLarge
+from headway.errors import Contradiction, HeadwayError, Malformed, PolicyRaised, TooLarge, Unauthorised
 from headway.model.job import AnyJob
 from headway.model.plan import Plan
 from headway.model.snapshot import PolicySource
-from headway.web.bodies import (
-    Malformed,
-    Unauthorised,
-    broken,
-    methods_at,
-    owner_of_token,
-    read_body,
-    status_of,
-    unknown,
-)
+from headway.web.bodies import broken, methods_at, owner_of_token, read_body, status_of, unknown
 from headway.web.openapi import describe
 from headway.web.serving import Server, listen, signals, url_of
 
@@ -52,10 +42,6 @@ QUESTION_MAX: Final = 64 << 20
 """Bytes of a question: about the snapshot of 100,000 jobs."""
 
 _LARGE: Final = "Leave out fields that have their defaults, and departed nodes."
-
-
-class PolicyRaised(HeadwayError):
-    """The policy failed on a snapshot."""
 
 
 _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
@@ -147,7 +133,8 @@ class Decider:
                     owner_of_token(request, self._tokens, f"the file {self._token_file} of the decider")
                 return _response(await answerer(request))
             except HeadwayError as error:
-                return _response(wire.ErrorBody(str(error.args[0]), error.hint), status_of(error, _STATUS))
+                body = wire.ErrorBody(str(error.args[0]), error.hint, code=error.code)
+                return _response(body, status_of(error, _STATUS))
             except Exception as error:
                 log.exception("%s failed", route.name)
                 return _response(broken(route, error, "the decider's log"), HTTPStatus.INTERNAL_SERVER_ERROR)

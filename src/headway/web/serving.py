@@ -17,7 +17,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import HeadwayError, InvalidInput, PortTaken
 from headway.web.line import Line, Room
 
 log = logging.getLogger(__name__)
@@ -77,10 +77,6 @@ def _lines() -> Callable[..., Line]:
     """What makes the end of each connection; as many as this process may have files, but for those of its own."""
     files = allow_files()
     return partial(Line, Room(max(1, files - max(FILES_KEPT, files // 10)), files))
-
-
-class PortTaken(HeadwayError):
-    """Another program listens on a port."""
 
 
 def listen(host: str, port: int) -> socket.socket:

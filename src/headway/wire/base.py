@@ -114,11 +114,15 @@ class Done(Answer, frozen=True):
 
 
 class ErrorBody(Answer, frozen=True):
-    """What is wrong and what to do next; `missing` names blobs that a submission has to bring."""
+    """What is wrong and what to do next; `missing` names blobs that a submission has to bring.
+
+    `code` is for programs, see `headway.errors`; empty for what is no error of Headway.
+    """
 
     error: str
     hint: str = ""
     missing: tuple[str, ...] = ()
+    code: str = ""
 
 
 class Health(Answer, frozen=True):

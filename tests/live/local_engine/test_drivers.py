@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headway.engines.base import NameTaken
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import node_folder, put_down
 from headway.engines.trial import Trial
+from headway.errors import NameTaken
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 

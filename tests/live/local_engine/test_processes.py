@@ -18,14 +18,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headway.engines.base import AttemptKey, Ended, EngineError, NodeBack, NodeLost, Noticed
+from headway.engines.base import AttemptKey, Ended, NodeBack, NodeLost, Noticed
 from headway.engines.local.driver import node as local_node
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import node_folder
 from headway.engines.local.shared import frames
 from headway.engines.local.shared.frames import Welcome
 from headway.engines.trial import Trial, calling
-from headway.errors import InvalidInput
+from headway.errors import EngineError, InvalidInput
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from headway.advice.asking import ANSWER_MAX, TOKEN, Asking, address_of, ask
-from headway.advice.language import NoAdvice
 from headway.core.record import JobRecord, NodeRecord, StateRecord
-from headway.errors import InvalidInput
+from headway.errors import InvalidInput, NoAdvice
 from headway.model.plan import AllocationRecord, PlanRecord, Promise, Reason, Waiting
 from headway.testing import job, node
 

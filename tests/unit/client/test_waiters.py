@@ -7,8 +7,8 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from headway.client.pickling import TaskFailed
 from headway.client.waiters import Waiter
+from headway.errors import TaskFailed
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 from headway.wire import TaskEnding, TaskResult

@@ -18,7 +18,8 @@ from msgspec import Raw
 
 from headway.engines.local.shared.frames import Launch
 from headway.engines.local.slot.files import AttemptFiles
-from headway.files import FileTrouble, Input, Output
+from headway.errors import FileTrouble
+from headway.files import Input, Output
 
 from ...waiting import LIMIT
 

@@ -10,7 +10,7 @@ import pytest
 
 from headway.engines import base
 from headway.engines.router import Router
-from headway.errors import InvalidInput
+from headway.errors import EngineError, InvalidInput, NameTaken
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
@@ -42,7 +42,7 @@ class Mortal(FakeEngine):
 
     def see(self) -> None:
         if self.gone:
-            raise base.EngineError("the connection is closed")
+            raise EngineError("the connection is closed")
 
     async def start(self, nodes: Iterable[NodeSpec], report: Any) -> base.Found:
         nodes = tuple(nodes)
@@ -125,7 +125,7 @@ async def test_nodes_join_leave_and_change_their_size_where_they_belong(rig: Rig
     await rig.router.leave("b")
     assert [(one.name, one.slots) for one in rig.west.nodes] == [("c", 1), ("d", 3)]
     assert [one.name for one in rig.east.nodes] == ["a"]
-    with pytest.raises(base.NameTaken, match="'d' is taken by a node of engine 'west'"):
+    with pytest.raises(NameTaken, match="'d' is taken by a node of engine 'west'"):
         await rig.router.join(node("d", site="east"))
     with pytest.raises(InvalidInput, match="site of node 'e' is 'north'; allowed: one of east, west"):
         await rig.router.join(node("e", site="north"))
@@ -150,7 +150,7 @@ async def test_an_engine_that_is_gone_takes_down_only_its_own_nodes_and_comes_ba
     assert (rig.east.killed, rig.west.killed) == ([kept], [])
     rig.west.report(base.Ended(*lost, base.Ending(Outcome.SUCCEEDED)))
     assert await rig.reports() == [], "what an engine says that was given up does not count"
-    with pytest.raises(base.EngineError, match="engine 'west', to which node 'd' belongs, is gone"):
+    with pytest.raises(EngineError, match="engine 'west', to which node 'd' belongs, is gone"):
         await rig.router.join(node("d", site="west"))
 
     rig.router.resize("c", 4)
@@ -181,7 +181,7 @@ async def test_an_engine_that_does_not_start_is_absent_until_it_does(rig: Rig) -
 
 async def test_if_no_engine_starts_the_router_does_not(rig: Rig) -> None:
     rig.east.gone = rig.west.gone = True
-    with pytest.raises(base.EngineError, match="the connection is closed"):
+    with pytest.raises(EngineError, match="the connection is closed"):
         await rig.start()
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from headway.advice import asking
 from headway.advice.asking import ask
-from headway.advice.language import NoAdvice
 from headway.core.scheduler import Scheduler
+from headway.errors import NoAdvice
 from headway.live import aside as module
 from headway.live.aside import aside, gives_threads
 from headway.policies.registry import find

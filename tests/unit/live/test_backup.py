@@ -11,13 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headway.errors import HeadwayError
+from headway.errors import Damaged, HeadwayError
 from headway.live.store import backup
 from headway.live.store.backup import BACKUP, Manifest, back_up, restore
 from headway.live.store.journal import Journal
 from headway.live.store.layout import TOKEN, UPLOADS
 from headway.live.store.schema import FILE
-from headway.live.store.vouching import Damaged
 
 CONTENTS = (b"one", b"another")
 

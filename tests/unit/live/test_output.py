@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from headway.errors import HeadwayError
-from headway.live.output import NoSuchOutput, Wanted, output_of, output_so_far, part_of
+from headway.errors import HeadwayError, NoSuchOutput
+from headway.live.output import Wanted, output_of, output_so_far, part_of
 from headway.live.store.journal import Batch, Journal, encode
 from headway.model.events import Outcome
 from headway.wire import TaskEnding, TaskResult

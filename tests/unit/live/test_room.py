@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.live.room import LOG_MAX, LOOK_EVERY, RESERVE, Bounds, Free, NoRoom, Room, free_on
+from headway.errors import NoRoom
+from headway.live.room import LOG_MAX, LOOK_EVERY, RESERVE, Bounds, Free, Room, free_on
 from headway.model.instant import to_seconds
 from headway.testing import ManualClock
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headway.errors import HeadwayError
+from headway.errors import Damaged, HeadwayError
 from headway.live.store.backup import back_up
 from headway.live.store.journal import FILE, Journal
 from headway.live.store.kept import KeptFile, flaw_of
 from headway.live.store.verification import flaws
-from headway.live.store.vouching import Damaged
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from random import Random
 import pytest
 
 from headway import HeadwayError, InvalidInput
+from headway.errors import NotReadable
 from headway.traces import read_workload
-from headway.traces.formats import HINT, NotReadable
+from headway.traces.formats import HINT
 
 
 def tar(name: str, content: bytes) -> bytes:

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
-from headway.errors import HeadwayError
+from headway.errors import Damaged, HeadwayError
 from headway.live.store import mark
 from headway.live.store.mark import MARK, sync_folder
 from headway.live.store.schema import FILE, FORMAT, connect, connect_to_read, make_tables, new_epoch, remove
 from headway.live.store.verification import whole_again
-from headway.live.store.vouching import GUARDED, UNREADABLE, Damaged, Vouching
+from headway.live.store.vouching import GUARDED, UNREADABLE, Vouching
 
 log = logging.getLogger(__name__)
 

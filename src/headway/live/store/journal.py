@@ -19,6 +19,10 @@ import msgspec
 
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
+from headway.errors import Damaged
+from headway.errors import JournalBusy as JournalBusy
+from headway.errors import JournalFull as JournalFull
+from headway.errors import NotNow as NotNow
 from headway.live.parts import Parts
 from headway.live.store import checks, retained
 from headway.live.store.away import Away
@@ -30,14 +34,10 @@ from headway.live.store.expiry import Expiry
 from headway.live.store.mark import MARK
 from headway.live.store.messages import MessageRow, NewMessage, Page
 from headway.live.store.retained import Retained
-from headway.live.store.rows import JournalBusy as JournalBusy
-from headway.live.store.rows import JournalFull as JournalFull
-from headway.live.store.rows import NotNow as NotNow
 from headway.live.store.rows import Rows, not_whole, refuse
 from headway.live.store.schema import ASKED
 from headway.live.store.schema import FILE as FILE
 from headway.live.store.schema import FORMAT as FORMAT
-from headway.live.store.vouching import Damaged
 from headway.model.actions import Action, JobStatus
 from headway.model.events import Asked, Event, Incident
 from headway.model.instant import Instant

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headway.errors import HeadwayError
+from headway.errors import Damaged, HeadwayError
 from headway.live.store import conversion, mark
 from headway.live.store.layout import ENGINE, TOKEN, UPLOADS, URL
 from headway.live.store.mark import MARK, Mark
@@ -19,7 +19,7 @@ from headway.live.store.rows import refuse
 from headway.live.store.salvage import salvage
 from headway.live.store.schema import FILE, FORMAT, KEPT_INDEX, connect, connect_to_read, make_tables, new_epoch, remove
 from headway.live.store.verification import see_whole, whole_again
-from headway.live.store.vouching import UNREADABLE, Damaged, Vouching, row_sum
+from headway.live.store.vouching import UNREADABLE, Vouching, row_sum
 
 LOCK: Final = "lock"
 

@@ -7,23 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from headway.errors import HeadwayError
-from headway.live.store.vouching import BODIES, GUARDED, UNREADABLE, Damaged, body_sum, row_sum
+from headway.errors import Damaged, JournalBusy, JournalFull
+from headway.live.store.vouching import BODIES, GUARDED, UNREADABLE, body_sum, row_sum
 
 _NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _HELD: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
-
-
-class NotNow(HeadwayError):
-    """The journal cannot be written now. Nothing was recorded; the same can be tried again."""
-
-
-class JournalFull(NotNow):
-    """The disk is full."""
-
-
-class JournalBusy(NotNow):
-    """Another program has locked the file."""
 
 
 def not_whole(folder: Path) -> str:

@@ -16,13 +16,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+from headway.errors import Damaged
 from headway.live.store import conversion, mark
 from headway.live.store.conversion import FACTS_LEFT, TABLES, commit, new_journal
 from headway.live.store.kept import new_folder
 from headway.live.store.mark import MARK, sync_folder
 from headway.live.store.schema import FILE, FORMAT, connect_to_read, lenient
 from headway.live.store.verification import Flaw, flaws
-from headway.live.store.vouching import BODIES, GUARDED, NUMBERED, UNREADABLE, Damaged, body_sum, last_of, row_sum
+from headway.live.store.vouching import BODIES, GUARDED, NUMBERED, UNREADABLE, body_sum, last_of, row_sum
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from headway.errors import Damaged
 from headway.live.store import mark
 from headway.live.store.kept import KeptFile, flaw_of, flaws_of_files
 from headway.live.store.mark import MARK, Reached
@@ -24,7 +25,6 @@ from headway.live.store.vouching import (
     NUMBERED,
     SUM_BITS,
     UNREADABLE,
-    Damaged,
     body_sum,
     digest_of,
     last_of,

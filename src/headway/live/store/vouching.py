@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headway.errors import HeadwayError
+from headway.errors import Damaged, HeadwayError
 from headway.live.store.mark import Reached
 
 GUARDED: Final = {
@@ -59,10 +59,6 @@ SUM_BITS: Final = (1 << 64) - 1
 """Checksums are added up modulo 2**64."""
 
 encode = msgspec.msgpack.Encoder().encode
-
-
-class Damaged(HeadwayError):
-    """What was stored is not as it was; the message says what, the hint what can be done."""
 
 
 class Sums(msgspec.Struct):

@@ -13,7 +13,8 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 
-from headway.files import KEPT, FileTrouble, upload_of
+from headway.errors import FileTrouble
+from headway.files import KEPT, upload_of
 
 _CHUNK = 1 << 20
 

@@ -13,10 +13,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from headway.engines.base import EngineError
 from headway.engines.local.driver.environment import of_this_process
 from headway.engines.local.shared.terms import Account
-from headway.errors import HeadwayError, InvalidInput
+from headway.errors import EngineError, HeadwayError, InvalidInput
 
 GROUNDS: Final = Path("/var/tmp")
 """Where grounds are made by default: it survives a restart of the machine, and every user can get there."""

@@ -30,10 +30,8 @@ from headway.engines.base import (
     Call,
     Ended,
     Ending,
-    EngineError,
     Found,
     Heard,
-    NameTaken,
     NodeBack,
     NodeLost,
     Noticed,
@@ -69,7 +67,7 @@ from headway.engines.local.shared.frames import (
     launch_of,
 )
 from headway.engines.local.shared.output import OUTPUT_FOLDER, SUFFIXES, file_of
-from headway.errors import InvalidInput
+from headway.errors import EngineError, InvalidInput, NameTaken
 from headway.model.instant import to_seconds
 from headway.model.job import JobId
 from headway.model.node import NodeSpec

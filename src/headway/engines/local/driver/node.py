@@ -21,7 +21,7 @@ from typing import Protocol, cast
 
 import msgspec
 
-from headway.engines.base import AttemptKey, EngineError, NameTaken
+from headway.engines.base import AttemptKey
 from headway.engines.local.driver.account import hand_over
 from headway.engines.local.driver.environment import of_this_process
 from headway.engines.local.shared.frames import (
@@ -50,6 +50,7 @@ from headway.engines.local.shared.frames import (
 from headway.engines.local.shared.output import OUTPUT_FOLDER
 from headway.engines.local.shared.processes import MARK, children, kill_trees, marked
 from headway.engines.local.shared.terms import Account, Terms
+from headway.errors import EngineError, NameTaken
 from headway.model.node import NodeSpec
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,8 @@ from typing import Any, Final, NamedTuple
 
 from headway.engines.local.shared.frames import Launch
 from headway.engines.local.shared.terms import dropped_name
-from headway.files import KEPT, File, FileTrouble, Output, flaw, local_path, scheme, upload_of
+from headway.errors import FileTrouble
+from headway.files import KEPT, File, Output, flaw, local_path, scheme, upload_of
 
 _CHUNK: Final = 1 << 20
 

@@ -52,7 +52,8 @@ from headway.engines.local.shared.frames import (
 from headway.engines.local.shared.processes import adopt_orphans, die_with_parent, flush_c_streams
 from headway.engines.local.shared.seal import opened, sealed
 from headway.engines.local.shared.terms import Account, Terms
-from headway.files import FileTrouble, answering
+from headway.errors import FileTrouble
+from headway.files import answering
 from headway.model.outcome import Outcome
 
 if TYPE_CHECKING:
