@@ -34,8 +34,8 @@ from headway.live.driver import Driver
 from headway.live.store.journal import Journal
 from headway.policies.registry import find
 from headway.testing import FakeEngine, new_job, node, submission
-from headway.web.api import Api, Owner
-from headway.web.serving import Server, listen
+from headway.web.api import Api, TokenOwner
+from headway.web.serving import BoundedServer, listen
 
 TOKEN: Final = "t0ken"
 SLOTS: Final = 4
@@ -132,8 +132,10 @@ async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, str, str]
         await driver.start(tuple(node(f"n{number}", slots=SLOTS) for number in range(nodes)))
         await fill(driver, jobs)
         await end(driver, engine, CLEARED)
-        api = Api(driver, {TOKEN: Owner("me")}, over.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay())
-        serving = asyncio.create_task(Server(api.app, over).serve([listener]))
+        api = Api(
+            driver, {TOKEN: TokenOwner("me")}, over.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay()
+        )
+        serving = asyncio.create_task(BoundedServer(api.app, over).serve([listener]))
         spare_collector()
         caller = Caller(*listener.getsockname()[:2])
         await caller.ask("GET", wire.HEALTH.path)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import measure
 from headway.engines.base import AttemptKey
-from headway.engines.local.agent.tiers import threads
+from headway.engines.local.agent.priorities import threads
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.shared.processes import tree
 from headway.engines.trial import Trial, calling

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from headway.errors import HeadwayError
 
-KEPT: Final = 2
+CHECKPOINTS_KEPT: Final = 2
 """How many checkpoints of a task are kept: the last one, and the one before in case that is unreadable."""
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
@@ -33,7 +33,7 @@ class Left(BaseException):
     """The task continues elsewhere: this attempt ends here. Not an error, and not for the task to catch."""
 
 
-class Listener(Protocol):
+class CheckpointListener(Protocol):
     """Receives what becomes of checkpoints."""
 
     def saved(self) -> bool:
@@ -69,7 +69,7 @@ class Checkpoints:
         has_left: the attempt must end with what it saved last.
     """
 
-    def __init__(self, place: str, attempt: int, listener: Listener) -> None:
+    def __init__(self, place: str, attempt: int, listener: CheckpointListener) -> None:
         self._place = place
         self._attempt = attempt
         self._listener = listener
@@ -107,7 +107,7 @@ class Checkpoints:
                 return False
             self._last += 1
             for number in numbers:
-                if number <= self._last - KEPT:
+                if number <= self._last - CHECKPOINTS_KEPT:
                     with contextlib.suppress(OSError):  # a later attempt has just taken them over
                         os.unlink(self._path(number))
         if self._listener.saved():

@@ -20,7 +20,7 @@ from headway.errors import InvalidInput
 if TYPE_CHECKING:
     from pathlib import Path
 
-KEPT: Final = "headway:"
+KEPT_SCHEME: Final = "headway:"
 """How the URL of a file that the server keeps begins."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -159,10 +159,10 @@ def flaw(url: str, *, output: bool, known_here: bool = True) -> str | None:
     path = local_path(url)
     if path is not None:
         return None if path.startswith("/") and "\0" not in path else "an absolute path, or a URL"
-    if url.startswith(KEPT):
+    if url.startswith(KEPT_SCHEME):
         if output:
-            return None if _OUTPUT.fullmatch(url) else f"{KEPT}NAME, a name without a slash"
-        return None if _UPLOAD.fullmatch(url) else f"{KEPT}SHA256, as Client.upload returns it"
+            return None if _OUTPUT.fullmatch(url) else f"{KEPT_SCHEME}NAME, a name without a slash"
+        return None if _UPLOAD.fullmatch(url) else f"{KEPT_SCHEME}SHA256, as Client.upload returns it"
     return _unknown(url) if known_here else None
 
 

@@ -46,10 +46,10 @@ from headway.model.instant import SECOND, Duration, to_seconds
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
 from headway.private import account, tighten, token_of, write_private
-from headway.web.api import Api, Owner
+from headway.web.api import Api, TokenOwner
 from headway.web.bodies import BODY_MAX
 from headway.web.epochs import Epochs
-from headway.web.serving import Server, listen, signals, url_of
+from headway.web.serving import BoundedServer, listen, signals, url_of
 
 log = logging.getLogger(__name__)
 
@@ -231,9 +231,14 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
             named = None if settings.nodes is None else map(_warm, settings.nodes)
             await driver.start(named, first=map(_warm, uniform_cluster(os.cpu_count() or 1)))
             api = Api(
-                driver, {token: Owner(account())}, end.set, checker=checker, delay=delay, body_max=settings.body_max
+                driver,
+                {token: TokenOwner(account())},
+                end.set,
+                checker=checker,
+                delay=delay,
+                body_max=settings.body_max,
             )
-            server = Server(Epochs(api.app, journal.epoch), end)
+            server = BoundedServer(Epochs(api.app, journal.epoch), end)
             spare_collector()
             url = url_of(listener)
             write_private(url_file, f"{url}\n")

@@ -203,14 +203,14 @@ class FakeEngine:
         )
         return self._found
 
-    def see_fit(self, node: NodeSpec) -> None:
+    def check_fit(self, node: NodeSpec) -> None:
         """Refuse nodes of more than `SLOTS_MAX` slots."""
         if node.slots > SLOTS_MAX:
             raise InvalidInput("slots", node.slots, f"1 to {SLOTS_MAX}")
 
     async def join(self, node: NodeSpec) -> None:
         """Have one more node."""
-        self.see_fit(node)
+        self.check_fit(node)
         await asyncio.sleep(0)
         if node.name in self.unwilling:
             raise self.unwilling[node.name]

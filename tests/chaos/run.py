@@ -244,7 +244,7 @@ def attack(folder: Path, data: Path, words: argparse.Namespace, *, small_disk: b
 def keep_alive(served: Served, over: threading.Event) -> None:
     """Start the server again whenever it has ended by itself."""
     while not over.wait(0.5):
-        served.see_alive()
+        served.check_alive()
 
 
 def say(text: str, words: argparse.Namespace) -> None:

@@ -75,7 +75,7 @@ class Served:
             self.starts += 1
             self._meant_down = False
 
-    def see_alive(self) -> None:
+    def check_alive(self) -> None:
         """Start it again if it ended by itself, and count that."""
         with self.lock:
             if self._process is not None and self._process.poll() is not None and not self._meant_down:

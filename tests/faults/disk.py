@@ -19,7 +19,7 @@ from headway.live.store.disk import Disk
 from headway.live.store.mark import Mark, Reached
 from headway.live.store.opening import Opened
 from headway.live.store.schema import make_tables
-from headway.live.store.verification import see_whole_in
+from headway.live.store.verification import check_whole_in
 from headway.live.store.vouching import Vouching, define
 from headway.live.uploads import Uploads
 
@@ -133,7 +133,7 @@ class SimDisk(Disk):
         else:
             db.deserialize(self._bytes)
             define(db)
-            see_whole_in(db, self._mark, self._name)
+            check_whole_in(db, self._mark, self._name)
         (epoch,) = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         return Opened(-1, db, Vouching(epoch, db), SimMark(self), epoch)
 
@@ -153,7 +153,7 @@ class SimDisk(Disk):
         """As much as it is said to have."""
         return Free(SIZE, self.free_bytes)
 
-    def uploads(self, size_max: int, see_room: Callable[[int], None]) -> Uploads:
+    def uploads(self, size_max: int, check_room: Callable[[int], None]) -> Uploads:
         """None."""
         return SimUploads(self._name / "uploads")
 

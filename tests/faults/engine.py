@@ -438,14 +438,14 @@ class SimEngine:
             background=frozenset(run.assignment.key for run in running if run.tier is Tier.BACKGROUND),
         )
 
-    def see_fit(self, node: NodeSpec) -> None:
+    def check_fit(self, node: NodeSpec) -> None:
         """Allow 64 slots."""
         if node.slots > 64:
             raise InvalidInput("slots", node.slots, "1 to 64")
 
     async def join(self, node: NodeSpec) -> None:
         """Have one more node."""
-        self.see_fit(node)
+        self.check_fit(node)
         if node.name in self.site.nodes:
             raise NameTaken(node.name, "this site")
         await asyncio.sleep(self._link.times()[0])

@@ -193,7 +193,7 @@ class World:
         try:
             self.loop.run_until_complete(self._live())
             if self.loop.errors:
-                self._see(False, f"something raised that nobody handled: {self.loop.errors[0]!r}")
+                self._must(False, f"something raised that nobody handled: {self.loop.errors[0]!r}")
         finally:
             self.loop.clear()
             self.disk.crash()
@@ -205,7 +205,7 @@ class World:
         told.digest = self._story.hexdigest()
         return told
 
-    def _see(self, true: object, said: str) -> None:
+    def _must(self, true: object, said: str) -> None:
         if not true:
             raise Wrong(f"seed {self.seed}, at {self.loop.time():.6f} s: {said}")
 
@@ -261,7 +261,7 @@ class World:
             error = starting.exception() if starting.done() and not starting.cancelled() else None
             if not self.life.dead and error is not None:
                 # A full or locked disk ends a start; another promise is not at stake.
-                self._see(_is_of_the_disk(error) and not is_calm, f"the driver does not start: {error!r}")
+                self._must(_is_of_the_disk(error) and not is_calm, f"the driver does not start: {error!r}")
                 self._note("start failed", type(error).__name__)
                 self._kill("start failed")
                 await asyncio.sleep(0.5)
@@ -338,7 +338,7 @@ class World:
         self.driver.core.check()
         live = msgspec.json.encode(self.driver.core.dump())
         replayed = msgspec.json.encode(replay(self.driver.journal))
-        self._see(live == replayed, f"the state differs from a replay:\n{live!r}\n{replayed!r}")
+        self._must(live == replayed, f"the state differs from a replay:\n{live!r}\n{replayed!r}")
         self.told.done["states compared"] += 1
 
     def _check_started(self) -> None:
@@ -348,22 +348,22 @@ class World:
         for client in self.clients:
             for key, answer in client.accepted.items():
                 found = journal.accepted("owner", key)
-                self._see(found is not None, f"submission {key} was accepted and is lost")
+                self._must(found is not None, f"submission {key} was accepted and is lost")
                 assert found is not None
-                self._see(found.first == answer.jobs[0], f"submission {key} was accepted twice")
+                self._must(found.first == answer.jobs[0], f"submission {key} was accepted twice")
                 for job in answer.jobs:
-                    self._see(journal.job(job) is not None, f"job {job} was accepted and is lost")
+                    self._must(journal.job(job) is not None, f"job {job} was accepted and is lost")
             for number, (job, task, word) in client.messages.items():
                 if job in client.let_go:
                     continue  # results that were acknowledged are deleted after a while, as the client knows
                 rows = journal.messages(number - 1, 1, jobs=(job,)).rows
                 same = rows and (rows[0].number, rows[0].task, rows[0].word) == (number, task, word)
-                self._see(same, f"message {number} was told and is lost: job {job}, task {task}, {word}")
+                self._must(same, f"message {number} was told and is lost: job {job}, task {task}, {word}")
         self.driver.core.check()
         live = msgspec.json.encode(self.driver.core.dump())
         if self._is_quiet_now():
             replayed = msgspec.json.encode(replay(journal))
-            self._see(live == replayed, f"after a start the state differs from a replay:\n{live!r}\n{replayed!r}")
+            self._must(live == replayed, f"after a start the state differs from a replay:\n{live!r}\n{replayed!r}")
             self.told.done["states compared"] += 1
         self._note("started", hashlib.sha256(live).hexdigest())
 
@@ -450,7 +450,7 @@ class World:
                 if random.random() < 0.2:
                     with suppress(NoAnswer, HeadwayError):
                         again = await self.call(lambda driver, it=submission: driver.submit("owner", it))  # type: ignore[misc]
-                        self._see(again.jobs == answer.jobs, f"submission {key} was accepted twice, as {again.jobs}")
+                        self._must(again.jobs == answer.jobs, f"submission {key} was accepted twice, as {again.jobs}")
                 break
 
     def _jobs(self, random: Random, earlier: list[JobId]) -> tuple[wire.NewJob, ...]:
@@ -504,15 +504,15 @@ class World:
 
     def _take(self, client: Client, rows: list[MessageRow]) -> None:
         for row in rows:
-            self._see(row.number not in client.messages, f"message {row.number} was told twice")
+            self._must(row.number not in client.messages, f"message {row.number} was told twice")
             client.messages[row.number] = (row.job, row.task, row.word)
             if row.task is not None:
                 place = (row.job, row.task)
-                self._see(place not in client.results, f"two results of job {row.job}, task {row.task}")
+                self._must(place not in client.results, f"two results of job {row.job}, task {row.task}")
                 client.results[place] = row.result
-                self._see_true(row)
+                self._check_true(row)
 
-    def _see_true(self, row: MessageRow) -> None:
+    def _check_true(self, row: MessageRow) -> None:
         """A result tells what happened on the site."""
         if row.result is None:
             return
@@ -520,8 +520,8 @@ class World:
         ended = self.site.endings.get((row.job, result.task, result.attempt), [])
         if row.word == Outcome.SUCCEEDED.value:
             said = f"job {row.job}, task {row.task} is reported as a success of attempt {result.attempt}: {ended}"
-            self._see(Outcome.SUCCEEDED in ended, said)
-        self._see(len(ended) <= 1, f"an attempt at job {row.job}, task {row.task} ended {len(ended)} times")
+            self._must(Outcome.SUCCEEDED in ended, said)
+        self._must(len(ended) <= 1, f"an attempt at job {row.job}, task {row.task} ended {len(ended)} times")
 
     async def _acknowledge(self, client: Client, random: Random) -> None:
         known = sorted(client.results)
@@ -652,11 +652,11 @@ class World:
         while self.driver is None or self.driver.open or not self._up.is_set():
             if self.loop.time() > end:
                 assert self.driver is not None
-                self._see(False, f"jobs are stuck: {sorted(self.driver.open)[:10]}")
+                self._must(False, f"jobs are stuck: {sorted(self.driver.open)[:10]}")
             await asyncio.sleep(5)
         for client in self.clients:
             while not self._has_all(client):
-                self._see(self.loop.time() < end, f"{client.name} is not told of: {self._untold(client)}")
+                self._must(self.loop.time() < end, f"{client.name} is not told of: {self._untold(client)}")
                 await asyncio.sleep(1)
 
     def _expected(self, client: Client) -> set[tuple[JobId, int | None]]:
@@ -665,7 +665,7 @@ class World:
         for answer in client.accepted.values():
             for job in answer.jobs:
                 row = self.driver.journal.job(job)
-                self._see(row is not None, f"job {job} was accepted and is lost")
+                self._must(row is not None, f"job {job} was accepted and is lost")
                 assert row is not None
                 found.add((job, None))
                 if row.status is JobStatus.SUCCEEDED:
@@ -694,7 +694,7 @@ class World:
         driver, told = self.driver, self.told
         assert driver is not None
         assert self.life is not None
-        self._see(not self._wrong, "; ".join(self._wrong))
+        self._must(not self._wrong, "; ".join(self._wrong))
         self._check_state()
         events = hashlib.sha256()
         for seq, event in driver.journal.events():
@@ -707,8 +707,8 @@ class World:
             self._note(client.name, sorted(client.messages.items()))
         jobs = [row.id for row in driver.journal.jobs()]
         mine = [job for client in self.clients for answer in client.accepted.values() for job in answer.jobs]
-        self._see(len(set(mine)) == len(mine), "two submissions have the same job")
-        self._see(set(mine) <= set(jobs), "a job is lost")
+        self._must(len(set(mine)) == len(mine), "two submissions have the same job")
+        self._must(set(mine) <= set(jobs), "a job is lost")
         self._note("events", events.hexdigest())
         await self.life.spawn(driver.stop())
         self._note("stopped", hashlib.sha256(msgspec.json.encode(driver.core.dump())).hexdigest())

@@ -102,7 +102,7 @@ class Rig:
         return isinstance(collector, Hangs) and not collector.go_on.is_set()
 
     @property
-    def watches(self) -> list[checker.Watch]:
+    def watches(self) -> list[checker.WatchedCollector]:
         return list(self.checker.watches.values())
 
     @property

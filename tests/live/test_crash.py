@@ -180,9 +180,9 @@ class Run:
                 self.heard += [(row.job, row.task) for row in rows]
             driver.core.check()
             await driver.nodes.settle()
-            self.see_same_nodes(driver)
+            self.check_same_nodes(driver)
 
-    def see_same_nodes(self, driver: Driver) -> None:
+    def check_same_nodes(self, driver: Driver) -> None:
         """Check that the engine has exactly the nodes that the core knows."""
         known = {name: view.spec.slots for name, view in driver.core.state.nodes.items()}
         assert {node.name: node.slots for node in self.engine.nodes} == known
@@ -256,7 +256,7 @@ class Run:
             driver.core.check()
             await driver.nodes.settle()
             self.engine = engine
-            self.see_same_nodes(driver)
+            self.check_same_nodes(driver)
             views = driver.core.state.nodes
             for name, slots in point.sizes:
                 assert slots == (views[name].spec.slots if name in views else 0), f"node {name} is not as was answered"

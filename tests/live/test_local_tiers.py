@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from headway.engines.base import Ended, Noticed
-from headway.engines.local.agent import tiers
+from headway.engines.local.agent import priorities
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import put_down
 from headway.engines.local.shared.processes import kill_trees, tree
@@ -85,7 +85,7 @@ def policies(pid: int) -> set[int]:
     """The scheduling policies of every thread of a process and of its descendants."""
     found = set()
     for one in tree(pid):
-        for thread in tiers.threads(one):
+        for thread in priorities.threads(one):
             try:
                 found.add(os.sched_getscheduler(thread))
             except ProcessLookupError:
@@ -99,7 +99,7 @@ async def test_every_thread_of_what_is_in_the_background_is_idle_and_of_what_is_
     await trial.start()
     key = trial.call(write_pid_and_wait, str(tmp_path / "pid"), tier=BG)
     pid = await pid_in(tmp_path / "pid")
-    assert len(tiers.threads(pid)) >= 2
+    assert len(priorities.threads(pid)) >= 2
     for tier, expected in ((BG, os.SCHED_IDLE), (FG, os.SCHED_OTHER), (BG, os.SCHED_IDLE)):
         trial.engine.change(*key, tier)
         await becomes(lambda expected=expected: policies(pid) == {expected})
@@ -383,8 +383,8 @@ def test_nice_does_where_there_is_no_idle_policy(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     with ending(subprocess.Popen(["sleep", "600"])) as process:
-        for tier, nice in ((BG, tiers.NICEST), (FG, os.getpriority(os.PRIO_PROCESS, 0))):
-            assert tiers.move([process.pid], tier) == ""
+        for tier, nice in ((BG, priorities.NICEST), (FG, os.getpriority(os.PRIO_PROCESS, 0))):
+            assert priorities.move([process.pid], tier) == ""
             assert os.getpriority(os.PRIO_PROCESS, process.pid) == nice
 
 
@@ -393,7 +393,7 @@ def test_what_is_refused_half_way_is_put_back(monkeypatch: pytest.MonkeyPatch) -
         assert process.stdout is not None
         process.stdout.read(1)
         shell, child = tree(process.pid)
-        assert tiers.move([shell], BG) == ""
+        assert priorities.move([shell], BG) == ""
         real = os.sched_setscheduler
 
         def refuse(thread: int, policy: int, parameters: os.sched_param) -> None:
@@ -402,7 +402,7 @@ def test_what_is_refused_half_way_is_put_back(monkeypatch: pytest.MonkeyPatch) -
             real(thread, policy, parameters)
 
         monkeypatch.setattr(os, "sched_setscheduler", refuse)
-        assert tiers.move([shell], FG) == f"process {child}: Operation not permitted"
+        assert priorities.move([shell], FG) == f"process {child}: Operation not permitted"
         assert policies(shell) == {os.SCHED_IDLE}
 
 

@@ -31,8 +31,8 @@ from headway.live.leases import PART
 from headway.live.store.journal import Journal
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
-from headway.web.api import Api, Owner
-from headway.web.serving import FILES_KEPT, Server, listen
+from headway.web.api import Api, TokenOwner
+from headway.web.serving import FILES_KEPT, BoundedServer, listen
 
 from ..waiting import LIMIT, becomes
 
@@ -82,7 +82,7 @@ class Line:
 class Rig:
     """A server on a driver with a fake engine."""
 
-    def __init__(self, driver: Driver, engine: FakeEngine, server: Server, address: tuple[str, int]) -> None:
+    def __init__(self, driver: Driver, engine: FakeEngine, server: BoundedServer, address: tuple[str, int]) -> None:
         self.driver, self.engine, self.server, self.address = driver, engine, server, address
         self.end = server._end
         self.opened: list[Line] = []
@@ -108,8 +108,10 @@ async def serving(folder: Path) -> AsyncIterator[Rig]:
         engine, clock, end = FakeEngine(), ManualClock(5), asyncio.Event()
         driver = Driver(journal, engine, clock, find, policy="fcfs")
         await driver.start((node("n", slots=SLOTS),))
-        api = Api(driver, {TOKEN: Owner("me")}, end.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay())
-        server = Server(api.app, end)
+        api = Api(
+            driver, {TOKEN: TokenOwner("me")}, end.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay()
+        )
+        server = BoundedServer(api.app, end)
         address = listener.getsockname()[:2]
         task = asyncio.create_task(server.serve([listener]))
         rig = Rig(driver, engine, server, address)

@@ -19,7 +19,7 @@ from headway.live import intake, nodes, reports
 from headway.live.driver import BUSY_AGAIN, RETRY_AFTER, Driver
 from headway.live.leases import PART
 from headway.live.store.journal import FILE, WRITTEN_AT_ONCE, Journal, JournalFull
-from headway.live.store.verification import see_whole
+from headway.live.store.verification import check_whole
 from headway.model.events import JobSubmitted, NodeJoined, PolicyChosen, Woke
 from headway.model.instant import to_seconds
 from headway.model.job import TaskSpec
@@ -101,8 +101,8 @@ def test_what_fits_the_cluster_is_found_once_for_tasks_that_are_alike(lines_run:
             scheduler.handle(NodeJoined(0, node(f"n{number}", slots=1)))
         scheduler.handle(NodeJoined(0, node("large", slots=8)))
         spec = job(1, graph=(TaskSpec(1, 8),) * 40)
-        assert scheduler.misfit(spec) is None
-        return lines_run(lambda: scheduler.misfit(spec))
+        assert scheduler.flaw_of_fit(spec) is None
+        return lines_run(lambda: scheduler.flaw_of_fit(spec))
 
     assert looking(200) < 2 * looking(100) + 100
     assert looking(200) < 40 * 200
@@ -347,7 +347,7 @@ def test_a_transaction_that_ends_under_a_large_submission_is_made_again(tmp_path
             await live.advance(to_seconds(BUSY_AGAIN))
             assert len((await asked).jobs) == LARGE
             assert durable(tmp_path) == (LARGE, LARGE)
-        see_whole(tmp_path)
+        check_whole(tmp_path)
 
     run(scenario)
 

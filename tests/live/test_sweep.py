@@ -22,7 +22,7 @@ from headway.live.reports import row
 from headway.live.store.history import history, known_since
 from headway.live.store.journal import Journal, NotNow, encode
 from headway.live.store.layout import OUTPUT, UPLOADS
-from headway.live.store.verification import see_whole
+from headway.live.store.verification import check_whole
 from headway.live.sweep import DAY, KEPT_LEAST, PART, Keep, Sweep
 from headway.live.uploads import Uploads
 from headway.model.events import Outcome
@@ -85,7 +85,7 @@ async def rig(folder: Path, keep: Keep = SHORT, at: float = 0, **settings: Any) 
             driver.core.check()
         finally:
             await driver.stop()
-    see_whole(folder)
+    check_whole(folder)
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:

@@ -65,7 +65,7 @@ from headway.policies import registry
 from headway.policies.backfill import Easy, Strict
 from headway.policies.order import ORDERS
 from headway.policies.place import ready_tasks, room_for
-from headway.policies.tiers import TieredEasy
+from headway.policies.tiered import TieredEasy
 from headway.web.decider import decide
 from headway.wire.reading import any_form
 
@@ -739,7 +739,7 @@ class World:
             after=self.before_it(),
             **sizes,
         )
-        if self.scheduler.objection(spec) is None:
+        if self.scheduler.flaw_of(spec) is None:
             self.jobs[number] = spec
             self.waits[number] = set(spec.after) - self.concluded.keys()
             self.seen["after others"] += bool(self.waits[number])

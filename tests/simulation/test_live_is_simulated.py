@@ -259,7 +259,7 @@ def test_sites_decide_live_as_they_do_in_the_simulator(each: str, decider: str, 
 @sizes
 @pytest.mark.parametrize("offer", registry.installed(), ids=lambda offer: offer.name)
 def test_a_decider_decides_live_as_the_policy_does_in_the_simulator(
-    offer: registry.Offer, jobs: int, tmp_path: Path
+    offer: registry.KnownPolicy, jobs: int, tmp_path: Path
 ) -> None:
     once = "per_instant" in {parameter.name for parameter in offer.parameters}
     policy = f"{offer.name}:per_instant=true" if once else offer.name  # a decider is asked once per instant

@@ -98,7 +98,7 @@ def test_a_job_goes_only_to_a_site_that_can_hold_it() -> None:
     core.handle(NodeJoined(0, NodeSpec("a", 2, site="small")))
     core.handle(NodeJoined(0, NodeSpec("b", 5, site="large")))
     wide = job(3, width=6)
-    assert core.objection(wide) == "width is 6; allowed: at most 5, the slots of the largest site"
+    assert core.flaw_of(wide) == "width is 6; allowed: at most 5, the slots of the largest site"
     for number, width in enumerate((3, 3, 1, 1, 4)):
         core.handle(JobSubmitted(number, job(number, width=width, estimate=99)))
     assert {number: view.pool.name for number, view in core.state.jobs.items()} == {

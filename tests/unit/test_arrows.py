@@ -81,7 +81,7 @@ STORE = {
         "NotNow",
         "encode",
     },
-    "checks": {"KEPT", "ROWS_MAX", "MetricRow", "StatusRow", "*"},
+    "checks": {"STATUSES_KEPT", "ROWS_MAX", "MetricRow", "StatusRow", "*"},
     "layout": {"output_file"},
     "decisions": {"decided_row"},
     "expiry": {"Walk"},

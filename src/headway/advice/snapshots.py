@@ -25,8 +25,8 @@ def check_snapshot(snapshot: StateRecord) -> None:
     Raises:
         Contradiction: it is not so; the message says why.
     """
-    _see(-NEVER < snapshot.now < NEVER, "", "now", snapshot.now, _TIME)
-    _see(0 <= snapshot.estimate_default < NEVER, "", "estimate_default", snapshot.estimate_default, _AMOUNT)
+    _must(-NEVER < snapshot.now < NEVER, "", "now", snapshot.now, _TIME)
+    _must(0 <= snapshot.estimate_default < NEVER, "", "estimate_default", snapshot.estimate_default, _AMOUNT)
     exist, usable = _check_nodes(snapshot)
     busy, behind, owned, ids = set[int](), set[int](), set[int](), set[int]()
     for place, job in enumerate(snapshot.jobs):
@@ -34,7 +34,7 @@ def check_snapshot(snapshot: StateRecord) -> None:
         wrong = flaw(job.spec)
         if wrong is not None:
             raise Contradiction(f"snapshot.{path}spec.{wrong}")
-        _see(job.spec.id not in ids, path, "spec.id", job.spec.id, "an id that no other job has")
+        _must(job.spec.id not in ids, path, "spec.id", job.spec.id, "an id that no other job has")
         ids.add(job.spec.id)
         _check_progress(job, path)
         _check_left(job, path)
@@ -48,23 +48,23 @@ def check_snapshot(snapshot: StateRecord) -> None:
         goals = [attempt.goal for attempt in job.attempts if attempt.goal is not None]
         if job.spec.kind is Kind.BAG:
             kept = busy.union(*(goal.slots for goal in goals))
-            _see(kept.issuperset(job.held), path, "held", job.held, "of a bag, slots on which something runs")
+            _must(kept.issuperset(job.held), path, "held", job.held, "of a bag, slots on which something runs")
         for goal in goals:
             if goal.tier == "background":
                 own = {slot for attempt in job.attempts for slot in attempt.slots if attempt.tier == "background"}
                 free = exist.difference(behind - own)
-                _see(free.issuperset(goal.slots), path, "goal", goal.slots, "slots behind which nothing else runs")
+                _must(free.issuperset(goal.slots), path, "goal", goal.slots, "slots behind which nothing else runs")
         for attempt in job.attempts:
             if attempt.queued:
-                _see(attempt.slots[0] in busy, path, "attempts", attempt.slots, "queued where something runs")
+                _must(attempt.slots[0] in busy, path, "attempts", attempt.slots, "queued where something runs")
         for number in job.after:
-            _see(number in ids and number < job.spec.id, path, "after", number, "smaller ids, of jobs of the snapshot")
+            _must(number in ids and number < job.spec.id, path, "after", number, "smaller ids, of jobs of the snapshot")
         waits = not job.after or not (job.attempts or job.held or job.cancelled)
-        _see(waits, path, "after", job.after, "none, of a job that has slots, runs or is cancelled")
+        _must(waits, path, "after", job.after, "none, of a job that has slots, runs or is cancelled")
     _check_suspects(snapshot)
     _check_pools(snapshot, exist)
     for number in snapshot.arrived or ():
-        _see(number in ids, "", "arrived", number, "ids of jobs of the snapshot")
+        _must(number in ids, "", "arrived", number, "ids of jobs of the snapshot")
 
 
 def _check_pools(snapshot: StateRecord, exist: set[int]) -> None:
@@ -73,18 +73,18 @@ def _check_pools(snapshot: StateRecord, exist: set[int]) -> None:
     slots, dealt, names = set[int](), set[int](), {""}
     for number, pool in enumerate(snapshot.pools):
         path = f"pools[{number}]."
-        _see(pool.name not in names, path, "name", pool.name, "a name that no other pool has, not empty")
+        _must(pool.name not in names, path, "name", pool.name, "a name that no other pool has, not empty")
         names.add(pool.name)
-        _see(exist.difference(slots).issuperset(pool.slots), path, "slots", pool.slots, "slots of no other pool")
+        _must(exist.difference(slots).issuperset(pool.slots), path, "slots", pool.slots, "slots of no other pool")
         slots.update(pool.slots)
-        _see((jobs.keys() - dealt).issuperset(pool.jobs), path, "jobs", pool.jobs, "jobs of no other pool")
+        _must((jobs.keys() - dealt).issuperset(pool.jobs), path, "jobs", pool.jobs, "jobs of no other pool")
         dealt.update(pool.jobs)
-        _see({*pool.jobs}.issuperset(pool.arrived or ()), path, "arrived", pool.arrived, "jobs of the pool")
+        _must({*pool.jobs}.issuperset(pool.arrived or ()), path, "arrived", pool.arrived, "jobs of the pool")
         for job in pool.jobs:
-            _see({*pool.slots}.issuperset(_places(jobs[job])), path, "slots", pool.slots, f"all those of job {job}")
+            _must({*pool.slots}.issuperset(_places(jobs[job])), path, "slots", pool.slots, f"all those of job {job}")
     rest = {number: job for number, job in jobs.items() if number not in dealt}
     for number, kept in rest.items():
-        _see(slots.isdisjoint(_places(kept)), "", "pools", number, f"no slots of job {number}, as it is of none")
+        _must(slots.isdisjoint(_places(kept)), "", "pools", number, f"no slots of job {number}, as it is of none")
     _check_moves(snapshot, snapshot.now, "", names - {""}, exist - slots, rest)
     for number, pool in enumerate(snapshot.pools):
         own = {job: jobs[job] for job in pool.jobs}
@@ -104,13 +104,13 @@ def _check_moves(
     left = slots & {slot for job in jobs.values() for attempt in job.attempts for slot in _taken(attempt)}
     going = {number for number, job in jobs.items() if job.attempts and not job.held and _released(job) <= now}
     for name, places in pool.leaving:
-        _see(name in others, path, "leaving", name, allowed)
+        _must(name in others, path, "leaving", name, allowed)
         right = bool(places) and left.issuperset(places)
-        _see(right, path, "leaving", places, "one slot or more of the pool on which something runs, each once")
+        _must(right, path, "leaving", places, "one slot or more of the pool on which something runs, each once")
         left.difference_update(places)
     for job, name in pool.departing:
-        _see(name in others, path, "departing", name, allowed)
-        _see(job in going, path, "departing", job, "jobs of the pool that run and hold no slots, each once")
+        _must(name in others, path, "departing", name, allowed)
+        _must(job in going, path, "departing", job, "jobs of the pool that run and hold no slots, each once")
         going.remove(job)
 
 
@@ -134,25 +134,25 @@ def _check_suspects(snapshot: StateRecord) -> None:
     """Check that suspicions and nodes set apart name tasks that exist."""
     jobs = {job.spec.id: job for job in snapshot.jobs}
     known = {(kept.job, kept.task) for kept in snapshot.suspicions}
-    _see(len(known) == len(snapshot.suspicions), "", "suspicions", len(known), "one a task")
+    _must(len(known) == len(snapshot.suspicions), "", "suspicions", len(known), "one a task")
     for number, kept in enumerate(snapshot.suspicions):
         path = f"suspicions[{number}]."
-        _see(kept.job in jobs, path, "job", kept.job, "ids of jobs of the snapshot")
-        _see(0 <= kept.task < jobs[kept.job].spec.tasks, path, "task", kept.task, "numbers of tasks of the job")
+        _must(kept.job in jobs, path, "job", kept.job, "ids of jobs of the snapshot")
+        _must(0 <= kept.task < jobs[kept.job].spec.tasks, path, "task", kept.task, "numbers of tasks of the job")
     for number, job in enumerate(snapshot.jobs):
         for task in job.apart:
-            _see((job.spec.id, task) in known, f"jobs[{number}].", "apart", task, "tasks that are in `suspicions`")
+            _must((job.spec.id, task) in known, f"jobs[{number}].", "apart", task, "tasks that are in `suspicions`")
     apart = {node.spec.name for node in snapshot.nodes if node.apart}
     for number, one in enumerate(snapshot.isolations):
         path = f"isolations[{number}]."
-        _see(one.job in jobs, path, "job", one.job, "ids of jobs of the snapshot")
+        _must(one.job in jobs, path, "job", one.job, "ids of jobs of the snapshot")
         job = jobs[one.job]
         there = {attempt.task for attempt in job.attempts} if one.runs else set(job.apart)
-        _see(one.task in there, path, "task", one.task, "tasks that run, or are in `apart`, as `runs` says")
-        _see(apart.issuperset(one.nodes), path, "nodes", one.nodes, "nodes that are set apart")
+        _must(one.task in there, path, "task", one.task, "tasks that run, or are in `apart`, as `runs` says")
+        _must(apart.issuperset(one.nodes), path, "nodes", one.nodes, "nodes that are set apart")
 
 
-def _see(right: bool, path: str, field: str, value: object, allowed: str) -> None:
+def _must(right: bool, path: str, field: str, value: object, allowed: str) -> None:
     if not right:
         raise Contradiction(f"snapshot.{path}{field} is {value!r}; allowed: {allowed}")
 
@@ -167,14 +167,14 @@ def _check_nodes(snapshot: StateRecord) -> tuple[set[int], set[int]]:
         wrong = node_flaw(node.spec)
         if wrong is not None:
             raise Contradiction(f"snapshot.{path}spec.{wrong}")
-        _see(node.spec.slots <= SLOTS_MAX - len(taken), path, "spec.slots", node.spec.slots, f"{SLOTS_MAX} in all")
-        _see(len(places) >= node.spec.slots, path, "places", places, "as many numbers as it has slots, or more")
+        _must(node.spec.slots <= SLOTS_MAX - len(taken), path, "spec.slots", node.spec.slots, f"{SLOTS_MAX} in all")
+        _must(len(places) >= node.spec.slots, path, "places", places, "as many numbers as it has slots, or more")
         for slot in places:
-            _see(0 <= slot < SLOTS_MAX, path, "places", slot, f"0 to {SLOTS_MAX - 1}")
-            _see(slot not in taken, path, "places", slot, "numbers that no other slot has")
+            _must(0 <= slot < SLOTS_MAX, path, "places", slot, f"0 to {SLOTS_MAX - 1}")
+            _must(slot not in taken, path, "places", slot, "numbers that no other slot has")
             taken.add(slot)
         if number >= gone:
-            _see(node.spec.name not in names, path, "spec.name", node.spec.name, "a name that no other node has")
+            _must(node.spec.name not in names, path, "spec.name", node.spec.name, "a name that no other node has")
             names.add(node.spec.name)
             _check_node(node, path, set(places[node.spec.slots :]))
             exist.update(places[: node.spec.slots], node.closing)
@@ -185,36 +185,36 @@ def _check_nodes(snapshot: StateRecord) -> tuple[set[int], set[int]]:
 
 def _check_node(node: NodeRecord, path: str, beyond: Collection[int]) -> None:
     for slot in node.closing:
-        _see(slot in beyond, path, "closing", slot, "places beyond the first `slots`")
+        _must(slot in beyond, path, "closing", slot, "places beyond the first `slots`")
     for name, value in node.measures:
-        _see(math.isfinite(value), path, "measures", (name, value), "finite numbers")
+        _must(math.isfinite(value), path, "measures", (name, value), "finite numbers")
 
 
 def _check_progress(job: JobRecord, path: str) -> None:
     """Check that changed terms, counts and amounts are within their ranges."""
     for name in ("estimate", "fresh", "unfinished"):
         value = getattr(job, name)
-        _see(value is None or 0 <= value < NEVER, path, name, value, _AMOUNT)
+        _must(value is None or 0 <= value < NEVER, path, name, value, _AMOUNT)
     left = job.size_left
-    _see(left is None or 0 <= left < math.inf, path, "size_left", left, "a finite number, 0 or more")
+    _must(left is None or 0 <= left < math.inf, path, "size_left", left, "a finite number, 0 or more")
     for name in ("ended", "spent", "lost", "kills", "moves"):
         value = getattr(job, name)
-        _see(0 <= value < NEVER, path, name, value, _AMOUNT)
-    _see(job.due is None or -NEVER < job.due <= NEVER, path, "due", job.due, "an instant, at most 2**62")
+        _must(0 <= value < NEVER, path, name, value, _AMOUNT)
+    _must(job.due is None or -NEVER < job.due <= NEVER, path, "due", job.due, "an instant, at most 2**62")
     right = job.release is None or -NEVER < job.release < NEVER
-    _see(right, path, "release", job.release, _TIME)
-    _see(job.priority is None or math.isfinite(job.priority), path, "priority", job.priority, "a finite number")
+    _must(right, path, "release", job.release, _TIME)
+    _must(job.priority is None or math.isfinite(job.priority), path, "priority", job.priority, "a finite number")
     for name in ("tries", "failures", "losses", "strikes", "kept"):
         for task, count in getattr(job, name):
-            _see(0 <= task < job.spec.tasks, path, name, task, "numbers of tasks of the job")
-            _see(0 <= count < NEVER, path, name, count, _AMOUNT)
+            _must(0 <= task < job.spec.tasks, path, name, task, "numbers of tasks of the job")
+            _must(0 <= count < NEVER, path, name, count, _AMOUNT)
     tries = dict(job.tries)
     for attempt in job.attempts:
         same = tries.get(attempt.task, attempt.number) == attempt.number
-        _see(same, path, "tries", tries.get(attempt.task), "of a task that runs, the number of its attempt")
+        _must(same, path, "tries", tries.get(attempt.task), "of a task that runs, the number of its attempt")
     for known in job.times:
         right = all(0 <= value < NEVER for value in (known.count, known.mean, known.spread))
-        _see(right, path, "times", known, "counts and durations, 0 or more, less than 2**62")
+        _must(right, path, "times", known, "counts and durations, 0 or more, less than 2**62")
 
 
 def _check_left(job: JobRecord, path: str) -> None:
@@ -223,74 +223,74 @@ def _check_left(job: JobRecord, path: str) -> None:
     workflow = spec.kind is Kind.WORKFLOW
     graph = spec.graph if isinstance(spec, Workflow) else ()
     missing = [len(set(task.after)) for task in graph] if job.missing is None else job.missing
-    _see(len(missing) == len(graph), path, "missing", missing, "a count for each task of a workflow, else none")
-    _see(min(missing, default=0) >= 0, path, "missing", missing, "counts, 0 or more")
+    _must(len(missing) == len(graph), path, "missing", missing, "a count for each task of a workflow, else none")
+    _must(min(missing, default=0) >= 0, path, "missing", missing, "counts, 0 or more")
     running = {attempt.task for attempt in job.attempts}
-    _see(len(running) == len(job.attempts), path, "attempts", sorted(running), "one for each task")
+    _must(len(running) == len(job.attempts), path, "attempts", sorted(running), "one for each task")
     first = max(running, default=-1) + 1 if job.fresh is None else job.fresh
     if workflow:
-        _see(job.fresh in (None, spec.tasks), path, "fresh", job.fresh, f"of a workflow its tasks, {spec.tasks}")
+        _must(job.fresh in (None, spec.tasks), path, "fresh", job.fresh, f"of a workflow its tasks, {spec.tasks}")
         first = spec.tasks
-    _see(first <= spec.tasks, path, "fresh" if job.fresh else "attempts", first, "numbers of tasks of the job")
+    _must(first <= spec.tasks, path, "fresh" if job.fresh else "attempts", first, "numbers of tasks of the job")
     if workflow and job.again is None:
         gone = {*running, *job.dropped}
         again = tuple(task for task, count in enumerate(missing) if not count and task not in gone)
-    _see(len(set(again)) == len(again), path, "again", again, "each task once")
+    _must(len(set(again)) == len(again), path, "again", again, "each task once")
     for task in again:
         can_start = 0 <= task < first and task not in running and not (workflow and missing[task])
-        _see(can_start, path, "again", task, "tasks that were launched before, or depend on none, and do not run")
+        _must(can_start, path, "again", task, "tasks that were launched before, or depend on none, and do not run")
     for task in running:
         can_run = 0 <= task < first and not (workflow and missing[task])
-        _see(can_run, path, "attempts", task, "tasks of the job, below `fresh`, that depend on none")
+        _must(can_run, path, "attempts", task, "tasks of the job, below `fresh`, that depend on none")
     ready = spec.tasks - first + len(again)
     for task in job.dropped:
         was_there = 0 <= task < first and task not in again
-        _see(was_there, path, "dropped", task, "tasks of the job, below `fresh`, that are not ready")
+        _must(was_there, path, "dropped", task, "tasks of the job, below `fresh`, that are not ready")
     for task in job.apart:
         waits = 0 <= task < first and task not in {*again, *running, *job.dropped} and not (workflow and missing[task])
-        _see(waits, path, "apart", task, "tasks that were launched before, and neither run nor are ready")
-    _see(len(set(job.apart)) == len(job.apart), path, "apart", job.apart, "each task once")
+        _must(waits, path, "apart", task, "tasks that were launched before, and neither run nor are ready")
+    _must(len(set(job.apart)) == len(job.apart), path, "apart", job.apart, "each task once")
     left = ready + len(running) + len(job.apart) + blocked(missing, job.dropped)
     if job.cancelled:
-        _see(not job.apart, path, "apart", job.apart, "none, of a job that is cancelled")
-        _see(bool(running), path, "cancelled", True, "false where nothing runs any more: leave such jobs out")
+        _must(not job.apart, path, "apart", job.apart, "none, of a job that is cancelled")
+        _must(bool(running), path, "cancelled", True, "false where nothing runs any more: leave such jobs out")
     else:
-        _see(job.unfinished in (None, left), path, "unfinished", job.unfinished, f"{left}, as follows from the rest")
+        _must(job.unfinished in (None, left), path, "unfinished", job.unfinished, f"{left}, as follows from the rest")
         stuck = left == 0 or ((job.failed or bool(job.dropped)) and not ready and not running and not job.apart)
-        _see(not stuck, path, "unfinished", left, "1 or more: leave out jobs of which nothing runs or can start")
+        _must(not stuck, path, "unfinished", left, "1 or more: leave out jobs of which nothing runs or can start")
 
 
 def _check_attempt(job: JobRecord, attempt: AttemptRecord, path: str, exist: set[int], busy: set[int]) -> None:
     """Check that the job's attempts run on existing slots, no slot twice."""
-    _see(attempt.number >= 1, path, "number", attempt.number, "1 or more")
-    _see(-NEVER < attempt.start < NEVER, path, "start", attempt.start, _TIME)
-    _see(-NEVER < attempt.expected_end < NEVER, path, "expected_end", attempt.expected_end, _TIME)
-    _see(attempt.saved is None or -NEVER < attempt.saved < NEVER, path, "saved", attempt.saved, _TIME)
+    _must(attempt.number >= 1, path, "number", attempt.number, "1 or more")
+    _must(-NEVER < attempt.start < NEVER, path, "start", attempt.start, _TIME)
+    _must(-NEVER < attempt.expected_end < NEVER, path, "expected_end", attempt.expected_end, _TIME)
+    _must(attempt.saved is None or -NEVER < attempt.saved < NEVER, path, "saved", attempt.saved, _TIME)
     most = 1 if job.spec.kind is Kind.BAG or attempt.queued else len(exist)
-    _see(0 < len(attempt.slots) <= most, path, "slots", attempt.slots, "one slot or more; of a bag one")
+    _must(0 < len(attempt.slots) <= most, path, "slots", attempt.slots, "one slot or more; of a bag one")
     for slot in attempt.slots:
-        _see(slot in exist, path, "slots", slot, "slots that the nodes have")
+        _must(slot in exist, path, "slots", slot, "slots that the nodes have")
         if not attempt.queued:
-            _see(slot not in busy, path, "slots", slot, "slots on which nothing else runs")
+            _must(slot not in busy, path, "slots", slot, "slots on which nothing else runs")
             busy.add(slot)
 
 
 def _check_tier(job: JobRecord, attempt: AttemptRecord, path: str) -> None:
     """Check the tier of an attempt, and where it goes."""
     slots, goal = set(attempt.slots), attempt.goal
-    _see(attempt.since is None or -NEVER < attempt.since < NEVER, path, "since", attempt.since, _TIME)
+    _must(attempt.since is None or -NEVER < attempt.since < NEVER, path, "since", attempt.since, _TIME)
     alone = attempt.tier == "foreground" or not (attempt.fed or attempt.queued)
-    _see(alone, path, "tier", attempt.tier, "foreground, where it runs on a slot of the whole job or waits for one")
+    _must(alone, path, "tier", attempt.tier, "foreground, where it runs on a slot of the whole job or waits for one")
     seats = attempt.seats
     right = not seats or (len(seats) == job.spec.width and slots.issubset(seats) and len(set(seats)) == len(seats))
-    _see(right, path, "seats", seats, "its slots, one a process, or none")
+    _must(right, path, "seats", seats, "its slots, one a process, or none")
     if goal is None:
         return
-    _see(attempt.ending, path, "goal", goal.slots, "none, unless it is asked to end")
+    _must(attempt.ending, path, "goal", goal.slots, "none, unless it is asked to end")
     size = len(set(goal.slots)) == len(goal.slots) == max(job.spec.width, len(goal.slots))
-    _see(bool(goal.slots) and size, path, "goal", goal.slots, "as many slots as it needs, each once")
+    _must(bool(goal.slots) and size, path, "goal", goal.slots, "as many slots as it needs, each once")
     held = goal.tier == "background" or set(job.held).issuperset(goal.slots)
-    _see(held, path, "goal", goal.slots, "slots that are allocated to the job")
+    _must(held, path, "goal", goal.slots, "slots that are allocated to the job")
 
 
 def _check_held(job: JobRecord, path: str, usable: set[int], owned: set[int]) -> None:
@@ -298,14 +298,14 @@ def _check_held(job: JobRecord, path: str, usable: set[int], owned: set[int]) ->
     kind, held = job.spec.kind, job.held
     goals = {slot for attempt in job.attempts if attempt.goal is not None for slot in attempt.goal.slots}
     only = kind is not Kind.WORKFLOW or goals.issuperset(held)
-    _see(only, path, "held", held, "none: a workflow's tasks are placed one by one")
-    _see(
+    _must(only, path, "held", held, "none: a workflow's tasks are placed one by one")
+    _must(
         kind is not Kind.RIGID or len(held) in (0, job.spec.width), path, "held", held, "none, or as many as its width"
     )
-    _see(not job.seats or sorted(job.seats) == sorted(held), path, "seats", job.seats, "its allocated slots, or none")
+    _must(not job.seats or sorted(job.seats) == sorted(held), path, "seats", job.seats, "its allocated slots, or none")
     for slot in goals:
-        _see(slot in usable, path, "goal", slot, "slots of nodes that are up")
+        _must(slot in usable, path, "goal", slot, "slots of nodes that are up")
     for slot in held:
-        _see(slot in usable, path, "held", slot, "slots of nodes that are up")
-        _see(slot not in owned, path, "held", slot, "slots that no other job holds")
+        _must(slot in usable, path, "held", slot, "slots of nodes that are up")
+        _must(slot not in owned, path, "held", slot, "slots that no other job holds")
         owned.add(slot)

@@ -25,7 +25,7 @@ from headway.client.client import Client
 from headway.client.job import Job
 from headway.client.waiters import Waiter
 from headway.errors import HeadwayError, InvalidInput, Refused
-from headway.files import KEPT
+from headway.files import KEPT_SCHEME
 from headway.model.actions import JobStatus
 from headway.model.outcome import Outcome
 from headway.wire import Explanation, TaskEnding, TaskResult
@@ -306,7 +306,7 @@ def print_result(client: Client, one: TaskResult, unpickle: bool) -> None:
         if ending.outcome is Outcome.SUCCEEDED and ending.value is not None:
             click.echo(value_text(ending.value, unpickle))
         for name, url in ending.outputs.items():
-            if url.startswith(KEPT):
+            if url.startswith(KEPT_SCHEME):
                 click.echo(f"{name} of task {one.task} is kept: headway download {url} PATH", err=True)
     if one.ending.outcome is Outcome.CANCELLED:
         click.echo(f"Task {one.task} of job {one.job} was cancelled.", err=True)

@@ -69,9 +69,9 @@ class Program:
             raise InvalidInput("--width", width, "one task alone, without --tasks and --each", hint=hint)
         if files:
             found = files_of(files)
-            see_named(found, self.texts, self.command[0])
+            check_named(found, self.texts, self.command[0])
             return [self.task(file) for file in found]
-        self._see_apart(max(count or 1, width or 1))
+        self._check_apart(max(count or 1, width or 1))
         return [self.task()] * (count or 1)
 
     def task(self, file: str | None = None) -> Task:
@@ -86,7 +86,7 @@ class Program:
             outputs={put(path): put(url) for path, url in self.outputs.items()},
         )
 
-    def _see_apart(self, count: int) -> None:
+    def _check_apart(self, count: int) -> None:
         """Check that tasks do not write the same file.
 
         Raises:
@@ -194,7 +194,7 @@ def files_of(words: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def see_named(file_words: Sequence[str], texts: Iterable[str], program: str) -> None:
+def check_named(file_words: Sequence[str], texts: Iterable[str], program: str) -> None:
     """See that words say where the file of each task goes, and that what is taken for the program is no file.
 
     Raises:

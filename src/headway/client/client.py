@@ -94,7 +94,7 @@ class Client(Operation):
         acknowledge: bool = True,
     ) -> None:
         super().__init__(Server(partial(find_server, url, token, data), patience))
-        first = self._server.line()
+        first = self._server.connection()
         try:
             first.ask(POLICY)
         finally:

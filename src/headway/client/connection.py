@@ -75,7 +75,7 @@ def _decoder(answer: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(answer)
 
 
-class Line:
+class Connection:
     """One connection, for one thread at a time; opened when first used and again after it broke."""
 
     def __init__(self, find: FindServer, story: Story | None = None) -> None:
@@ -168,7 +168,7 @@ class Line:
             if not size:  # a server that refuses a file closes the connection instead of reading all of it
                 raise
         response = connection.getresponse()
-        self._see_story(response)
+        self._check_story(response)
         if into is None or response.status >= 400:
             return response.status, response.data
         into.seek(0)
@@ -176,7 +176,7 @@ class Line:
         copyfileobj(response, into, 1 << 20)
         return response.status, b""
 
-    def _see_story(self, response: HTTPResponse) -> None:
+    def _check_story(self, response: HTTPResponse) -> None:
         said, story = response.headers.get(EPOCH), self._story
         if said is None or said == story.epoch:
             return
@@ -243,7 +243,7 @@ class Server:
         self._find = find
         self._patience = patience
         self._story = Story()
-        self._idle: list[Line] = []
+        self._idle: list[Connection] = []
         self._closed = Event()
 
     def ask(
@@ -258,16 +258,16 @@ class Server:
         wait: float = 0.0,
         into: BinaryIO | None = None,
     ) -> Any:
-        """The server's answer, see `Line.ask`."""
+        """The server's answer, see `Connection.ask`."""
         try:
-            line = self._idle.pop()
+            connection = self._idle.pop()
         except IndexError:
-            line = self.line()
+            connection = self.connection()
         until = time.monotonic() + self._patience
         try:
             for pause in pauses():
                 try:
-                    return line.ask(
+                    return connection.ask(
                         route, body=body, job=job, node=node, upload=upload, query=query, wait=wait, into=into
                     )
                 except Unreachable:
@@ -276,13 +276,13 @@ class Server:
             raise AssertionError("pauses never end")
         finally:
             if self._closed.is_set():
-                line.hang_up()
+                connection.hang_up()
             else:
-                self._idle.append(line)
+                self._idle.append(connection)
 
-    def line(self) -> Line:
+    def connection(self) -> Connection:
         """A connection for the caller alone."""
-        return Line(self._find, self._story)
+        return Connection(self._find, self._story)
 
     def renew(self) -> None:
         """In a child process: drop the connections, which are the parent's, without closing them."""

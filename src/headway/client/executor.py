@@ -117,7 +117,7 @@ class HeadwayExecutor(Executor):
             with naming() as files:
                 call = Call(fn, pickled_arguments(args, kwargs, "a call"), future, files)
         except HeadwayError as error:
-            self._sender.see_open()
+            self._sender.check_open()
             future.settle((None, error))
             return future
         self._sender.take(call)

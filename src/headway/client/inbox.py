@@ -12,7 +12,7 @@ from http import HTTPStatus
 from threading import Condition, Event, Thread, current_thread, get_ident
 from typing import Any, Final
 
-from headway.client.connection import PAUSES, Line, Query, Server, pauses
+from headway.client.connection import PAUSES, Connection, Query, Server, pauses
 from headway.client.receipts import Receipts
 from headway.client.threads import join
 from headway.client.waiters import Sink
@@ -47,17 +47,17 @@ class _Listener:
         whose: about which jobs.
         cursor: number of the last message received.
         sinks: the receivers, by job.
-        line: its connection.
+        connection: its own.
         forgotten: messages up to this number may be missing; the jobs they may be about have been looked up.
         missed: jobs that have ended without a message so far. When all messages left have been passed on, these
             jobs will have none.
     """
 
-    def __init__(self, whose: Query, cursor: int, sinks: dict[JobId, Sink], line: Line) -> None:
+    def __init__(self, whose: Query, cursor: int, sinks: dict[JobId, Sink], connection: Connection) -> None:
         self.whose = whose
         self.cursor = cursor
         self.sinks = sinks
-        self.line = line
+        self.connection = connection
         self.thread: Thread | None = None
         self.forgotten = 0
         self.missed = list[JobId]()
@@ -151,7 +151,7 @@ class Inbox:
         self._abandoned = True
         for listener in tuple(self._listeners):
             if not listener.sinks:
-                listener.line.interrupt()
+                listener.connection.interrupt()
 
     def close(self) -> None:
         """Stop listening. Waiting sinks get an error that says so."""
@@ -162,7 +162,7 @@ class Inbox:
             listeners = tuple(self._listeners)
             self._changed.notify_all()
         for listener in listeners:
-            listener.line.interrupt()
+            listener.connection.interrupt()
             if listener.thread is not None and listener.thread is not current_thread():  # a callback may close it
                 join(listener.thread)
         self._acknowledge_last()
@@ -185,7 +185,7 @@ class Inbox:
 
     def _listen(self, whose: Query, cursor: int, sinks: dict[JobId, Sink]) -> None:
         """Start a thread that takes messages and passes them to the sinks."""
-        listener = _Listener(whose, cursor, sinks, self._server.line())
+        listener = _Listener(whose, cursor, sinks, self._server.connection())
         thread = Thread(target=self._live, args=(listener,), name="headway-messages", daemon=True)
         listener.thread = thread
         with self._changed:
@@ -208,7 +208,7 @@ class Inbox:
         self._over(listener, error)
 
     def _over(self, listener: _Listener, error: BaseException) -> None:
-        listener.line.hang_up()
+        listener.connection.hang_up()
         with self._changed:
             self._listeners.remove(listener)
             left = list(listener.sinks.values())
@@ -244,17 +244,17 @@ class Inbox:
 
     def _take(self, listener: _Listener, receipts: Receipts | None) -> None:
         """Ask once, and pass on what came. What was passed on is not asked for again, even if this fails half-way."""
-        line = listener.line
-        wait = POLL_SECONDS if receipts is None else min(POLL_SECONDS, self._acknowledge(line, receipts))
+        connection = listener.connection
+        wait = POLL_SECONDS if receipts is None else min(POLL_SECONDS, self._acknowledge(connection, receipts))
         wait, after = 0.0 if listener.missed else wait, listener.cursor
         query = (*listener.whose, ("after", after), ("wait", wait), ("results", INLINE_MAX))
-        answer = line.ask(MESSAGES, query=query, wait=wait)
+        answer = connection.ask(MESSAGES, query=query, wait=wait)
         cursor, messages, forgotten = answer.cursor, deque[Message](answer.messages), answer.forgotten
         del answer  # so that each result is freed when it has been passed on
         if not messages:
             self._give_up_missed(listener)
         if forgotten > max(after, listener.forgotten):
-            listener.missed = [job for job in tuple(listener.sinks) if self._has_ended(line, job)]
+            listener.missed = [job for job in tuple(listener.sinks) if self._has_ended(connection, job)]
             listener.forgotten = forgotten
         own = listener.sinks is self._sinks
         if own:
@@ -267,10 +267,10 @@ class Inbox:
                 self._do_afterwards()
         listener.cursor = cursor
 
-    def _has_ended(self, line: Line, job: JobId) -> bool:
+    def _has_ended(self, connection: Connection, job: JobId) -> bool:
         """Whether nothing more will happen to a job, or it is not even known any more."""
         try:
-            return bool(line.ask(JOB, job=job).job.status.is_final)
+            return bool(connection.ask(JOB, job=job).job.status.is_final)
         except Refused as refusal:
             if refusal.status != HTTPStatus.NOT_FOUND:
                 raise
@@ -343,7 +343,7 @@ class Inbox:
             self._changed.wait_for(lambda: job in sinks or not self._sending or self._closing.is_set())
             return sinks.get(job)
 
-    def _acknowledge(self, line: Line, receipts: Receipts, *, last: bool = False) -> float:
+    def _acknowledge(self, connection: Connection, receipts: Receipts, *, last: bool = False) -> float:
         """Acknowledge received results, if that is due or nothing comes after; returns seconds until more may
         be due.
         """
@@ -353,7 +353,7 @@ class Inbox:
         if wait > 0 and not last:
             return wait
         try:
-            line.ask(ACKNOWLEDGE, body=Acknowledgement(self.name, receipts.ranges()))
+            connection.ask(ACKNOWLEDGE, body=Acknowledgement(self.name, receipts.ranges()))
         except Refused as refusal:
             log.warning("the server keeps results that are not needed any more: %s", refusal.args[0])
         receipts.clear()
@@ -362,7 +362,7 @@ class Inbox:
     def _acknowledge_last(self) -> None:
         if self._receipts is None:
             return
-        last = self._server.line()
+        last = self._server.connection()
         try:
             self._acknowledge(last, self._receipts, last=True)
         except HeadwayError as silence:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from headway.client.paths import import_paths
 from headway.client.pickling import pickled_arguments, pickled_function
 from headway.errors import HeadwayError, InvalidInput
-from headway.files import KEPT, File, Input, Output, naming
+from headway.files import KEPT_SCHEME, File, Input, Output, naming
 from headway.model.instant import from_seconds, to_seconds
 from headway.model.job import ESTIMATE_DEFAULT, NAME_MAX, JobId, Kind, PenaltyShape, flaw
 from headway.times import Span, When, seconds_of, when_of
@@ -473,12 +473,12 @@ def _commands(job: Job, programs: Sequence[Command]) -> Commands:
         raise InvalidInput("cwd", os.fspath(job.cwd), "none in a job of programs: say Task.command(..., cwd=FOLDER)")
     alike = all(program == programs[0] for program in programs)
     kept = (programs[0],) if alike else tuple(programs)
-    _see_apart(kept, max(len(programs), job.width or 1))
+    _check_apart(kept, max(len(programs), job.width or 1))
     common = variables(job.env)
     return Commands(tuple(replace(program, env={**common, **program.env}) for program in kept) if common else kept)
 
 
-def _see_apart(programs: Sequence[Command], count: int) -> None:
+def _check_apart(programs: Sequence[Command], count: int) -> None:
     """Check that no two processes of a job write the same file: the one that begins last would empty it.
 
     Args:
@@ -494,7 +494,7 @@ def _see_apart(programs: Sequence[Command], count: int) -> None:
         written = [("stdout", program.stdout), ("stderr", program.stderr)]
         written += [("output", url) for url in program.outputs.values()]
         for field, path in written:
-            if not path or path.startswith(("/dev/", KEPT)):
+            if not path or path.startswith(("/dev/", KEPT_SCHEME)):
                 continue
             whole = path.replace("{i}", str(number))
             if (field, whole) in seen or (len(programs) < count and "{i}" not in path):

@@ -237,7 +237,7 @@ class Sender:
             RuntimeError: it accepts no more, because it was stopped, or the interpreter ends.
         """
         with self._changed:
-            self.see_open()
+            self.check_open()
             if self._thread is None:
                 self._thread = Thread(target=self._live, name="headway-executor", daemon=False)
                 try:
@@ -255,7 +255,7 @@ class Sender:
         with self._changed:
             self._changed.notify_all()
 
-    def see_open(self) -> None:
+    def check_open(self) -> None:
         """Check that calls are accepted; raises as `take`."""
         if self.broken is not None:
             raise BrokenExecutor(f"the executor can run no calls any more: {self.broken}") from self.broken

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from headway.client.connection import Server
 from headway.errors import HeadwayError, InvalidInput, Refused
-from headway.files import KEPT, Input, upload_of
+from headway.files import KEPT_SCHEME, Input, upload_of
 from headway.wire import DOWNLOAD, UPLOAD, UPLOADED
 
 NOT_FOUND = 404
@@ -38,7 +38,7 @@ def upload(server: Server, source: str | os.PathLike[str] | bytes, name: str | N
             if refusal.status != NOT_FOUND:
                 raise
             server.ask(UPLOAD, upload=digest, body=file)
-    return Input(f"{KEPT}{digest}/{name}" if name else f"{KEPT}{digest}")
+    return Input(f"{KEPT_SCHEME}{digest}/{name}" if name else f"{KEPT_SCHEME}{digest}")
 
 
 def download(server: Server, url: str, path: str | os.PathLike[str]) -> Path:
@@ -49,7 +49,7 @@ def download(server: Server, url: str, path: str | os.PathLike[str]) -> Path:
     """
     kept = upload_of(url)
     if kept is None:
-        raise InvalidInput("url", url, f"{KEPT}SHA256, as in the `outputs` of a result or of `Client.upload`")
+        raise InvalidInput("url", url, f"{KEPT_SCHEME}SHA256, as in the `outputs` of a result or of `Client.upload`")
     target = Path(path)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:

@@ -60,10 +60,10 @@ CollectorFactory = Callable[[], Collector]
 """Makes a collector."""
 
 
-def sound(measures: Any, nodes: Sequence[Node]) -> tuple[dict[str, dict[str, float]], str]:
+def usable(measures: Any, nodes: Sequence[Node]) -> tuple[dict[str, dict[str, float]], str]:
     """The usable part of an answer, and what is wrong with the rest; empty if nothing is.
 
-    >>> sound({"a": {"load": 1, "heat": float("nan")}, "b": {}}, [Node("a", 0)])
+    >>> usable({"a": {"load": 1, "heat": float("nan")}, "b": {}}, [Node("a", 0)])
     ({'a': {'load': 1.0}}, 'heat of node a is nan; allowed: a finite number')
     """
     known = {node.name for node in nodes}

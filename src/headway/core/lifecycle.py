@@ -130,7 +130,7 @@ STRIKES_MAX: Final = 3
 """So many attempts at a task may be ended by signals from outside before this counts as its own failure."""
 
 
-SHORT: Final[Duration] = SECOND // 50
+SHORT_TASK: Final[Duration] = SECOND // 50
 """Tasks of a bag that run shorter than this on average are worth launching ahead of their turn."""
 
 SUCCEEDED: Final = JobStatus.SUCCEEDED  # found once, not for every job
@@ -141,7 +141,7 @@ SHORT_AFTER: Final = 4
 
 def has_short_tasks(job: JobView) -> bool:
     """Whether the ended tasks of the job were so short that waiting for the driver would matter."""
-    return job.ended >= SHORT_AFTER and job.spent < job.ended * SHORT
+    return job.ended >= SHORT_AFTER and job.spent < job.ended * SHORT_TASK
 
 
 class Verdict(Enum):

@@ -145,7 +145,7 @@ class Extent:
         self._slots = [sum(node.slots for node in nodes) for nodes in self._groups]
         self._holds: dict[int, frozenset[int]] = {}
 
-    def misfit(self, job: JobSpec) -> str | None:
+    def flaw_of_fit(self, job: JobSpec) -> str | None:
         """Why it can never run a job, as `field is value; allowed: ...`; None if it can."""
         whole = "the whole cluster" if len(self._groups) == 1 else "the largest site"
         if job.kind is Kind.RIGID and job.width > max(self._slots):

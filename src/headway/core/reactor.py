@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core import cancelling, leases, lifecycle, nodes, tiers
+from headway.core import cancelling, leases, lifecycle, moving, nodes
 from headway.core.pool import pool_of
 from headway.core.state import State
 from headway.model.events import (
@@ -117,7 +117,7 @@ def on_tier_refused(state: State, event: TierRefused) -> bool:
     attempt = current(state, event)
     if attempt is None or attempt.tier is not event.tier:
         return False
-    tiers.put_back(pool_of(attempt.job), attempt)
+    moving.put_back(pool_of(attempt.job), attempt)
     return True
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from headway.core import tiers
+from headway.core import moving
 from headway.core.pool import Pool
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
@@ -148,12 +148,12 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
     slots = wanted.slots
     if job.goes_to is not None:
         return "job_leaves"
-    if wanted.seats and not tiers.are_seats(wanted.seats, slots):
+    if wanted.seats and not moving.are_seats(wanted.seats, slots):
         return "seats_differ_from_slots"
     if job.attempts and (job.kind is RIGID or wanted.task is not None):
         attempt = job.attempts.get(wanted.task or 0)
         if attempt is not None:
-            return tiers.move(pool, attempt, wanted)
+            return moving.move(pool, attempt, wanted)
     gained = slots & ~job.held if job.held else slots
     if wanted.task is None:
         if not gained:
@@ -170,14 +170,14 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         if job.kind is RIGID or (job.held & slots and wanted.tier is FOREGROUND):
             return "held_by_the_job_as_a_whole"
         gained = slots
-        if flaw := tiers.misfit(pool, job, wanted.task, slots):
+        if flaw := moving.flaw_of_fit(pool, job, wanted.task, slots):
             return flaw
     if job.release > pool.now:
         return "before_release"
     if wanted.tier is BACKGROUND:
         if wanted.task is None and job.kind is not RIGID:
             return "bags_are_held_in_the_foreground"
-        if rule := tiers.taken(pool, slots, wanted.tier):
+        if rule := moving.taken(pool, slots, wanted.tier):
             return rule
         pool.launch(job, pool.take_task(job, wanted.task), slots, False, wanted.tier, wanted.seats)
         pool.arrived = None  # it may wait for other slots now than those that were kept for it
@@ -192,7 +192,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         if wanted.claim is not Claim.SWAP:
             claim(pool, job, wanted, gained, refusals)
             return None
-        if rule := tiers.push_back(pool, gained):
+        if rule := moving.push_back(pool, gained):
             return rule
         if wanted.task is not None and not pool.is_ready(job, wanted.task):
             return "task_not_ready"  # it has just started on another of the slots it waited for

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
-from headway.core import audit, dealing, leases, lifecycle, preparing, reactor, suspects, tiers
+from headway.core import audit, dealing, leases, lifecycle, moving, preparing, reactor, suspects
 from headway.core.nodes import Extent
 from headway.core.pool import Pool, pool_of
 from headway.core.record import (
@@ -241,7 +241,7 @@ class Scheduler:
         is_plain = is_alike and not (is_added(policy) or is_top_level(policy) or self.state.others)
         return preparing.prepare(self.state, policy) if is_plain else iter(())
 
-    def objection(self, job: JobSpec) -> str | None:
+    def flaw_of(self, job: JobSpec) -> str | None:
         """Why a job cannot be accepted: what is wrong with its terms, or that the cluster can never run it.
 
         Slots that are down count: they may come back. Ask before feeding `JobSubmitted`.
@@ -251,11 +251,11 @@ class Scheduler:
             return wrong
         if job.id in self.state.jobs:
             return f"id is {job.id}; allowed: one that no other job has"
-        return self.misfit(job)
+        return self.flaw_of_fit(job)
 
-    def misfit(self, job: JobSpec) -> str | None:
+    def flaw_of_fit(self, job: JobSpec) -> str | None:
         """Why the cluster, as it is now, can never run a job; None if it can. Nodes that drain do not count."""
-        return None if job.kind is Kind.BAG else self.extent().misfit(job)
+        return None if job.kind is Kind.BAG else self.extent().flaw_of_fit(job)
 
     def extent(self) -> Extent:
         """What the cluster, as it is now, can hold: if there are pools, what one of them can."""
@@ -304,7 +304,7 @@ class Scheduler:
                 return Waiting(job, Reason.TASKS_DEPEND)
             is_behind = {attempt.tier for attempt in view.attempts.values()} == {Tier.BACKGROUND}
             return Waiting(job, Reason.RUNS_BEHIND if is_behind else Reason.RUNS)
-        if self.misfit(view.spec) is not None:  # a node it needs has left since it was accepted
+        if self.flaw_of_fit(view.spec) is not None:  # a node it needs has left since it was accepted
             return Waiting(job, Reason.NEVER_FITS)
         if view.kind not in pool_of(view).serves and (not self.decider or self.decider_failed):
             return Waiting(job, Reason.NOT_SERVED)
@@ -567,7 +567,7 @@ class Scheduler:
         state = self.state
         forward = bool(pool.background) and not pool.tiers
         if forward:
-            tiers.bring_forward(pool)
+            moving.bring_forward(pool)
         plan, failure = ask(pool, pool.policy, added=pool.added)
         if failure is not None or self.decided is None:
             self.failure = failure
@@ -619,7 +619,7 @@ class Scheduler:
 
     def _hold_again(self, pool: Pool, decision: Decision) -> None:
         if decision.forward:
-            tiers.bring_forward(pool)
+            moving.bring_forward(pool)
         if self._compares:
             plan, failure = ask(pool, pool.policy, added=pool.added)
             raised = "" if failure is None else type(failure).__name__

@@ -360,12 +360,12 @@ class Engine(Protocol):
         had with more slots or fewer is resized as by `resize`; one that is not named leaves.
 
         Raises:
-            InvalidInput: see `see_fit`.
+            InvalidInput: see `check_fit`.
             EngineError: a node cannot be taken into service.
         """
         ...
 
-    def see_fit(self, node: NodeSpec) -> None:
+    def check_fit(self, node: NodeSpec) -> None:
         """Check that this engine can run such a node, with this size.
 
         Raises:
@@ -379,7 +379,7 @@ class Engine(Protocol):
         Returns when it can be launched on.
 
         Raises:
-            InvalidInput: see `see_fit`.
+            InvalidInput: see `check_fit`.
             EngineError: it cannot be taken into service; nothing of it remains.
         """
         ...

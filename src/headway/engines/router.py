@@ -129,9 +129,9 @@ class Router:
             frozenset[str]().union(*absent, *(one.absent for one in found)),
         )
 
-    def see_fit(self, node: NodeSpec) -> None:
+    def check_fit(self, node: NodeSpec) -> None:
         """As the engine of the node does."""
-        self._part_of(node).engine.see_fit(node)
+        self._part_of(node).engine.check_fit(node)
 
     async def join(self, node: NodeSpec) -> None:
         """Let the engine of the node take it into service."""
@@ -139,7 +139,7 @@ class Router:
             raise NameTaken(node.name, f"a node of engine {self._serving[node.name].name!r}")
         part = self._part_of(node)
         if not part.up:
-            part.engine.see_fit(node)
+            part.engine.check_fit(node)
             raise EngineError(f"engine {part.name!r}, to which node {node.name!r} belongs, is gone")
         self._serving[node.name], part.nodes[node.name] = part, node
         try:

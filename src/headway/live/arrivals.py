@@ -16,7 +16,7 @@ from headway.engines import base
 from headway.errors import CannotGoOn, HeadwayError
 from headway.live.clock import Step
 from headway.live.from_engine import FromEngine
-from headway.live.intake import Offer
+from headway.live.intake import CheckedSubmission
 from headway.live.ledger import Ledger
 from headway.live.troubles import Troubles, said
 from headway.live.turn import Request, Turn, refuse
@@ -35,7 +35,7 @@ _STANDS_IN = "how it ended could not be taken in "
 WAKES_MAX = 3
 """Turns in a row in which the core may fail to be woken."""
 
-Thing = base.Report | Request | Offer | Step
+Thing = base.Report | Request | CheckedSubmission | Step
 Measured = Mapping[str, Mapping[str, float]]
 
 
@@ -51,7 +51,7 @@ class Came:
 
     reports: list[base.Report] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
-    offers: list[Offer] = field(default_factory=list)
+    offers: list[CheckedSubmission] = field(default_factory=list)
     measured: Measured = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     wakes: bool = True
@@ -61,7 +61,7 @@ class Came:
         return bool(self.steps or self.reports or self.requests or self.offers)
 
     @property
-    def asked(self) -> list[Request | Offer]:
+    def asked(self) -> list[Request | CheckedSubmission]:
         """All requests that wait for an answer."""
         return [*self.requests, *self.offers]
 
@@ -72,7 +72,7 @@ class Came:
     @classmethod
     def of(cls, thing: Thing) -> Came:
         """Only this one thing."""
-        if isinstance(thing, Offer):
+        if isinstance(thing, CheckedSubmission):
             return cls(offers=[thing])
         if isinstance(thing, Step):
             return cls(steps=[thing])
@@ -171,7 +171,7 @@ class Arrivals:
                 raise _Choked(request, error) from error
         for offer in tuple(came.offers):
             try:
-                ledger.see_after(turn, offer)
+                ledger.check_after(turn, offer)
             except HeadwayError as error:  # a job that it comes after has failed since it was looked at
                 came.offers.remove(offer)
                 refuse((offer,), error)
@@ -223,7 +223,7 @@ class Arrivals:
             came.requests.remove(thing)
             refuse((thing,), error)
             incident("not_taken_in", "a request", error, "it is refused, nothing of it was done")
-        elif isinstance(thing, Offer):
+        elif isinstance(thing, CheckedSubmission):
             came.offers.remove(thing)
             refuse((thing,), error)
             incident(

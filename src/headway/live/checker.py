@@ -19,13 +19,13 @@ from functools import partial
 from threading import Thread
 from typing import Final
 
-from headway.collectors.base import Collector, Node, sound
+from headway.collectors.base import Collector, Node, usable
 from headway.core.nodes import slot_statuses
 from headway.errors import InvalidInput, in_short
 from headway.live.clock import Clock
 from headway.live.driver import Driver
 from headway.live.store import checks
-from headway.live.store.checks import KEPT, ROWS_MAX, MetricRow, StatusRow
+from headway.live.store.checks import ROWS_MAX, STATUSES_KEPT, MetricRow, StatusRow
 from headway.live.store.journal import NotNow
 from headway.model.instant import SECOND, Duration, Instant, from_seconds, to_seconds
 from headway.model.job import JobId
@@ -61,7 +61,7 @@ STATUSES_AGAIN: Final[Duration] = 3600 * SECOND
 
 
 @dataclass(slots=True, eq=False)
-class Watch:
+class WatchedCollector:
     """A collector and its state.
 
     Attributes:
@@ -97,7 +97,7 @@ class Watch:
         try:
             if self.collector is None:
                 self.collector = self.make()
-            measures, wrong = sound(self.collector(nodes), nodes)
+            measures, wrong = usable(self.collector(nodes), nodes)
         except BaseException as error:  # noqa: BLE001  # whatever it raises, SystemExit too, is only its own failure
             where = traceback.extract_tb(error.__traceback__)[-1]
             cause = f"{type(error).__name__} at {where.filename}:{where.lineno}"
@@ -135,7 +135,7 @@ class Checker:
         kept = driver.journal.noted
         self.every: Duration = kept("check_every") or PERIOD
         self.on = kept("checking") != 0
-        self.watches = {name: Watch(name, make) for name, make in sorted(collectors.items())}
+        self.watches = {name: WatchedCollector(name, make) for name, make in sorted(collectors.items())}
         self.latest: dict[tuple[str, str], MetricRow] = {}
         self.tables = driver.journal.checks
         self._driver = driver
@@ -203,7 +203,7 @@ class Checker:
                 self._begin(watch, nodes)
         self._write_soon()
 
-    def _begin(self, watch: Watch, nodes: Sequence[Node]) -> None:
+    def _begin(self, watch: WatchedCollector, nodes: Sequence[Node]) -> None:
         """Call it in a thread of its own, if the system gives one."""
         try:
             Thread(target=self._ask, args=(watch, nodes), name=watch.alarm, daemon=True).start()
@@ -212,13 +212,15 @@ class Checker:
             watch.asked = None
             self._fail(watch, NO_THREAD, f"it was not asked: {error}; see the limits of processes (ulimit -u, cgroups)")
 
-    def _ask(self, watch: Watch, nodes: Sequence[Node]) -> None:
+    def _ask(self, watch: WatchedCollector, nodes: Sequence[Node]) -> None:
         """In the collector's thread."""
         answer = watch.ask(nodes)
         with contextlib.suppress(RuntimeError):  # the loop is closed: the answer is no longer needed
             self._loop.call_soon_threadsafe(self._take, watch, *answer)
 
-    def _take(self, watch: Watch, measures: Mapping[str, Mapping[str, float]], cause: str, detail: str) -> None:
+    def _take(
+        self, watch: WatchedCollector, measures: Mapping[str, Mapping[str, float]], cause: str, detail: str
+    ) -> None:
         """A collector has answered. A late answer is old, and an answer after the stop is ignored."""
         now = self._clock.now()
         was_late, watch.asked, watch.late = watch.late, None, False
@@ -240,20 +242,20 @@ class Checker:
             self._fresh += rows
         self._write_soon()
 
-    def _miss(self, watch: Watch) -> None:
+    def _miss(self, watch: WatchedCollector) -> None:
         """A collector has taken too long. It is called again when its thread has come back."""
         del self._call_off[watch.alarm]
         watch.late = True
         self._fail(watch, "no answer", f"it gave no answer within {to_seconds(self._limit):g} s")
 
-    def _fail(self, watch: Watch, cause: str, detail: str) -> None:
+    def _fail(self, watch: WatchedCollector, cause: str, detail: str) -> None:
         """Call it again after a growing pause."""
         watch.failures += 1
         watch.detail = detail
         watch.again = self._clock.now() + min(self.every << min(watch.failures, 30), PAUSE_MAX)
         self._tell(watch, cause)
 
-    def _tell(self, watch: Watch, cause: str) -> None:
+    def _tell(self, watch: WatchedCollector, cause: str) -> None:
         """Make an incident of its failure, unless this cause was reported already."""
         now = self._clock.now()
         watch.causes = {other: seen for other, seen in watch.causes.items() if now - seen < REMEMBERED}
@@ -310,7 +312,7 @@ class Checker:
 
     def _kept(self, rows: int) -> Duration:
         """How long to keep rows, if there are this many per period."""
-        return min(KEPT, self.every * ROWS_MAX // max(1, rows))
+        return min(STATUSES_KEPT, self.every * ROWS_MAX // max(1, rows))
 
     def _alarm(self, name: str, at: Instant, callback: Callable[[], None]) -> None:
         part, then = f"the status checker ({name})", "it goes on with the next look"

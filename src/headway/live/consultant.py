@@ -67,7 +67,7 @@ Tell = Callable[[Callable[[Instant], Sequence[Event]]], Awaitable[int]]
 """Makes events durable at the instant at which they are handled, see `Driver.request`."""
 
 
-def see_choice(choice: wire.PolicyChoice, policies: PolicySource) -> None:
+def check_choice(choice: wire.PolicyChoice, policies: PolicySource) -> None:
     """Check that the chosen policy and decider can be used.
 
     Raises:
@@ -77,10 +77,10 @@ def see_choice(choice: wire.PolicyChoice, policies: PolicySource) -> None:
         policies(choice.policy)
     if choice.decider:
         address_of(choice.decider)
-    see_period(wire.optional_microseconds(choice.period, "period"))
+    check_period(wire.optional_microseconds(choice.period, "period"))
 
 
-def see_period(period: Duration | None) -> None:
+def check_period(period: Duration | None) -> None:
     """Check that rounds are not requested too often.
 
     Raises:

@@ -38,7 +38,7 @@ from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
 from headway.live.collecting import Collecting
 from headway.live.forecasts import Ask, Forecasts
 from headway.live.from_engine import FromEngine
-from headway.live.intake import Offer
+from headway.live.intake import CheckedSubmission
 from headway.live.leases import LEASE, PART, Leases
 from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, Wanted
@@ -160,7 +160,7 @@ class Driver:
         self._clock = clock
         self._policies = policies
         self._choice = wire.PolicyChoice(policy or "", decider, None if period is None else to_seconds(period))
-        consultant.see_choice(self._choice, policies)
+        consultant.check_choice(self._choice, policies)
         self._consultant = consultant.Consultant(
             lambda: self.core, clock, self.request, self.incident, answer_time=answer_time, asking=asking
         )
@@ -177,7 +177,7 @@ class Driver:
             self._ledger,
             journal,
             self.room,
-            see_open=self._see_open,
+            check_open=self._check_open,
             heard=self._leases.heard,
             now=self.now,
             ask_for_turn=self._ask_for_turn,
@@ -405,7 +405,7 @@ class Driver:
             NotNow: nothing was recorded; the journal cannot be written now.
             Unavailable: the server is about to stop.
         """
-        self._see_open()
+        self._check_open()
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._requests.append(Request(events, acknowledged, answer, by))
         self._ask_for_turn()
@@ -453,7 +453,7 @@ class Driver:
             InvalidInput: no such policy, or not with these parameters; the URL is no URL.
         """
         choice = wire.PolicyChoice(policy, decider, None if period is None else to_seconds(period))
-        consultant.see_choice(choice, self._policies)
+        consultant.check_choice(choice, self._policies)
         async with self._choosing:
             if policy:
                 await self._prepare(policy)
@@ -495,7 +495,7 @@ class Driver:
         """
         return await self._submissions.submit(caller, submission)
 
-    def _see_open(self) -> None:
+    def _check_open(self) -> None:
         if self.broken.done():
             raise Unavailable("the server is broken", "See its log; start it again.")
         if self._stopping:
@@ -614,10 +614,10 @@ class Driver:
 
     def _refuse_all(self, error: HeadwayError) -> None:
         """Refuse all requests that wait for an answer."""
-        queued = [each for each in self._singly if isinstance(each, Request | Offer)]
+        queued = [each for each in self._singly if isinstance(each, Request | CheckedSubmission)]
         refuse((*self._came.asked, *queued, *self._requests), error)
         self._submissions.refuse_all(error)
-        self._singly = [each for each in self._singly if not isinstance(each, Request | Offer)]
+        self._singly = [each for each in self._singly if not isinstance(each, Request | CheckedSubmission)]
         self._came.requests, self._came.offers, self._requests = [], [], []
 
     def _take_singly(self, error: Exception) -> None:
@@ -728,9 +728,9 @@ class Driver:
         )
 
     @property
-    def _offers(self) -> list[Offer]:
+    def _offers(self) -> list[CheckedSubmission]:
         """The submissions that are being accepted."""
-        singly = [one for one in self._singly if isinstance(one, Offer)]
+        singly = [one for one in self._singly if isinstance(one, CheckedSubmission)]
         return [*self._submissions.waiting, *self._came.offers, *singly]
 
     def listens(self, client: int) -> bool:

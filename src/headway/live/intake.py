@@ -34,7 +34,7 @@ _UPLOAD_AGAIN: Final = "Upload it again: what no open job names is deleted after
 
 
 @dataclass(slots=True)
-class Offer:
+class CheckedSubmission:
     """A checked submission: its jobs and their rows, complete except for the instant.
 
     Attributes:
@@ -84,11 +84,11 @@ def answered(journal: Journal, caller: str, submission: wire.Submission, digest:
     before = journal.accepted(caller, submission.key) if submission.key else None
     if before is None:
         return None
-    see_same(submission, digest, before.digest)
+    check_same(submission, digest, before.digest)
     return wire.Submitted(tuple(range(before.first, before.first + before.jobs)), before.cursor, True)
 
 
-def see_same(submission: wire.Submission, digest: bytes, before: bytes) -> None:
+def check_same(submission: wire.Submission, digest: bytes, before: bytes) -> None:
     """Check that a submission is the same as the earlier one with its key.
 
     Raises:
@@ -130,7 +130,7 @@ def gives_uploads(work: wire.Work) -> bool:
     return any(files.upload_of(url) is not None for url in wire.urls_of(work)[1])
 
 
-def see_after(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus | None]) -> None:
+def check_after(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus | None]) -> None:
     """Check that the jobs that a job comes after have succeeded or may still succeed.
 
     Args:
@@ -153,7 +153,7 @@ def see_after(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus | N
             raise HeadwayError(f"{field}.after names job {job}, which has ended: {status.value}", hint)
 
 
-def see_retried(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus | None]) -> None:
+def check_retried(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus | None]) -> None:
     """Check that the job whose tasks a job runs again is known.
 
     Raises:
@@ -175,11 +175,11 @@ async def look_at(
     *,
     first: JobId,
     now: Instant,
-    objection: Callable[[JobSpec], str | None],
+    flaw_of: Callable[[JobSpec], str | None],
     end_of: Callable[[JobId], JobStatus | None],
     journal: Journal,
     answer: asyncio.Future[wire.Submitted],
-) -> Offer:
+) -> CheckedSubmission:
     """Check a whole submission and number its jobs from `first` on. Of many jobs, other requests are served meanwhile.
 
     Raises:
@@ -201,9 +201,9 @@ async def look_at(
             spec = job.spec(first + place, now, caller)
         except InvalidInput as flaw:
             raise InvalidInput(f"jobs[{place}].{flaw.field}", flaw.value, flaw.allowed) from None
-        see_after(spec, f"jobs[{place}]", end_of)
-        see_retried(spec, f"jobs[{place}]", end_of)
-        wrong = objection(spec)
+        check_after(spec, f"jobs[{place}]", end_of)
+        check_retried(spec, f"jobs[{place}]", end_of)
+        wrong = flaw_of(spec)
         if wrong is not None:
             raise HeadwayError(f"jobs[{place}].{wrong}")
         names = job.work.functions if isinstance(job.work, wire.Calls) else ()
@@ -223,4 +223,6 @@ async def look_at(
     if missing:
         raise MissingBlobs(tuple(sorted(missing)))
     client = journal.clients.number(submission.client)
-    return Offer(specs, client, works, submission.blobs, functions, uploads, (caller, submission.key, digest), answer)
+    return CheckedSubmission(
+        specs, client, works, submission.blobs, functions, uploads, (caller, submission.key, digest), answer
+    )

@@ -41,7 +41,7 @@ PART: Final = 100
 _AGAIN: Final[Duration] = SECOND
 
 
-class Recorder(Protocol):
+class NeededByLeases(Protocol):
     """What is needed of the driver."""
 
     async def request(self, events: Callable[[Instant], Sequence[Event]]) -> int:
@@ -66,7 +66,7 @@ class Leases:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: NeededByLeases,
         leased: Callable[[], Mapping[int, Mapping[JobId, None]]],
         waits: Callable[[int], bool],
         name: Callable[[int], str],

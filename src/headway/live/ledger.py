@@ -14,7 +14,7 @@ from headway.core.scheduler import Scheduler
 from headway.engines import base
 from headway.errors import HeadwayError, NoSuchJob, in_short
 from headway.live import reconciling, work
-from headway.live.intake import TAKEN_AT_ONCE, Offer, see_after
+from headway.live.intake import TAKEN_AT_ONCE, CheckedSubmission, check_after
 from headway.live.store import checks
 from headway.live.store.decisions import decided_row
 from headway.live.store.journal import Batch, Journal, NotNow, encode
@@ -271,16 +271,16 @@ class Ledger:
             raise NoSuchJob(job)
         return row.status
 
-    def see_after(self, entry: Entry, offer: Offer) -> None:
+    def check_after(self, entry: Entry, offer: CheckedSubmission) -> None:
         """Check again, at the last moment, that no job of a submission comes after one that has ended badly.
 
         Raises:
             HeadwayError: one does.
         """
         for place, spec in enumerate(offer.specs):
-            see_after(spec, f"jobs[{place}]", lambda job: self.end_of(job, entry))
+            check_after(spec, f"jobs[{place}]", lambda job: self.end_of(job, entry))
 
-    def accept(self, entry: Entry, offer: Offer) -> Generator[None, None, wire.Submitted]:
+    def accept(self, entry: Entry, offer: CheckedSubmission) -> Generator[None, None, wire.Submitted]:
         """Accept a submission, part by part; returns the answer."""
         batch, now = entry.batch, entry.now
         caller, key, digest = offer.key

@@ -32,7 +32,7 @@ LOOKED_AT_ONCE: Final = 5_000
 """After this many jobs, other requests are served."""
 
 
-class Recorder(Protocol):
+class NeededByNodes(Protocol):
     """What is needed of the driver."""
 
     @property
@@ -55,7 +55,7 @@ class Nodes:
         read_ahead: for nodes that are added, see `NodeSpec`.
     """
 
-    def __init__(self, recorder: Recorder, engine: base.Engine, read_ahead: int = 0) -> None:
+    def __init__(self, recorder: NeededByNodes, engine: base.Engine, read_ahead: int = 0) -> None:
         self._recorder = recorder
         self._engine = engine
         self._read_ahead = read_ahead
@@ -105,7 +105,7 @@ class Nodes:
         async with self._change(spec.name):
             known = self._recorder.core.state.nodes.get(spec.name)
             if known is not None:
-                self._see_same(known, spec, by)
+                self._check_same(known, spec, by)
                 return wire.NodeChange(spec.name, False)
             try:
                 await self._engine.join(spec)
@@ -131,7 +131,7 @@ class Nodes:
         async with self._change(name):
             if self._known(name).draining:
                 return wire.NodeChange(name, False)
-            self._see_another(name, by)
+            self._check_another(name, by)
             await self._recorder.request(lambda now: [NodeDrained(now, name)], by=by)
             return wire.NodeChange(name, True, unfit=await self._unfit())
 
@@ -143,7 +143,7 @@ class Nodes:
         """
         async with self._change(name):
             node = self._known(name)
-            self._see_another(name, by)
+            self._check_another(name, by)
             redone = len(self._recorder.core.state.runs_on(node.slots))
             await self._recorder.request(lambda now: [NodeLeft(now, name)], by=by)
             if (leaving := self._leaving.get(name)) is not None:
@@ -167,7 +167,7 @@ class Nodes:
                 raise Conflict(f"node {name!r} drains", "It leaves with the last task that runs there.")
             if node.spec.slots == size.slots:
                 return wire.NodeChange(name, False)
-            self._engine.see_fit(replace(node.spec, slots=size.slots))
+            self._engine.check_fit(replace(node.spec, slots=size.slots))
             surplus = of_numbers(node.places[size.slots :]) & node.slots
             redone = len(self._recorder.core.state.runs_on(surplus)) if size.at_once else 0
             await self._recorder.request(lambda now: [NodeResized(now, name, size.slots, size.at_once)], by=by)
@@ -189,7 +189,7 @@ class Nodes:
             raise NoSuchNode(name, nodes)
         return nodes[name]
 
-    def _see_same(self, known: NodeView, spec: NodeSpec, by: str) -> None:
+    def _check_same(self, known: NodeView, spec: NodeSpec, by: str) -> None:
         """Check that the node with this name is the one that is asked for."""
         if known.spec == spec and not known.draining:
             return
@@ -200,7 +200,7 @@ class Nodes:
         hint = "Wait until it has left" if known.draining else "`headway node resize` changes its slots"
         raise Conflict(detail, f"{hint}; or choose another name.")
 
-    def _see_another(self, name: str, by: str) -> None:
+    def _check_another(self, name: str, by: str) -> None:
         """Check that slots remain without this node."""
         others = [node for node in self._recorder.core.state.nodes.values() if node.spec.name != name]
         if all(node.draining for node in others):
@@ -222,7 +222,7 @@ class Nodes:
             extent, jobs = core.extent(), map(core.state.jobs.get, ids[first : first + LOOKED_AT_ONCE])
             wide = (job for job in jobs if job is not None and job.kind is not Kind.BAG and not job.cancelled)
             waiting = (job for job in wide if job.ready or any(attempt.ending for attempt in job.attempts.values()))
-            found += (job.id for job in waiting if extent.misfit(job.spec) is not None)
+            found += (job.id for job in waiting if extent.flaw_of_fit(job.spec) is not None)
         return tuple(found)
 
 

@@ -29,7 +29,7 @@ _AGAIN: Final[Duration] = SECOND
 _LATER: Final[Duration] = 60 * SECOND
 
 
-class Recorder(Protocol):
+class NeededByRetention(Protocol):
     """What is needed of the driver."""
 
     @property
@@ -68,7 +68,7 @@ class Retention:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: NeededByRetention,
         journal: Journal,
         clock: Clock,
         keep: Keep,
@@ -76,7 +76,7 @@ class Retention:
     ) -> None:
         self._recorder = recorder
         self._journal = journal
-        self.uploads = journal.disk.uploads(keep.upload_max, room.see_file)
+        self.uploads = journal.disk.uploads(keep.upload_max, room.check_file)
         self._clock = clock
         self._keep = keep
         self._sweep = Sweep(journal, self.uploads, clock, keep, recorder)

@@ -200,7 +200,7 @@ class Room:
             self.held = ""
             self._incident("journal_free", place, "the journal is no longer locked: new work is accepted again")
 
-    def see_work(self, gives: Callable[[], bool] = lambda: False) -> None:
+    def check_work(self, gives: Callable[[], bool] = lambda: False) -> None:
         """Check that there is room for a submission; `gives` says whether its tasks give files to be kept.
 
         Raises:
@@ -214,7 +214,7 @@ class Room:
         if self.crowded and gives():
             raise NoRoom(f"{self.crowded}: no submission is taken on whose tasks give files to be kept", _FEWER)
 
-    def see_file(self, size: int) -> None:
+    def check_file(self, size: int) -> None:
         """Check that there is room for a file of this many bytes, 0 if the size is not known.
 
         Raises:

@@ -9,7 +9,7 @@ from functools import partial
 from headway import wire
 from headway.errors import Unavailable
 from headway.live import intake
-from headway.live.intake import Offer
+from headway.live.intake import CheckedSubmission
 from headway.live.ledger import Ledger
 from headway.live.room import Room
 from headway.live.store.journal import Journal
@@ -36,7 +36,7 @@ class Submissions:
         journal: Journal,
         room: Room,
         *,
-        see_open: Callable[[], None],
+        check_open: Callable[[], None],
         heard: Callable[[int], None],
         now: Callable[[], Instant],
         ask_for_turn: Callable[[], None],
@@ -44,12 +44,12 @@ class Submissions:
         self._ledger = ledger
         self._journal = journal
         self._room = room
-        self._see_open = see_open
+        self._check_open = check_open
         self._heard = heard
         self._now = now
         self._ask_for_turn = ask_for_turn
-        self._small: list[Offer] = []
-        self._large: list[Offer] = []
+        self._small: list[CheckedSubmission] = []
+        self._large: list[CheckedSubmission] = []
         self._large_next = False
         self._keys: dict[tuple[str, str], tuple[bytes, asyncio.Future[wire.Submitted]]] = {}
 
@@ -59,7 +59,7 @@ class Submissions:
 
     async def submit(self, caller: str, submission: wire.Submission) -> wire.Submitted:
         """Accept jobs, all or none; when this returns they are durable. See `Driver.submit` for what it raises."""
-        self._see_open()
+        self._check_open()
         ledger, journal = self._ledger, self._journal
         digest = await intake.digest(submission)
         self._heard(journal.clients.known(submission.client))
@@ -69,9 +69,9 @@ class Submissions:
         twin = self._keys.get((caller, submission.key)) if digest else None
         if twin is not None:
             its_digest, answer = twin
-            intake.see_same(submission, digest, its_digest)
+            intake.check_same(submission, digest, its_digest)
             return await asyncio.shield(answer)  # shielded: if one caller leaves, the other still waits
-        self._room.see_work(lambda: any(intake.gives_uploads(job.work) for job in submission.jobs))
+        self._room.check_work(lambda: any(intake.gives_uploads(job.work) for job in submission.jobs))
         answer = asyncio.get_running_loop().create_future()
         if digest:
             self._keys[caller, submission.key] = digest, answer
@@ -85,12 +85,12 @@ class Submissions:
                 digest,
                 first=first,
                 now=self._now(),
-                objection=lambda spec: ledger.core.objection(spec),
+                flaw_of=lambda spec: ledger.core.flaw_of(spec),
                 end_of=ledger.end_of,
                 journal=journal,
                 answer=answer,
             )
-            self._see_open()
+            self._check_open()
         except BaseException as error:
             if ledger.job == first - 1 + count:
                 ledger.job = first - 1  # no later numbers were given since
@@ -108,7 +108,7 @@ class Submissions:
         if key in self._keys and self._keys[key][1] is answer:
             del self._keys[key]
 
-    def take_large(self, others_wait: bool) -> Offer | None:
+    def take_large(self, others_wait: bool) -> CheckedSubmission | None:
         """Take a large submission for a turn of its own; None: not now. If anything else waits, every second turn is
         for that.
         """
@@ -116,7 +116,7 @@ class Submissions:
         self._large_next = bool(self._large) and not is_next
         return self._large.pop(0) if self._large and is_next else None
 
-    def take_small(self) -> list[Offer]:
+    def take_small(self) -> list[CheckedSubmission]:
         """All other submissions that wait."""
         taken, self._small = self._small, []
         return taken
@@ -127,6 +127,6 @@ class Submissions:
         self._small, self._large = [], []
 
     @property
-    def waiting(self) -> list[Offer]:
+    def waiting(self) -> list[CheckedSubmission]:
         """Those that wait to be taken."""
         return [*self._small, *self._large]

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from headway import wire
 from headway.engines import base
-from headway.live.intake import Offer
+from headway.live.intake import CheckedSubmission
 from headway.live.ledger import Entry
 from headway.model.events import Asked, Event, NodeResized
 from headway.model.instant import Instant
@@ -64,7 +64,7 @@ def answer(future: asyncio.Future[T], value: T) -> None:
         future.set_result(value)
 
 
-def refuse(wanted: Iterable[Request | Offer], error: Exception) -> None:
+def refuse(wanted: Iterable[Request | CheckedSubmission], error: Exception) -> None:
     """Tell all callers that wait why nothing was done."""
     for each in wanted:
         if not each.answer.done():

@@ -52,11 +52,11 @@ class Uploads:
         HeadwayError: the folder cannot be made.
     """
 
-    def __init__(self, folder: Path, size_max: int, see_room: Callable[[int], None] = lambda size: None) -> None:
+    def __init__(self, folder: Path, size_max: int, check_room: Callable[[int], None] = lambda size: None) -> None:
         self.folder = folder.absolute()
         self.placing: Counter[str] = Counter()
         self._size_max = size_max
-        self._see_room = see_room
+        self._check_room = check_room
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
@@ -115,18 +115,18 @@ class Uploads:
         digest, size = hashlib.sha256(), 0
         parts_held, held = list[bytes](), 0
         try:
-            self._see_size(announced)
-            self._see_room(announced)
+            self._check_size(announced)
+            self._check_room(announced)
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 async for part in parts:
                     size += len(part)
-                    self._see_size(size)
+                    self._check_size(size)
                     parts_held.append(part)
                     held += len(part)
                     if held >= WRITTEN_AT_ONCE:
                         await aside(partial(_write, file, digest, parts_held))
                         parts_held, held = [], 0
-                        self._see_room(max(0, announced - size))
+                        self._check_room(max(0, announced - size))
                 await aside(partial(_write, file, digest, parts_held, last=True))
             if digest.hexdigest() != name:
                 raise InvalidInput("upload", name, f"the SHA-256 of the bytes that were sent, {digest.hexdigest()}")
@@ -147,7 +147,7 @@ class Uploads:
             draft.unlink(missing_ok=True)
         return size
 
-    def _see_size(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         if size > self._size_max:
             raise TooLarge(
                 f"the upload has {size} bytes or more; allowed: {self._size_max}",

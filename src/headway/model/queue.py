@@ -25,7 +25,7 @@ by_order: Final = attrgetter("order")
 BLOCK: Final = 128
 """Number of jobs in a block when it is cut."""
 
-SHORT: Final = 2 * BLOCK
+SHORT_QUEUE: Final = 2 * BLOCK
 """A queue of this length is searched as fast without blocks."""
 
 
@@ -80,7 +80,7 @@ class Queue(list["JobView"]):
             steps: the list may become stricter while the jobs are read; later jobs are compared with its new content.
             begin: the place of the first job that counts.
         """
-        if len(self) <= SHORT:
+        if len(self) <= SHORT_QUEUE:
             return self[begin:] if begin else self
         if not any(width for width, _ in steps):
             return ()  # there is no room at all
@@ -124,7 +124,7 @@ class Queue(list["JobView"]):
         number = self._block_of(job)
         block, stairs = self._blocks[number], self._stairs[number]
         insort(block, job, key=self.key)
-        if len(block) > SHORT:
+        if len(block) > SHORT_QUEUE:
             self._blocks[number : number + 1] = block[:BLOCK], block[BLOCK:]
             self._stairs[number : number + 1] = None, None
         elif stairs is not None:

@@ -17,11 +17,11 @@ from headway.model.job import Kind
 from headway.model.kept_profile import KeptProfile
 from headway.model.plan import Plan, Reason
 from headway.model.profile import Profile
-from headway.model.queue import SHORT, Queue
+from headway.model.queue import SHORT_QUEUE, Queue
 from headway.model.slots import NO_SLOTS, Slots, count, lowest
 from headway.model.snapshot import JobView, Snapshot
 from headway.model.value import value
-from headway.policies.order import ORDERS, require_order
+from headway.policies.order import ORDERS, check_order
 from headway.policies.place import ready_tasks, room_for
 
 # Module constants, because looking up a member of an enumeration is slow.
@@ -66,7 +66,7 @@ class Easy:
     def __post_init__(self) -> None:
         if not (self.depth >= 0 and (self.depth == math.inf or self.depth == int(self.depth))):
             raise InvalidInput("depth", self.depth, "0, 1, 2, ... or inf", hint="1 is EASY, inf is conservative.")
-        require_order(self.order)
+        check_order(self.order)
 
     @property
     def task_rounds(self) -> bool:
@@ -235,7 +235,7 @@ class Strict:
     per_instant: bool = False
 
     def __post_init__(self) -> None:
-        require_order(self.order)
+        check_order(self.order)
 
     @property
     def task_rounds(self) -> bool:
@@ -308,7 +308,7 @@ def backfill(
     candidates: Iterable[JobView]
     if isinstance(begin, list):
         candidates = sorted(begin, key=queue.key) if len(begin) > 1 else begin
-    elif len(queue) <= SHORT:
+    elif len(queue) <= SHORT_QUEUE:
         candidates = queue[begin:]
     else:
         steps = (many or Shadow(limit, extra)).steps(room) if uniform else [(room, NEVER)]

@@ -24,14 +24,14 @@ from headway.model.plan import Plan, Reason
 from headway.model.queue import Queue
 from headway.model.slots import NO_SLOTS, Slots, count, numbers
 from headway.model.snapshot import JobView, Snapshot
-from headway.policies.order import ORDERS, by_due, by_priority, require_order, with_due_date_by_priority
+from headway.policies.order import ORDERS, by_due, by_priority, check_order, with_due_date_by_priority
 from headway.policies.place import Dealing
 
 SPARE_RULES: Final = ("none", "priority", "due")
 """How slots that no job needs by the policy's own rule are dealt (Lin14 5.5)."""
 
 
-def require_spare(rule: str) -> None:
+def check_spare(rule: str) -> None:
     """Raise `InvalidInput` unless it names a rule for spare slots."""
     if rule not in SPARE_RULES:
         raise InvalidInput("spare", rule, ", ".join(SPARE_RULES))
@@ -72,7 +72,7 @@ class Fill:
     task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_order(self.order)
+        check_order(self.order)
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view), view.in_order(ORDERS[self.order])
@@ -108,7 +108,7 @@ class Priority:
     def __post_init__(self) -> None:
         if not 0 <= self.reserve <= 1:
             raise InvalidInput("reserve", self.reserve, "0 to 1")
-        require_spare(self.spare)
+        check_spare(self.spare)
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view, self.emergency), view.in_order(by_priority)
@@ -142,7 +142,7 @@ class Proportion:
     task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_spare(self.spare)
+        check_spare(self.spare)
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view), view.in_order(by_priority)
@@ -271,7 +271,7 @@ class Workload:
     def __post_init__(self) -> None:
         if not 0 < self.period < math.inf:
             raise InvalidInput("period", self.period, "a number of seconds greater than 0")
-        require_spare(self.spare)
+        check_spare(self.spare)
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view, self.emergency), view.in_order(by_priority)
@@ -307,7 +307,7 @@ class Deadline:
     task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_spare(self.spare)
+        check_spare(self.spare)
         if not 0 <= self.caution < math.inf:
             raise InvalidInput("caution", self.caution, "a number, 0 or more")
 

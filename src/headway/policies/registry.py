@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError, InvalidInput, did_you_mean
 from headway.model.snapshot import Policy, PolicyFactory
-from headway.policies import backfill, heft, lin14, sites, tempo, tiers
+from headway.policies import backfill, heft, lin14, sites, tempo, tiered
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -36,9 +36,9 @@ BUILT_IN: Final[dict[str, PolicyFactory]] = {
     "sjf": partial(backfill.Strict, "shortest"),
     "easy": backfill.Easy,
     "conservative": conservative,
-    "keasy": partial(tiers.TieredEasy, "kill"),
-    "reasy": partial(tiers.TieredEasy, "wait"),
-    "measy": partial(tiers.TieredEasy, "migrate"),
+    "keasy": partial(tiered.TieredEasy, "kill"),
+    "reasy": partial(tiered.TieredEasy, "wait"),
+    "measy": partial(tiered.TieredEasy, "migrate"),
     "edf": partial(lin14.Fill, "due"),
     "priority": lin14.Priority,
     "proportion": lin14.Proportion,
@@ -81,7 +81,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class KnownPolicy:
     """A policy that can be named: in one line what it does, and its parameters."""
 
     name: str
@@ -136,14 +136,14 @@ def parameters_of(factory: PolicyFactory) -> tuple[Parameter, ...]:
     )
 
 
-def installed() -> list[Offer]:
+def installed() -> list[KnownPolicy]:
     """The policies that can be named, in order of name."""
     offers = []
     for name, load in sorted(factories().items()):
         try:
             factory = load()
         except HeadwayError as failure:
-            offers.append(Offer(name, str(failure.args[0]).removeprefix(f"policy {name} "), ()))
+            offers.append(KnownPolicy(name, str(failure.args[0]).removeprefix(f"policy {name} "), ()))
             continue
         made = factory.func if isinstance(factory, partial) else factory
         fixed = ""
@@ -151,7 +151,7 @@ def installed() -> list[Offer]:
             (name_fixed, *_) = inspect.signature(made).parameters
             fixed = f" {name_fixed.capitalize()}: {factory.args[0]}."
         summary = _docstring(made).partition("\n")[0]
-        offers.append(Offer(name, summary + fixed, parameters_of(factory)))
+        offers.append(KnownPolicy(name, summary + fixed, parameters_of(factory)))
     return offers
 
 
@@ -217,11 +217,11 @@ def made(name: str, factory: PolicyFactory, arguments: str) -> Policy:
         raise
     except Exception as raised:
         raise HeadwayError(f"policy {name} cannot be made: {type(raised).__name__}: {raised}") from raised
-    see_policy(policy, f"policy {name}")
+    check_policy(policy, f"policy {name}")
     return policy
 
 
-def see_policy(policy: object, called: str) -> None:
+def check_policy(policy: object, called: str) -> None:
     """See that something is a policy.
 
     Raises:

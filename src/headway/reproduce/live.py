@@ -95,11 +95,11 @@ def _live(fails: bool, tell: Tell, over: Event) -> Schedule:
                     tell(f"{len(failure.failing())} nodes are down, with six of the eight slots.")
                     over.wait((back - down) * SCALE)
                 tell("The nodes can come back.")
-            _see_ended(replayed, over)
+            _check_ended(replayed, over)
         return history(folder, registry.find)
 
 
-def _see_ended(replayed: Replay, over: Event) -> None:
+def _check_ended(replayed: Replay, over: Event) -> None:
     """Wait until all jobs have ended.
 
     Raises:
@@ -209,5 +209,5 @@ def _replayed(workload: Workload, policy: str) -> Schedule:
             client.choose_policy(period=0)  # as in the simulation, the policy runs only when something happens
             replay = Replay(client, workload)
             replay.submit()
-            _see_ended(replay, Event())
+            _check_ended(replay, Event())
         return history(folder, registry.find)

@@ -81,7 +81,7 @@ def _only(policy: object) -> tuple[PolicySource, str]:
     if isinstance(policy, type):
         hint = f"Give an object of this class: {policy.__name__}()."
         raise HeadwayError(f"policy is the class {policy.__name__}", hint)
-    registry.see_policy(policy, "policy")
+    registry.check_policy(policy, "policy")
     given = cast(Policy, policy)
     return lambda text: given, repr(policy)
 

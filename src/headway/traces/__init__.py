@@ -9,7 +9,7 @@ from headway.errors import InvalidInput
 from headway.model.workload import Workload
 from headway.traces import swf
 from headway.traces.files import reading
-from headway.traces.formats import HINT, not_readable, see_format
+from headway.traces.formats import HINT, check_format, not_readable
 from headway.traces.swf import AsKind, read_swf, write_swf
 from headway.traces.table import labels, read_table, write_table
 from headway.traces.transforms import as_bags, as_rigid, cut_at_estimates
@@ -50,7 +50,7 @@ def read_workload(
         NotReadable: it is in another format; the message names the format.
         HeadwayError: the file cannot be read.
     """
-    see_format(Path(path))
+    check_format(Path(path))
     try:
         if is_log(path):
             cut = cut_at_estimate is not False
@@ -72,7 +72,7 @@ def processors_of(path: str | Path) -> int | None:
         NotReadable: the file is in another format; the message names the format.
         HeadwayError: the file cannot be read.
     """
-    see_format(Path(path))
+    check_format(Path(path))
     return swf.processors_of(path) if is_log(path) else None
 
 

@@ -60,7 +60,7 @@ def not_readable(path: Path, kind: str, why: str = "") -> NotReadable:
     return NotReadable(f"{path} is {said}", f"{HINT} {why}".rstrip())
 
 
-def see_format(path: Path) -> None:
+def check_format(path: Path) -> None:
     """Check that a file is in no known other format, and that its name fits its content.
 
     Raises:
@@ -76,7 +76,7 @@ def see_format(path: Path) -> None:
                 first = unzipped.read(_ENOUGH)
     if kind := _foreign(first):
         raise not_readable(path, kind)
-    _see_name(path, first.removeprefix(_BOM).lstrip().partition(b"\n")[0].decode("latin-1"))
+    _check_name(path, first.removeprefix(_BOM).lstrip().partition(b"\n")[0].decode("latin-1"))
 
 
 def _foreign(first: bytes) -> str:
@@ -95,7 +95,7 @@ def _foreign(first: bytes) -> str:
     return ""
 
 
-def _see_name(path: Path, line: str) -> None:
+def _check_name(path: Path, line: str) -> None:
     """Check that the name of a file fits its first line."""
     bare = path.name.lower().removesuffix(".gz")
     columns = {cell.strip().lower() for cell in line.split(",")}

@@ -114,7 +114,7 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], HTTPStatus], ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class TokenOwner:
     """Names the owner of a token. Today every token has the full rights of an operator."""
 
     name: str
@@ -127,7 +127,7 @@ class Asked:
     The body of a file is the request itself, which gives it part by part.
     """
 
-    caller: Owner
+    caller: TokenOwner
     job: JobId
     query: Mapping[str, Any]
     body: Any
@@ -154,7 +154,7 @@ class Api:
     def __init__(
         self,
         driver: Driver,
-        tokens: Mapping[str, Owner],
+        tokens: Mapping[str, TokenOwner],
         shut_down: Callable[[], None],
         *,
         checker: Checker,
@@ -232,7 +232,7 @@ class Api:
         async def endpoint(request: Request) -> Response:
             packed = wire.MSGPACK in request.headers.get("accept", "")
             try:
-                caller = Owner("") if route is wire.HEALTH else owner_of_token(request, self._tokens, _TOKEN)
+                caller = TokenOwner("") if route is wire.HEALTH else owner_of_token(request, self._tokens, _TOKEN)
                 query = _query(request, kinds)
                 job = _job_id(request.path_params.get("job", "0"))
                 body: Any = None
@@ -306,7 +306,7 @@ class Api:
         return wire.Done(await self._driver.change(asked.job, asked.body, by=asked.caller.name))
 
     async def _cancel(self, asked: Asked) -> wire.Done:
-        self._see_known(asked.body.jobs)
+        self._check_known(asked.body.jobs)
         return wire.Done(await self._driver.cancel(asked.body.jobs, by=asked.caller.name))
 
     async def _cancel_tasks(self, asked: Asked) -> wire.Done:
@@ -330,7 +330,7 @@ class Api:
         return wire.Results(tuple(_result(body, packed=asked.packed) for body in found), more)
 
     async def _output(self, asked: Asked) -> Response:
-        self._see_known((asked.job,))
+        self._check_known((asked.job,))
         query = asked.query
         task, stream = query.get("task", 0), query.get("stream", "stdout")
         wanted = output.Wanted(asked.job, task, stream, query.get("rank"), query.get("attempt"))
@@ -364,7 +364,7 @@ class Api:
             headers={"Content-Length": str(path.stat().st_size)},
         )
 
-    def _see_known(self, jobs: Iterable[JobId]) -> None:
+    def _check_known(self, jobs: Iterable[JobId]) -> None:
         for job in jobs:
             if job not in self._driver.open:
                 reports.row(self._driver, job)
@@ -405,7 +405,7 @@ class Api:
         jobs = tuple(query.get("job", ()))
         if len(jobs) > JOBS_MAX:
             raise malformed("job", f"{len(jobs)} jobs", f"at most {JOBS_MAX}; or one `client`")
-        self._see_known(jobs)
+        self._check_known(jobs)
         wanted = Wanted(
             query.get("after", 0),
             min(MESSAGES_AT_ONCE, _within("limit", query.get("limit", 1000), 1, LIMIT_MAX)),

@@ -32,7 +32,7 @@ from headway.model.plan import Plan
 from headway.model.snapshot import PolicySource
 from headway.web.bodies import broken, methods_at, owner_of_token, read_body, status_of, unknown
 from headway.web.openapi import describe
-from headway.web.serving import Server, listen, signals, url_of
+from headway.web.serving import BoundedServer, listen, signals, url_of
 
 log = logging.getLogger(__name__)
 
@@ -200,6 +200,6 @@ def run(decider: Decider, host: str, port: int, say: Callable[[str], None]) -> N
 async def _serve(decider: Decider, host: str, port: int, say: Callable[[str], None]) -> None:
     end = asyncio.Event()
     with listen(host, port) as listener, signals(end):
-        serving = asyncio.create_task(Server(decider.app, end).serve([listener]))
+        serving = asyncio.create_task(BoundedServer(decider.app, end).serve([listener]))
         say(url_of(listener))
         await serving

@@ -120,11 +120,11 @@ class Room:
         self._connected = 0
         self._said = -_SAY_AGAIN_SECONDS
         # Those without a request under way, longest first: of callers unknown so far, and of known ones.
-        self._strangers: dict[Line, None] = {}
-        self._idle: dict[Line, None] = {}
-        self._beyond: dict[Line, None] = {}  # callers for which there was no room: they get an error
+        self._strangers: dict[HttpConnection, None] = {}
+        self._idle: dict[HttpConnection, None] = {}
+        self._beyond: dict[HttpConnection, None] = {}  # callers for which there was no room: they get an error
 
-    def enter(self, line: Line) -> bool:
+    def enter(self, line: HttpConnection) -> bool:
         """A caller has connected; returns whether there is room."""
         self._connected += 1
         if self._connected - len(self._beyond) > self._most:
@@ -138,17 +138,17 @@ class Room:
         self._strangers[line] = None
         return True
 
-    def idle(self, line: Line) -> None:
+    def idle(self, line: HttpConnection) -> None:
         """From now on a caller has no request under way, or none whose answer it takes."""
         if line not in self._beyond:
             (self._idle if line.trusted else self._strangers)[line] = None
 
-    def busy(self, line: Line) -> None:
+    def busy(self, line: HttpConnection) -> None:
         """A caller has a request under way, or is gone."""
         self._strangers.pop(line, None)
         self._idle.pop(line, None)
 
-    def leave(self, line: Line) -> None:
+    def leave(self, line: HttpConnection) -> None:
         """A caller's connection has ended, or does now."""
         self.busy(line)
         self._beyond.pop(line, None)
@@ -189,7 +189,7 @@ class _Flow(FlowControl):
         self._resumed = _nothing
 
 
-class Line(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """uvicorn's end of one connection, with bounds.
 
     Args:
@@ -300,7 +300,7 @@ class Line(HttpToolsProtocol):
         super().pause_writing()
         if not self.trusted:
             self._room.idle(self)
-        self._see_read(-1)
+        self._check_read(-1)
 
     def resume_writing(self) -> None:
         """The caller has read what there was."""
@@ -447,14 +447,14 @@ class Line(HttpToolsProtocol):
             late = f"{came} bytes of the body came within {BODY_SECONDS:g} s"
             self._refuse(_Refused(HTTPStatus.REQUEST_TIMEOUT, late, f"Send at least {BODY_LEAST} in that time."))
 
-    def _see_read(self, before: int) -> None:
+    def _check_read(self, before: int) -> None:
         """Give up a caller that has read nothing of an answer since the last check."""
         left = self.transport.get_write_buffer_size()
         if left == before:
             log.info("a caller has read nothing of an answer for %g s", ANSWER_SECONDS)
             self.transport.abort()
         else:
-            self._stalled = self.loop.call_later(ANSWER_SECONDS, self._see_read, left)
+            self._stalled = self.loop.call_later(ANSWER_SECONDS, self._check_read, left)
 
     def _refuse(self, refused: _Refused) -> None:
         """Say why nothing more is read, and end the connection."""

@@ -18,7 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headway.errors import HeadwayError, InvalidInput, PortTaken
-from headway.web.line import Line, Room
+from headway.web.line import HttpConnection, Room
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ FILES_KEPT: Final = 128
 """Files that callers leave for the server itself, or a tenth of all if that is more: journal, nodes, uploads."""
 
 
-class Server(uvicorn.Server):
+class BoundedServer(uvicorn.Server):
     """Stops on request, instead of checking ten times a second, and leaves signals to Headway.
 
     It opens as many files as the system allows; callers beyond that get an error.
@@ -73,10 +73,10 @@ def allow_files() -> int:
     return allowed
 
 
-def _lines() -> Callable[..., Line]:
+def _lines() -> Callable[..., HttpConnection]:
     """What makes the end of each connection; as many as this process may have files, but for those of its own."""
     files = allow_files()
-    return partial(Line, Room(max(1, files - max(FILES_KEPT, files // 10)), files))
+    return partial(HttpConnection, Room(max(1, files - max(FILES_KEPT, files // 10)), files))
 
 
 def listen(host: str, port: int) -> socket.socket:

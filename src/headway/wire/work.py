@@ -257,10 +257,10 @@ def check_env(env: Mapping[str, str], field: str) -> None:
             raise InvalidInput(field, name, VARIABLE_NAME)
         if name in OURS:
             raise InvalidInput(field, name, "any variable but those that Headway sets for each task")
-        see_text(text, f"{field}[{name!r}]")
+        check_text(text, f"{field}[{name!r}]")
 
 
-def see_text(text: str, field: str) -> None:
+def check_text(text: str, field: str) -> None:
     """Check that a program can be given a text: an argument, a path, the value of a variable.
 
     Raises:
@@ -287,9 +287,9 @@ def check_work(job: NewJob, *, field: str = "work") -> None:
             if not command.argv or not command.argv[0]:
                 raise InvalidInput(f"{field}.commands[{number}].argv", command.argv, "a program and its arguments")
             for text in command.argv:
-                see_text(text, f"{field}.commands[{number}].argv")
+                check_text(text, f"{field}.commands[{number}].argv")
             for name in ("cwd", "stdin", "stdout", "stderr"):
-                see_text(getattr(command, name), f"{field}.commands[{number}].{name}")
+                check_text(getattr(command, name), f"{field}.commands[{number}].{name}")
             check_env(command.env, f"{field}.commands[{number}].env")
             for name, paths in (("inputs", command.inputs), ("outputs", command.outputs)):
                 for path in paths:
@@ -302,9 +302,9 @@ def check_work(job: NewJob, *, field: str = "work") -> None:
                     raise InvalidInput(f"{field}.commands[{number}].outputs", url, "one output at each URL")
         return
     check_env(work.env, f"{field}.env")
-    see_text(work.cwd, f"{field}.cwd")
+    check_text(work.cwd, f"{field}.cwd")
     for path in work.paths:
-        see_text(path, f"{field}.paths")
+        check_text(path, f"{field}.paths")
     if work.fresh and work.warm:
         raise InvalidInput(f"{field}.fresh", work.fresh, "false with warm: a process is shared or it is not")
     if len(work.args) != count and not (rigid and len(work.args) == 1):

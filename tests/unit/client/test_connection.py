@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from headway.client.address import Address
-from headway.client.connection import Line
+from headway.client.connection import Connection
 from headway.errors import InvalidInput
 from headway.wire import Command, Commands, JobsNamed, NewJob, Submission
 from headway.wire.routes import CANCEL, DRAIN_NODE, JOBS, SUBMIT
@@ -31,12 +31,12 @@ def submission(command: Command) -> Submission:
 )
 def test_a_value_that_cannot_be_written_down_is_named(body: msgspec.Struct, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        Line(nowhere).ask(CANCEL if isinstance(body, JobsNamed) else SUBMIT, body=body)
+        Connection(nowhere).ask(CANCEL if isinstance(body, JobsNamed) else SUBMIT, body=body)
     assert str(caught.value).startswith(message)
 
 
 def test_a_name_that_cannot_be_written_down_is_named() -> None:
     with pytest.raises(InvalidInput, match=r"user is '\\udcff'; allowed: text"):
-        Line(nowhere).ask(JOBS, query=[("user", "\udcff")])
+        Connection(nowhere).ask(JOBS, query=[("user", "\udcff")])
     with pytest.raises(InvalidInput, match=r"node is '\\udcff'; allowed: text"):
-        Line(nowhere).ask(DRAIN_NODE, node="\udcff")
+        Connection(nowhere).ask(DRAIN_NODE, node="\udcff")

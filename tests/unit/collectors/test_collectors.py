@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headway.collectors import registry
-from headway.collectors.base import NAMES_MAX, Node, sound
+from headway.collectors.base import NAMES_MAX, Node, usable
 from headway.collectors.machine import Machine, NodeProcesses, Rates
 
 pytestmark = pytest.mark.long
@@ -23,8 +23,8 @@ NODES = (Node("a", 0), Node("b", 0))
 
 
 def test_a_sound_answer_is_kept_whole() -> None:
-    assert sound({"a": {"x": 1, "y_share": 0.5}, "b": {}}, NODES) == ({"a": {"x": 1.0, "y_share": 0.5}, "b": {}}, "")
-    assert sound({"gone": {"x": 1.0}}, NODES) == ({}, "")
+    assert usable({"a": {"x": 1, "y_share": 0.5}, "b": {}}, NODES) == ({"a": {"x": 1.0, "y_share": 0.5}, "b": {}}, "")
+    assert usable({"gone": {"x": 1.0}}, NODES) == ({}, "")
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_a_sound_answer_is_kept_whole() -> None:
     ],
 )
 def test_of_an_unsound_answer_the_rest_is_kept(answer: Any, kept: dict[str, Any], wrong: str) -> None:
-    found, said = sound(answer, NODES)
+    found, said = usable(answer, NODES)
     assert found == kept
     assert said.startswith(wrong)
 
 
 def test_a_collector_cannot_fill_the_memory_with_names() -> None:
-    kept, wrong = sound({"a": {f"m{number}": number for number in range(NAMES_MAX + 5)}}, NODES)
+    kept, wrong = usable({"a": {f"m{number}": number for number in range(NAMES_MAX + 5)}}, NODES)
     assert len(kept["a"]) == NAMES_MAX
     assert wrong == f"node a has more than {NAMES_MAX} metrics of this collector"
 
@@ -76,7 +76,7 @@ def test_the_machine_is_measured_for_the_nodes_that_are_on_it() -> None:
     time.sleep(0.05)
     second = machine([Node("here", os.getpid()), Node("beside", 1)])
     assert second["here"] == second["beside"]
-    assert sound(second, [Node("here", 1), Node("beside", 1)])[1] == ""
+    assert usable(second, [Node("here", 1), Node("beside", 1)])[1] == ""
     assert {"cpu_share", "network_received_bytes_per_second"} <= set(second["here"])
     for name, value in second["here"].items():
         assert 0 <= value <= (1 if name.endswith("_share") else float("inf")), name

@@ -256,9 +256,9 @@ class TestLeft:
         core.feed(NodeLeft(1, "a"))
         core.end(1, outcome=Outcome.KILLED)
         for number in (1, 2, 3):
-            assert core.scheduler.misfit(core.scheduler.state.jobs[number].spec)
+            assert core.scheduler.flaw_of_fit(core.scheduler.state.jobs[number].spec)
             assert core.scheduler.explain(number).reason is Reason.NEVER_FITS
-        assert core.scheduler.misfit(job(9, tasks=99)) is None
+        assert core.scheduler.flaw_of_fit(job(9, tasks=99)) is None
         core.feed(NodeJoined(2, node("c", slots=4)))
         assert core.scheduler.explain(2).reason is not Reason.NEVER_FITS
 

@@ -56,22 +56,22 @@ class TestObjection:
     def test_none_to_what_the_cluster_can_run(self) -> None:
         scheduler = core()
         plan = (TaskSpec(1, 2), TaskSpec(1, 1, (0,)))
-        assert [scheduler.objection(spec) for spec in (job(1, tasks=99), job(2, width=2), job(3, graph=plan))] == [
+        assert [scheduler.flaw_of(spec) for spec in (job(1, tasks=99), job(2, width=2), job(3, graph=plan))] == [
             None
         ] * 3
 
     def test_to_a_flaw(self) -> None:
-        assert str(core().objection(job(1, retries=-1))).startswith("retries is -1; allowed: 0 to ")
+        assert str(core().flaw_of(job(1, retries=-1))).startswith("retries is -1; allowed: 0 to ")
 
     def test_to_a_width_beyond_the_whole_cluster(self) -> None:
-        assert core().objection(job(1, width=3)) == "width is 3; allowed: at most 2, the slots of the whole cluster"
+        assert core().flaw_of(job(1, width=3)) == "width is 3; allowed: at most 2, the slots of the whole cluster"
 
     def test_to_a_task_that_no_node_can_hold(self) -> None:
         scheduler = core()
         scheduler.handle(NodeJoined(0, node("b", slots=2, cores=4)))
-        assert scheduler.objection(job(1, graph=(TaskSpec(1, 4),))) is None
+        assert scheduler.flaw_of(job(1, graph=(TaskSpec(1, 4),))) is None
         assert (
-            scheduler.objection(job(1, graph=(TaskSpec(1), TaskSpec(1, 5))))
+            scheduler.flaw_of(job(1, graph=(TaskSpec(1), TaskSpec(1, 5))))
             == "plan[1].cores is 5; allowed: at most 4, those of the largest node"
         )
 
@@ -80,22 +80,22 @@ class TestObjection:
         scheduler.handle(NodeJoined(0, node("b", slots=1)))
         submit(scheduler, job(1, width=3))
         scheduler.handle(NodeDown(1, "b"))
-        assert scheduler.objection(job(2, width=3)) is None
+        assert scheduler.flaw_of(job(2, width=3)) is None
         scheduler.handle(NodeUp(2, "b"))
         scheduler.handle(NodeDrained(3, "a"))
-        assert scheduler.objection(job(2, width=3)) is not None
-        assert scheduler.objection(job(2, width=1)) is None
+        assert scheduler.flaw_of(job(2, width=3)) is not None
+        assert scheduler.flaw_of(job(2, width=1)) is None
 
     def test_to_an_id_that_is_taken(self) -> None:
         scheduler = core()
         submit(scheduler, job(1))
-        assert scheduler.objection(job(1)) == "id is 1; allowed: one that no other job has"
+        assert scheduler.flaw_of(job(1)) == "id is 1; allowed: one that no other job has"
 
     def test_to_anything_wide_where_there_is_no_node(self) -> None:
         scheduler = Scheduler(registry.find, "easy")
-        assert scheduler.objection(job(1, width=1)) == "width is 1; allowed: at most 0, the slots of the whole cluster"
+        assert scheduler.flaw_of(job(1, width=1)) == "width is 1; allowed: at most 0, the slots of the whole cluster"
         said = "plan[0].cores is 1; allowed: at most 0, those of the largest node"
-        assert scheduler.objection(job(1, graph=(TaskSpec(1),))) == said
+        assert scheduler.flaw_of(job(1, graph=(TaskSpec(1),))) == said
 
 
 class TestExplain:

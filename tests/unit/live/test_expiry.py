@@ -14,7 +14,7 @@ from headway.core.scheduler import Scheduler
 from headway.live.store import expiry
 from headway.live.store.expiry import PAGES_KEPT, Walk
 from headway.live.store.journal import FILE, Batch, Journal, encode
-from headway.live.store.verification import see_whole
+from headway.live.store.verification import check_whole
 from headway.model.events import Event, Incident, Woke
 from headway.policies.registry import find
 from headway.testing import job
@@ -26,7 +26,7 @@ from ...rows import event_row
 def journal(tmp_path: Path) -> Iterator[Journal]:
     with closing(Journal(tmp_path / "data")) as journal:
         yield journal
-    see_whole(tmp_path / "data")  # all deleted rows were counted
+    check_whole(tmp_path / "data")  # all deleted rows were counted
 
 
 def snapshot(journal: Journal, seq: int, at: int) -> None:
@@ -233,7 +233,7 @@ def test_the_file_gives_back_what_is_empty(tmp_path: Path) -> None:
         while journal.expiry.give_back(100):
             steps += 1
         assert steps > 10
-        see_whole(tmp_path)
+        check_whole(tmp_path)
     with closing(sqlite3.connect(tmp_path / FILE)) as db:
         (pages,) = db.execute("PRAGMA page_count").fetchone()
     assert pages < PAGES_KEPT + 100

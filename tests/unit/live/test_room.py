@@ -46,26 +46,26 @@ class Disk:
 
 def test_below_the_reserve_nothing_new_is_taken_on() -> None:
     disk = Disk()
-    disk.room.see_work()
-    disk.room.see_file(40 * MIB)
+    disk.room.check_work()
+    disk.room.check_file(40 * MIB)
     assert disk.room.keeps(40 * MIB)
     disk.free = 10 * MIB - 1
     with pytest.raises(
         NoRoom, match=r"^the disk of /data has 10.0 MiB free, its reserve is 10.0 MiB: no submission is"
     ):
-        disk.room.see_work()
+        disk.room.check_work()
     with pytest.raises(NoRoom, match=r"its reserve is 10.0 MiB: an upload is not taken on\nMake room on it, or start"):
-        disk.room.see_file(0)
+        disk.room.check_file(0)
     assert not disk.room.keeps(1)
     assert [kind for kind, _ in disk.told] == ["disk_short"]
 
 
 def test_an_upload_that_would_need_the_reserve_is_refused_alone() -> None:
     disk = Disk(Bounds(10 * MIB, 100 * MIB))
-    disk.room.see_file(40 * MIB)
+    disk.room.check_file(40 * MIB)
     with pytest.raises(NoRoom, match=r"an upload of 41\.0 MiB is not taken on"):
-        disk.room.see_file(41 * MIB)
-    disk.room.see_work()
+        disk.room.check_file(41 * MIB)
+    disk.room.check_work()
     assert disk.told == []
 
 
@@ -81,7 +81,7 @@ def test_there_is_room_again_with_somewhat_more_than_the_reserve() -> None:
     disk.free = 12 * MIB
     disk.clock.advance(to_seconds(LOOK_EVERY))
     assert disk.told[1:] == [("disk_enough", "12.0 MiB are free: new work is accepted again")]
-    disk.room.see_work()
+    disk.room.check_work()
     disk.room.stop()
     disk.free = 0
     disk.clock.advance(100)
@@ -94,18 +94,18 @@ def test_output_has_a_bound_of_its_own() -> None:
     assert disk.room.keeps(MIB)
     assert not disk.room.keeps(MIB + 1)
     with pytest.raises(NoRoom, match=r"take 39\.0 MiB, allowed are 40\.0 MiB: an upload of 2\.0 MiB is"):
-        disk.room.see_file(2 * MIB)
+        disk.room.check_file(2 * MIB)
     assert disk.told == []
     disk.stored = 40 * MIB
-    disk.room.see_work()
+    disk.room.check_work()
     with pytest.raises(NoRoom, match="no submission is taken on whose tasks give files to be kept"):
-        disk.room.see_work(lambda: True)
+        disk.room.check_work(lambda: True)
     assert not disk.room.keeps(1)
     disk.stored = 36 * MIB
     disk.room.look()
     assert disk.room.crowded
     disk.stored = 35 * MIB
-    disk.room.see_work(lambda: True)
+    disk.room.check_work(lambda: True)
     assert disk.room.keeps(MIB)
     assert [kind for kind, _ in disk.told] == ["outputs_full", "outputs_fit"]
 
@@ -113,12 +113,12 @@ def test_output_has_a_bound_of_its_own() -> None:
 def test_a_program_that_reads_for_ever_makes_the_log_grow_so_far_and_no_further() -> None:
     disk = Disk()
     disk.log = LOG_MAX
-    disk.room.see_work()
+    disk.room.check_work()
     disk.log += 1
     with pytest.raises(NoRoom, match=r"the log of the journal has 512\.0 MiB, for another program has been reading it"):
-        disk.room.see_work()
+        disk.room.check_work()
     disk.log = LOG_MAX // 2
-    disk.room.see_work()
+    disk.room.check_work()
     assert [kind for kind, _ in disk.told] == ["journal_held", "journal_free"]
 
 
@@ -147,7 +147,7 @@ def test_a_disk_that_cannot_be_looked_at_changes_nothing(caplog: pytest.LogCaptu
     disk = Disk()
     disk.broken = True
     disk.room.look()
-    disk.room.see_work()
+    disk.room.check_work()
     assert caplog.messages == ["the free space on the disk of /data is not known: Input/output error"]
     disk.broken, disk.free = False, 0
     disk.room.look()

@@ -15,7 +15,7 @@ from headway.policies import registry
 from headway.policies.backfill import Easy, Strict
 from headway.policies.heft import Heft
 from headway.policies.lin14 import Deadline, Fill, Priority, Proportion, Workload
-from headway.policies.tiers import TieredEasy
+from headway.policies.tiered import TieredEasy
 from headway.testing import job, node
 
 NAMES = [

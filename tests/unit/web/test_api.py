@@ -31,7 +31,7 @@ from headway.model.instant import SECOND, to_seconds
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
 from headway.web import api as api_module
-from headway.web.api import LIMIT_MAX, Api, Owner
+from headway.web.api import LIMIT_MAX, Api, TokenOwner
 from headway.web.bodies import BODY_MAX, JSON_MAX, OTHERS_MAX
 from headway.web.openapi import describe
 
@@ -132,7 +132,12 @@ def run(folder: Path, scenario: Callable[[Rig], Awaitable[None]], **settings: An
             await driver.start((node("n", slots=2),))
             checker = Checker(driver, ManualClock(5), {}, dict)
             api = Api(
-                driver, {TOKEN: Owner("me")}, lambda: ended.append(True), checker=checker, delay=LoopDelay(), **settings
+                driver,
+                {TOKEN: TokenOwner("me")},
+                lambda: ended.append(True),
+                checker=checker,
+                delay=LoopDelay(),
+                **settings,
             )
             await scenario(Rig(api, driver, engine, ended))
             if not driver.broken.done():

@@ -21,7 +21,7 @@ from headway.errors import HeadwayError
 from headway.web import line
 from headway.web.bodies import owner_of_token
 from headway.web.line import CHUNK_LEAST, CHUNKS_FREE, HEAD_MAX, HEADERS_MAX, PIPELINE_MAX, URL_MAX
-from headway.web.serving import Server, listen
+from headway.web.serving import BoundedServer, listen
 
 from ...waiting import LIMIT, becomes
 
@@ -112,7 +112,7 @@ class Rig:
 async def serving() -> AsyncIterator[Rig]:
     end, app = asyncio.Event(), App()
     with listen("127.0.0.1", 0) as listener:
-        task = asyncio.create_task(Server(app, end).serve([listener]))
+        task = asyncio.create_task(BoundedServer(app, end).serve([listener]))
         rig = Rig(listener.getsockname()[1], app)
         try:
             yield rig
@@ -364,7 +364,7 @@ def test_one_who_reads_nothing_of_an_answer_is_given_up(run: Run, monkeypatch: p
 
 
 def test_idle_callers_make_place_unknown_ones_first(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.web.serving._lines", lambda: partial(line.Line, line.Room(4, 9)))
+    monkeypatch.setattr("headway.web.serving._lines", lambda: partial(line.HttpConnection, line.Room(4, 9)))
 
     async def test(rig: Rig) -> None:
         ask, known = b"GET / HTTP/1.1\r\n\r\n", b"GET /known HTTP/1.1\r\n" + KNOWN + b"\r\n"
@@ -412,14 +412,14 @@ def test_idle_callers_make_place_unknown_ones_first(run: Run, monkeypatch: pytes
 
 
 def test_a_connection_that_has_ended_goes_without_the_collector(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = weakref.WeakSet[line.Line]()
-    made = line.Line.connection_made
+    lines = weakref.WeakSet[line.HttpConnection]()
+    made = line.HttpConnection.connection_made
 
-    def noted(self: line.Line, transport: asyncio.Transport) -> None:
+    def noted(self: line.HttpConnection, transport: asyncio.Transport) -> None:
         lines.add(self)
         made(self, transport)
 
-    monkeypatch.setattr(line.Line, "connection_made", noted)
+    monkeypatch.setattr(line.HttpConnection, "connection_made", noted)
 
     async def test(rig: Rig) -> None:
         gc.disable()

@@ -14,7 +14,7 @@ from headway.model.instant import NEVER, SECOND, Duration, Instant
 from headway.model.job import JobId
 from headway.model.snapshot import JobView
 
-KEPT: Final[Duration] = 7 * 86_400 * SECOND
+STATUSES_KEPT: Final[Duration] = 7 * 86_400 * SECOND
 """How long metrics and statuses are kept, unless these are more than `ROWS_MAX` rows."""
 
 DROPPED_AT_ONCE: Final = 1000

@@ -51,7 +51,7 @@ class Disk(Protocol):
         """
         ...
 
-    def uploads(self, size_max: int, see_room: Callable[[int], None]) -> Uploads:
+    def uploads(self, size_max: int, check_room: Callable[[int], None]) -> Uploads:
         """The files that clients uploaded and tasks gave; see `Uploads` for the arguments."""
         ...
 
@@ -93,9 +93,9 @@ class Folder(Disk):
         """Ask the system."""
         return free_on(folder)
 
-    def uploads(self, size_max: int, see_room: Callable[[int], None]) -> Uploads:
+    def uploads(self, size_max: int, check_room: Callable[[int], None]) -> Uploads:
         """The files in a folder of it."""
-        return Uploads(self._folder / UPLOADS, size_max, see_room)
+        return Uploads(self._folder / UPLOADS, size_max, check_room)
 
     def outputs(self) -> Path | None:
         """The engine's folder, if it has made one."""

@@ -46,7 +46,7 @@ from headway.model.outcome import Outcome
 from headway.wire import TaskRange, Work
 from headway.wire.reading import any_form
 
-_SHORT: Final = 1 << 16
+_PLAIN_MAX: Final = 1 << 16
 """A state of at most this many bytes is stored uncompressed, so that one can look at it with `sqlite3`."""
 
 _STARTED: Final = "UPDATE jobs SET started = ? WHERE id = ? AND started IS NULL"
@@ -581,7 +581,7 @@ class Journal:
 def state_body(record: StateRecord) -> bytes:
     """A state as the table has it: JSON; if it is long, compressed to about a tenth."""
     body = msgspec.json.encode(record)
-    return body if len(body) < _SHORT else zlib.compress(body, 6)
+    return body if len(body) < _PLAIN_MAX else zlib.compress(body, 6)
 
 
 def state_of(body: bytes) -> StateRecord:

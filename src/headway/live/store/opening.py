@@ -18,7 +18,7 @@ from headway.live.store.mark import MARK, Mark
 from headway.live.store.rows import refuse
 from headway.live.store.salvage import salvage
 from headway.live.store.schema import FILE, FORMAT, KEPT_INDEX, connect, connect_to_read, make_tables, new_epoch, remove
-from headway.live.store.verification import see_whole, whole_again
+from headway.live.store.verification import check_whole, whole_again
 from headway.live.store.vouching import UNREADABLE, Vouching, row_sum
 
 LOCK: Final = "lock"
@@ -76,7 +76,7 @@ def open_journal(folder: Path, *, accept_loss: bool = False) -> Opened:
                     found = _format(folder / FILE)
                     if found < OTHER_TABLES:
                         conversion.convert(folder, found)
-                    see_whole(folder)
+                    check_whole(folder)
                     if OTHER_TABLES <= found < FORMAT:
                         conversion.keep_copy(folder, found)
             except Damaged:

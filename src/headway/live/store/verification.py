@@ -86,7 +86,7 @@ class Found(NamedTuple):
     numbers: list[tuple[int, int]]
 
 
-def see_whole(folder: Path) -> None:
+def check_whole(folder: Path) -> None:
     """Check that the journal of a data directory is as it was written, and reaches its mark; nothing is changed.
 
     Raises:
@@ -97,7 +97,7 @@ def see_whole(folder: Path) -> None:
         raise damaged(folder, found)
 
 
-def see_whole_in(db: sqlite3.Connection, reached: Reached | None, folder: Path) -> None:
+def check_whole_in(db: sqlite3.Connection, reached: Reached | None, folder: Path) -> None:
     """Check an open journal in the same way.
 
     Args:

@@ -121,7 +121,7 @@ def define(db: sqlite3.Connection) -> None:
     db.create_function("body_sum", 1, body_sum, deterministic=True)
 
 
-def see_version() -> None:
+def check_version() -> None:
     """Check that this SQLite can compute columns.
 
     Raises:
@@ -231,7 +231,7 @@ class Vouching:
 
 def attach(db: sqlite3.Connection, added: Callable[[str, int, int], None], gone: Callable[[str, int], None]) -> None:
     """Give a connection everything that is needed to write to the file."""
-    see_version()
+    check_version()
     define(db)
     db.create_function("vouch_added", 3, added)
     db.create_function("vouch_gone", 2, gone)

@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Raw
 
 from headway.engines.base import Ending
-from headway.engines.local.agent import tiers
+from headway.engines.local.agent import priorities
 from headway.engines.local.agent.run import Place, Run
 from headway.engines.local.agent.staff import Handlers, Staff
 from headway.engines.local.agent.transport import Door, Line, SocketDoor
@@ -158,7 +158,7 @@ class Agent:
         self.limits_told = False
         self.files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self.files_max[1], self.files_max[1]))  # three a slot are open
-        tiers.raise_limit()
+        priorities.raise_limit()
         gc.collect()
         gc.freeze()
         self.staff.resize(terms.slots)
@@ -426,19 +426,19 @@ class Agent:
         if run.launch.processors != place.processors:
             place.processors = run.launch.processors
             try:
-                tiers.pin(place.pid, place.processors or os.sched_getaffinity(0))
+                priorities.pin(place.pid, place.processors or os.sched_getaffinity(0))
             except OSError as error:  # this node lost them after its engine looked
                 print(f"slot {place.number} is not pinned to {place.processors}: {error}", file=sys.stderr, flush=True)
         if place.priority is run.tier:
             return True
-        refused = tiers.move((place.pid,), run.tier)
+        refused = priorities.move((place.pid,), run.tier)
         if not refused:
             place.priority = run.tier
         elif run.tier is Tier.FOREGROUND:
             return False
         if run.tier is Tier.BACKGROUND and not self.limits_told:
             self.limits_told = True
-            limits = f"what shall run in the background cannot enter it: {refused}" if refused else tiers.limits()
+            limits = f"what shall run in the background cannot enter it: {refused}" if refused else priorities.limits()
             if limits:
                 self.outbox.append(frame(Limited(limits)))
         return True
@@ -447,8 +447,8 @@ class Agent:
         """Give the members of an attempt the other places of their slots, all or none."""
         runs = self.runs.get(key, ())
         begun = [run.places[0] for run in runs if run.since is not None and run.tier is not tier]
-        if refused := tiers.move([place.pid for place in begun if place.pid], tier):
-            self.outbox.append(frame(MembersRefused(*key, tier, f"{refused}. {tiers.HINT}.")))
+        if refused := priorities.move([place.pid for place in begun if place.pid], tier):
+            self.outbox.append(frame(MembersRefused(*key, tier, f"{refused}. {priorities.HINT}.")))
             return
         for place in begun:
             place.priority = tier
@@ -474,7 +474,7 @@ class Agent:
                 self.watch.ask(run, message.grace)
                 place = run.places[0]
                 # It should be quick, whatever runs in the foreground. If the system refuses that, it takes its time.
-                if not tiers.move((place.pid,), Tier.FOREGROUND):
+                if not priorities.move((place.pid,), Tier.FOREGROUND):
                     place.priority = Tier.FOREGROUND
                 assert place.channel is not None
                 place.channel.send(to_slot(place.reader.seal, body))

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, Protocol
 from msgspec import Raw
 
 from headway.engines.base import OUTSIDE, Ending, Output
-from headway.engines.local.agent import tiers
+from headway.engines.local.agent import priorities
 from headway.engines.local.agent.porter import bring_in, named
 from headway.engines.local.agent.run import Channel, Place, Run
 from headway.engines.local.agent.streams import DROP_SECONDS, Stream
@@ -39,7 +39,7 @@ _DEAF_SECONDS: Final = 1.0
 """How long a process may live on after its end of the channel is closed: it is dying, unless it closed that end."""
 
 
-class Owner(Protocol):
+class StaffOwner(Protocol):
     """The agent, whose runs these processes run."""
 
     def let_go(self) -> None:
@@ -77,7 +77,7 @@ class Staff:
         fork_again: when failed forks are tried again; None: none failed.
     """
 
-    def __init__(self, owner: Owner, epoll: select.epoll, handlers: Handlers, terms: Terms) -> None:
+    def __init__(self, owner: StaffOwner, epoll: select.epoll, handlers: Handlers, terms: Terms) -> None:
         self.slots: list[list[Place]] = []
         self.count = 0
         self.fork_again: float | None = None
@@ -417,7 +417,7 @@ class Staff:
 def _kill(pid: int, priority: Tier) -> None:
     """Kill a slot's process with all below it."""
     if priority is Tier.BACKGROUND:
-        tiers.move((pid,), Tier.FOREGROUND)  # else it may take seconds to die; if refused, it does
+        priorities.move((pid,), Tier.FOREGROUND)  # else it may take seconds to die; if refused, it does
     kill_trees([pid])
 
 

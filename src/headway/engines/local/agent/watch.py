@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from headway.engines.local.agent import tiers
+from headway.engines.local.agent import priorities
 from headway.engines.local.agent.run import Run
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.processes import memory
@@ -127,7 +127,7 @@ class Watch:
             self._look_at = now + checkpoints.LOOK_SECONDS
             for run, until in tuple(self._put.items()):
                 if not run.asked:
-                    tiers.move((run.places[0].pid,), run.tier)
+                    priorities.move((run.places[0].pid,), run.tier)
                 if until <= now:
                     del self._put[run]
             for run in self._programs:

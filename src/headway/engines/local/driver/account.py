@@ -69,7 +69,7 @@ def prepare(ground: Path, account: Account, folders: tuple[str, ...]) -> None:
     """
     try:
         ground.mkdir(mode=0o711, parents=True, exist_ok=True)
-        _see_own(ground)
+        _check_own(ground)
         ground.chmod(0o711)
         (ground / "nodes").mkdir(mode=0o711, exist_ok=True)
         for name in folders:
@@ -102,7 +102,7 @@ def hand_over(folder: Path, account: Account) -> None:
         os.close(fd)
 
 
-def _see_own(ground: Path) -> None:
+def _check_own(ground: Path) -> None:
     """Check that only root can put anything into a folder, or replace it by another."""
     status = ground.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != 0 or status.st_mode & 0o022:

@@ -41,7 +41,7 @@ from headway.engines.base import (
     TierRefused,
 )
 from headway.engines.local.driver.account import account_of, attempt, ground_of, prepare
-from headway.engines.local.driver.environment import see_names
+from headway.engines.local.driver.environment import check_names
 from headway.engines.local.driver.gang import Gang
 from headway.engines.local.driver.node import LocalNode, node_folder, put_down
 from headway.engines.local.driver.pins import Pins
@@ -142,7 +142,7 @@ class LocalEngine:
         self._root = root
         self._grace = grace
         self._output_max = output_max
-        self._pass_env = see_names(pass_env)
+        self._pass_env = check_names(pass_env)
         self._account = account_of(run_as) if run_as else None
         self._ground = (ground or ground_of(root, self._account)) if self._account else root
         self._uploads = uploads
@@ -394,7 +394,7 @@ class LocalEngine:
 
     # Internal
 
-    def see_fit(self, node: NodeSpec) -> None:
+    def check_fit(self, node: NodeSpec) -> None:
         """A slot is a process, and a node is asked for signs of life several times in each lease."""
         if node.slots > SLOTS_MAX:
             hint = "Each slot is a process of this machine; more nodes may have as many each."
@@ -405,7 +405,7 @@ class LocalEngine:
             raise InvalidInput(f"lease of node {node.name!r}", to_seconds(node.lease), allowed)
 
     def _node(self, spec: NodeSpec) -> LocalNode:
-        self.see_fit(spec)
+        self.check_fit(spec)
         lease = self._lease if spec.lease is None else to_seconds(spec.lease)
         return LocalNode(
             spec,

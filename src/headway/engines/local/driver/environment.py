@@ -32,7 +32,7 @@ def passed(environment: Mapping[str, str], more: Iterable[str] = ()) -> dict[str
     }
 
 
-def see_names(names: Iterable[str]) -> tuple[str, ...]:
+def check_names(names: Iterable[str]) -> tuple[str, ...]:
     """Check that these can be names of variables that tasks get.
 
     Raises:

@@ -69,7 +69,7 @@ Programs that use `select` cannot handle more than they are used to.
 """
 
 
-class Owner(Protocol):
+class NodeOwner(Protocol):
     """Receives what a node reports."""
 
     def on_ended(self, node: LocalNode, message: MemberEnded) -> None:
@@ -152,7 +152,7 @@ class LocalNode:
         self,
         spec: NodeSpec,
         root: Path,
-        owner: Owner,
+        owner: NodeOwner,
         *,
         secret: bytes,
         lease: float,

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from headway.engines.local.shared.frames import Launch
 from headway.engines.local.shared.terms import dropped_name
 from headway.errors import FileTrouble
-from headway.files import KEPT, File, Output, flaw, local_path, scheme, upload_of
+from headway.files import KEPT_SCHEME, File, Output, flaw, local_path, scheme, upload_of
 
 _CHUNK: Final = 1 << 20
 
@@ -139,7 +139,7 @@ class AttemptFiles:
             FileTrouble: nothing can be put there.
         """
         with _told(f"output URL cannot be used: {field} is {url!r}"):
-            if local_path(url) is None and not url.startswith(KEPT):
+            if local_path(url) is None and not url.startswith(KEPT_SCHEME):
                 _system_of(url, output=True)
             if not self._outputs:
                 self._fence.put_up()
@@ -193,7 +193,7 @@ class AttemptFiles:
     def _staged(self, wanted: _Wanted) -> _Staged:
         """Bring an output as near to its place as possible without being visible there."""
         target = local_path(wanted.url)
-        if wanted.url.startswith(KEPT):
+        if wanted.url.startswith(KEPT_SCHEME):
             return self._kept(wanted)
         if target is not None:
             if os.path.exists(target) and not os.path.isfile(target):  # a device would be lost
@@ -230,8 +230,10 @@ class AttemptFiles:
         else:
             target = os.path.join(self._uploads, name)
         os.replace(wanted.path, target)
-        file_name = wanted.url.removeprefix(KEPT)
-        return _Staged(f"{KEPT}{name}/{file_name}" if file_name else f"{KEPT}{name}", lambda: None, lambda: None)
+        file_name = wanted.url.removeprefix(KEPT_SCHEME)
+        return _Staged(
+            f"{KEPT_SCHEME}{name}/{file_name}" if file_name else f"{KEPT_SCHEME}{name}", lambda: None, lambda: None
+        )
 
 
 class _Fence:
@@ -296,7 +298,7 @@ def _file_name(url: str) -> str:
     upload = upload_of(url)
     if upload is not None:
         return upload[1]
-    name = url.split("::")[0].partition("?")[0].rstrip("/").rpartition("/")[2].removeprefix(KEPT)
+    name = url.split("::")[0].partition("?")[0].rstrip("/").rpartition("/")[2].removeprefix(KEPT_SCHEME)
     return name if name not in ("", ".", "..") else "file"
 
 

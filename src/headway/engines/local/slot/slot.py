@@ -86,7 +86,7 @@ def serve(channel: socket.socket, agent: int, stem: str, terms: Terms) -> NoRetu
         terms: of the node.
     """
     adopt_orphans()
-    os.setpgid(0, 0)  # not a session: sessions do not leave the processor to one another (`agent.tiers`)
+    os.setpgid(0, 0)  # not a session: sessions do not leave the processor to one another (`agent.priorities`)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

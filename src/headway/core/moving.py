@@ -27,7 +27,7 @@ def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
         goal = attempt.goal
         under_way = goal is not None and (goal.slots, goal.tier) == (wanted.slots, wanted.tier)
         return None if under_way else "ends_already"
-    if rule := misfit(pool, attempt.job, attempt.task, wanted.slots):
+    if rule := flaw_of_fit(pool, attempt.job, attempt.task, wanted.slots):
         return rule
     if wanted.claim is Claim.MIGRATE and attempt.slots & pool.limits.fixed:
         return "nothing_moves_there"
@@ -54,7 +54,7 @@ def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
     return None
 
 
-def misfit(pool: Pool, job: JobView, task: int, slots: int) -> str | None:
+def flaw_of_fit(pool: Pool, job: JobView, task: int, slots: int) -> str | None:
     """Why a task cannot run on exactly these slots: a bag's task needs one, a workflow's its cores of one node."""
     if not slots or slots & ~pool.up:
         return "slot_down"

@@ -22,7 +22,7 @@ from headway.model.snapshot import AttemptView, JobView, Snapshot, slots_by_use
 from headway.model.tier import Tier
 from headway.model.value import value
 from headway.policies.backfill import BAG, RIGID, Started, promise, queue_of, shadow_of, slots_needed, withdraw
-from headway.policies.order import by_estimate, require_order
+from headway.policies.order import by_estimate, check_order
 from headway.policies.place import ready_tasks, room_for
 
 MOVES: Final = ("kill", "wait", "migrate")
@@ -56,7 +56,7 @@ class TieredEasy:
     per_instant: bool = False
 
     def __post_init__(self) -> None:
-        require_order(self.order)
+        check_order(self.order)
         if self.moves not in MOVES:
             raise InvalidInput("moves", self.moves, ", ".join(MOVES))
         if not 0 <= self.threshold <= 1:
