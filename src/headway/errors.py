@@ -10,10 +10,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pickle import PicklingError
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from headway.wire import TaskEnding
+from typing import Any
 
 
 class HeadwayError(Exception):
@@ -277,11 +274,11 @@ class TaskFailed(HeadwayError):
 
     Attributes:
         job, task: of which task.
-        ending: how it ended: `outcome`, `detail` in words, `exit_code`, the last part of `stdout` and `stderr`; None
-            if it never ran because a task before it failed.
+        ending: how it ended, a `headway.wire.TaskEnding`: `outcome`, `detail` in words, `exit_code`, the last part of
+            `stdout` and `stderr`; None if it never ran because a task before it failed.
     """
 
-    def __init__(self, message: str, hint: str = "", *, job: int, task: int, ending: TaskEnding | None = None) -> None:
+    def __init__(self, message: str, hint: str = "", *, job: int, task: int, ending: Any = None) -> None:
         super().__init__(message, hint)
         self.job = job
         self.task = task

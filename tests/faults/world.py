@@ -188,13 +188,16 @@ class World:
         Raises:
             Wrong: a promise was broken.
         """
-        logging.getLogger("headway").setLevel(logging.CRITICAL + 1)
+        log = logging.getLogger("headway")
+        level = log.level
+        log.setLevel(logging.CRITICAL + 1)
         asyncio.set_event_loop(None)
         try:
             self.loop.run_until_complete(self._live())
             if self.loop.errors:
                 self._must(False, f"something raised that nobody handled: {self.loop.errors[0]!r}")
         finally:
+            log.setLevel(level)
             self.loop.clear()
             self.disk.crash()
             self.loop.close()

@@ -41,7 +41,7 @@ def test_every_job_that_fits_is_found_in_order(
     key: module.Key, terms: list[tuple[int, int, int, Kind]], work: list[tuple[int, list[tuple[int, int]], int]]
 ) -> None:
     """In blocks of 3 to 6 jobs. A block is read only if one of its jobs fits."""
-    with patch.object(module, "BLOCK", 3), patch.object(module, "SHORT", 6):
+    with patch.object(module, "BLOCK", 3), patch.object(module, "SHORT_QUEUE", 6):
         jobs = [waiting(number, *terms) for number, terms in enumerate(terms)]
         queue, twin = Queue(key, jobs[::2]), jobs[::2]
         for number, steps, begin in work:

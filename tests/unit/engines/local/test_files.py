@@ -21,7 +21,7 @@ from headway.engines.local.slot.files import AttemptFiles
 from headway.errors import FileTrouble
 from headway.files import Input, Output
 
-from ...waiting import LIMIT
+from ....waiting import LIMIT
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from headway.engines.local.shared.terms import Terms
 from headway.engines.local.slot import slot as local_slot
 from headway.model.events import Outcome
 
-from ...waiting import LIMIT
+from ....waiting import LIMIT
 
 
 class Ended(subprocess.Popen[bytes]):
