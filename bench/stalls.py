@@ -31,6 +31,7 @@ from headway.live.clock import SystemClock
 from headway.live.collecting import spare_collector
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.policies.registry import find
 from headway.testing import FakeEngine, new_job, node, submission
@@ -128,7 +129,9 @@ async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, str, str]
     with closing(Journal(folder)) as journal, listen("127.0.0.1", 0) as listener:
         engine, clock, over = FakeEngine(), SystemClock(), asyncio.Event()
         command = (sys.executable, "-m", "headway.restate")
-        driver = Driver(journal, engine, clock, find, policy="fcfs", snapshot_every=1 << 40, restate=command)
+        driver = Driver(
+            journal, engine, clock, find, DriverSettings(policy="fcfs", snapshot_every=1 << 40), restate=command
+        )
         await driver.start(tuple(node(f"n{number}", slots=SLOTS) for number in range(nodes)))
         await fill(driver, jobs)
         await end(driver, engine, CLEARED)

@@ -22,6 +22,7 @@ import measure
 from headway.engines.base import AttemptKey
 from headway.engines.local.agent.priorities import threads
 from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.processes import tree
 from headway.engines.trial import Trial, calling
 from headway.model.node import NodeSpec
@@ -295,7 +296,7 @@ async def main(window: float, rounds: int) -> None:
     """Print the section of the report."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        async with Trial(LocalEngine(folder / "engine", pin=True)) as trial:
+        async with Trial(LocalEngine(folder / "engine", LocalSettings(pin=True))) as trial:
             await trial.start(NodeSpec("n", slots=SLOTS))
             rows = await tiers(Bench(trial, folder, window), rounds)
             times = await changes(trial, folder)

@@ -17,32 +17,21 @@ import uvloop
 from headway.advice.asking import Asking, address_of
 from headway.collectors import registry as collectors
 from headway.config import uniform_cluster
-from headway.engines import base
-from headway.engines.local.driver.engine import (
-    GRACE_RANGE,
-    GRACE_SECONDS,
-    LEASE_RANGE,
-    LEASE_SECONDS,
-    OUTPUT_MAX,
-    OUTPUT_RANGE,
-    LocalEngine,
-)
+from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.settings import LocalSettings
 from headway.errors import CannotGoOn, HeadwayError, InvalidInput, NoPort, PortTaken, in_short
 from headway.live.checker import Checker, period
 from headway.live.clock import SystemClock
 from headway.live.collecting import spare_collector
-from headway.live.consultant import ANSWER_TIME
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.forecasts import ForecastProcess
-from headway.live.leases import LEASE, LEASE_LEAST
-from headway.live.room import Bounds
+from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
 from headway.live.store.journal import Journal
 from headway.live.store.layout import ENGINE, PORT, TOKEN, UPLOADS, URL
 from headway.live.store.verification import whole_again
-from headway.live.sweep import Keep
-from headway.model.instant import SECOND, Duration, to_seconds
+from headway.model.instant import SECOND
 from headway.model.node import NodeSpec
 from headway.policies.registry import find
 from headway.private import account, tighten, token_of, write_private
@@ -71,54 +60,24 @@ class Settings:
         data: the data directory; made if it is not there.
         nodes: exactly these nodes, all of this machine; None: those of the last run, at first one with a slot for each
             processor.
-        policy: as `NAME[:key=value,...]`; None: that of the last run, at first `live.driver.FIRST_POLICY`.
-        decider: URL of the decider, empty for none; None: as in the last run. Only a decider that is named here gets
+        driver: without a period of the policy, a new server gets `FIRST_PERIOD`. Only a decider that is named here gets
             the token in HEADWAY_DECIDER_TOKEN.
-        period: the policy runs at least this often while there are jobs, 0 for none; None: as in the last run, at first
-            `FIRST_PERIOD`.
-        answer_time: a decider that has not answered after this time has failed.
+        engine: of the engine of this machine.
         host, port: where to listen; port 0 takes any free one, None that of the last run.
-        result_max: bytes that a result may have.
         body_max: bytes that a request may bring.
-        snapshot_every: events after which the state is stored again; a start replays about this many.
-        lease: seconds of silence after which a node of this machine is lost, see `LEASE_RANGE` of its engine.
-        grace: seconds that a task which is to move is given to save, see `GRACE_RANGE` of its engine.
-        pin: whether each slot has a processor of its own, which its two places share.
         check_every: seconds between two looks of the status checker, 0: it is off; None: as was chosen last.
-        task_output_max: bytes that are kept of each stream of a task, see `OUTPUT_RANGE` of its engine.
-        pass_env: names of variables that tasks get of the server's environment, see `engines.local.driver.environment`.
         accept_loss: where the journal is damaged, start with what is whole; the damaged files are kept beside it.
-        run_as: name of the user as whom tasks run; empty: as the server does.
-        ground: with `run_as`, folder of what tasks are given and save; None: one of its own.
-        keep: how long everything is kept that the server itself does not need.
-        bounds: what may be used of the disk.
-        call_lease: how long the client of an executor's calls may be silent before they are cancelled, at least
-            `live.leases.LEASE_LEAST`; None: for ever.
     """
 
     data: Path
     nodes: tuple[NodeSpec, ...] | None = None
-    policy: str | None = None
+    driver: DriverSettings = field(default_factory=lambda: DriverSettings(read_ahead=READ_AHEAD))
+    engine: LocalSettings = field(default_factory=LocalSettings)
     host: str = "127.0.0.1"
     port: int | None = None
-    decider: str | None = None
-    period: Duration | None = None
-    answer_time: Duration = ANSWER_TIME
-    result_max: int = base.RESULT_MAX
     body_max: int = BODY_MAX
-    snapshot_every: int = 10_000
-    lease: float = LEASE_SECONDS
-    grace: float = GRACE_SECONDS
-    pin: bool = False
-    task_output_max: int = OUTPUT_MAX
-    pass_env: tuple[str, ...] = ()
-    run_as: str = ""
-    ground: Path | None = None
     check_every: float | None = None
     accept_loss: bool = False
-    keep: Keep = field(default_factory=Keep)
-    call_lease: Duration | None = LEASE
-    bounds: Bounds = field(default_factory=Bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,28 +108,15 @@ def run(settings: Settings, say: Say = lambda running: None) -> None:
 
 async def serve(settings: Settings, say: Say = lambda running: None) -> None:
     """The same within a running event loop, of its main thread."""
-    if settings.policy is not None:
-        find(settings.policy)
-    if settings.decider:
-        address_of(settings.decider)
-    if settings.answer_time <= 0:
-        raise InvalidInput("answer_time", to_seconds(settings.answer_time), "more than 0 seconds")
-    if not LEASE_RANGE[0] <= settings.lease <= LEASE_RANGE[1]:
-        raise InvalidInput("lease", settings.lease, "{:g} to {:g} seconds".format(*LEASE_RANGE))
-    if not GRACE_RANGE[0] <= settings.grace <= GRACE_RANGE[1]:
-        raise InvalidInput("grace", settings.grace, "{:g} to {:g} seconds".format(*GRACE_RANGE))
-    if settings.call_lease is not None and settings.call_lease < LEASE_LEAST:
-        allowed = f"{to_seconds(LEASE_LEAST):g} seconds or more, or none"
-        raise InvalidInput("call_lease", to_seconds(settings.call_lease), allowed)
-    if settings.ground is not None and not settings.run_as:
-        raise InvalidInput("ground", str(settings.ground), "none without --run-as: tasks then use the data directory")
+    if settings.driver.policy is not None:
+        find(settings.driver.policy)
+    if settings.driver.decider:
+        address_of(settings.driver.decider)
     if settings.nodes is not None and len(settings.nodes) > NODES_MAX:
         allowed = f"at most {NODES_MAX}, for each is a process of this machine; give nodes more slots"
         raise InvalidInput("count", f"{len(settings.nodes)} nodes in all", allowed)
     if settings.check_every:
         period(settings.check_every)
-    if not OUTPUT_RANGE[0] <= settings.task_output_max <= OUTPUT_RANGE[1]:
-        raise InvalidInput("task_output_max", settings.task_output_max, "{} to {} bytes".format(*OUTPUT_RANGE))
     tighten(settings.data)
     journal = Journal(settings.data, accept_loss=settings.accept_loss)
     for said in journal.given_up:
@@ -192,36 +138,20 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
     with listener, signals(end):
         token_file = settings.data / TOKEN
         token = token_of(token_file)
-        engine = LocalEngine(
-            settings.data / ENGINE,
-            lease=settings.lease,
-            grace=settings.grace,
-            pin=settings.pin,
-            output_max=settings.task_output_max,
-            pass_env=settings.pass_env,
-            run_as=settings.run_as,
-            ground=settings.ground,
-            uploads=settings.data / UPLOADS,
-        )
+        engine = LocalEngine(settings.data / ENGINE, settings.engine, uploads=settings.data / UPLOADS)
         clock = SystemClock()
         forecaster = ForecastProcess((sys.executable, "-m", "headway.forecaster"))
+        chosen = settings.driver
+        if chosen.period is None and journal.is_new:
+            chosen = replace(chosen, period=FIRST_PERIOD)
         driver = Driver(
             journal,
             engine,
             clock,
             find,
-            policy=settings.policy,
-            decider=settings.decider,
-            answer_time=settings.answer_time,
-            asking=Asking(settings.decider or ""),
-            period=FIRST_PERIOD if settings.period is None and journal.is_new else settings.period,
-            result_max=settings.result_max,
-            snapshot_every=settings.snapshot_every,
+            chosen,
+            asking=Asking(chosen.decider or ""),
             restate=(sys.executable, "-m", "headway.restate"),
-            read_ahead=READ_AHEAD,
-            keep=settings.keep,
-            call_lease=settings.call_lease,
-            bounds=settings.bounds,
             forecast=forecaster,
         )
         driver.broken.add_done_callback(lambda _: end.set())

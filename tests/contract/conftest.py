@@ -14,6 +14,7 @@ import pytest
 
 from headway.engines.base import Engine
 from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.router import Router
 from headway.engines.trial import Trial
 
@@ -48,12 +49,12 @@ def kill_local_node(engine: LocalEngine, node: str) -> None:
 
 
 def make_local(folder: Path, grace: float) -> Engine:
-    return LocalEngine(folder / "engine", grace=grace)
+    return LocalEngine(folder / "engine", LocalSettings(grace=grace))
 
 
 def make_router(folder: Path, grace: float) -> Engine:
     """Two engines below; the nodes that tests use together belong to the same one."""
-    engines = {name: LocalEngine(folder / name, grace=grace) for name in ("one", "two")}
+    engines = {name: LocalEngine(folder / name, LocalSettings(grace=grace)) for name in ("one", "two")}
     return Router(engines, lambda node: "two" if node.name in ("a", "b") else "one")
 
 

@@ -26,6 +26,7 @@ from headway.engines import base
 from headway.errors import HeadwayError, NoAdvice
 from headway.live import retry
 from headway.live.driver import Driver
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.live.store.messages import MessageRow
 from headway.live.sweep import Keep
@@ -284,9 +285,11 @@ class World:
             engine,
             self.clock,
             registry.find,
-            policy=self.rates.policy if journal.is_new else None,
-            snapshot_every=self.rates.snapshot_every,
-            keep=Keep(acknowledged=self.rates.acknowledged),
+            DriverSettings(
+                policy=self.rates.policy if journal.is_new else None,
+                snapshot_every=self.rates.snapshot_every,
+                keep=Keep(acknowledged=self.rates.acknowledged),
+            ),
             asking=self._ask,
         )
         self.driver.broken.add_done_callback(lambda broken: self._broke(life, broken))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from headway.engines.base import NodeBack, NodeLost
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import put_down
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.frames import MemberEnded, Pong, framed, to_driver_decoder
 from headway.engines.trial import Trial
 from headway.model.events import Outcome
@@ -272,7 +273,7 @@ class Aborted:
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_arrives_from_an_agent_the_driver_goes_on(bodies: list[bytes]) -> None:
     """It is accepted, or the connection is given up with a reason. Nothing is raised."""
-    from headway.engines.local.driver.node import LocalNode, _Line
+    from headway.engines.local.driver.node import LocalNode, Places, _Line
 
     class Owner:
         def __getattr__(self, name: str) -> Callable[..., None]:
@@ -280,8 +281,12 @@ def test_whatever_arrives_from_an_agent_the_driver_goes_on(bodies: list[bytes]) 
 
     async def fed() -> None:
         node = LocalNode(
-            NodeSpec("n"), Path("/nowhere"), Owner(), secret=b"", lease=1.0, orphaned_after=1.0, output_max=1 << 20
-        )  # type: ignore[arg-type]
+            NodeSpec("n"),
+            Owner(),  # type: ignore[arg-type]
+            b"",
+            LocalSettings(lease=1.0),
+            Places(Path("/nowhere"), Path("/nowhere")),
+        )
         node.line = line = _Line(node)
         line.transport = transport = Aborted()  # type: ignore[assignment]
         decode, sound = to_driver_decoder().decode, True

@@ -18,6 +18,7 @@ from headway.live import checker, reports
 from headway.live.checker import GATHER, LIMIT, PAUSE_MAX, PERIOD, REMEMBERED, STATUSES_AGAIN, Checker
 from headway.live.driver import Driver
 from headway.live.ledger import Ledger
+from headway.live.settings import DriverSettings
 from headway.live.store import checks
 from headway.live.store.journal import Journal
 from headway.model.events import NodeMeasured, Outcome
@@ -73,7 +74,7 @@ class Rig:
 
     def __init__(self, journal: Journal, engine: FakeEngine, clock: ManualClock, **collectors: Any) -> None:
         self.journal, self.engine, self.clock = journal, engine, clock
-        self.driver = Driver(journal, engine, clock, find, policy="fcfs")
+        self.driver = Driver(journal, engine, clock, find, DriverSettings(policy="fcfs"))
         self.collectors = collectors
         makers = {name: (lambda made=made: made) for name, made in collectors.items()}
         self.checker = Checker(self.driver, clock, makers, lambda: {"a": 17})

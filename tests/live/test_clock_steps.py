@@ -10,6 +10,7 @@ from typing import Any
 
 from headway.engines import base
 from headway.live.driver import Driver
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.events import ClockStepped, NodeDown
 from headway.model.instant import SECOND
@@ -46,7 +47,7 @@ async def rig(
 ) -> AsyncIterator[Rig]:
     with closing(Journal(folder)) as journal:
         engine, clock = engine or FakeEngine(), ManualClock(at)
-        driver = Driver(journal, engine, clock, find, policy="fcfs")
+        driver = Driver(journal, engine, clock, find, DriverSettings(policy="fcfs"))
         await driver.start((node("n", slots=2, lease=lease),))
         yield Rig(driver, engine, clock, journal)
         if not driver.broken.done():

@@ -21,6 +21,7 @@ from headway.live.ledger import Ledger
 from headway.live.listeners import Listeners
 from headway.live.performing import AGAIN, TRIES
 from headway.live.room import Bounds
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Batch, Journal, JournalBusy
 from headway.model.actions import JobStatus
 from headway.model.events import (
@@ -84,7 +85,7 @@ async def rig(folder: Path, slots: int = 2, engine: FakeEngine | None = None, **
     """A driver on a folder. At the end it must not be broken, and the core and the journal must agree."""
     with closing(Journal(folder)) as journal:
         engine, clock = engine or FakeEngine(), ManualClock(5)
-        driver = Driver(journal, engine, clock, find, **settings)
+        driver = Driver(journal, engine, clock, find, DriverSettings(**settings))
         await driver.start((node("a", slots=slots),))
         yield Rig(driver, engine, clock, journal)
         if not driver.broken.done():

@@ -27,6 +27,7 @@ from headway.engines import base
 from headway.errors import Conflict, NoSuchNode
 from headway.live.driver import Driver
 from headway.live.nodes import Nodes
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Batch, Journal
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
@@ -170,7 +171,13 @@ class Run:
         self.journal = Watched(self.folder / "live")
         with closing(self.journal):
             clock = ManualClock()
-            driver = Driver(self.journal, self.engine, clock, find, policy=self.policy, snapshot_every=9, read_ahead=2)
+            driver = Driver(
+                self.journal,
+                self.engine,
+                clock,
+                find,
+                DriverSettings(policy=self.policy, snapshot_every=9, read_ahead=2),
+            )
             await driver.start(NODES)
             for _ in range(45):
                 await self.step(driver, clock)
@@ -251,7 +258,7 @@ class Run:
         with closing(QuickJournal(folder)) as journal:
             before = {row.id for row in journal.jobs()}
             engine = FakeEngine(point.found)
-            driver = Driver(journal, engine, ManualClock(1000), find, snapshot_every=9)
+            driver = Driver(journal, engine, ManualClock(1000), find, DriverSettings(snapshot_every=9))
             await driver.start(None if self.changing else NODES, first=NODES)
             driver.core.check()
             await driver.nodes.settle()
@@ -345,9 +352,10 @@ def test_a_crash_at_any_instant_loses_and_repeats_nothing(
 SERVE = """
 import sys
 from pathlib import Path
+from headway.live.settings import DriverSettings
 from headway.server import Settings, run
 from headway.testing import node
-run(Settings(Path(sys.argv[1]), (node("a", slots=2), node("b", slots=1)), "easy", snapshot_every=50))
+run(Settings(Path(sys.argv[1]), (node("a", slots=2), node("b", slots=1)), DriverSettings("easy", snapshot_every=50)))
 """
 
 

@@ -24,6 +24,7 @@ from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver
 from headway.live.listeners import GATHER_SECONDS
 from headway.live.room import Bounds
+from headway.live.settings import DriverSettings
 from headway.live.store import layout
 from headway.live.store.journal import FILE, Journal, JournalFull
 from headway.live.sweep import Keep
@@ -104,7 +105,7 @@ async def rig(
     with closing(Journal(folder)) as journal:
         clock = ManualClock(at)
         engine = engine or FakeEngine()
-        driver = Driver(journal, engine, clock, policies, **settings)
+        driver = Driver(journal, engine, clock, policies, DriverSettings(**settings))
         await driver.start(nodes)
         try:
             yield Rig(driver, engine, clock, journal)

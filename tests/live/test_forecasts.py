@@ -22,6 +22,7 @@ from headway.errors import NoForecast
 from headway.live import forecasts, reports
 from headway.live.driver import Driver
 from headway.live.forecasts import JOBS_MAX, Ask, ForecastProcess, read_frame, write_frame
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.actions import JobStatus
 from headway.model.events import JobSubmitted, NodeJoined
@@ -62,7 +63,7 @@ class Counted:
 async def driver(folder: Path, ask: Ask | None, policy: str = "deadline") -> AsyncIterator[Driver]:
     """A driver with two slots, at second 5, whose engine runs nothing."""
     with closing(Journal(folder)) as journal:
-        started = Driver(journal, FakeEngine(), ManualClock(5), find, policy=policy, forecast=ask)
+        started = Driver(journal, FakeEngine(), ManualClock(5), find, DriverSettings(policy=policy), forecast=ask)
         await started.start((node("a", slots=2),))
         try:
             yield started

@@ -11,6 +11,7 @@ from pathlib import Path
 from headway.live.driver import Driver
 from headway.live.leases import LOOKS, PART, Leases
 from headway.live.listeners import Listener, Wanted
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.live.store.messages import MessageRow
 from headway.model.actions import JobStatus
@@ -78,7 +79,9 @@ class Rig:
 async def rig(folder: Path, *, lease: float | None = LEASE, at: float = 0) -> AsyncIterator[Rig]:
     with closing(Journal(folder)) as journal:
         clock, engine = ManualClock(at), FakeEngine()
-        driver = Driver(journal, engine, clock, find, call_lease=None if lease is None else from_seconds(lease))
+        driver = Driver(
+            journal, engine, clock, find, DriverSettings(call_lease=None if lease is None else from_seconds(lease))
+        )
         await driver.start((node("a", slots=2),))
         try:
             yield Rig(driver, engine, clock)

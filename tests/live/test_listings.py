@@ -9,6 +9,7 @@ from pathlib import Path
 from headway import wire
 from headway.live import reports
 from headway.live.driver import Driver
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.actions import JobStatus
 from headway.policies.registry import find
@@ -31,7 +32,7 @@ async def turns(asked: asyncio.Task[object]) -> int:
 def test_lists_of_many_are_whole_and_hold_up_nobody(tmp_path: Path) -> None:
     async def main() -> None:
         with closing(Journal(tmp_path)) as journal:
-            driver = Driver(journal, FakeEngine(), ManualClock(5), find, policy="fcfs")
+            driver = Driver(journal, FakeEngine(), ManualClock(5), find, DriverSettings(policy="fcfs"))
             await driver.start(tuple(node(f"n{number}", slots=2) for number in range(NODES)))
             for first in range(0, JOBS, 1000):
                 jobs = [
@@ -79,7 +80,9 @@ def test_lists_of_many_are_whole_and_hold_up_nobody(tmp_path: Path) -> None:
 def test_a_job_names_the_pool_that_it_was_dealt_to(tmp_path: Path) -> None:
     async def main() -> None:
         with closing(Journal(tmp_path)) as journal:
-            driver = Driver(journal, FakeEngine(), ManualClock(5), find, policy="sites:top=rr,each=easy")
+            driver = Driver(
+                journal, FakeEngine(), ManualClock(5), find, DriverSettings(policy="sites:top=rr,each=easy")
+            )
             await driver.start((node("a", slots=1, site="east"), node("b", slots=1, site="west")))
             await driver.submit("ann", submission(*(new_job() for _ in range(3))))
             await becomes(lambda: len(driver._engine.running) == 2)  # type: ignore[attr-defined]

@@ -19,6 +19,7 @@ import pytest
 
 from headway import Client, HeadwayExecutor, Job, Task
 from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.trial import Trial, calling
 from headway.errors import InvalidInput
 from headway.model.events import Outcome
@@ -231,7 +232,7 @@ async def test_tasks_get_a_named_part_of_the_servers_environment(
     own = {"HEADWAY_TOKEN": "secret", "HEADWAY_DECIDER_TOKEN": "secret", "OF_MINE": "1", "LCD": "2"}
     for name, text in {**given, **own}.items():
         monkeypatch.setenv(name, text)
-    async with Trial(LocalEngine(tmp_path / "engine", pass_env=("AWS_*", "HEADWAY_*"))) as trial:
+    async with Trial(LocalEngine(tmp_path / "engine", LocalSettings(pass_env=("AWS_*", "HEADWAY_*")))) as trial:
         await trial.start()
         of_function = await value(trial, "job 1", environment)
         key = trial.command("env", env={"OF_THE_JOB": "3", "TZ": "CET"})
@@ -252,7 +253,7 @@ async def test_tasks_get_a_named_part_of_the_servers_environment(
 @pytest.mark.parametrize("name", ["", "A=B", "A B", "HEADWAY_TOKEN"])
 def test_what_cannot_be_passed_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput, match="pass_env"):
-        LocalEngine(tmp_path, pass_env=[name])
+        LocalEngine(tmp_path, LocalSettings(pass_env=[name]))
 
 
 async def test_threads_processes_and_programs_within_a_function(trial: Trial) -> None:
@@ -297,7 +298,7 @@ async def test_what_a_task_writes_is_kept_up_to_a_bound_while_it_runs(tmp_path: 
     bound = 1 << 20
     root, door = tmp_path / "engine", tmp_path / "door"
     script = f"yes | head -c {10 * bound}; until [ -e {door} ]; do sleep 0.01; done; exit 3"
-    async with Trial(LocalEngine(root, output_max=bound)) as trial:
+    async with Trial(LocalEngine(root, LocalSettings(task_output_max=bound))) as trial:
         await trial.start(NodeSpec("n", slots=3))
         function = trial.launch(calling(chatter, str(door), 10 * bound, family="job 1"), slots=(0,))
         program = trial.command("sh", "-c", script, slots=(1,))
@@ -328,7 +329,7 @@ async def test_what_a_task_writes_is_kept_up_to_a_bound_while_it_runs(tmp_path: 
 
 async def test_files_that_a_task_names_have_all_it_writes(tmp_path: Path) -> None:
     path = tmp_path / "named"
-    async with Trial(LocalEngine(tmp_path / "engine", output_max=64 << 10)) as trial:
+    async with Trial(LocalEngine(tmp_path / "engine", LocalSettings(task_output_max=64 << 10))) as trial:
         await trial.start()
         ending = (await trial.ended(trial.command("seq", "100000", stdout=str(path)))).ending
         assert ending.stdout is not None

@@ -24,6 +24,7 @@ from headway.engines.local.agent.porter import bring_in
 from headway.engines.local.driver import account as local_account
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import put_down
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.terms import dropped_name
 from headway.engines.trial import Trial, calling
 from headway.errors import EngineError, FileTrouble, HeadwayError, InvalidInput
@@ -68,7 +69,7 @@ def engine_in(place: Path, run_as: str = USER) -> LocalEngine:
     (place / "data").mkdir(mode=0o700, exist_ok=True)
     (place / "data" / "uploads").mkdir(mode=0o700, exist_ok=True)
     ground, uploads = place / "ground", place / "data" / "uploads"
-    return LocalEngine(place / "data" / "engine", run_as=run_as, ground=ground, uploads=uploads)
+    return LocalEngine(place / "data" / "engine", LocalSettings(run_as=run_as, ground=ground), uploads=uploads)
 
 
 @pytest.fixture
@@ -460,7 +461,7 @@ def test_a_server_that_is_not_roots_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_a_ground_that_the_user_cannot_get_to_is_refused(place: Path) -> None:
     (place / "closed").mkdir(mode=0o700)
-    engine = LocalEngine(place / "data" / "engine", run_as=USER, ground=place / "closed" / "ground")
+    engine = LocalEngine(place / "data" / "engine", LocalSettings(run_as=USER, ground=place / "closed" / "ground"))
     with pytest.raises(EngineError, match=f"'nobody': it cannot use .*{place.name}/closed/ground"):
         await engine.start((), print)
 

@@ -20,6 +20,7 @@ from headway.engines.base import Ended, Noticed
 from headway.engines.local.agent import priorities
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import put_down
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.processes import kill_trees, tree
 from headway.engines.trial import Trial
 from headway.model.events import Outcome
@@ -196,7 +197,7 @@ def count_until(path: str) -> int:
 
 
 async def test_the_foreground_has_the_processor_and_the_background_what_it_leaves(root: Path, tmp_path: Path) -> None:
-    async with Trial(LocalEngine(root, pin=True)) as trial:
+    async with Trial(LocalEngine(root, LocalSettings(pin=True))) as trial:
         await trial.start(NodeSpec("n"))
         door = tmp_path / "door"
         keys = [trial.call(count_until, str(door), tier=tier) for tier in Tier]
@@ -213,7 +214,7 @@ async def test_the_places_of_a_slot_share_a_processor_where_that_is_wanted(
 ) -> None:
     let_the_background_run(tmp_path / "site", monkeypatch)
     mine = sorted(os.sched_getaffinity(0))
-    async with Trial(LocalEngine(root, pin=True)) as trial:
+    async with Trial(LocalEngine(root, LocalSettings(pin=True))) as trial:
         await trial.start(NodeSpec("a", slots=1), NodeSpec("b", slots=2))
         for turn, (node, slot) in enumerate([("a", 0), ("b", 0), ("b", 1)]):
             expected = [mine[turn % len(mine)]]

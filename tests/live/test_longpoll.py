@@ -28,6 +28,7 @@ from headway.live.checker import Checker
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
 from headway.live.leases import PART
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, hear, new_job, node, submission
@@ -106,7 +107,7 @@ class Rig:
 async def serving(folder: Path) -> AsyncIterator[Rig]:
     with closing(Journal(folder)) as journal, listen("127.0.0.1", 0) as listener:
         engine, clock, end = FakeEngine(), ManualClock(5), asyncio.Event()
-        driver = Driver(journal, engine, clock, find, policy="fcfs")
+        driver = Driver(journal, engine, clock, find, DriverSettings(policy="fcfs"))
         await driver.start((node("n", slots=SLOTS),))
         api = Api(
             driver, {TOKEN: TokenOwner("me")}, end.set, checker=Checker(driver, clock, {}, dict), delay=LoopDelay()

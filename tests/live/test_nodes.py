@@ -14,6 +14,7 @@ from headway import wire
 from headway.engines import base
 from headway.errors import Conflict, EngineError, HeadwayError, InvalidInput, NameTaken, NoSuchNode
 from headway.live.driver import Driver
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal, JournalFull
 from headway.model.actions import JobStatus
 from headway.model.events import Event, Incident, NodeDrained, NodeJoined, NodeLeft, NodeResized, Outcome
@@ -75,7 +76,7 @@ async def rig(
     """A driver on a folder. Unless it dies, it is stopped in order at the end, and the core's state is checked."""
     with closing(Journal(folder)) as journal:
         engine = engine or FakeEngine()
-        driver = Driver(journal, engine, ManualClock(), find, policy="fcfs", read_ahead=3)
+        driver = Driver(journal, engine, ManualClock(), find, DriverSettings(policy="fcfs", read_ahead=3))
         await driver.start(nodes, **more)
         yield Rig(driver, engine, journal)
         driver.core.check()

@@ -17,6 +17,7 @@ from headway import HeadwayError, InvalidInput, wire
 from headway.engines import base
 from headway.errors import NoSuchJob, NoSuchUpload, NotTheirs, TooLarge
 from headway.live.driver import Driver
+from headway.live.settings import DriverSettings
 from headway.live.store.expiry import Walk
 from headway.live.store.journal import Journal, JournalFull
 from headway.live.store.layout import OUTPUT
@@ -78,7 +79,7 @@ class Rig:
 async def rig(folder: Path, keep: Keep = MINUTE, at: float = 0) -> AsyncIterator[Rig]:
     with closing(Journal(folder)) as journal:
         clock, engine = ManualClock(at), FakeEngine()
-        driver = Driver(journal, engine, clock, find, keep=keep)
+        driver = Driver(journal, engine, clock, find, DriverSettings(keep=keep))
         await driver.start((node("a", slots=2),))
         try:
             yield Rig(driver, engine, clock)

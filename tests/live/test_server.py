@@ -24,6 +24,7 @@ from headway import wire
 from headway.client.client import Client
 from headway.client.job import Job, Task
 from headway.errors import HeadwayError, InvalidInput
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE
 from headway.server import Running, Settings, run
 from headway.testing import node
@@ -37,6 +38,7 @@ import logging
 import sys
 from pathlib import Path
 from headway.errors import HeadwayError
+from headway.live.settings import DriverSettings
 from headway.server import Settings, run
 from headway.testing import node
 logging.basicConfig()
@@ -252,7 +254,7 @@ def moved(data: Path) -> list[dict[str, Any]]:
         ({"port": 70000}, "port is 70000; allowed: 0"),
         ({"host": "no such host"}, "cannot listen on no such host"),
         ({"host": "192.0.2.1"}, "Name an address of this machine with --host"),
-        ({"policy": "easi"}, "'easi'"),
+        ({"driver": DriverSettings("easi")}, "'easi'"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, settings: dict[str, Any], error: str) -> None:

@@ -16,6 +16,7 @@ from headway.core.scheduler import Scheduler
 from headway.live import snapshots
 from headway.live.driver import Driver
 from headway.live.forecasts import write_frame
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal, state_body, state_of
 from headway.model.events import JobSubmitted
 from headway.policies.registry import find
@@ -78,7 +79,9 @@ class Rig:
 async def rig(folder: Path, command: Sequence[str] | None = PROCESS, policy: str = "deadline") -> AsyncIterator[Rig]:
     with closing(Journal(folder)) as journal:
         engine, clock = FakeEngine(), ManualClock(5)
-        driver = Driver(journal, engine, clock, find, policy=policy, snapshot_every=EVERY, restate=command)
+        driver = Driver(
+            journal, engine, clock, find, DriverSettings(policy=policy, snapshot_every=EVERY), restate=command
+        )
         await driver.start((node("n", slots=3),))
         yield Rig(driver, engine, clock, journal)
         if not driver.broken.done():

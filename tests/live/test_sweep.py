@@ -19,6 +19,7 @@ from headway.engines import base
 from headway.errors import NoSuchJob
 from headway.live.driver import Driver
 from headway.live.reports import row
+from headway.live.settings import DriverSettings
 from headway.live.store.history import history, known_since
 from headway.live.store.journal import Journal, NotNow, encode
 from headway.live.store.layout import OUTPUT, UPLOADS
@@ -78,7 +79,7 @@ class Rig:
 async def rig(folder: Path, keep: Keep = SHORT, at: float = 0, **settings: Any) -> AsyncIterator[Rig]:
     with closing(Journal(folder)) as journal:
         clock, engine = ManualClock(at), FakeEngine()
-        driver = Driver(journal, engine, clock, find, keep=keep, policy="easy", **settings)
+        driver = Driver(journal, engine, clock, find, DriverSettings(keep=keep, policy="easy", **settings))
         await driver.start((node("a", slots=4),))
         try:
             yield Rig(driver, engine, clock, journal)

@@ -17,6 +17,7 @@ import pytest
 from headway import wire
 from headway.errors import Damaged, HeadwayError
 from headway.live.driver import Driver
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Journal
 from headway.live.store.mark import MARK
 from headway.live.store.schema import connect_to_read
@@ -56,7 +57,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data = home / "data"
         with closing(Journal(data)) as journal:
             engine = FakeEngine()
-            driver = Driver(journal, engine, ManualClock(1000), find, snapshot_every=40)
+            driver = Driver(journal, engine, ManualClock(1000), find, DriverSettings(snapshot_every=40))
             await driver.start(NODES)
             for number in range(12):
                 tasks = 1 + number % 7

@@ -20,6 +20,7 @@ from headway.advice.language import plan_text, read_plan, read_question, write_q
 from headway.core.record import StateRecord
 from headway.engines import base
 from headway.live.driver import Driver
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import Journal
 from headway.model.events import Advised, Event, JobSubmitted, Outcome
 from headway.model.instant import NEVER, SECOND, from_seconds, to_seconds
@@ -171,7 +172,9 @@ async def run_live(
 ) -> list[Event]:
     clock = ManualClock()
     engine = TimedEngine(workload, clock)
-    driver = Driver(Journal(folder), engine, clock, registry.find, policy=policy, decider=decider, asking=asked)
+    driver = Driver(
+        Journal(folder), engine, clock, registry.find, DriverSettings(policy=policy, decider=decider), asking=asked
+    )
     await driver.start(nodes)
     jobs = list(specs(workload, movable=True))
     while jobs or engine.running:

@@ -179,15 +179,10 @@ def up(
     if slots is not None and cluster is not None:
         raise HeadwayError("--slots and --cluster were both given", "A cluster file says how many slots each node has.")
     nodes = read_cluster(cluster) if cluster else None if slots is None else uniform_cluster(slots)
-    rounds = period_in(period)
-    times: dict[str, Any] = {
-        "answer_time": duration_in(answer_time, "--answer-time"),
-        "period": None if rounds is None else from_seconds(rounds),
-        "lease": seconds_in(lease, "--lease"),
-        "grace": seconds_in(grace, "--grace"),
-        "check_every": None if check_every is None else seconds_in(check_every, "--check-every"),
-        "call_lease": span_in(call_lease, "--call-lease"),
-    }
+    rounds, call = period_in(period), span_in(call_lease, "--call-lease")
+    answer = duration_in(answer_time, "--answer-time")
+    silence, saving = seconds_in(lease, "--lease"), seconds_in(grace, "--grace")
+    every = None if check_every is None else seconds_in(check_every, "--check-every")
     kept = (
         duration_in(retention, "--retention"),
         span_in(keep_unacknowledged, "--keep-unacknowledged"),
@@ -199,9 +194,11 @@ def up(
     )
 
     # Loaded only now: this takes longest, and wrong options are refused without it.
+    from headway.engines.local.driver.settings import LocalSettings
     from headway.live.room import Bounds
+    from headway.live.settings import DriverSettings
     from headway.live.sweep import Keep
-    from headway.server import Settings, run
+    from headway.server import READ_AHEAD, Settings, run
 
     log_to_stderr()
 
@@ -217,19 +214,29 @@ def up(
     settings = Settings(
         Path(data_directory(data)),
         nodes,
-        policy,
+        DriverSettings(
+            policy,
+            "" if decider == "none" else decider,
+            None if rounds is None else from_seconds(rounds),
+            answer_time=answer,
+            read_ahead=READ_AHEAD,
+            keep=Keep(*kept, upload_max << 20),
+            call_lease=call,
+            bounds=Bounds(*(None if mib is None else mib << 20 for mib in (reserve, storage_max))),
+        ),
+        LocalSettings(
+            lease=silence,
+            grace=saving,
+            pin=pin,
+            task_output_max=task_output_max << 20,
+            pass_env=pass_env,
+            run_as=run_as,
+            ground=None if ground is None else Path(ground),
+        ),
         host,
         port,
-        decider="" if decider == "none" else decider,
-        pin=pin,
+        check_every=every,
         accept_loss=accept_loss,
-        keep=Keep(*kept, upload_max << 20),
-        task_output_max=task_output_max << 20,
-        pass_env=pass_env,
-        run_as=run_as,
-        ground=None if ground is None else Path(ground),
-        bounds=Bounds(*(None if mib is None else mib << 20 for mib in (reserve, storage_max))),
-        **times,
     )
     run(settings, say)
     click.echo("Headway is down; jobs that have not ended go on when it is started again.", err=True)

@@ -15,7 +15,7 @@ from headway.client.waiters import Waiter
 from headway.errors import HeadwayError
 from headway.model.instant import NEVER, from_seconds, to_seconds
 from headway.model.job import Kind
-from headway.model.schedule import NOT_YET, STATUSES, Schedule, schedule_of
+from headway.model.schedule import NOT_YET, STATUSES, Course, Schedule, schedule_of
 from headway.model.workload import BagTimes, Workload
 from headway.wire import JobReport
 
@@ -132,9 +132,11 @@ def reported(reports: Sequence[JobReport], workload: Workload, slots: int) -> Sc
     submitted = replace(workload, release=release, due=np.array(due, dtype=np.int64))
     return schedule_of(
         submitted,
-        start=[since(report.started, NOT_YET) for report in reports],
-        end=[since(report.ended, NOT_YET) for report in reports],
-        capacity=slots,
-        slots=np.minimum(np.maximum(workload.tasks, workload.width), slots),
-        status=[STATUSES.index(report.status) for report in reports],
+        Course(
+            [since(report.started, NOT_YET) for report in reports],
+            [since(report.ended, NOT_YET) for report in reports],
+            slots=np.minimum(np.maximum(workload.tasks, workload.width), slots),
+            status=[STATUSES.index(report.status) for report in reports],
+        ),
+        slots,
     )

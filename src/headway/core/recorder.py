@@ -18,7 +18,7 @@ from headway.model.events import Event, JobSubmitted, NodesHeard, TaskEnded, Tas
 from headway.model.instant import Duration, Instant
 from headway.model.job import JobId, JobSpec, Kind
 from headway.model.outcome import Outcome
-from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
+from headway.model.schedule import NOT_YET, STATUSES, Course, Schedule, Totals, attempts_of, schedule_of
 from headway.model.slots import NO_SLOTS, Slots
 from headway.model.snapshot import JobView
 from headway.model.tier import Tier
@@ -340,25 +340,29 @@ class Recorder:
         refused.subtract(self._refused_before)
         return schedule_of(
             workload,
-            start=start,
-            end=end,
-            capacity=0,
-            slots=None if holdings is None else [self._most.get(job, 0) for job in jobs],
-            status=self._statuses(jobs),
-            holdings=columns,
-            rounds=self._rounds,
-            begin=begin,
-            until=None if is_over else self._now,
-            busy=self._busy_at_end if is_over else self._busy,
-            offered=self._offered_at_end if is_over else self._offered,
-            lost=self._lost,
-            kills=self._kills,
-            migrations=self._migrations,
-            alone=None if alone is None else self._alone_times(workload, jobs, alone),
-            decisions=self._core.rounds - self._rounds_before,
-            decision_seconds=decision_seconds,
-            attempts=None if self._rows is None else attempts_of(self._placed_rows(jobs, self._rows)),
-            refused={rule: times for rule, times in refused.items() if times},
+            Course(
+                start,
+                end,
+                slots=None if holdings is None else [self._most.get(job, 0) for job in jobs],
+                status=self._statuses(jobs),
+                holdings=columns,
+                alone=None if alone is None else self._alone_times(workload, jobs, alone),
+                attempts=None if self._rows is None else attempts_of(self._placed_rows(jobs, self._rows)),
+            ),
+            0,
+            Totals(
+                rounds=self._rounds,
+                begin=begin,
+                until=None if is_over else self._now,
+                busy=self._busy_at_end if is_over else self._busy,
+                offered=self._offered_at_end if is_over else self._offered,
+                lost=self._lost,
+                kills=self._kills,
+                migrations=self._migrations,
+                decisions=self._core.rounds - self._rounds_before,
+                decision_seconds=decision_seconds,
+                refused={rule: times for rule, times in refused.items() if times},
+            ),
         )
 
     def _statuses(self, jobs: Sequence[JobId]) -> list[int]:

@@ -39,18 +39,18 @@ from headway.live.collecting import Collecting
 from headway.live.forecasts import Ask, Forecasts
 from headway.live.from_engine import FromEngine
 from headway.live.intake import CheckedSubmission
-from headway.live.leases import LEASE, PART, Leases
+from headway.live.leases import PART, Leases
 from headway.live.ledger import Ledger, OpenJob
 from headway.live.listeners import Caller, Listener, Listeners, Wanted
 from headway.live.nodes import Nodes, changes_since
 from headway.live.parts import Parts
 from headway.live.performing import Performer, left_undone
 from headway.live.retention import Retention
-from headway.live.room import Bounds, Room
+from headway.live.room import Room
+from headway.live.settings import DriverSettings
 from headway.live.snapshots import Snapshots
 from headway.live.store.journal import Batch, Journal, JournalBusy, NotNow
 from headway.live.submissions import Submissions
-from headway.live.sweep import Keep
 from headway.live.tally import Tally
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Request, Turn, answer, refuse
@@ -95,17 +95,10 @@ class Driver:
         engine: runs the attempts.
         clock: the only source of time.
         policies: finds a policy by its text.
-        policy, decider, period: see `wire.PolicyChoice`; None: as in the last run, at first the policy
-            `FIRST_POLICY` without either.
-        answer_time, asking: how long a decider may take to answer, > 0, and how it is asked.
-        result_max: bytes that a result may have.
-        snapshot_every: events between two stored snapshots, so that a start replays at most about this many.
+        settings: see there.
+        asking: how a decider is asked.
         restate: the command of a process that finds the state beside the event loop, see `snapshots`; None: it is
             stored as it is here.
-        read_ahead: of nodes that are added later, see `NodeSpec`.
-        keep: how long results and files are kept.
-        call_lease: how long the client of leased jobs may be silent, see `headway.live.leases`; None: for ever.
-        bounds: what may be used of the disk.
         forecast: makes forecasts from records of the state, see `forecasts`; None: there are none.
 
     Attributes:
@@ -126,19 +119,10 @@ class Driver:
         engine: base.Engine,
         clock: Clock,
         policies: PolicySource,
+        settings: DriverSettings = DriverSettings(),  # noqa: B008  # frozen
         *,
-        policy: str | None = None,
-        decider: str | None = None,
-        period: Duration | None = None,
-        answer_time: Duration = consultant.ANSWER_TIME,
         asking: consultant.Asking = ask,
-        result_max: int = base.RESULT_MAX,
-        snapshot_every: int = 10_000,
         restate: Sequence[str] | None = None,
-        read_ahead: int = 0,
-        keep: Keep = Keep(),  # noqa: B008  # frozen
-        call_lease: Duration | None = LEASE,
-        bounds: Bounds = Bounds(),  # noqa: B008  # frozen
         forecast: Ask | None = None,
     ) -> None:
         self.journal = journal
@@ -149,29 +133,36 @@ class Driver:
         self._ledger = Ledger(
             journal,
             policies,
-            policy or FIRST_POLICY,
-            snapshot_every,
-            keep.events,
+            settings.policy or FIRST_POLICY,
+            settings.snapshot_every,
+            settings.keep.events,
             self._size_of,
         )
         self._collecting = Collecting()
         self._engine = engine
-        self.nodes = Nodes(self, engine, read_ahead)
+        self.nodes = Nodes(self, engine, settings.read_ahead)
         self._clock = clock
         self._policies = policies
-        self._choice = wire.PolicyChoice(policy or "", decider, None if period is None else to_seconds(period))
+        period = None if settings.period is None else to_seconds(settings.period)
+        self._choice = wire.PolicyChoice(settings.policy or "", settings.decider, period)
         consultant.check_choice(self._choice, policies)
         self._consultant = consultant.Consultant(
-            lambda: self.core, clock, self.request, self.incident, answer_time=answer_time, asking=asking
+            lambda: self.core, clock, self.request, self.incident, answer_time=settings.answer_time, asking=asking
         )
         self.room = Room(
-            journal.folder, bounds, journal, self.incident, clock, lambda: bool(self.open), journal.disk.free_on
+            journal.folder,
+            settings.bounds,
+            journal,
+            self.incident,
+            clock,
+            lambda: bool(self.open),
+            journal.disk.free_on,
         )
-        self.retention = Retention(self, journal, clock, keep, self.room)
+        self.retention = Retention(self, journal, clock, settings.keep, self.room)
         self.forecasts = Forecasts(lambda: self.core, lambda: self.recorded, forecast)
         self._listeners = Listeners(self._gains_by_waiting)
         self._leases = Leases(
-            self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, call_lease
+            self, lambda: self._ledger.leased, self._listeners.waits, journal.clients.name, clock, settings.call_lease
         )
         self._submissions = Submissions(
             self._ledger,
@@ -210,7 +201,7 @@ class Driver:
             self._report,
             self.troubles,
             clock,
-            result_max,
+            settings.result_max,
             str(self.retention.uploads.folder),
         )
 

@@ -160,46 +160,64 @@ class Schedule:
 Integers = Sequence[int] | IntArray
 
 
-def schedule_of(
-    workload: Workload,
-    *,
-    start: Integers,
-    end: Integers,
-    capacity: int,
-    slots: Integers | None = None,
-    status: Sequence[int] | NDArray[np.int8] | None = None,
-    holdings: tuple[Integers, Integers, Integers] | tuple[Integers, Integers, Integers, Integers] | None = None,
-    rounds: Integers = (),
-    begin: int | None = None,
-    until: int | None = None,
-    busy: int | None = None,
-    lost: int = 0,
-    kills: int = 0,
-    migrations: int = 0,
-    alone: Integers | None = None,
-    offered: int | None = None,
-    decisions: int = 0,
-    decision_seconds: float = 0.0,
-    attempts: Attempts | None = None,
-    refused: Mapping[str, int] | None = None,
-) -> Schedule:
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What became of the jobs of a workload, in its order.
+
+    Attributes:
+        start, end, slots, status, alone, attempts: as in `Schedule`. Default of `slots`: the width of a rigid job, the
+            tasks of another; of `status`: succeeded if there is an end, else waiting.
+        holdings: columns `at`, `job`, `slots` and `running`; without the last, tasks run on all allocated slots.
+    """
+
+    start: Integers
+    end: Integers
+    slots: Integers | None = None
+    status: Sequence[int] | NDArray[np.int8] | None = None
+    holdings: tuple[Integers, Integers, Integers] | tuple[Integers, Integers, Integers, Integers] | None = None
+    alone: Integers | None = None
+    attempts: Attempts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a run took in all, as in `Schedule`.
+
+    Attributes:
+        begin, until: default the first release, and the last end (or the last release, if nothing ended after it).
+        busy: default the work of the jobs that succeeded.
+        offered: default all slots of the cluster, from `begin` to `until`.
+    """
+
+    rounds: Integers = ()
+    begin: int | None = None
+    until: int | None = None
+    busy: int | None = None
+    offered: int | None = None
+    lost: int = 0
+    kills: int = 0
+    migrations: int = 0
+    decisions: int = 0
+    decision_seconds: float = 0.0
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+
+NO_TOTALS: Final = Totals()
+
+
+def schedule_of(workload: Workload, course: Course, capacity: int, totals: Totals = NO_TOTALS) -> Schedule:
     """A schedule from what a run recorded; columns that are arrays already are shared, not copied.
 
     Args:
         workload: the jobs that ran, all of them.
-        start, end, slots, status: as in `Schedule`, in the order of the workload.
-        capacity: slots of the cluster; used instead of `offered` if they never changed.
-        slots: default the width of a rigid job, the tasks of another.
-        status: default: succeeded if there is an end, else waiting.
-        holdings: columns `at`, `job`, `slots` and `running`; without the last, tasks run on all allocated slots.
-        begin, until: default the first release, and the last end (or the last release, if nothing ended after it).
-        busy: default the work of the jobs that succeeded.
+        capacity: slots of the cluster; used instead of `Totals.offered` if they never changed.
     """
+    slots, status, begin, until, busy = course.slots, course.status, totals.begin, totals.until, totals.busy
 
     def column(values: Integers) -> IntArray:
         return np.asarray(values, dtype=np.int64)
 
-    ends = column(end)
+    ends = column(course.end)
     if status is None:
         succeeded, waiting = STATUSES.index(JobStatus.SUCCEEDED), STATUSES.index(JobStatus.WAITING)
         status = np.where(ends == NOT_YET, waiting, succeeded)
@@ -214,6 +232,7 @@ def schedule_of(
         done = statuses == STATUSES.index(JobStatus.SUCCEEDED)
         sizes = (workload.tasks * workload.width)[done].astype(np.float64)
         busy = int(sizes @ workload.runtime[done])
+    held = course.holdings
     return Schedule(
         label=workload.label,
         release=workload.release,
@@ -223,25 +242,25 @@ def schedule_of(
         due=workload.due,
         priority=workload.priority,
         rate=workload.rate,
-        start=column(start),
+        start=column(course.start),
         end=ends,
         slots=column(slots),
         status=statuses,
-        holdings=None if holdings is None else Holdings(*map(column, (*holdings, holdings[2])[:4])),
-        rounds=column(rounds),
+        holdings=None if held is None else Holdings(*map(column, (*held, held[2])[:4])),
+        rounds=column(totals.rounds),
         begin=begin,
         until=until,
         busy=busy,
-        offered=capacity * (until - begin) if offered is None else offered,
-        decisions=decisions,
-        decision_seconds=decision_seconds,
-        attempts=attempts,
+        offered=capacity * (until - begin) if totals.offered is None else totals.offered,
+        decisions=totals.decisions,
+        decision_seconds=totals.decision_seconds,
+        attempts=course.attempts,
         shape=workload.shape,
-        refused=dict(refused or {}),
-        lost=lost,
-        kills=kills,
-        migrations=migrations,
-        alone=None if alone is None else column(alone),
+        refused=dict(totals.refused),
+        lost=totals.lost,
+        kills=totals.kills,
+        migrations=totals.migrations,
+        alone=None if course.alone is None else column(course.alone),
     )
 
 

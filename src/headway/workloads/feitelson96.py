@@ -141,5 +141,5 @@ def feitelson96(
     release = starts[which] + passed - passed[np.cumsum(runs) - runs][which]
     order = np.argsort(release, kind="stable")[:jobs]
     return generated(
-        release[order], width[which[order]], runtime[which[order]], seed=seed, processors=processors, **extras
+        release[order], width[which[order]], runtime[which[order]], seed=seed, processors=processors, extras=extras
     )

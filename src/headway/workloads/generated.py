@@ -96,11 +96,7 @@ def generated(
     *,
     seed: int,
     processors: int,
-    load: float | None = None,
-    estimates: Literal["tsafrir", "exact"] | None = "tsafrir",
-    largest_estimate: float | None = None,
-    cpu: Literal["drawn"] | float | None = None,
-    cpu_spread: float = 0.0,
+    extras: Extras,
 ) -> Workload:
     """A workload of rigid jobs from the columns that a model has drawn. Times become whole seconds.
 
@@ -108,12 +104,16 @@ def generated(
         release, runtime: seconds, shape (jobs,), releases in order.
         width: processors, shape (jobs,).
         seed: fixes estimates and CPU use.
-        load, estimates, largest_estimate, cpu, cpu_spread: as in `Extras`.
+        extras: what is left out has its default.
 
     Raises:
         InvalidInput: one of these is not allowed.
+        TypeError: there is no such extra.
     """
+    for unknown in extras.keys() - Extras.__annotations__.keys():
+        raise TypeError(f"a model of workloads has no parameter {unknown!r}")
     _, for_estimates, for_cpu = chances(seed)
+    estimates, load = extras.get("estimates", "tsafrir"), extras.get("load")
     if estimates not in ("tsafrir", "exact", None):
         raise InvalidInput("estimates", estimates, "tsafrir, exact or none")
     if release[-1] > LARGEST:
@@ -129,8 +129,8 @@ def generated(
     )
     workload = plain
     if estimates == "tsafrir":
-        workload = with_estimates(plain, largest=largest_estimate, rng=for_estimates)
-    workload = with_cpu(workload, cpu, cpu_spread, for_cpu)
+        workload = with_estimates(plain, largest=extras.get("largest_estimate"), rng=for_estimates)
+    workload = with_cpu(workload, extras.get("cpu"), extras.get("cpu_spread", 0.0), for_cpu)
     if load is not None:
         workload = in_whole_seconds(with_load(workload, load, processors))
     return workload

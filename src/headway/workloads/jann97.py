@@ -181,7 +181,7 @@ def jann97(
     )
     order = np.argsort(release, kind="stable")[:jobs]
     return generated(
-        release[order], width[order], np.maximum(1.0, runtime[order]), seed=seed, processors=processors, **extras
+        release[order], width[order], np.maximum(1.0, runtime[order]), seed=seed, processors=processors, extras=extras
     )
 
 

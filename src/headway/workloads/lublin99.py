@@ -237,4 +237,4 @@ def lublin99(
     runtime = np.concatenate([stream.runtimes(rng, width) for stream, rng, width in parts])
     order = np.argsort(release, kind="stable")[:jobs]
     width = np.concatenate(widths)[order]
-    return generated(release[order], width, runtime[order], seed=seed, processors=processors, **extras)
+    return generated(release[order], width, runtime[order], seed=seed, processors=processors, extras=extras)

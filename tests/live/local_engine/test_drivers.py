@@ -15,6 +15,7 @@ import pytest
 
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import node_folder, put_down
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.trial import Trial
 from headway.errors import NameTaken
 from headway.model.events import Outcome
@@ -30,6 +31,7 @@ DRIVER = """
 import asyncio, sys
 from pathlib import Path
 from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.trial import Trial, calling
 from headway.model.node import NodeSpec
 
@@ -45,7 +47,7 @@ def wait_for(path, rank):
     return rank
 
 async def main(root, door, orphaned_after):
-    trial = Trial(LocalEngine(Path(root), orphaned_after=float(orphaned_after)))
+    trial = Trial(LocalEngine(Path(root), LocalSettings(orphaned_after=float(orphaned_after))))
     await trial.start(NodeSpec("a", slots=2), NodeSpec("b", slots=2))
     trial.call(wait_for, door, 0, node="a", slots=(0,))
     await trial.ended(trial.call(add, 1, 2, node="b", slots=(0,)), acknowledge=False)
@@ -209,7 +211,7 @@ async def test_a_node_that_hung_while_there_was_no_driver_is_started_again(root:
     pids = await dead_driver(root, tmp_path / "door")
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    async with Trial(LocalEngine(root, lease=0.5), LIMIT) as trial:
+    async with Trial(LocalEngine(root, LocalSettings(lease=0.5)), LIMIT) as trial:
         found = await trial.start(*TWO)
         assert (found.running, found.ended) == (frozenset(), ())
         assert all(gone(pid) for pid in pids)

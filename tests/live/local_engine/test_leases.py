@@ -10,6 +10,7 @@ import pytest
 
 from headway.engines.base import NodeBack, NodeLost
 from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.trial import Trial
 from headway.model.instant import from_seconds
 from headway.model.node import NodeSpec
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_node_that_hangs_is_lost_killed_and_started_again(root: Path, tmp_path: Path) -> None:
-    async with Trial(LocalEngine(root, lease=LEASE), LIMIT) as trial:
+    async with Trial(LocalEngine(root, LocalSettings(lease=LEASE)), LIMIT) as trial:
         await trial.start(NodeSpec("hangs", slots=2), NodeSpec("lives", lease=3600_000_000))
         agent = agent_of(trial, "hangs")
         spared = agent_of(trial, "lives").pid
@@ -49,7 +50,7 @@ async def test_nodes_with_a_lease_are_heard(root: Path) -> None:
 
 
 async def test_a_driver_that_was_busy_does_not_take_its_nodes_for_dead(root: Path) -> None:
-    async with Trial(LocalEngine(root, lease=LEASE), LIMIT) as trial:
+    async with Trial(LocalEngine(root, LocalSettings(lease=LEASE)), LIMIT) as trial:
         await trial.start()
         before = agent_of(trial).pid
         subprocess.run(["sleep", str(LEASE + 1)], check=True)  # the loop is blocked for longer than the lease
@@ -59,7 +60,7 @@ async def test_a_driver_that_was_busy_does_not_take_its_nodes_for_dead(root: Pat
 
 
 async def test_a_node_with_a_long_lease_hears_of_its_driver_before_it_takes_it_for_dead(root: Path) -> None:
-    trial = Trial(LocalEngine(root, lease=3600.0, orphaned_after=2 * LEASE), LIMIT)
+    trial = Trial(LocalEngine(root, LocalSettings(lease=3600.0, orphaned_after=2 * LEASE)), LIMIT)
     async with trial:
         await trial.start()
         before = agent_of(trial).pid
@@ -70,7 +71,7 @@ async def test_a_node_with_a_long_lease_hears_of_its_driver_before_it_takes_it_f
 
 async def test_a_node_that_joins_with_a_shorter_lease_is_heard_in_time(root: Path) -> None:
     heard: asyncio.Queue[object] = asyncio.Queue()
-    engine = LocalEngine(root, lease=3600.0, orphaned_after=LONG)
+    engine = LocalEngine(root, LocalSettings(lease=3600.0, orphaned_after=LONG))
     await engine.start([NodeSpec("a")], heard.put_nowait)
     try:
         await engine.join(NodeSpec("b", lease=from_seconds(LEASE)))

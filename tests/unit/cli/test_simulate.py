@@ -16,7 +16,7 @@ from headway.model.actions import JobStatus
 from headway.model.instant import SECOND
 from headway.model.job import Kind
 from headway.model.plan import Plan
-from headway.model.schedule import NOT_YET, STATUSES, schedule_of
+from headway.model.schedule import NOT_YET, STATUSES, Course, Totals, schedule_of
 from headway.model.snapshot import Snapshot
 from headway.model.workload import workload_us
 from headway.policies import registry
@@ -256,13 +256,9 @@ def test_jobs_that_ended_badly_are_said_each_by_what_became_of_them() -> None:
     became = (JobStatus.SUCCEEDED, JobStatus.RUNNING, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.WAITING)
     done = schedule_of(
         workload_us(release=[0] * 5, runtime=[1] * 5),
-        start=[0, 0, 0, 0, NOT_YET],
-        end=[1, NOT_YET, 1, 1, NOT_YET],
-        status=[STATUSES.index(status) for status in became],
-        capacity=5,
-        refused={"job_unknown": 1},
-        kills=1234,
-        lost=90 * SECOND,
+        Course([0, 0, 0, 0, NOT_YET], [1, NOT_YET, 1, 1, NOT_YET], status=[STATUSES.index(one) for one in became]),
+        5,
+        Totals(refused={"job_unknown": 1}, kills=1234, lost=90 * SECOND),
     )
     assert list(module._remarks(done)) == [
         "1 job never ended; its wait is in no mean.",

@@ -17,10 +17,11 @@ from headway.metrics import frame, summarise, to_json, write_schedule
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import Kind
-from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
+from headway.model.schedule import NOT_YET, STATUSES, Course, Schedule, Totals, attempts_of, schedule_of
 from headway.model.workload import workload_us
 
 S = SECOND
+COURSE = ("status", "holdings", "alone")
 
 
 def finished(
@@ -37,7 +38,9 @@ def finished(
     missing = [np.array(column) == NOT_YET for column in (start, end)]
     starts, ends = (np.where(gone, NOT_YET, column) for gone, column in zip(missing, times[1:], strict=True))
     workload = workload_us(**({"release": times[0], "runtime": np.maximum(ends - starts, 0)} | terms))
-    return schedule_of(workload, start=starts, end=ends, capacity=capacity, **(run or {}))
+    course = {name: value for name, value in (run or {}).items() if name in COURSE}
+    totals = {name: value for name, value in (run or {}).items() if name not in COURSE}
+    return schedule_of(workload, Course(starts, ends, **course), capacity, Totals(**totals))
 
 
 def test_times_of_jobs_that_succeeded() -> None:
@@ -146,9 +149,7 @@ def test_the_capacity_that_was_offered_may_change() -> None:
 
 def test_a_schedule_is_written_in_seconds(tmp_path: Path) -> None:
     workload = workload_us(label=["a,b", "c", "d"], release=[0, 1, S], runtime=[1, 1, 1], width=[2, 1, 1])
-    written = schedule_of(
-        workload, start=[0, 1_500_000, NOT_YET], end=[2 * S, 3 * S, NOT_YET], slots=[2, 1, 0], capacity=4
-    )
+    written = schedule_of(workload, Course([0, 1_500_000, NOT_YET], [2 * S, 3 * S, NOT_YET], slots=[2, 1, 0]), 4)
     write_schedule(written, tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_bytes() == (
         b'job,release,start,end,slots\n"a,b",0,0,2,2\nc,0.000001,1.5,3,1\nd,1,,,0\n'
@@ -166,7 +167,7 @@ def test_a_schedule_is_written_in_seconds(tmp_path: Path) -> None:
 def test_a_long_schedule_is_written_whole(tmp_path: Path) -> None:
     jobs = 25_000
     at = np.arange(jobs) * S
-    written = schedule_of(workload_us(release=at, runtime=at), start=at, end=at + S, capacity=1)
+    written = schedule_of(workload_us(release=at, runtime=at), Course(at, at + S), 1)
     write_schedule(written, tmp_path / "long.csv")
     with (tmp_path / "long.csv").open(newline="") as text:
         rows = list(csv.reader(text))[1:]
@@ -218,7 +219,7 @@ def test_without_pandas_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_schedule_fills_in_what_a_plain_run_leaves_out() -> None:
     workload = workload_us(release=[3, 5], runtime=[10, 10], tasks=[6, 1], width=[1, 4])
-    plain = schedule_of(workload, start=[3, NOT_YET], end=[13, NOT_YET], capacity=8)
+    plain = schedule_of(workload, Course([3, NOT_YET], [13, NOT_YET]), 8)
     assert plain.slots.tolist() == [6, 4]
     assert plain.status.tolist() == [STATUSES.index(JobStatus.SUCCEEDED), STATUSES.index(JobStatus.WAITING)]
     assert (plain.begin, plain.until, plain.busy, plain.offered) == (3, 13, 60, 80)

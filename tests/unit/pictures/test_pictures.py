@@ -19,7 +19,7 @@ from headway.live.driver import FIRST_POLICY
 from headway.model.actions import JobStatus
 from headway.model.instant import NEVER, SECOND
 from headway.model.node import NodeSpec
-from headway.model.schedule import NOT_YET, STATUSES, Schedule, attempts_of, schedule_of
+from headway.model.schedule import NOT_YET, STATUSES, Course, Schedule, attempts_of, schedule_of
 from headway.model.workload import workload_us
 from headway.pictures import Mean, Point, allocation, bars, comparison, gantt, lines, plane, steps, timeline
 from headway.pictures.canvas import ALARM, COLOURS, clock_for, clock_of
@@ -46,7 +46,7 @@ def run(*rows: tuple[int, int, float, float, bool], jobs: int, capacity: int, **
         (job, slots, round(begins * SECOND), round(ends * SECOND), wasted, False)
         for job, slots, begins, ends, wasted in rows
     )
-    return schedule_of(workload, start=start, end=end, slots=width, capacity=capacity, attempts=ran)
+    return schedule_of(workload, Course(start, end, slots=width, attempts=ran), capacity)
 
 
 def simulated(policy: str, slots: int, *, record: bool = True, **columns: Any) -> Schedule:
@@ -327,7 +327,7 @@ def test_allocation_follows_the_records_of_holdings() -> None:
     """The first job has 1 slot for 10 s, then 3 for 10 s; the second has 2 for 20 s, without a record of its end."""
     workload = workload_us(release=[0, 0], runtime=[1, 1], tasks=[9, 9])
     at, job, slots = [0, 0, 10 * SECOND, 20 * SECOND], [0, 1, 0, 0], [1, 2, 3, 0]
-    schedule = schedule_of(workload, start=[0, 0], end=[20 * SECOND] * 2, holdings=(at, job, slots), capacity=6)
+    schedule = schedule_of(workload, Course([0, 0], [20 * SECOND] * 2, holdings=(at, job, slots)), 6)
     (axes,) = allocation(schedule).axes
     assert [area(axes, "job 0"), area(axes, "job 1")] == [40.0, 40.0]
     (part,) = allocation(schedule, start=10, end=15).axes
@@ -448,7 +448,7 @@ def test_a_timeline_shows_slots_that_are_held_but_waited_for() -> None:
 
 def test_jobs_that_never_ended_are_late_until_the_end_of_the_run() -> None:
     workload = workload_us(release=[0, 0], runtime=[1, 1], due=[2 * SECOND, NEVER])
-    schedule = schedule_of(workload, start=[NOT_YET, 0], end=[NOT_YET, 60 * SECOND], capacity=1)
+    schedule = schedule_of(workload, Course([NOT_YET, 0], [NOT_YET, 60 * SECOND]), 1)
     late = timeline(schedule).axes[3]
     assert late.get_title(loc="left").endswith("100 % late")
     assert points(late) == [(0, 58)]
@@ -459,7 +459,7 @@ def test_jobs_that_failed_are_late_and_have_no_lateness() -> None:
     workload = workload_us(release=[0, 0, 0], runtime=[1] * 3, due=[90 * SECOND, 90 * SECOND, NEVER])
     became = [STATUSES.index(status) for status in (JobStatus.FAILED, JobStatus.SUCCEEDED, JobStatus.FAILED)]
     end = [1 * SECOND, 60 * SECOND, 1 * SECOND]
-    late = timeline(schedule_of(workload, start=[0, 0, 0], end=end, status=became, capacity=3)).axes[3]
+    late = timeline(schedule_of(workload, Course([0, 0, 0], end, status=became), 3)).axes[3]
     assert late.get_title(loc="left").endswith("50 % late, with 1 that failed")
     assert points(late) == [(0, -30)]
 
@@ -861,8 +861,8 @@ def test_a_path_is_written_in_the_format_it_ends_in(tmp_path: Path, suffix: str)
 
 
 def test_pictures_that_cannot_be_drawn_say_why(tmp_path: Path) -> None:
-    bare = schedule_of(workload_us(release=[0], runtime=[1]), start=[NOT_YET], end=[NOT_YET], capacity=1)
-    none = schedule_of(workload_us(release=[], runtime=[]), start=[], end=[], capacity=1)
+    bare = schedule_of(workload_us(release=[0], runtime=[1]), Course([NOT_YET], [NOT_YET]), 1)
+    none = schedule_of(workload_us(release=[], runtime=[]), Course([], []), 1)
     with pytest.raises(HeadwayError, match="no attempts to draw"):
         gantt(bare, tmp_path / "a.png")
     with pytest.raises(HeadwayError, match="no task of the schedule ran"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from headway.errors import HeadwayError, InvalidInput
-from headway.model.schedule import NOT_YET, Schedule, schedule_of
+from headway.model.schedule import NOT_YET, Course, Schedule, schedule_of
 from headway.model.workload import Workload, workload_us
 from headway.reproduce.measy14 import published, runs
 from headway.reproduce.measy14.drawn import draw
@@ -286,7 +286,7 @@ def test_the_use_of_processors_and_the_cost_reach_the_simulation(monkeypatch: py
 def test_a_job_that_did_not_end_is_no_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     def unended(jobs: Workload, nodes: Any, policy: str, world: Any) -> Schedule:
         ends = np.where(np.arange(len(jobs)) == 7, NOT_YET, jobs.release + jobs.runtime)
-        return schedule_of(jobs, start=jobs.release, end=ends, capacity=320)
+        return schedule_of(jobs, Course(jobs.release, ends), 320)
 
     monkeypatch.setattr(runs, "run", unended)
     with pytest.raises(HeadwayError, match="1 jobs of 800 did not succeed"):

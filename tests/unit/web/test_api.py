@@ -23,6 +23,7 @@ from headway.live import aside
 from headway.live.checker import PERIOD, Checker
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
+from headway.live.settings import DriverSettings
 from headway.live.store.checks import MetricRow
 from headway.live.store.journal import FILE, Journal
 from headway.model.actions import JobStatus
@@ -128,7 +129,7 @@ def run(folder: Path, scenario: Callable[[Rig], Awaitable[None]], **settings: An
     async def main() -> None:
         with closing(Journal(folder)) as journal:
             engine, ended = FakeEngine(), list[bool]()
-            driver = Driver(journal, engine, ManualClock(5), find, policy="fcfs")
+            driver = Driver(journal, engine, ManualClock(5), find, DriverSettings(policy="fcfs"))
             await driver.start((node("n", slots=2),))
             checker = Checker(driver, ManualClock(5), {}, dict)
             api = Api(

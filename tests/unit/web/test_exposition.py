@@ -17,6 +17,7 @@ from headway import __version__
 from headway.live import reports
 from headway.live.delay import LoopDelay
 from headway.live.driver import Driver
+from headway.live.settings import DriverSettings
 from headway.live.store.journal import FILE, Journal
 from headway.live.tally import INCIDENTS
 from headway.model.events import Outcome
@@ -144,7 +145,9 @@ def test_many_open_jobs_do_not_make_it_dear(tmp_path: Path, monkeypatch: pytest.
             return trace
 
         with closing(Journal(folder)) as journal:
-            driver = Driver(journal, FakeEngine(), ManualClock(5), find, policy="fcfs", snapshot_every=10**9)
+            driver = Driver(
+                journal, FakeEngine(), ManualClock(5), find, DriverSettings(policy="fcfs", snapshot_every=10**9)
+            )
             await driver.start((node("n", slots=16),))
             await driver.submit("me", submission(*[new_job(tasks=2)] * jobs))
             asking = asyncio.ensure_future(exposition(driver, LoopDelay()))

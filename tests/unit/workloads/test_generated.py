@@ -151,6 +151,12 @@ def test_what_cannot_be_is_refused(model: Model, options: dict[str, Any], messag
 
 
 @pytest.mark.parametrize("model", [feitelson96, jann97, lublin99])
+def test_a_parameter_that_no_model_has_is_refused(model: Model) -> None:
+    with pytest.raises(TypeError, match="no parameter 'lod'"):
+        model(jobs=10, lod=0.5)
+
+
+@pytest.mark.parametrize("model", [feitelson96, jann97, lublin99])
 @pytest.mark.parametrize("processors", [0, -1, 2.5, 2**31])
 def test_a_machine_that_is_none_is_refused(model: Model, processors: Any) -> None:
     with pytest.raises(InvalidInput, match="processors is "):

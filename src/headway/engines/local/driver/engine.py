@@ -41,10 +41,10 @@ from headway.engines.base import (
     TierRefused,
 )
 from headway.engines.local.driver.account import account_of, attempt, ground_of, prepare
-from headway.engines.local.driver.environment import check_names
 from headway.engines.local.driver.gang import Gang
-from headway.engines.local.driver.node import LocalNode, node_folder, put_down
+from headway.engines.local.driver.node import LocalNode, Places, node_folder, put_down
 from headway.engines.local.driver.pins import Pins
+from headway.engines.local.driver.settings import LEASE_RANGE, LocalSettings
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.frames import (
     Change,
@@ -76,25 +76,8 @@ from headway.model.tier import Tier
 
 log = logging.getLogger(__name__)
 
-LEASE_SECONDS = 10.0
-
-LEASE_RANGE = (0.5, 3600.0)
-"""The range of a lease, in seconds; a busy machine is silent for tenths of a second now and then."""
-
 SLOTS_MAX = 1000
 """How many slots a node may have: each is a process."""
-
-ORPHANED_SECONDS = 60.0
-
-GRACE_SECONDS = 20.0
-
-GRACE_RANGE = (0.0, 86400.0)
-"""The range of seconds that a moving attempt gets to save."""
-
-OUTPUT_MAX = 64 << 20
-
-OUTPUT_RANGE = (64 << 10, 1 << 40)
-"""The range of bytes that may be kept of each stream of an attempt."""
 
 SECRET_BYTES = 32
 
@@ -108,17 +91,7 @@ class LocalEngine:
 
     Args:
         root: the engine's folder; made if it does not exist. One driver at a time.
-        lease: seconds of silence after which a node without a lease of its own is lost: its processes are killed, and
-                it is started again. The death of its process is noticed at once.
-        orphaned_after: seconds without a driver after which a node ends everything and exits.
-        grace: seconds after which an attempt that was asked to save and end is killed.
-        pin: whether each slot has a processor of its own, which its two places share; with more slots than processors
-            some share one.
-        output_max: bytes that are kept of what an attempt writes to stdout, and as many of stderr; `OUTPUT_RANGE`.
-        pass_env: names of variables of this process that tasks get besides `environment.PASSED`.
-        run_as: name of the user as which tasks run; empty: the user of this process. Only root can choose another one.
-        ground: with `run_as`: folder of what tasks are given and save, made if it is not there; None: one of its own
-            in `account.GROUNDS`.
+        settings: see there.
         uploads: with `run_as`: folder of the files that the server keeps.
 
     Raises:
@@ -128,28 +101,17 @@ class LocalEngine:
     def __init__(
         self,
         root: Path,
+        settings: LocalSettings = LocalSettings(),  # noqa: B008  # frozen
         *,
-        lease: float = LEASE_SECONDS,
-        orphaned_after: float = ORPHANED_SECONDS,
-        grace: float = GRACE_SECONDS,
-        pin: bool = False,
-        output_max: int = OUTPUT_MAX,
-        pass_env: Iterable[str] = (),
-        run_as: str = "",
-        ground: Path | None = None,
         uploads: Path | None = None,
     ) -> None:
         self._root = root
-        self._grace = grace
-        self._output_max = output_max
-        self._pass_env = check_names(pass_env)
-        self._account = account_of(run_as) if run_as else None
-        self._ground = (ground or ground_of(root, self._account)) if self._account else root
+        self._settings = settings
+        self._account = account_of(settings.run_as) if settings.run_as else None
+        self._ground = (settings.ground or ground_of(root, self._account)) if self._account else root
         self._uploads = uploads
-        self._pins = Pins(os.sched_getaffinity(0) if pin else ())
+        self._pins = Pins(os.sched_getaffinity(0) if settings.pin else ())
         self._checkpoints = str(self._ground / "checkpoints")
-        self._lease = lease
-        self._orphaned_after = orphaned_after
         self._nodes: dict[str, LocalNode] = {}
         self._attempts: dict[AttemptKey, LocalNode | Gang] = {}
         self._saving: set[JobId] = set()
@@ -273,7 +235,7 @@ class LocalEngine:
         if isinstance(held, Gang):
             held.asked = True
         if held is not None:
-            self._all(held, Suspend(*key, self._grace))
+            self._all(held, Suspend(*key, self._settings.grace))
 
     def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
         """Let each node write the output of its members into files."""
@@ -406,20 +368,8 @@ class LocalEngine:
 
     def _node(self, spec: NodeSpec) -> LocalNode:
         self.check_fit(spec)
-        lease = self._lease if spec.lease is None else to_seconds(spec.lease)
-        return LocalNode(
-            spec,
-            self._root,
-            self,
-            secret=self._secret,
-            lease=lease,
-            orphaned_after=self._orphaned_after,
-            output_max=self._output_max,
-            pass_env=self._pass_env,
-            ground=self._ground,
-            account=self._account,
-            uploads=self._uploads,
-        )
+        places = Places(self._root, self._ground, self._uploads)
+        return LocalNode(spec, self, self._secret, self._settings, places, self._account)
 
     def _drop(self, node: LocalNode) -> None:
         """Forget every attempt that has a member on a node, and kill the other members."""
@@ -583,7 +533,7 @@ class LocalEngine:
         """
         while True:
             leases = (node.lease for node in self._nodes.values())
-            pause = min([self._lease, self._orphaned_after, *leases]) / _PINGS_A_LEASE
+            pause = min([self._settings.lease, self._settings.orphaned_after, *leases]) / _PINGS_A_LEASE
             await asyncio.sleep(pause)
             heard = []
             for node in self._nodes.values():

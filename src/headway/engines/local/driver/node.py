@@ -17,13 +17,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import msgspec
 
 from headway.engines.base import AttemptKey
 from headway.engines.local.driver.account import hand_over
 from headway.engines.local.driver.environment import of_this_process
+from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.frames import (
     VERSION,
     Acknowledge,
@@ -51,6 +52,7 @@ from headway.engines.local.shared.output import OUTPUT_FOLDER
 from headway.engines.local.shared.processes import MARK, children, kill_trees, marked
 from headway.engines.local.shared.terms import Account, Terms
 from headway.errors import EngineError, NameTaken
+from headway.model.instant import to_seconds
 from headway.model.node import NodeSpec
 
 log = logging.getLogger(__name__)
@@ -134,6 +136,14 @@ def _mark(folder: Path) -> str:
     return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
 
 
+class Places(NamedTuple):
+    """Folders of an engine: its own; that of what tasks are given and save; that of the files that the server keeps."""
+
+    root: Path
+    ground: Path
+    uploads: Path | None = None
+
+
 class LocalNode:
     """A node as the driver sees it.
 
@@ -151,17 +161,11 @@ class LocalNode:
     def __init__(
         self,
         spec: NodeSpec,
-        root: Path,
         owner: NodeOwner,
-        *,
         secret: bytes,
-        lease: float,
-        orphaned_after: float,
-        output_max: int,
-        pass_env: tuple[str, ...] = (),
-        ground: Path | None = None,
+        settings: LocalSettings,
+        places: Places,
         account: Account | None = None,
-        uploads: Path | None = None,
     ) -> None:
         self.spec = spec
         self.up = False
@@ -170,17 +174,15 @@ class LocalNode:
         self.missed = 0
         self.heard = False
         self.functions: Shelf[bool] = Shelf()
-        self.folder = node_folder(root, spec.name)
+        self.folder = node_folder(places.root, spec.name)
         self.owner = owner
-        self._kept = root / OUTPUT_FOLDER
+        self._kept = places.root / OUTPUT_FOLDER
         self._secret = secret
-        self.lease = lease
-        self._orphaned_after = orphaned_after
-        self._output_max = output_max
-        self._pass_env = pass_env
-        self._ground = ground or root
+        self.lease = settings.lease if spec.lease is None else to_seconds(spec.lease)
+        self._settings = settings
+        self._ground = places.ground
         self._account = account
-        self._uploads = uploads
+        self._uploads = places.uploads
         self._loop = asyncio.get_running_loop()
         self.line: _Line | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -240,7 +242,7 @@ class LocalNode:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**of_this_process(self._pass_env), MARK: _mark(self.folder)},
+                    env={**of_this_process(self._settings.pass_env), MARK: _mark(self.folder)},
                     pass_fds=(listener.fileno(), lock),
                     start_new_session=True,
                 )
@@ -256,8 +258,8 @@ class LocalNode:
             str(self._kept.resolve()),
             str(self._ground.resolve()),
             self.spec.slots,
-            self._orphaned_after,
-            self._output_max,
+            self._settings.orphaned_after,
+            self._settings.task_output_max,
             self._account,
             str(self._uploads.resolve()) if self._uploads else "",
         )

@@ -1,0 +1,62 @@
+"""The settings of the engine of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.engines.local.driver.environment import check_names
+from headway.errors import InvalidInput
+
+LEASE_RANGE = (0.5, 3600.0)
+"""The range of a lease, in seconds; a busy machine is silent for tenths of a second now and then."""
+
+GRACE_RANGE = (0.0, 86400.0)
+"""The range of seconds that a moving attempt gets to save."""
+
+OUTPUT_RANGE = (64 << 10, 1 << 40)
+"""The range of bytes that may be kept of each stream of an attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """The settings of a `LocalEngine`.
+
+    Attributes:
+        lease: seconds of silence after which a node without a lease of its own is lost: its processes are killed, and
+            it is started again. The death of its process is noticed at once. In `LEASE_RANGE`.
+        orphaned_after: seconds without a driver after which a node ends everything and exits.
+        grace: seconds after which an attempt that was asked to save and end is killed, in `GRACE_RANGE`.
+        pin: whether each slot has a processor of its own, which its two places share; with more slots than processors
+            some share one.
+        task_output_max: bytes that are kept of each stream of an attempt, in `OUTPUT_RANGE`.
+        pass_env: names of variables of this process that tasks get besides `environment.PASSED`.
+        run_as: name of the user as whom tasks run; empty: the user of this process. Only root can choose another one.
+        ground: with `run_as`: folder of what tasks are given and save, made if it is not there; None: one of its own
+            in `account.GROUNDS`.
+
+    Raises:
+        InvalidInput: one of them is not allowed.
+    """
+
+    lease: float = 10.0
+    orphaned_after: float = 60.0
+    grace: float = 20.0
+    pin: bool = False
+    task_output_max: int = 64 << 20
+    pass_env: tuple[str, ...] = ()
+    run_as: str = ""
+    ground: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, (least, most), unit in (
+            ("lease", LEASE_RANGE, "seconds"),
+            ("grace", GRACE_RANGE, "seconds"),
+            ("task_output_max", OUTPUT_RANGE, "bytes"),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise InvalidInput(name, value, f"{least:.10g} to {most:.10g} {unit}")
+        check_names(self.pass_env)
+        if self.ground is not None and not self.run_as:
+            raise InvalidInput("ground", str(self.ground), "none without --run-as: tasks then use the data directory")
