@@ -80,7 +80,7 @@ async def measure(tasks: int, slots: int) -> dict[str, float]:
         engine = LocalEngine(Path(folder))
         feed: list[Feed] = []
         start = time.perf_counter()
-        await engine.start([NodeSpec("n", slots=slots)], lambda report: feed[-1].report(report))
+        await engine.start([NodeSpec("n", slots=slots)], lambda report: feed[-1].report(report), FilesInMemory())
         figures["start_seconds"] = time.perf_counter() - start
 
         async def run(slots: int, tasks: int, ahead: int = 1) -> tuple[float, list[float]]:

@@ -29,7 +29,7 @@ from headway.live.forecasts import ForecastProcess
 from headway.live.settings import DriverSettings
 from headway.live.store.inspection import inspect_files
 from headway.live.store.journal import Journal
-from headway.live.store.layout import ENGINE, PORT, TOKEN, UPLOADS, URL
+from headway.live.store.layout import ENGINE, PORT, TOKEN, URL
 from headway.live.store.verification import whole_again
 from headway.model.instant import SECOND
 from headway.model.node import NodeSpec
@@ -138,7 +138,7 @@ async def _serve(settings: Settings, journal: Journal, say: Say) -> None:
     with listener, signals(end):
         token_file = settings.data / TOKEN
         token = token_of(token_file)
-        engine = LocalEngine(settings.data / ENGINE, settings.engine, uploads=settings.data / UPLOADS)
+        engine = LocalEngine(settings.data / ENGINE, settings.engine)
         clock = SystemClock()
         forecaster = ForecastProcess((sys.executable, "-m", "headway.forecaster"))
         chosen = settings.driver

@@ -9,14 +9,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, groupby
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import structs
 
 from headway import wire
 from headway.engines import base
-from headway.errors import EngineError, InvalidInput
+from headway.errors import EngineError, InvalidInput, NoSuchOutput
 from headway.live.clock import Step
 from headway.live.driver import Driver
 from headway.live.listeners import Wanted
@@ -173,7 +174,9 @@ class FakeEngine:
         launched: everything that was ever launched, in order.
         killed, changed, suspended, acknowledged, forgotten: what was asked for, in order.
         kept: ends that were reported and not acknowledged yet.
+        written: what attempts wrote, by names `JOB/...` that a test gives, or that `show` gave.
         nodes: those in service, as they are now; empty before the start.
+        files: what it was given at its start.
         unwilling: names of nodes that cannot be started, and what is said of each.
         stopped: whether it was stopped.
     """
@@ -187,16 +190,20 @@ class FakeEngine:
         self.acknowledged: list[base.AttemptKey] = []
         self.forgotten: list[tuple[JobId, int | None]] = []
         self.kept: list[base.Ended] = list(found.ended)
+        self.written: dict[str, bytes] = {}
         self.nodes: tuple[NodeSpec, ...] = ()
+        self.files: base.Files | None = None
         self.unwilling: dict[str, EngineError] = {}
         self.stopped = False
         self._found = found
         self._instant = instant
         self._report: Callable[[base.Report], None] | None = None
 
-    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[base.Report], None]) -> base.Found:
+    async def start(
+        self, nodes: Iterable[NodeSpec], report: Callable[[base.Report], None], files: base.Files
+    ) -> base.Found:
         """Keep whom to tell, and tell what was found; what was found running runs on, its members unknown."""
-        self.nodes, self._report = tuple(nodes), report
+        self.nodes, self._report, self.files = tuple(nodes), report, files
         self.running.update(
             (key, base.Assignment(*key, (), tier=Tier(key in self._found.background)))
             for key in sorted(self._found.running)
@@ -258,8 +265,33 @@ class FakeEngine:
         self.suspended.append((job, task, attempt))
 
     def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
-        """Have none: nothing is written."""
-        return ""
+        """Have nothing written until the test says what; it stays until it is discarded."""
+        if (job, task, attempt) not in self.running:
+            return ""
+        name = f"{job}/{task}.{attempt}.{'' if rank is None else f'{rank}.'}{stream}"
+        self.written.setdefault(name, b"")
+        return name
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """A piece of what was written."""
+        await asyncio.sleep(0)
+        if name not in self.written:
+            raise NoSuchOutput(f"there is no output {name!r}")
+        return self.written[name][offset : offset + size]
+
+    def locate(self, name: str) -> Path | None:
+        """Nothing is in a file."""
+        return None
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Have it no more."""
+        for name in names:
+            self.written.pop(name, None)
+
+    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
+        """All of it, however new."""
+        for number, names in groupby(sorted(self.written), lambda name: name.partition("/")[0]):
+            yield int(number), names
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Note it, and keep that end no longer."""

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from headway.engines.base import Engine
+from headway.engines.base import Engine, Files
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.router import Router
-from headway.engines.trial import Trial
+from headway.engines.trial import FilesInFolder, FilesInMemory, Trial
 
 from ..faults.engine import Link, SimEngine, Site, after
 from ..faults.virtual import VirtualLoop
@@ -33,7 +33,8 @@ class Case:
         kill_node: make a node die, without telling the engine; None: its nodes cannot be killed by a test.
         limits: it enforces limits of time and memory.
         files: commands see this machine's files.
-        runs: it runs what it is given; otherwise something stands in for it (`stand_ins`), in virtual time.
+        runs: it runs what it is given; otherwise something stands in for it (`stand_ins`), in virtual time, and nothing
+            it keeps is a file of this machine, nor does it open any.
     """
 
     name: str
@@ -108,9 +109,15 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 @pytest.fixture
-async def trial(case: Case, tmp_path: Path) -> AsyncIterator[Trial]:
+def kept(case: Case, tmp_path: Path) -> FilesInFolder | FilesInMemory:
+    """The files that the server keeps."""
+    return FilesInFolder(tmp_path / "kept") if case.runs else FilesInMemory()
+
+
+@pytest.fixture
+async def trial(case: Case, tmp_path: Path, kept: Files) -> AsyncIterator[Trial]:
     """The engine, not yet started. At the end no report may be unread."""
-    async with Trial(case.make(tmp_path, LIMIT)) as trial:
+    async with Trial(case.make(tmp_path, LIMIT), files=kept) as trial:
         yield trial
 
 

@@ -47,6 +47,13 @@ STOOD_IN = frozenset(
         "test_what_ran_behind_is_lost_with_its_node",
         "test_what_has_not_begun_has_nothing_to_save",
         "test_no_member_starts_when_a_node_is_lost_half_way",
+        "test_output_is_read_in_pieces_until_it_is_discarded",
+        "test_output_is_read_while_it_is_written",
+        "test_what_is_not_kept_cannot_be_read",
+        "test_members_of_a_gang_have_outputs_of_their_own",
+        "test_output_is_there_for_the_next_driver",
+        "test_files_of_the_server_are_had_and_given",
+        "test_a_file_that_the_server_does_not_keep_is_refused",
     }
 )
 """The tests that need no more of a function than its effect."""
@@ -55,9 +62,11 @@ _numbers = count(1)
 
 
 def stands_in(assignment: base.Assignment, member: base.Member) -> Doing:
-    """What a function of the tests would do, by its name."""
+    """What a function of the tests would do, by its name, or a command, by its program."""
     call = member.work
-    assert isinstance(call, base.Call)
+    if isinstance(call, base.Command):
+        assert call.argv[0] == "sh"
+        return Doing(0.0, base.Ending(Outcome.SUCCEEDED, exit_code=0), gives=lambda had: {"o": 2 * had["i"]})
     function, (args, _) = pickle.loads(call.function.pickled), pickle.loads(call.arguments)
     match function.__name__:
         case "add":
@@ -67,6 +76,10 @@ def stands_in(assignment: base.Assignment, member: base.Member) -> Doing:
         case "touch_and_sleep":
             Path(args[0]).touch()
             return Doing(600.0, _returns(None))
+        case "say":
+            return Doing(0.0, _returns(None), says=args[0])
+        case "say_and_wait":
+            return Doing(None, _returns(None), _waits(function, args[1]), says=args[0], adds=args[2])
         case "wait_for":
             return Doing(None, _returns(None), _waits(function, args[0]))
     raise AssertionError(f"nothing stands in for {function.__name__}")

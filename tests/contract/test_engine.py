@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import signal
@@ -16,9 +17,9 @@ import anyio
 import msgspec
 import pytest
 
-from headway.engines.base import TAIL_MAX, Call, Command, Ended, Function, NodeBack, NodeLost, Saved, Started
-from headway.engines.trial import Trial, calling
-from headway.errors import NameTaken
+from headway.engines.base import TAIL_MAX, AttemptKey, Call, Command, Ended, Files, Function, NodeBack, NodeLost, Saved, Started
+from headway.engines.trial import FilesInFolder, FilesInMemory, Trial, calling
+from headway.errors import NameTaken, NoSuchOutput
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 
@@ -192,10 +193,148 @@ async def test_what_a_function_writes_is_kept(trial: Trial) -> None:
     assert ending.stderr is not None
     whole = b"p" * size + b"\nfrom below"
     assert (ending.stdout.size, ending.stdout.tail) == (len(whole), whole[-TAIL_MAX:])
-    assert Path(ending.stdout.path).read_bytes() == whole
+    assert await trial.output(ending.stdout.name) == whole
     assert ending.stderr.tail == b"to stderr\n"
     after = (await trial.ended(trial.call(add, 1, 1))).ending
     assert (after.stdout, after.stderr) == (None, None)
+
+
+def say(text: bytes) -> None:
+    """Write to stdout."""
+    sys.stdout.buffer.write(text)
+
+
+def say_and_wait(text: bytes, path: str, rest: bytes) -> None:
+    """Write to stdout; write the rest when a file is there."""
+    sys.stdout.buffer.write(text)
+    sys.stdout.flush()
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    sys.stdout.buffer.write(rest)
+
+
+TEXT = bytes(place % 251 for place in range(3 * TAIL_MAX + 7))
+
+
+async def so_far(trial: Trial, key: AttemptKey, rank: int | None = None) -> bytes | None:
+    """What a running attempt has written; None if it does not run yet."""
+    name = trial.engine.show(*key, rank, "stdout")
+    return await trial.output(name) if name else None
+
+
+async def test_output_is_read_in_pieces_until_it_is_discarded(trial: Trial) -> None:
+    await trial.start()
+    key = trial.call(say, TEXT)
+    output = (await trial.ended(key)).ending.stdout
+    other = (await trial.ended(trial.call(say, TEXT[::-1]))).ending.stdout
+    assert output is not None
+    assert other is not None
+    assert (output.size, output.tail, output.cut) == (len(TEXT), TEXT[-TAIL_MAX:], 0)
+    assert output.sha256 == hashlib.sha256(TEXT).hexdigest()
+    for piece in (997, TAIL_MAX, 10 * len(TEXT)):
+        assert await trial.output(output.name, piece) == TEXT
+    assert await trial.engine.read(output.name, 5, 3) == TEXT[5:8]
+    assert await trial.engine.read(output.name, len(TEXT) - 2, 100) == TEXT[-2:]
+    assert await trial.engine.read(output.name, len(TEXT) + 100, 100) == b""
+    path = trial.engine.locate(output.name)
+    assert path is None or path.read_bytes() == TEXT
+    assert sorted(names_kept(trial)) == sorted([(key[0], output.name), (key[0], other.name)])
+
+    trial.engine.discard([output.name, "what never was", ""])
+    await anyio.sleep(0.01)
+    with pytest.raises(NoSuchOutput):
+        await trial.engine.read(output.name, 0, 100)
+    assert path is None or not path.exists()
+    assert names_kept(trial) == [(key[0], other.name)]
+    assert await trial.output(other.name) == TEXT[::-1]
+    trial.engine.discard([output.name])
+
+
+def names_kept(trial: Trial) -> list[tuple[int, str]]:
+    """Job and name of all that the engine keeps."""
+    return [(job, name) for job, names in trial.engine.outputs(-LONG) for name in names]
+
+
+async def test_output_is_read_while_it_is_written(trial: Trial, tmp_path: Path) -> None:
+    await trial.start()
+    engine, door = trial.engine, tmp_path / "door"
+    key = trial.call(say_and_wait, b"so far", str(door), b", and " + TEXT)
+    quiet = trial.call(wait_for, str(door), slots=(1,))
+    with anyio.fail_after(LONG):
+        while await so_far(trial, key) != b"so far":
+            await anyio.sleep(0.01)
+    name = engine.show(*key, None, "stdout")
+    path = engine.locate(name)
+    assert path is None or path.read_bytes() == b"so far"
+    assert await engine.read(name, 3, 2) == b"fa"
+    assert await so_far(trial, quiet) == b""
+    assert engine.show(1, 99, 1, None, "stdout") == "", "it does not run"
+    door.touch()
+    output = (await trial.ended(key)).ending.stdout
+    assert output is not None
+    assert await trial.output(output.name) == b"so far, and " + TEXT
+    assert (await trial.ended(quiet)).ending.stdout is None
+    assert names_kept(trial) == [(key[0], output.name)], "the rest is in the endings"
+
+
+async def test_what_is_not_kept_cannot_be_read(trial: Trial, tmp_path: Path) -> None:
+    await trial.start()
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    short = (await trial.ended(trial.call(say, b"a line"))).ending.stdout
+    assert short is not None
+    assert (short.name, short.size, short.tail, short.sha256) == ("", 6, b"a line", "")
+    for name in ("", "nothing", "1/0.1.out", f"{tmp_path}/engine/output/1/0.1.out", str(secret), "../secret", "/"):
+        with pytest.raises(NoSuchOutput):
+            await trial.engine.read(name, 0, 100)
+        path = trial.engine.locate(name)
+        assert path is None or not path.exists()
+    trial.engine.discard([str(secret), "../secret", "/"])
+    assert secret.exists()
+    assert names_kept(trial) == []
+
+
+async def test_members_of_a_gang_have_outputs_of_their_own(trial: Trial, tmp_path: Path) -> None:
+    await trial.start()
+    door = tmp_path / "door"
+    says = [calling(say_and_wait, text, str(door), TEXT) for text in (b"first", b"second")]
+    key = trial.launch(*says, slots=(0, 1))
+    with anyio.fail_after(LONG):
+        while [await so_far(trial, key, rank) for rank in (0, 1)] != [b"first", b"second"]:
+            await anyio.sleep(0.01)
+    door.touch()
+    outputs = [member.stdout for member in (await trial.ended(key)).members]
+    assert [await trial.output(output.name) for output in outputs if output] == [b"first" + TEXT, b"second" + TEXT]
+
+
+async def test_output_is_there_for_the_next_driver(trial: Trial, kept: Files) -> None:
+    """Of an engine that was stopped, in order; its later process knows what the journal names."""
+    await trial.start()
+    output = (await trial.ended(trial.call(say, TEXT))).ending.stdout
+    assert output is not None
+    await trial.engine.stop()
+    await trial.engine.start([NodeSpec("n")], trial.unread.append, kept)
+    assert await trial.output(output.name) == TEXT
+
+
+async def test_files_of_the_server_are_had_and_given(trial: Trial, kept: FilesInFolder | FilesInMemory) -> None:
+    await trial.start()
+    name = kept.add(TEXT)
+    where = {"inputs": {"i": f"headway:{name}/i"}, "outputs": {"o": "headway:o"}}
+    key = trial.command("sh", "-c", "cat i i > o", **where, files=True, fetches=True)
+    assert await trial.told(Started) == Started(*key)
+    ending = (await trial.ended(key)).ending
+    given = hashlib.sha256(2 * TEXT).hexdigest()
+    assert (ending.outcome, ending.outputs) == (Outcome.SUCCEEDED, {"o": f"headway:{given}/o"})
+    assert await kept.read(given, 0, 10 * len(TEXT)) == 2 * TEXT
+
+
+async def test_a_file_that_the_server_does_not_keep_is_refused(trial: Trial) -> None:
+    await trial.start()
+    inputs = {"i": f"headway:{'0' * 64}/i"}
+    ending = (await trial.ended(trial.command("sh", "-c", "cat i", inputs=inputs, files=True, fetches=True))).ending
+    assert ending.outcome is Outcome.REFUSED
+    assert "0" * 64 in ending.detail
 
 
 async def test_a_function_may_do_to_its_streams_what_it_likes(trial: Trial) -> None:
@@ -349,7 +488,7 @@ async def test_a_command_with_files_folder_and_environment(trial: Trial, case: A
     assert (tmp_path / "out").read_text() == "given word 1.0.1 n\n"
     assert (tmp_path / "err").read_text() == f"{tmp_path}\n"
     assert ending.stdout is not None
-    assert (ending.stdout.path, ending.stdout.tail) == ("", b"given word 1.0.1 n\n")
+    assert (ending.stdout.name, ending.stdout.tail) == ("", b"given word 1.0.1 n\n")
 
 
 @pytest.mark.parametrize(
@@ -409,7 +548,7 @@ async def test_killing_what_runs_and_what_waits(trial: Trial, tmp_path: Path) ->
         ending = (await trial.ended(key)).ending
         assert (ending.outcome, ending.result, ending.exit_code) == (Outcome.KILLED, None, None)
     assert ending.stdout is not None
-    assert (ending.stdout.path, ending.stdout.tail) == ("", b"x\n"), "the file is its user's"
+    assert (ending.stdout.name, ending.stdout.tail) == ("", b"x\n"), "the file is its user's"
     assert await trial.value(trial.call(add, 1, 1)) == 2
 
 
@@ -496,8 +635,8 @@ async def test_a_gang_starts_together_and_ends_as_one(trial: Trial, tmp_path: Pa
     ended = await trial.ended(gang)
     assert (ended.ending.outcome, ended.ending.result) == (Outcome.SUCCEEDED, None)
     assert [pickle.loads(member.result or b"") for member in ended.members] == [0, 10, 20]
-    paths = [Path(member.stdout.path) for member in ended.members if member.stdout]
-    assert [path.read_text().split("\n")[0] for path in paths] == ["rank 0", "rank 1", "rank 2"]
+    whole = [await trial.output(member.stdout.name) for member in ended.members if member.stdout]
+    assert [text.decode().split("\n")[0] for text in whole] == ["rank 0", "rank 1", "rank 2"]
     assert len(await trial.value(later)) == 3
 
 

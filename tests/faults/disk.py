@@ -157,10 +157,6 @@ class SimDisk(Disk):
         """None."""
         return SimUploads(self._name / "uploads")
 
-    def outputs(self) -> Path | None:
-        """None."""
-        return None
-
     # What happens to it
 
     def crash(self) -> None:

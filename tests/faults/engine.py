@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
 from random import Random
 
 from msgspec import structs
 
 from headway.engines import base
-from headway.errors import InvalidInput, NameTaken
+from headway.errors import InvalidInput, NameTaken, NoSuchOutput, NoSuchUpload
+from headway.files import KEPT_SCHEME, upload_of
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -27,8 +31,33 @@ from .virtual import Life
 GAP = 1e-6
 """Seconds between two messages of which the second may not come first."""
 
+PIECE = 1000
+"""Bytes that are sent at once."""
+
 Place = tuple[str, int, Tier]
 """Node, slot, tier."""
+
+OutputKey = tuple[JobId, int, int, int]
+"""Job, task, attempt, rank."""
+
+
+def name_of(key: OutputKey) -> str:
+    """What the engine calls an output."""
+    return "stdout of {}, {}, {}, {}".format(*key)
+
+
+def key_of(name: str) -> OutputKey | None:
+    """The output of this name; None if there can be none."""
+    numbers = name.removeprefix("stdout of ").split(", ")
+    if not name.startswith("stdout of ") or len(numbers) != 4 or not all(map(str.isdecimal, numbers)):
+        return None
+    job, task, attempt, rank = map(int, numbers)
+    return (job, task, attempt, rank)
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    for place in range(0, len(content), PIECE):
+        yield content[place : place + PIECE]
 
 
 def after(seconds: float, step: Callable[..., object], *args: object) -> asyncio.TimerHandle:
@@ -38,12 +67,22 @@ def after(seconds: float, step: Callable[..., object], *args: object) -> asyncio
 
 @dataclass
 class Doing:
-    """What one member of an attempt does once it runs: `poll` says its ending when it has ended."""
+    """What one member of an attempt does once it runs.
+
+    Attributes:
+        poll: says its ending when it has ended.
+        says: what it writes to stdout when it begins.
+        adds: what it writes at its end.
+        gives: its outputs that the server keeps, by their paths in the folder of a command, made of its inputs.
+    """
 
     seconds: float | None
     ending: base.Ending
     poll: Callable[[], base.Ending | None] | None = None
     saves: bool = False
+    says: bytes = b""
+    adds: bytes = b""
+    gives: Callable[[Mapping[str, bytes]], dict[str, bytes]] | None = None
 
 
 Does = Callable[[base.Assignment, base.Member], Doing]
@@ -59,6 +98,7 @@ class Run:
     timers: list[asyncio.Handle] = field(default_factory=list)
     endings: dict[int, base.Ending] = field(default_factory=dict)
     saves: bool = False
+    doings: dict[int, Doing] = field(default_factory=dict)
 
     @property
     def places(self) -> set[Place]:
@@ -87,6 +127,9 @@ class Site:
         nodes: by name.
         runs: what runs or waits, in order of its arrival.
         kept: ends that were not acknowledged.
+        written: what attempts wrote, by job, task, attempt and rank.
+        fetched: the inputs of commands, by their paths.
+        gives: what attempts gave the server to keep, by their paths.
         endings: how each attempt ended, as often as it did: for the checks.
         engine: the one that is connected.
         grace: seconds that an attempt has to save.
@@ -98,6 +141,9 @@ class Site:
         self.nodes: dict[str, Node] = {}
         self.runs: dict[base.AttemptKey, Run] = {}
         self.kept: dict[base.AttemptKey, base.Ended] = {}
+        self.written: dict[OutputKey, bytes] = {}
+        self.fetched: dict[base.AttemptKey, dict[str, bytes]] = {}
+        self.gives: dict[base.AttemptKey, dict[str, bytes]] = {}
         self.endings: dict[base.AttemptKey, list[Outcome]] = {}
         self.launches: Counter[base.AttemptKey] = Counter()
         self.engine: SimEngine | None = None
@@ -144,7 +190,8 @@ class Site:
             ending = base.Ending(Outcome.OUT_OF_TIME, detail=f"ran longer than {limit / 1e6:g} s", seconds=limit / 1e6)
             run.timers.append(after(limit / 1e6, self._member_ended, run, 0, ending))
         for rank, member in enumerate(run.assignment.members):
-            doing = self.does(run.assignment, member)
+            doing = run.doings[rank] = self.does(run.assignment, member)
+            self._write(run, rank, doing.says)
             run.saves = run.saves or doing.saves
             if doing.poll is not None:
                 self._poll(run, rank, doing)
@@ -166,10 +213,29 @@ class Site:
         assert run.began is not None
         if not ending.seconds:
             ending = structs.replace(ending, seconds=asyncio.get_running_loop().time() - run.began)
-        run.endings[rank] = ending
+        doing, key = run.doings[rank], run.assignment.key
+        self._write(run, rank, doing.adds)
+        if doing.gives is not None and ending.outcome is Outcome.SUCCEEDED:
+            self.gives[key] = doing.gives(self.fetched.pop(key, {}))
+        ending = run.endings[rank] = structs.replace(ending, stdout=self._output(run, rank))
         width = len(run.assignment.members)
         if ending.outcome is not Outcome.SUCCEEDED or len(run.endings) == width:
             self._over(run, ending, rank)
+
+    def _write(self, run: Run, rank: int, text: bytes) -> None:
+        if text:
+            key = (*run.assignment.key, rank)
+            self.written[key] = self.written.get(key, b"") + text
+
+    def _output(self, run: Run, rank: int) -> base.Output | None:
+        """What a member has written; little of it is not kept, because it is in the ending."""
+        key = (*run.assignment.key, rank)
+        whole = self.written.get(key, b"")
+        if len(whole) <= base.TAIL_MAX:
+            self.written.pop(key, None)
+            return base.Output("", len(whole), whole) if whole else None
+        tail = whole[-base.TAIL_MAX :]
+        return base.Output(name_of(key), len(whole), tail, sha256=hashlib.sha256(whole).hexdigest())
 
     def _over(self, run: Run, ending: base.Ending, rank: int = 0) -> None:
         """An attempt has ended; of a gang the others end with this member."""
@@ -193,6 +259,8 @@ class Site:
         for timer in run.timers:
             timer.cancel()
         self.runs.pop(run.assignment.key, None)
+        for rank in run.doings.keys() - run.endings.keys():
+            self.written.pop((*run.assignment.key, rank), None)
 
     def kill(self, key: base.AttemptKey) -> None:
         """End an attempt."""
@@ -330,6 +398,7 @@ class SimEngine:
         self._last = 0.0
         self._news: dict[str, float] = {}
         self._beats: asyncio.Handle | None = None
+        self._sending: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     @property
@@ -357,11 +426,18 @@ class SimEngine:
     def from_site(self, report: base.Started | base.Saved | base.Ended | base.TierRefused) -> None:
         """The site tells something about an attempt."""
         for seconds in self._link.times():
-            self._later(seconds, self._hand_over, report)
+            self._later(seconds, self._arrive, report)
 
     def _later(self, seconds: float, step: Callable[..., None], *args: object) -> None:
         if not self._is_dead:
             after(seconds, *(step, *args) if self._life is None else (self._life.call, step, *args))
+
+    def _arrive(self, report: base.Started | base.Saved | base.Ended | base.TierRefused) -> None:
+        """Hand over what the site tells; what an attempt gives the server comes before its end."""
+        if isinstance(report, base.Ended) and (gives := self.site.gives.get(report.key)):
+            self._begin(self._give(report, gives))
+        else:
+            self._hand_over(report)
 
     def _hand_over(self, report: base.Started | base.Saved | base.Ended | base.TierRefused) -> None:
         key = (report.job, report.task, report.attempt)
@@ -407,10 +483,46 @@ class SimEngine:
         leases = [node.spec.lease for node in self.site.nodes.values() if node.spec.lease is not None]
         self._beats = asyncio.get_running_loop().call_later(min(leases, default=3_000_000) / 4e6, self._beat)
 
+    # Files that the server keeps: sent in pieces, to the site before an attempt starts, and from there at its end
+
+    def _begin(self, sending: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(sending)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _fetch(self, assignment: base.Assignment, lives: dict[str, int]) -> None:
+        """Launch an attempt when its inputs are at the site."""
+        commands = (member.work for member in assignment.members if isinstance(member.work, base.Command))
+        inputs = {path: url for command in commands for path, url in command.inputs.items()}
+        there = self.site.fetched[assignment.key] = dict[str, bytes]()
+        for path, url in inputs.items():
+            there[path], upload = b"", upload_of(url)
+            assert upload is not None
+            try:
+                while piece := await self._files.read(upload[0], len(there[path]), PIECE):
+                    there[path] += piece
+            except NoSuchUpload as error:
+                ended = base.Ended(*assignment.key, base.Ending(Outcome.REFUSED, detail=str(error)))
+                self._later(0.0, self._hand_over, ended)
+                return
+        self._send(self.site.launch, assignment, lives)
+
+    async def _give(self, ended: base.Ended, contents: dict[str, bytes]) -> None:
+        """Report an end when its outputs are kept."""
+        urls = {}
+        for path, content in contents.items():
+            name = hashlib.sha256(content).hexdigest()
+            await self._files.put(name, _pieces(content))
+            urls[path] = f"{KEPT_SCHEME}{name}/{path}"
+        self._hand_over(structs.replace(ended, ending=structs.replace(ended.ending, outputs=urls)))
+
     # The protocol
 
-    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[base.Report], None]) -> base.Found:
+    async def start(
+        self, nodes: Iterable[NodeSpec], report: Callable[[base.Report], None], files: base.Files
+    ) -> base.Found:
         """Connect to the site, and find what an earlier engine has left there."""
+        self._files = files
         site, wanted = self.site, {node.name: node for node in nodes}
         await asyncio.sleep(self._link.times()[0])
         site.engine = self
@@ -475,7 +587,11 @@ class SimEngine:
             ended = base.Ended(*assignment.key, base.Ending(Outcome.LOST, detail="its node is lost or unknown"))
             self._later(0.0, self._hand_over, ended)
             return
-        self._send(self.site.launch, assignment, {name: self._known[name] for name in nodes})
+        lives = {name: self._known[name] for name in nodes}
+        if assignment.files:
+            self._begin(self._fetch(assignment, lives))
+        else:
+            self._send(self.site.launch, assignment, lives)
 
     def kill(self, job: JobId, task: int, attempt: int) -> None:
         """End an attempt."""
@@ -490,8 +606,32 @@ class SimEngine:
         self._send(self.site.suspend, (job, task, attempt))
 
     def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
-        """Nothing is written."""
-        return ""
+        """Its name at the site."""
+        run, key = self.site.runs.get((job, task, attempt)), (job, task, attempt, rank or 0)
+        return "" if run is None or stream == "stderr" else name_of(key)
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """Have a piece sent."""
+        await asyncio.sleep(0.001)
+        key = key_of(name)
+        if key is None or (key not in self.site.written and key[:3] not in self.site.runs):
+            raise NoSuchOutput(f"the site has no output {name!r}")
+        return self.site.written.get(key, b"")[offset : offset + size]
+
+    def locate(self, name: str) -> Path | None:
+        """It is not on this machine."""
+        return None
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Have the site delete it."""
+        for key in map(key_of, names):
+            if key is not None:
+                self._send(self.site.written.pop, key, None)  # type: ignore[arg-type]
+
+    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
+        """All that is there, however new."""
+        for job, keys in groupby(sorted(self.site.written), lambda key: key[0]):
+            yield job, map(name_of, keys)
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Keep an end no longer."""
@@ -504,6 +644,8 @@ class SimEngine:
     async def stop(self) -> None:
         """End everything."""
         self._stopped = True
+        for sending in self._sending:
+            sending.cancel()
         if self._beats is not None:
             self._beats.cancel()
         for run in list(self.site.runs.values()):

@@ -463,7 +463,7 @@ async def test_a_ground_that_the_user_cannot_get_to_is_refused(place: Path) -> N
     (place / "closed").mkdir(mode=0o700)
     engine = LocalEngine(place / "data" / "engine", LocalSettings(run_as=USER, ground=place / "closed" / "ground"))
     with pytest.raises(EngineError, match=f"'nobody': it cannot use .*{place.name}/closed/ground"):
-        await engine.start((), print)
+        await engine.start((), print, FilesInMemory())
 
 
 @pytest.mark.parametrize("what", ["a link", "another's", "open to others"])
@@ -479,4 +479,4 @@ async def test_a_ground_that_is_not_roots_alone_is_refused(place: Path, what: st
         else:
             ground.chmod(0o777)
     with pytest.raises(EngineError, match="only root can write to"):
-        await engine_in(place).start((), print)
+        await engine_in(place).start((), print, FilesInMemory())

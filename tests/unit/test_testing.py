@@ -59,7 +59,7 @@ def test_the_engine_tells_what_the_test_says() -> None:
         engine = FakeEngine(found)
         with pytest.raises(InvalidInput, match="an engine that was started"):
             engine.lose("n")
-        assert await engine.start([node("n")], reports.append) == found
+        assert await engine.start([node("n")], reports.append, FilesInMemory()) == found
         assert list(engine.running) == [(1, 0, 1)]
         on_n = base.Assignment(2, 0, 1, (base.Member("n", (0,), base.Command(("true",))),))
         engine.launch(on_n)
@@ -81,7 +81,7 @@ def test_nodes_come_and_go_as_the_driver_says() -> None:
 
     async def scenario() -> None:
         engine = FakeEngine()
-        await engine.start([node("n", slots=2)], reports.append)
+        await engine.start([node("n", slots=2)], reports.append, FilesInMemory())
         await engine.join(node("m"))
         assert engine.nodes == (node("n", slots=2), node("m"))
         engine.unwilling["x"] = EngineError("it does not start")
@@ -106,7 +106,7 @@ def test_the_engine_notes_changes_of_tiers_and_what_is_to_save() -> None:
 
     async def scenario() -> None:
         engine = FakeEngine(base.Found(frozenset({(1, 0, 1), (2, 0, 1)}), background=frozenset({(2, 0, 1)})))
-        await engine.start([node()], reports.append)
+        await engine.start([node()], reports.append, FilesInMemory())
         assert [one.tier for one in engine.running.values()] == [Tier.FOREGROUND, Tier.BACKGROUND]
         engine.change(1, 0, 1, Tier.BACKGROUND)
         engine.change(2, 0, 1, Tier.FOREGROUND)
@@ -125,7 +125,7 @@ def test_the_instant_engine_ends_everything_well() -> None:
 
     async def scenario() -> None:
         engine = FakeEngine(instant=True)
-        await engine.start([node()], reports.append)
+        await engine.start([node()], reports.append, FilesInMemory())
         engine.launch(base.Assignment(2, 3, 1, ()))
         assert reports == []
         await asyncio.sleep(0)

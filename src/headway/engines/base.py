@@ -22,6 +22,9 @@ the core no longer needs (attempts are numbered; the core ignores late answers),
   for its later attempts, whichever node they run on, until `forget`. An earlier attempt that still runs somewhere
     can no longer change it once a later one uses it.
 - No two nodes have the same name: a node that another engine's process already serves is not taken into service.
+- The protocol names no paths of the driver's machine, except those that users themselves wrote. Files that the server
+  keeps have names (`Files`), and what attempts write has names (`Outputs`). Where engine and driver are on the same
+  machine, each says where these files are, and the other may open them there.
 
 All methods are called, and all reports made, in the thread of the driver's event loop. `report` is never called from
 within `launch`, `kill` or `acknowledge`.
@@ -30,8 +33,8 @@ within `launch`, `kill` or `acknowledge`.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -40,6 +43,9 @@ from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.tier import Tier
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 AttemptKey = tuple[JobId, int, int]
 """Job, task, attempt."""
@@ -51,7 +57,7 @@ OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
 """Signals that a person, a shutdown of the machine, or the kernel when memory runs out sends to end a process."""
 
 TAIL_MAX = 8192
-"""Bytes of output that come with an ending; the whole output is in its file."""
+"""Bytes of output that come with an ending; the engine keeps the whole output under a name."""
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -155,8 +161,8 @@ class Assignment(msgspec.Struct, frozen=True):
         time_limit: of each member, from its start.
         memory_limit: bytes of memory of each member with all its processes.
         result_max: the most bytes that a pickled result may have.
-        uploads: folder of the files that the server keeps, each under its SHA-256; empty if neither the command nor the
-            arguments of the call name files (`headway.files`).
+        files: whether the command or the arguments of the call name files (`headway.files`), perhaps some that the
+            server keeps (`Files`).
         fetches: whether it has inputs; if so, `Started` is reported when they have been fetched on every node.
         tier: which of the places of its slots it has at first.
     """
@@ -168,7 +174,7 @@ class Assignment(msgspec.Struct, frozen=True):
     time_limit: Duration | None = None
     memory_limit: int | None = None
     result_max: int = RESULT_MAX
-    uploads: str = ""
+    files: bool = False
     fetches: bool = False
     tier: Tier = Tier.FOREGROUND
 
@@ -182,17 +188,17 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     """What an attempt wrote to one of its streams.
 
     Attributes:
-        path: the engine's file with all of it; the driver deletes it once the attempt is acknowledged. Empty if the
-            tail is all of it, if it could not be kept (the disk is full), or if the task itself named the file, which
-            is its user's.
+        name: what the engine calls all of it, see `Outputs`; it is kept until the driver discards it. Empty if the
+            tail is all of it, if it could not be kept (the disk is full), or if the task itself named a file for it,
+            which is its user's.
         size: bytes written.
         tail: its last part, `TAIL_MAX` bytes at most.
-        cut: how many of them are not kept. The file has the first and the last ones, and says between them what is
+        cut: how many of them are not kept. What is kept has the first and the last ones, and says between them what is
             missing.
-        sha256: of the file's bytes as they were written, in hexadecimal; empty if there is no file.
+        sha256: of the kept bytes, in hexadecimal; empty without a name.
     """
 
-    path: str
+    name: str
     size: int
     tail: bytes
     cut: int = 0
@@ -349,15 +355,98 @@ class Found(msgspec.Struct, frozen=True):
     absent: frozenset[str] = frozenset()
 
 
-class Engine(Protocol):
+class Files(Protocol):
+    """The files that the server keeps, uploads and outputs of tasks, each named by the SHA-256 of its bytes."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Where they are, each under its name: an engine of the same machine reads them there and may move one there.
+
+        None: nowhere that other processes could open.
+        """
+        ...
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """A piece of a file: at most this many bytes, none only at its end.
+
+        Raises:
+            NoSuchUpload: it is not kept.
+            HeadwayError: it cannot be read.
+        """
+        ...
+
+    async def put(self, name: str, parts: AsyncIterator[bytes]) -> None:
+        """Keep an output of an attempt, whose end is reported afterwards. When this returns, the file is durable.
+
+        Raises:
+            InvalidInput: its bytes have another SHA-256.
+            HeadwayError: there is no room for it, or it is too large.
+        """
+        ...
+
+
+class Outputs(Protocol):
+    """What attempts wrote to their streams, by names that the engine gives.
+
+    A name tells nothing to others; the journal keeps it with the ending, also for later processes of the engine.
+    """
+
+    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
+        """Let what a running attempt writes be read from now on.
+
+        Args:
+            rank: of a member of a gang; None for an attempt with one member.
+            stream: `stdout` or `stderr`.
+
+        Returns:
+            A name under which it can be read until the attempt ends; empty if it does not run.
+        """
+        ...
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """A piece of an output: at most this many bytes, none only at its end; of a running attempt, as it is now.
+
+        Raises:
+            NoSuchOutput: nothing is kept under this name.
+            EngineError: it cannot be read now.
+        """
+        ...
+
+    def locate(self, name: str) -> Path | None:
+        """The file of this machine that has an output, so that it can be opened instead of read in pieces.
+
+        It need not exist: it may be gone, or nothing may have been written yet. None: there is no such file.
+        """
+        ...
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Delete outputs that nobody needs any more, without waiting; unknown names are ignored."""
+        ...
+
+    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
+        """The names of what is kept, by job; from time to time the driver discards those that no result names.
+
+        It is asked for slowly, while other things happen. An engine may give nothing if it deletes by itself what was
+        written by attempts whose end was never reported.
+
+        Args:
+            idle: only jobs of which nothing was written or discarded for this many seconds.
+        """
+        ...
+
+
+class Engine(Outputs, Protocol):
     """Runs attempts on the nodes of a site. Its duties are in this module's text."""
 
-    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None]) -> Found:
+    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:
         """Take the nodes into service and report what still runs, or has ended unacknowledged, of an earlier driver.
 
         Returns when all nodes can be launched on, except those that it says are absent: nodes that it finds by itself,
         or that another system runs, may be there later. `report` is called from then on. A node that an earlier driver
         had with more slots or fewer is resized as by `resize`; one that is not named leaves.
+
+        Args:
+            files: a task's `headway:SHA256` is read from there, and a `headway:NAME` that it gives is put there.
 
         Raises:
             InvalidInput: see `check_fit`.
@@ -429,18 +518,6 @@ class Engine(Protocol):
         and what it leaves in its folder counts. Then follow `Saved` if it saved, and `Ended`: KILLED, unless it had
         ended before, or a function returned in the meantime. In a gang each member saves for itself. An attempt that
         has not begun is killed; one that is not running is ignored.
-        """
-        ...
-
-    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
-        """Where to read what a running attempt has written until now.
-
-        Args:
-            rank: of a member of a gang; None for an attempt with one member.
-            stream: `stdout` or `stderr`.
-
-        Returns:
-            The path of a file, which may not exist yet and goes when the attempt ends; empty if there is none.
         """
         ...
 

@@ -6,16 +6,22 @@ from time to time, and reports them as back. What it still runs then is killed, 
 
 An attempt runs within one engine: a gang with members on nodes of several is refused. What a task saves is there for
 later attempts only on nodes of the same engine, unless the engines share a folder for it.
+
+The name of an output begins with that of its engine: `ENGINE:NAME`. A name that begins with none of them was given
+before there was a router, so each engine is asked for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
+
+from msgspec import structs
 
 from headway.engines.base import (
     Assignment,
@@ -23,6 +29,7 @@ from headway.engines.base import (
     Ended,
     Ending,
     Engine,
+    Files,
     Found,
     NodeBack,
     NodeFound,
@@ -31,7 +38,7 @@ from headway.engines.base import (
     Noticed,
     Report,
 )
-from headway.errors import EngineError, InvalidInput, NameTaken
+from headway.errors import EngineError, InvalidInput, NameTaken, NoSuchOutput
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -92,12 +99,13 @@ class Router:
         self._attempts: dict[AttemptKey, tuple[_Part, frozenset[str]]] = {}
         self._returning: dict[str, asyncio.Task[None]] = {}
         self._report: Callable[[Report], None]
+        self._files: Files
 
     # Called by the driver
 
-    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None]) -> Found:
+    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:
         """Start every engine with its nodes. If only some of them start, the nodes of the others are absent."""
-        self._report = report
+        self._report, self._files = report, files
         for node in nodes:
             part = self._part_of(node)
             part.nodes[node.name] = node
@@ -110,9 +118,11 @@ class Router:
         for _, error in failed:
             if len(failed) == len(parts) or isinstance(error, NameTaken) or not isinstance(error, EngineError):
                 raise error
-        found = [answer for answer in answers if isinstance(answer, Found)]
+        found = list[Found]()
         for part, answer in zip(parts, answers, strict=True):
             if isinstance(answer, Found):
+                answer = structs.replace(answer, ended=tuple(_renamed(part, ended) for ended in answer.ended))
+                found.append(answer)
                 for key in (*answer.running, *(ended.key for ended in answer.ended)):
                     self._attempts[key] = part, frozenset()
         loop = asyncio.get_running_loop()
@@ -196,12 +206,47 @@ class Router:
             self._ask(part, partial(part.engine.suspend, job, task, attempt))
 
     def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
-        """Where its engine shows its output; empty if that is gone."""
+        """What its engine calls it; empty if that is gone."""
         part, shown = self._runs((job, task, attempt)), [""]
         if part is not None:
             engine = part.engine
             self._ask(part, lambda: shown.append(engine.show(job, task, attempt, rank, stream)))
-        return shown[-1]
+            return _named(part, shown[-1])
+        return ""
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """Let its engine read it."""
+        parts = self._which_have(name)
+        for part, there in parts:
+            try:
+                return await part.engine.read(there, offset, size)
+            except NoSuchOutput:
+                if len(parts) == 1:
+                    raise
+            except EngineError as error:
+                self._lose(part, error)
+                raise
+        raise NoSuchOutput(f"no engine has an output {name!r} now")
+
+    def locate(self, name: str) -> Path | None:
+        """Where its engine has it; of several, the first that has a file."""
+        found = [path for part, there in self._which_have(name) if (path := part.engine.locate(there)) is not None]
+        return next((path for path in found if path.exists()), found[0] if found else None)
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Let their engines delete them; an engine that is gone names them again later (`outputs`)."""
+        wanted: dict[_Part, list[str]] = {}
+        for name in names:
+            for part, there in self._which_have(name):
+                wanted.setdefault(part, []).append(there)
+        for part, some in wanted.items():
+            self._ask(part, partial(part.engine.discard, some))
+
+    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
+        """What each engine has, one after the other."""
+        for part in self._parts.values():
+            for job, names in part.engine.outputs(idle) if part.up else ():
+                yield job, map(partial(_named, part), names)
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Let its engine forget it."""
@@ -243,6 +288,13 @@ class Router:
         part, _ = self._attempts.get(key, (None, None))
         return part if part is not None and part.up else None
 
+    def _which_have(self, name: str) -> list[tuple[_Part, str]]:
+        """The engines that may have an output and can be asked, and what each calls it."""
+        first, colon, rest = name.partition(":")
+        part = self._parts.get(first) if colon else None
+        parts = [(part, rest)] if part is not None else [(part, name) for part in self._parts.values()]
+        return [(part, there) for part, there in parts if part.up]
+
     def _strike(self, part: _Part, node: str) -> None:
         """A node is no longer served."""
         self._serving.pop(node, None)
@@ -256,7 +308,8 @@ class Router:
 
     async def _begin(self, part: _Part) -> Found:
         part.lives += 1
-        found = await part.engine.start(tuple(part.nodes.values()), partial(self._take, part, part.lives))
+        take = partial(self._take, part, part.lives)
+        found = await part.engine.start(tuple(part.nodes.values()), take, self._files)
         part.up = True
         return found
 
@@ -269,6 +322,8 @@ class Router:
                 part.unwanted.discard(report.key)
                 self._ask(part, partial(part.engine.acknowledge, *report.key))
                 return
+            case Ended():
+                report = _renamed(part, report)
             case NodeFound(node=node):
                 other = self._serving.get(node.name)
                 if other not in (None, part):
@@ -291,16 +346,22 @@ class Router:
         try:
             ask()
         except EngineError as error:
-            log.warning("engine %s is gone: %s", part.name, error)
-            part.up, part.lives = False, part.lives + 1
-            part.unwanted.clear()
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._report, _noticed(part, error))
-            for name in part.nodes:
-                self._drop(name)
-                loop.call_soon(self._report, NodeLost(name, f"its engine {part.name!r} is gone"))
-            self._attempts = {key: held for key, held in self._attempts.items() if held[0] is not part}
-            self._returning[part.name] = loop.create_task(self._bring_back(part))
+            self._lose(part, error)
+
+    def _lose(self, part: _Part, error: EngineError) -> None:
+        """An engine can do nothing any more: its nodes are lost until it is back."""
+        if not part.up:
+            return
+        log.warning("engine %s is gone: %s", part.name, error)
+        part.up, part.lives = False, part.lives + 1
+        part.unwanted.clear()
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._report, _noticed(part, error))
+        for name in part.nodes:
+            self._drop(name)
+            loop.call_soon(self._report, NodeLost(name, f"its engine {part.name!r} is gone"))
+        self._attempts = {key: held for key, held in self._attempts.items() if held[0] is not part}
+        self._returning[part.name] = loop.create_task(self._bring_back(part))
 
     async def _bring_back(self, part: _Part) -> None:
         """Start an engine again until it starts."""
@@ -322,6 +383,26 @@ class Router:
             self._ask(part, partial(part.engine.acknowledge, *ended.key))
         for name in part.nodes.keys() - found.absent if part.up else ():
             self._report(NodeBack(name))
+
+
+def _named(part: _Part, name: str) -> str:
+    """The router's name of an engine's output."""
+    return f"{part.name}:{name}" if name else ""
+
+
+def _renamed(part: _Part, ended: Ended) -> Ended:
+    """An end whose outputs have the router's names."""
+
+    def renamed(ending: Ending) -> Ending:
+        named = {
+            stream: structs.replace(output, name=_named(part, output.name))
+            for stream, output in (("stdout", ending.stdout), ("stderr", ending.stderr))
+            if output is not None and output.name
+        }
+        return structs.replace(ending, **named) if named else ending
+
+    ending, members = renamed(ended.ending), tuple(map(renamed, ended.members))
+    return ended if ending is ended.ending and not members else structs.replace(ended, ending=ending, members=members)
 
 
 def _noticed(part: _Part, error: BaseException) -> Noticed:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -19,6 +21,7 @@ from headway.engines.base import (
     Command,
     Ended,
     Engine,
+    Files,
     Found,
     Function,
     Heard,
@@ -26,10 +29,68 @@ from headway.engines.base import (
     Report,
     Work,
 )
+from headway.errors import NoSuchUpload
 from headway.model.instant import from_seconds
 from headway.model.node import NodeSpec
 
 Kept = TypeVar("Kept", bound=Report)
+
+
+class FilesInMemory:
+    """Files of a server that engines can only have sent.
+
+    Attributes:
+        contents: by name.
+    """
+
+    folder: Path | None = None
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+
+    def add(self, content: bytes) -> str:
+        """Keep one more; returns its name."""
+        name = hashlib.sha256(content).hexdigest()
+        self.contents[name] = content
+        return name
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """A piece of it."""
+        await asyncio.sleep(0)
+        if name not in self.contents:
+            raise NoSuchUpload(name)
+        return self.contents[name][offset : offset + size]
+
+    async def put(self, name: str, parts: AsyncIterator[bytes]) -> None:
+        """Keep it, under its name."""
+        given = self.add(b"".join([part async for part in parts]))
+        assert name == given, "it has another name"
+
+
+class FilesInFolder:
+    """Files of a server on the same machine, which engines can open in their folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+    def add(self, content: bytes) -> str:
+        """Keep one more; returns its name."""
+        name = hashlib.sha256(content).hexdigest()
+        self.folder.joinpath(name).write_bytes(content)
+        return name
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """A piece of it."""
+        try:
+            return self.folder.joinpath(name).read_bytes()[offset : offset + size]
+        except FileNotFoundError:
+            raise NoSuchUpload(name) from None
+
+    async def put(self, name: str, parts: AsyncIterator[bytes]) -> None:
+        """Keep it, under its name."""
+        given = self.add(b"".join([part async for part in parts]))
+        assert name == given, "it has another name"
 
 
 class Trial:
@@ -38,10 +99,12 @@ class Trial:
     Args:
         engine: not yet started.
         patience: seconds to wait for a report before the test has failed.
+        files: those that the server keeps; None: in memory.
     """
 
-    def __init__(self, engine: Engine, patience: float = 60.0) -> None:
+    def __init__(self, engine: Engine, patience: float = 60.0, files: Files | None = None) -> None:
         self.engine = engine
+        self._files = FilesInMemory() if files is None else files
         self.unread: list[Report] = []
         self._patience = patience
         self._news = asyncio.Event()
@@ -49,7 +112,7 @@ class Trial:
 
     async def start(self, *nodes: NodeSpec) -> Found:
         """Start the engine with these nodes; if none is named, with one node `n` of two slots."""
-        return await self.engine.start(nodes or (NodeSpec("n", slots=2),), self._take)
+        return await self.engine.start(nodes or (NodeSpec("n", slots=2),), self._take, self._files)
 
     def _take(self, report: Report) -> None:
         if not isinstance(report, Heard):
@@ -108,6 +171,14 @@ class Trial:
         if acknowledge:
             self.engine.acknowledge(*key)
         return ended
+
+    async def output(self, name: str, piece: int = 1 << 16) -> bytes:
+        """All that the engine keeps under a name, read in pieces of this many bytes."""
+        whole = b""
+        while part := await self.engine.read(name, len(whole), piece):
+            assert len(part) <= piece
+            whole += part
+        return whole
 
     async def value(self, key: AttemptKey) -> Any:
         """Wait for the end of a call; returns what it returned or raised."""

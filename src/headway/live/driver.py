@@ -158,7 +158,7 @@ class Driver:
             lambda: bool(self.open),
             journal.disk.free_on,
         )
-        self.retention = Retention(self, journal, clock, settings.keep, self.room)
+        self.retention = Retention(self, journal, engine, clock, settings.keep, self.room)
         self.forecasts = Forecasts(lambda: self.core, lambda: self.recorded, forecast)
         self._listeners = Listeners(self._gains_by_waiting)
         self._leases = Leases(
@@ -202,7 +202,6 @@ class Driver:
             self.troubles,
             clock,
             settings.result_max,
-            str(self.retention.uploads.folder),
         )
 
     @property
@@ -314,7 +313,7 @@ class Driver:
     async def _started(self, nodes: tuple[NodeSpec, ...]) -> base.Found:
         """Start the engine. If a node's name is taken, this is recorded before the start fails."""
         try:
-            found = await self._engine.start(nodes, self._report)
+            found = await self._engine.start(nodes, self._report, self.retention.uploads)
         except NameTaken as taken:
             turn = Turn(self.now())
             self._ledger.feed(turn, Incident(turn.now, "name_taken", taken.name, str(taken.args[0])))
@@ -466,9 +465,10 @@ class Driver:
         """
         return await self._consultant.explain(job)
 
-    def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
-        """Where what a running attempt has written until now can be read, see `Engine.show`."""
-        return self._engine.show(job, task, attempt, rank, stream)
+    @property
+    def outputs(self) -> base.Outputs:
+        """What attempts wrote."""
+        return self._engine
 
     async def submit(self, caller: str, submission: wire.Submission) -> wire.Submitted:
         """Accept jobs, all or none; when this returns they are durable.

@@ -21,7 +21,6 @@ from headway.live.ledger import Ledger
 from headway.live.store.journal import Journal
 from headway.live.troubles import Troubles, raised_by, said
 from headway.live.turn import Turn
-from headway.live.uploads import remove_outputs
 from headway.model.actions import ChangeTier, Kill, Launch, Suspend
 from headway.model.events import NodeResized
 from headway.model.instant import SECOND, Duration
@@ -51,7 +50,6 @@ class Performer:
         troubles: receives what fails.
         clock: times the next tries.
         result_max: the most bytes that a result may have.
-        uploads: the folder of the files that the server keeps.
     """
 
     def __init__(
@@ -64,7 +62,6 @@ class Performer:
         troubles: Troubles,
         clock: Clock,
         result_max: int,
-        uploads: str,
     ) -> None:
         self._ledger = ledger
         self._journal = journal
@@ -74,7 +71,6 @@ class Performer:
         self._troubles = troubles
         self._clock = clock
         self._result_max = result_max
-        self._uploads = uploads
         self._function = lru_cache(maxsize=64)(self._find_function)
         self._unlaunched: set[base.AttemptKey] = set()
         self._stopped = False
@@ -95,7 +91,7 @@ class Performer:
         for _, _, job, task, *_ in turn.batch.messages:  # a task is settled, or a job has ended
             if error := raised_by(partial(engine.forget, job, task)):
                 self._tell(f"checkpoints of job {job}", error, "they stay until the next start")
-        if error := raised_by(partial(remove_outputs, self._journal.folder, turn.spent)):
+        if turn.spent and (error := raised_by(partial(engine.discard, turn.spent))):
             self._tell("output that is not needed", error, "it stays")
 
     def stop(self) -> None:
@@ -181,7 +177,7 @@ class Performer:
             self._ledger.core.state.slot_nodes,
             self._function,
             self._result_max,
-            self._uploads if kept.names_files else "",
+            kept.names_files,
         )
         self._from_engine.where[wanted.key] = tuple(member.node for member in wanted.members)
         self._engine.launch(wanted)

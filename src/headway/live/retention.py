@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, Protocol
 
+from headway.engines.base import Outputs
 from headway.errors import NoSuchJob, NoSuchUpload, NotTheirs
 from headway.live.clock import Alarm, Clock
 from headway.live.room import Room
@@ -17,7 +18,6 @@ from headway.live.store.journal import Journal, NotNow
 from headway.live.store.retained import LAST
 from headway.live.sweep import PART, Keep, Sweep
 from headway.live.troubles import Troubles
-from headway.live.uploads import remove_outputs
 from headway.model.events import Event
 from headway.model.instant import SECOND, Duration, Instant
 from headway.model.job import JobId
@@ -59,6 +59,7 @@ class Retention:
 
     Args:
         recorder: records acknowledgements, and knows what is used.
+        outputs: what attempts wrote.
         keep: how long things are kept.
         room: says whether an upload is accepted.
 
@@ -70,16 +71,18 @@ class Retention:
         self,
         recorder: NeededByRetention,
         journal: Journal,
+        outputs: Outputs,
         clock: Clock,
         keep: Keep,
         room: Room,
     ) -> None:
         self._recorder = recorder
         self._journal = journal
+        self._outputs = outputs
         self.uploads = journal.disk.uploads(keep.upload_max, room.check_file)
         self._clock = clock
         self._keep = keep
-        self._sweep = Sweep(journal, self.uploads, clock, keep, recorder)
+        self._sweep = Sweep(journal, self.uploads, outputs, clock, keep, recorder)
         self._steps: Iterator[None] | None = None
         self._look_at: Instant = 0
         self._alarm = Alarm(clock, self._ring)
@@ -179,7 +182,7 @@ class Retention:
         try:
             oldest = retained.oldest()
             if oldest is not None and oldest + keep.acknowledged <= now:
-                remove_outputs(self._journal.folder, retained.clear_acknowledged(now - keep.acknowledged, PART))
+                self._outputs.discard(retained.clear_acknowledged(now - keep.acknowledged, PART))
                 oldest = retained.oldest()
             if self._look_at <= now:
                 self._journal.away.keep()

@@ -6,19 +6,17 @@ the disk was full, simply starts again.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
+from headway.engines.base import Outputs
 from headway.errors import InvalidInput
 from headway.live.clock import Clock
 from headway.live.store.expiry import Walk
 from headway.live.store.journal import Journal
-from headway.live.uploads import STRAY_SECONDS, Uploads, remove, remove_outputs
+from headway.live.uploads import STRAY_SECONDS, Uploads, remove
 from headway.model.instant import SECOND, Duration, Instant, to_seconds
 from headway.model.job import JobId
 
@@ -91,14 +89,18 @@ class Sweep:
     Args:
         journal: the rows.
         uploads: the files that clients uploaded or tasks gave.
+        outputs: what attempts wrote.
         clock: the source of time.
         keep: how long things are kept.
         used: what must be kept.
     """
 
-    def __init__(self, journal: Journal, uploads: Uploads, clock: Clock, keep: Keep, used: Used) -> None:
+    def __init__(
+        self, journal: Journal, uploads: Uploads, outputs: Outputs, clock: Clock, keep: Keep, used: Used
+    ) -> None:
         self._journal = journal
         self._uploads = uploads
+        self._outputs = outputs
         self._clock = clock
         self._keep = keep
         self._used = used
@@ -126,8 +128,8 @@ class Sweep:
         """
         left: Sequence[JobId] = jobs
         while left:
-            cleared, left, paths = self._journal.retained.clear(left, PART, unasked=unasked)
-            remove_outputs(self._journal.folder, paths)
+            cleared, left, names = self._journal.retained.clear(left, PART, unasked=unasked)
+            self._outputs.discard(names)
             yield cleared
 
     def _before(self, keep: Duration) -> Instant:
@@ -199,28 +201,14 @@ class Sweep:
             if walk.is_over:
                 break
 
-    def _stray(self, job: JobId, folder: str) -> Iterator[None]:
-        """Remove the output folder of a job without files in the journal, part by part."""
-        with os.scandir(folder) as files:
-            while not self._journal.retained.has_files(job):
-                some = [file.path for file in islice(files, PART)]
-                remove_outputs(self._journal.folder, some)
-                if len(some) < PART:
-                    with suppress(OSError):  # something in it is still needed
-                        os.rmdir(folder)
-                    return
-                yield
-
     def _strays(self) -> Iterator[None]:
-        """Remove output files that belong to no result: everything died before their end was recorded."""
-        outputs = self._journal.disk.outputs()
-        if outputs is None:
-            return
-        with os.scandir(outputs) as folders:
-            for place, folder in enumerate(folders, 1):
-                with suppress(FileNotFoundError):  # removed with its last file
-                    is_old = time.time() - folder.stat(follow_symlinks=False).st_mtime > STRAY_SECONDS
-                    if folder.name.isdecimal() and is_old:
-                        yield from self._stray(int(folder.name), folder.path)
-                if place % PART == 0:
-                    yield
+        """Discard outputs that belong to no result: everything died before their end was recorded."""
+        for place, (job, names) in enumerate(self._outputs.outputs(STRAY_SECONDS), 1):
+            while not self._journal.retained.has_files(job):
+                some = list(islice(names, PART))
+                self._outputs.discard(some)
+                if len(some) < PART:
+                    break
+                yield
+            if place % PART == 0:
+                yield

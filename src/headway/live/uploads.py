@@ -1,7 +1,7 @@
 """The files that the server keeps: uploads of clients and outputs of tasks, each under the SHA-256 of its bytes.
 
 They are in a folder beside the journal and pass neither through it nor through the core. Tasks on this machine read and
-write the folder themselves.
+write the folder themselves; engines of other machines have the bytes sent (`headway.engines.base.Files`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
 from headway.errors import HeadwayError, InvalidInput, NoRoom, NoSuchUpload, TooLarge
 from headway.live.aside import aside
-from headway.live.store.layout import output_file
 from headway.live.store.mark import sync_folder
 
 log = logging.getLogger(__name__)
@@ -89,6 +87,25 @@ class Uploads:
             return self.path(name).stat().st_size
         except (OSError, InvalidInput):  # it is gone, or was never here: it takes no room
             return 0
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """A piece of a file: at most this many bytes, none only at its end.
+
+        Raises:
+            NoSuchUpload: it is not kept.
+            HeadwayError: it cannot be read.
+        """
+        path = self.path(name)
+        try:
+            return await aside(partial(_piece, path, offset, size))
+        except FileNotFoundError:
+            raise NoSuchUpload(name) from None
+        except OSError as error:
+            raise HeadwayError(f"{path} cannot be read: {error.strerror or error}") from error
+
+    async def put(self, name: str, parts: AsyncIterator[bytes]) -> None:
+        """Write the output of an attempt, as `take`; it is recorded with the attempt's end."""
+        await self.take(name, 0, parts)
 
     async def take(
         self,
@@ -160,6 +177,12 @@ class Uploads:
         remove(stray for stray in strays if time.time() - stray.stat().st_mtime > STRAY_SECONDS)
 
 
+def _piece(path: Path, offset: int, size: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(size)
+
+
 def _write(file: IO[bytes], digest: hashlib._Hash, parts: Sequence[bytes], *, last: bool = False) -> None:
     """Write a part of a file; the last part also brings it to the disk."""
     for part in parts:
@@ -177,16 +200,3 @@ def remove(paths: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
         except OSError as error:
             log.warning("%s stays: %s", path, error.strerror or error)
-
-
-def remove_outputs(data: Path, paths: Iterable[str]) -> None:
-    """Remove files with the output of attempts, and the folder of their job if they were the last ones there.
-
-    Args:
-        data: the data directory; see `output_file`.
-    """
-    files = [file for path in paths if (file := output_file(data, path)) is not None]
-    remove(files)
-    for folder in {file.parent for file in files}:
-        with suppress(OSError):  # other files are there
-            folder.rmdir()

@@ -29,7 +29,7 @@ def assignment(
     nodes: list[NodeView],
     function: Callable[[str], base.Function],
     result_max: int,
-    uploads: str,
+    files: bool,
 ) -> base.Assignment:
     """What an engine is asked to run.
 
@@ -38,7 +38,7 @@ def assignment(
         nodes: the node of each slot, by slot number.
         function: finds a function by its name.
         result_max: the most bytes that a result may have.
-        uploads: folder of the files that the server keeps; empty if the work names no files.
+        files: whether the work names files.
     """
     places = [(nodes[slot], nodes[slot].index_of(slot)) for slot in launch.seats or numbers(launch.slots)]
     family = family_of(spec, work, launch)
@@ -52,7 +52,7 @@ def assignment(
         members = (base.Member(places[0][0].spec.name, tuple(slot for _, slot in places), task),)
     limits = (spec.time_limit, spec.memory_limit, result_max)
     key = (launch.job, launch.task, launch.attempt)
-    return base.Assignment(*key, members, *limits, uploads, spec.fetches, launch.tier)
+    return base.Assignment(*key, members, *limits, files, spec.fetches, launch.tier)
 
 
 def with_terms(spec: JobSpec, job: JobView) -> JobSpec:
@@ -131,8 +131,8 @@ def _ending(ending: base.Ending) -> wire.TaskEnding:
         exit_code=ending.exit_code,
         stdout=out.tail if out else b"",
         stderr=err.tail if err else b"",
-        stdout_path=out.path if out and _is_longer(out) else "",
-        stderr_path=err.path if err and _is_longer(err) else "",
+        stdout_path=out.name if out and _is_longer(out) else "",
+        stderr_path=err.name if err and _is_longer(err) else "",
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,
         outputs=ending.outputs,
@@ -154,7 +154,7 @@ def _is_longer(output: base.Output) -> bool:
 
 
 def kept_bytes(ended: base.Ended) -> int:
-    """Bytes of the output files that are kept with the result of an attempt."""
+    """Bytes of the outputs that the engine keeps with the result of an attempt."""
     return sum(output.size - output.cut for output in _files(ended) if _is_longer(output))
 
 
@@ -167,9 +167,9 @@ def without_files(ended: base.Ended) -> base.Ended:
 
 def _without_files(ending: base.Ending) -> base.Ending:
     cut = {
-        name: msgspec.structs.replace(output, path="", cut=output.size - len(output.tail))
+        name: msgspec.structs.replace(output, name="", cut=output.size - len(output.tail))
         for name, output in (("stdout", ending.stdout), ("stderr", ending.stderr))
-        if output is not None and output.path and _is_longer(output)
+        if output is not None and output.name and _is_longer(output)
     }
     if not cut:
         return ending
@@ -180,15 +180,15 @@ def _without_files(ending: base.Ending) -> base.Ending:
 
 
 def _files(ended: base.Ended) -> list[base.Output]:
-    """The engine's files with the output of an attempt."""
+    """What the engine keeps of the output of an attempt."""
     return [
         output
         for ending in (ended.ending, *ended.members)
         for output in (ending.stdout, ending.stderr)
-        if output is not None and output.path
+        if output is not None and output.name
     ]
 
 
 def spent_files(ended: base.Ended, *, kept: bool) -> list[str]:
-    """Files of an ended attempt that are not needed: all if its result is not kept, else those that fit in it."""
-    return [output.path for output in _files(ended) if not (kept and _is_longer(output))]
+    """Outputs of an ended attempt that are not needed: all if its result is not kept, else those that fit in it."""
+    return [output.name for output in _files(ended) if not (kept and _is_longer(output))]

@@ -6,12 +6,12 @@ docs/reference/http-api.md describes it for callers.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from importlib import import_module
-from typing import Annotated, Any, BinaryIO, Final, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from starlette.applications import Starlette
@@ -75,8 +75,6 @@ from headway.wire.base import ANSWER_MAX, JOBS_MAX, LIMIT_MAX, WAIT_MAX
 from headway.wire.reading import decoder
 
 log = logging.getLogger(__name__)
-
-_PART: Final = 1 << 16
 
 MESSAGES_AT_ONCE: Final = 1_000
 """More messages do not come in one answer, which is made in one go: the caller asks for the rest with its cursor."""
@@ -333,10 +331,11 @@ class Api:
         self._check_known((asked.job,))
         query = asked.query
         task, stream = query.get("task", 0), query.get("stream", "stdout")
-        wanted = output.Wanted(asked.job, task, stream, query.get("rank"), query.get("attempt"))
-        file = output.output_so_far(self._driver, wanted)
-        size = output.part_of(file, query.get("offset", 0), query.get("limit"))
-        return StreamingResponse(_parts(file, size), media_type=wire.OCTETS, headers={"Content-Length": str(size)})
+        part = (query.get("offset", 0), query.get("limit"))
+        wanted = output.Wanted(asked.job, task, stream, query.get("rank"), query.get("attempt"), *part)
+        size, pieces = await output.output_so_far(self._driver, wanted)
+        headers = {} if size is None else {"Content-Length": str(size)}
+        return StreamingResponse(pieces, media_type=wire.OCTETS, headers=headers)
 
     async def _clear(self, asked: Asked) -> wire.Done:
         return wire.Done(await self._driver.retention.clear(asked.body.jobs))
@@ -359,7 +358,7 @@ class Api:
         if gives_threads():
             return FileResponse(path, media_type=wire.OCTETS)
         return StreamingResponse(
-            _parts(path.open("rb"), path.stat().st_size),
+            output.pieces_of(path.open("rb"), path.stat().st_size),
             media_type=wire.OCTETS,
             headers={"Content-Length": str(path.stat().st_size)},
         )
@@ -487,14 +486,6 @@ class Api:
 
     async def _openapi(self, asked: Asked) -> Any:
         return describe(wire.ROUTES, __version__)
-
-
-async def _parts(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
-    """This many bytes of a file, part by part; no thread is needed to read it. It is closed at the end."""
-    with file:
-        while size > 0 and (part := file.read(min(size, _PART))):
-            size -= len(part)
-            yield part
 
 
 def _query(request: Request, kinds: Mapping[str, Any]) -> dict[str, Any]:

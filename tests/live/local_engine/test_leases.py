@@ -41,7 +41,7 @@ async def test_a_node_that_hangs_is_lost_killed_and_started_again(root: Path, tm
 async def test_nodes_with_a_lease_are_heard(root: Path) -> None:
     heard: asyncio.Queue[object] = asyncio.Queue()
     engine = LocalEngine(root)
-    await engine.start([NodeSpec("a", lease=from_seconds(LEASE)), NodeSpec("b")], heard.put_nowait)
+    await engine.start([NodeSpec("a", lease=from_seconds(LEASE)), NodeSpec("b")], heard.put_nowait, FilesInMemory())
     try:
         async with asyncio.timeout(LIMIT):
             assert [str(await heard.get()) for _ in range(2)] == ["Heard(nodes=('a',))"] * 2
@@ -72,7 +72,7 @@ async def test_a_node_with_a_long_lease_hears_of_its_driver_before_it_takes_it_f
 async def test_a_node_that_joins_with_a_shorter_lease_is_heard_in_time(root: Path) -> None:
     heard: asyncio.Queue[object] = asyncio.Queue()
     engine = LocalEngine(root, LocalSettings(lease=3600.0, orphaned_after=LONG))
-    await engine.start([NodeSpec("a")], heard.put_nowait)
+    await engine.start([NodeSpec("a")], heard.put_nowait, FilesInMemory())
     try:
         await engine.join(NodeSpec("b", lease=from_seconds(LEASE)))
         async with asyncio.timeout(LIMIT):  # by the lease of the other node it would be minutes

@@ -153,7 +153,7 @@ async def test_a_node_that_is_back_just_as_its_driver_stops_does_not_hold_up_the
         if isinstance(message, Welcome):
             stopping.append(asyncio.ensure_future(engine.stop()))
 
-    await engine.start([ONE], lambda _: None)
+    await engine.start([ONE], lambda _: None, FilesInMemory())
     monkeypatch.setattr(local_node._Line, "_take", taking)
     os.kill(engine.pids()["n"], signal.SIGKILL)
     await becomes(lambda: stopping)
@@ -456,7 +456,7 @@ async def test_a_node_has_one_agent_and_one_driver(trial: Trial, root: Path) -> 
     await trial.start()
     before = agent_of(trial).pid
     with pytest.raises(EngineError, match="the name 'n' is taken by a process that has another driver"):
-        await LocalEngine(root).start([ONE], lambda _: None)
+        await LocalEngine(root).start([ONE], lambda _: None, FilesInMemory())
     assert await trial.value(trial.call(add, 1, 1)) == 2
     assert agent_of(trial).pid == before
 
@@ -528,7 +528,7 @@ async def test_folders_and_names_may_be_long_and_odd(tmp_path: Path) -> None:
 async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EngineError, match="engine cannot be used"):
-        await LocalEngine(tmp_path / "file" / "engine").start([ONE], lambda _: None)
+        await LocalEngine(tmp_path / "file" / "engine").start([ONE], lambda _: None, FilesInMemory())
 
 
 @pytest.mark.parametrize(
@@ -544,8 +544,8 @@ async def test_a_node_that_this_machine_cannot_run_is_not_started(
 ) -> None:
     engine = LocalEngine(root)
     with pytest.raises(InvalidInput, match=re.escape(words)):
-        await engine.start([NodeSpec("b"), NodeSpec("a", **terms)], lambda report: None)
-    await engine.start([NodeSpec("b")], lambda report: None)
+        await engine.start([NodeSpec("b"), NodeSpec("a", **terms)], lambda report: None, FilesInMemory())
+    await engine.start([NodeSpec("b")], lambda report: None, FilesInMemory())
     try:
         with pytest.raises(InvalidInput, match=re.escape(words)):
             await engine.join(NodeSpec("a", **terms))
@@ -560,7 +560,7 @@ async def test_nodes_that_do_not_start(root: Path, tmp_path: Path, monkeypatch: 
     python.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(EngineError, match="node 'n' does not start\nno such luck"):
-        await LocalEngine(root).start([ONE], lambda _: None)
+        await LocalEngine(root).start([ONE], lambda _: None, FilesInMemory())
 
 
 async def test_what_an_engine_with_two_slots_weighs(trial: Trial) -> None:

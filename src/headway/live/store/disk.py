@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headway.live.room import Free, free_on
-from headway.live.store.layout import OUTPUT, UPLOADS
+from headway.live.store.layout import UPLOADS
 from headway.live.store.opening import Opened, open_journal
 from headway.live.store.schema import FILE
 from headway.live.uploads import Uploads
@@ -55,10 +55,6 @@ class Disk(Protocol):
         """The files that clients uploaded and tasks gave; see `Uploads` for the arguments."""
         ...
 
-    def outputs(self) -> Path | None:
-        """The folder with the output of attempts; None if there is none."""
-        ...
-
 
 class Folder(Disk):
     """A data directory.
@@ -96,8 +92,3 @@ class Folder(Disk):
     def uploads(self, size_max: int, check_room: Callable[[int], None]) -> Uploads:
         """The files in a folder of it."""
         return Uploads(self._folder / UPLOADS, size_max, check_room)
-
-    def outputs(self) -> Path | None:
-        """The engine's folder, if it has made one."""
-        outputs = self._folder / OUTPUT
-        return outputs if outputs.is_dir() else None

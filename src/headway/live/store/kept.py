@@ -39,7 +39,7 @@ class KeptFile(NamedTuple):
 
 
 def files_of(db: sqlite3.Connection, folder: Path) -> Iterator[KeptFile]:
-    """All files that the journal in a data directory names."""
+    """All files of a data directory that its journal names; outputs that engines keep elsewhere are not among them."""
     uploads = "SELECT name FROM uploads UNION SELECT upload FROM outputs ORDER BY 1"
     for (name,) in db.execute(uploads):
         yield KeptFile(folder / UPLOADS / name, name, f"the upload {name}")
@@ -47,9 +47,8 @@ def files_of(db: sqlite3.Connection, folder: Path) -> Iterator[KeptFile]:
         if result is not None:
             for ending in _result.decode(result).endings:
                 streams = ((ending.stdout_path, ending.stdout_sha256), (ending.stderr_path, ending.stderr_sha256))
-                for path, sha256 in streams:
-                    if path:
-                        place = output_file(folder, path) or Path(path)
+                for output, sha256 in streams:
+                    if (place := output_file(folder, output)) is not None:
                         yield KeptFile(place, sha256, f"output of task {task} of job {job}")
 
 

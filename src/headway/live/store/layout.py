@@ -27,11 +27,13 @@ CHECKPOINTS: Final = Path(ENGINE, "checkpoints")
 """Checkpoints of tasks, one folder for each job."""
 
 
-def output_file(data: Path, path: str) -> Path | None:
-    """Where a file with output of an attempt is in this data directory; None if it is not one of our output files.
+def output_file(data: Path, name: str) -> Path | None:
+    """Where an output of an attempt is in this data directory; None if its name says that an engine keeps it elsewhere.
 
-    Results name such a file by the full path that it had when it was written. The directory may have been moved, copied
-    or reached by another name since, so only the job's folder and the file's name count.
+    This answers without an engine. The engine of the data directory names an output by the full path that its file had
+    when it was written. The directory may have been moved, copied or reached by another name since, so only the job's
+    folder and the file's name count.
     """
-    *_, job, name = ("", "", *path.split("/"))
-    return data / OUTPUT / job / name if job.isdecimal() and name not in ("", ".", "..") else None
+    *_, job, file = ("", "", *name.split("/"))
+    is_here = name.startswith("/") and job.isdecimal() and file not in ("", ".", "..")
+    return data / OUTPUT / job / file if is_here else None

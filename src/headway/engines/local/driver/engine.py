@@ -30,6 +30,7 @@ from headway.engines.base import (
     Call,
     Ended,
     Ending,
+    Files,
     Found,
     Heard,
     NodeBack,
@@ -45,6 +46,7 @@ from headway.engines.local.driver.gang import Gang
 from headway.engines.local.driver.node import LocalNode, Places, node_folder, put_down
 from headway.engines.local.driver.pins import Pins
 from headway.engines.local.driver.settings import LEASE_RANGE, LocalSettings
+from headway.engines.local.driver.written import Written, attempt_of
 from headway.engines.local.shared import checkpoints
 from headway.engines.local.shared.frames import (
     Change,
@@ -67,7 +69,7 @@ from headway.engines.local.shared.frames import (
     launch_of,
 )
 from headway.engines.local.shared.output import OUTPUT_FOLDER, SUFFIXES, file_of
-from headway.errors import EngineError, InvalidInput, NameTaken
+from headway.errors import EngineError, InvalidInput, NameTaken, NoSuchOutput
 from headway.model.instant import to_seconds
 from headway.model.job import JobId
 from headway.model.node import NodeSpec
@@ -92,7 +94,6 @@ class LocalEngine:
     Args:
         root: the engine's folder; made if it does not exist. One driver at a time.
         settings: see there.
-        uploads: with `run_as`: folder of the files that the server keeps.
 
     Raises:
         HeadwayError: tasks cannot run as this user; the message says why.
@@ -102,14 +103,13 @@ class LocalEngine:
         self,
         root: Path,
         settings: LocalSettings = LocalSettings(),  # noqa: B008  # frozen
-        *,
-        uploads: Path | None = None,
     ) -> None:
         self._root = root
         self._settings = settings
         self._account = account_of(settings.run_as) if settings.run_as else None
         self._ground = (settings.ground or ground_of(root, self._account)) if self._account else root
-        self._uploads = uploads
+        self._uploads: Path | None = None
+        self._written = Written(root / OUTPUT_FOLDER)
         self._pins = Pins(os.sched_getaffinity(0) if settings.pin else ())
         self._checkpoints = str(self._ground / "checkpoints")
         self._nodes: dict[str, LocalNode] = {}
@@ -125,10 +125,11 @@ class LocalEngine:
 
     # Called by the driver
 
-    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None]) -> Found:
+    async def start(self, nodes: Iterable[NodeSpec], report: Callable[[Report], None], files: Files) -> Found:
         """Start an agent for each node, or find the one that an earlier driver started."""
         self._loop = asyncio.get_running_loop()
         self._report = report
+        self._uploads = files.folder
         try:
             self._secret = self._prepare()
         except OSError as error:
@@ -196,6 +197,8 @@ class LocalEngine:
     def launch(self, assignment: Assignment) -> None:
         """Send each member to its node."""
         key, members = assignment.key, assignment.members
+        if assignment.files and self._uploads is None:
+            raise EngineError("its tasks open the server's files in their folder, and there is none")
         if len(members) == 1:
             node = self._nodes.get(members[0].node)
             if node is not None and node.up:
@@ -238,13 +241,34 @@ class LocalEngine:
             self._all(held, Suspend(*key, self._settings.grace))
 
     def show(self, job: JobId, task: int, attempt: int, rank: int | None, stream: str) -> str:
-        """Let each node write the output of its members into files."""
+        """Let each node write the output of its members into files; the name is the path of one."""
         held = self._attempts.get((job, task, attempt))
         if held is None:
             return ""
         self._all(held, Show(job, task, attempt))
         suffix = SUFFIXES[stream == "stderr"]
         return file_of(str(self._root / OUTPUT_FOLDER), job, task, attempt, rank, suffix)
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """Read the file; what has written nothing yet has none."""
+        try:
+            return self._written.read(name, offset, size)
+        except FileNotFoundError:
+            if attempt_of(name) in self._attempts:
+                return b""
+            raise NoSuchOutput(f"{name} is not kept any more") from None
+
+    def locate(self, name: str) -> Path | None:
+        """Every output is in a file."""
+        return self._written.locate(name)
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Delete files."""
+        self._written.discard(names)
+
+    def outputs(self, idle: float) -> Iterator[tuple[JobId, Iterator[str]]]:
+        """Look through the folders of the jobs."""
+        return self._written.outputs(idle)
 
     def acknowledge(self, job: JobId, task: int, attempt: int) -> None:
         """Let the nodes forget the end."""
@@ -396,7 +420,8 @@ class LocalEngine:
             if node.functions.get(function.name) is None:
                 pickled = function.pickled
                 node.functions.put(function.name, len(pickled), True)
-        node.send(frame(launch_of(assignment, rank, pickled, self._pins.of(member.node, member.slots))))
+        pins = self._pins.of(member.node, member.slots)
+        node.send(frame(launch_of(assignment, rank, pickled, str(self._uploads or ""), pins)))
 
     def _kill(self, key: AttemptKey, held: LocalNode | Gang) -> None:
         self._all(held, Kill(*key))

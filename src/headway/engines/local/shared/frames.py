@@ -46,7 +46,9 @@ class Launch(Frame, frozen=True, tag=2):
         function: name of the function to be called; empty for a command.
         pickled: the function, if the receiver does not have it yet (`Shelf`).
         work: a `CallFrame` or a `CommandFrame`.
-        uploads, fetches, tier: see `headway.engines.base.Assignment`.
+        uploads: folder of the files that the server keeps, each under its SHA-256; empty if neither the command nor the
+            arguments of the call name files.
+        fetches, tier: see `headway.engines.base.Assignment`.
         processors: the only ones that it may use; none: any.
         family: of the call, see `headway.engines.base.Call`; None for a command.
         alone: see `headway.engines.base.Call`.
@@ -368,11 +370,14 @@ def frame(message: Any) -> bytes:
     return framed(encode(message))
 
 
-def launch_of(assignment: Assignment, rank: int, pickled: bytes | None, processors: tuple[int, ...]) -> Launch:
+def launch_of(
+    assignment: Assignment, rank: int, pickled: bytes | None, uploads: str, processors: tuple[int, ...]
+) -> Launch:
     """The message that launches a member on a node.
 
     Args:
         pickled: the function that it calls, if the node does not have it yet.
+        uploads: folder of the files that the server keeps.
         processors: as in `Launch`.
     """
     member, limit = assignment.members[rank], assignment.time_limit
@@ -395,7 +400,7 @@ def launch_of(assignment: Assignment, rank: int, pickled: bytes | None, processo
         name,
         pickled,
         Raw(raw),
-        assignment.uploads,
+        uploads if assignment.files else "",
         assignment.fetches,
         assignment.tier,
         processors,

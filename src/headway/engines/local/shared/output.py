@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import stat
 
-import msgspec
-
 from headway.engines.base import TAIL_MAX, Output
 from headway.engines.local.shared.frames import CommandFrame, Launch
 
@@ -28,8 +26,11 @@ def file_of(folder: str, job: int, task: int, attempt: int, rank: int | None, su
     return os.path.join(folder, str(job), f"{task}.{attempt}{member}.{suffix}")
 
 
-def read(path: str) -> Output | None:
-    """The output in a file; None if there is none, or if it is not a regular file."""
+def named(path: str) -> Output | None:
+    """The output in a file that the task itself named, which is not the engine's; None if there is none.
+
+    Also if it is not a regular file.
+    """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # do not wait for a pipe
             status = os.fstat(file.fileno())
@@ -40,13 +41,7 @@ def read(path: str) -> Output | None:
             tail = file.read(TAIL_MAX)
     except OSError:  # the task itself removed it, or may write it but not read it
         return None
-    return Output(path, size, tail) if size else None
-
-
-def named(path: str) -> Output | None:
-    """The output in a file that the task itself named; without its path, because Headway must not delete it."""
-    output = read(path)
-    return output and msgspec.structs.replace(output, path="")
+    return Output("", size, tail) if size else None
 
 
 def resolved(path: str, cwd: str) -> str:
