@@ -22,6 +22,7 @@ import uvloop
 
 from headway.engines.base import Assignment, Call, Ended, Function, Member, Report
 from headway.engines.local.driver.engine import LocalEngine
+from headway.engines.trial import FilesInMemory
 from headway.model.node import NodeSpec
 
 IDLE_SECONDS = 5.0

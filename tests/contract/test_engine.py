@@ -17,7 +17,19 @@ import anyio
 import msgspec
 import pytest
 
-from headway.engines.base import TAIL_MAX, AttemptKey, Call, Command, Ended, Files, Function, NodeBack, NodeLost, Saved, Started
+from headway.engines.base import (
+    TAIL_MAX,
+    AttemptKey,
+    Call,
+    Command,
+    Ended,
+    Files,
+    Function,
+    NodeBack,
+    NodeLost,
+    Saved,
+    Started,
+)
 from headway.engines.trial import FilesInFolder, FilesInMemory, Trial, calling
 from headway.errors import NameTaken, NoSuchOutput
 from headway.model.events import Outcome

@@ -25,7 +25,6 @@ from headway.live.driver import RETRY_AFTER, Driver
 from headway.live.listeners import GATHER_SECONDS
 from headway.live.room import Bounds
 from headway.live.settings import DriverSettings
-from headway.live.store import layout
 from headway.live.store.journal import FILE, Journal, JournalFull
 from headway.live.sweep import Keep
 from headway.model.actions import JobStatus
@@ -230,24 +229,20 @@ def test_late_and_double_answers_change_nothing(tmp_path: Path) -> None:
 
 
 def test_a_result_keeps_the_output_and_the_rest_is_deleted(tmp_path: Path) -> None:
-    folder = tmp_path / layout.OUTPUT / "1"
-    files = [folder / name for name in ("short", "long", "failed")]
-    short, long, failed = map(str, files)
+    short, long, failed = names = ("1/short", "1/long", "1/failed")
 
     async def scenario() -> None:
         async with rig(tmp_path, ONE) as live:
-            folder.mkdir(parents=True)
-            for file in files:
-                file.write_text("output")
+            live.engine.written |= dict.fromkeys(names, b"output")
             await live.submit(new_job(retries=1))
             await live.end(1, 0, 1, Outcome.EXITED, stdout=base.Output(failed, 9000, b"f"))
             await live.end(1, 0, 2, stdout=base.Output(short, 1, b"s"), stderr=base.Output(long, 9000, b"l"))
             (result,) = live.results(1)
             assert (result.ending.stdout, result.ending.stdout_path) == (b"s", "")
             assert (result.ending.stderr, result.ending.stderr_path) == (b"l", long)
-            assert [file.exists() for file in files] == [False, True, False]
+            assert list(live.engine.written) == [long]
             assert await live.driver.retention.clear([1]) == 1
-            assert [file.exists() for file in files] == [False, False, False]
+            assert live.engine.written == {}
             assert live.results(1) == []
             assert await live.driver.retention.clear([1]) == 0
 

@@ -17,7 +17,7 @@ from headway import Input, Output
 from headway.engines.base import Command, Started
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import node_folder
-from headway.engines.trial import Trial
+from headway.engines.trial import FilesInFolder, Trial
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
 
@@ -34,16 +34,15 @@ def anyio_backend() -> str:
 @pytest.fixture
 async def trial(tmp_path: Path) -> AsyncIterator[Trial]:
     """An engine that is started, with a node of two slots."""
-    (tmp_path / "uploads").mkdir()
-    async with Trial(LocalEngine(tmp_path / "engine"), LIMIT) as trial:
+    async with Trial(LocalEngine(tmp_path / "engine"), LIMIT, FilesInFolder(tmp_path / "uploads")) as trial:
         await trial.start()
         yield trial
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> dict[str, object]:
+def files() -> dict[str, object]:
     """The terms of an attempt that names files."""
-    return {"uploads": str(tmp_path / "uploads"), "fetches": True}
+    return {"files": True, "fetches": True}
 
 
 @pytest.fixture
@@ -199,13 +198,13 @@ DRIVER = """
 import asyncio, sys
 from pathlib import Path
 from headway.engines.local.driver.engine import LocalEngine
-from headway.engines.trial import Trial
+from headway.engines.trial import FilesInFolder, Trial
 
 async def main(folder):
-    trial = Trial(LocalEngine(Path(folder, "engine")))
+    trial = Trial(LocalEngine(Path(folder, "engine")), files=FilesInFolder(Path(folder, "uploads")))
     await trial.start()
     inputs = {"in": f"{folder}/pipe"}
-    trial.command("cat", f"{folder}/door", inputs=inputs, uploads=f"{folder}/uploads", fetches=True)
+    trial.command("cat", f"{folder}/door", inputs=inputs, files=True, fetches=True)
     await asyncio.sleep(0)
     print("up", flush=True)
     await asyncio.Event().wait()

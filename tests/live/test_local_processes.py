@@ -315,7 +315,7 @@ async def test_what_a_task_writes_is_kept_up_to_a_bound_while_it_runs(tmp_path: 
             assert ending.stdout is not None
             assert ending.stdout.cut > 0
             assert ending.stdout.tail.endswith(last)
-            kept = Path(ending.stdout.path).read_bytes()
+            kept = Path(ending.stdout.name).read_bytes()
             assert len(kept) <= bound
             assert kept.startswith(b"y\ny\n")
             assert kept.endswith(last)
@@ -345,7 +345,7 @@ async def test_what_a_task_wrote_before_it_was_killed_is_kept(trial: Trial, tmp_
     ending = (await trial.ended(key)).ending
     assert ending.stdout is not None
     assert ending.stderr is not None
-    assert Path(ending.stdout.path).read_text().splitlines()[-1] == "100000"
+    assert Path(ending.stdout.name).read_text().splitlines()[-1] == "100000"
     assert ending.stderr.tail == b"words\n"
 
 

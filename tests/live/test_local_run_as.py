@@ -26,7 +26,7 @@ from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import put_down
 from headway.engines.local.driver.settings import LocalSettings
 from headway.engines.local.shared.terms import dropped_name
-from headway.engines.trial import Trial, calling
+from headway.engines.trial import FilesInFolder, FilesInMemory, Trial, calling
 from headway.errors import EngineError, FileTrouble, HeadwayError, InvalidInput
 from headway.files import Input, Output
 from headway.model.events import Outcome
@@ -67,15 +67,17 @@ def place() -> Iterator[Path]:
 
 def engine_in(place: Path, run_as: str = USER) -> LocalEngine:
     (place / "data").mkdir(mode=0o700, exist_ok=True)
-    (place / "data" / "uploads").mkdir(mode=0o700, exist_ok=True)
-    ground, uploads = place / "ground", place / "data" / "uploads"
-    return LocalEngine(place / "data" / "engine", LocalSettings(run_as=run_as, ground=ground), uploads=uploads)
+    return LocalEngine(place / "data" / "engine", LocalSettings(run_as=run_as, ground=place / "ground"))
+
+
+def trial_in(place: Path, run_as: str = USER) -> Trial:
+    return Trial(engine_in(place, run_as), files=FilesInFolder(place / "data" / "uploads"))
 
 
 @pytest.fixture
 async def trial(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Trial]:
     let_the_background_run(tmp_path / "site", monkeypatch)
-    async with Trial(engine_in(place)) as trial:
+    async with trial_in(place) as trial:
         await trial.start()
         yield trial
 
@@ -150,7 +152,7 @@ async def test_the_servers_files_are_not_to_be_read(trial: Trial, place: Path) -
     assert kept.ending.stdout is not None
     agent = psutil.Process(trial.engine.pids()["n"])  # type: ignore[attr-defined]
     processes = [os.getpid(), agent.pid, agent.ppid()]
-    paths = [str(path) for path in (place / "data").rglob("*")] + [kept.ending.stdout.path]
+    paths = [str(path) for path in (place / "data").rglob("*")] + [kept.ending.stdout.name]
     paths += [f"/proc/{pid}/{name}" for pid in processes for name in ("environ", "mem", "maps")]
     found = await value(trial, pry, [str(place / "data"), *paths])
     assert [path for path in found if not path.startswith("/proc/self/fd/")] == []
@@ -165,7 +167,7 @@ async def test_the_token_of_the_server_is_in_no_environment_of_a_task(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADWAY_TOKEN", "f00d")
-    async with Trial(engine_in(place)) as trial:
+    async with trial_in(place) as trial:
         await trial.start()
         look = "for p in /proc/[0-9]*; do tr '\\0' '\\n' < $p/environ; done 2>/dev/null | grep -c HEADWAY_TOKEN"
         ending = (await trial.ended(trial.command("sh", "-c", look))).ending
@@ -178,7 +180,7 @@ async def test_output_limits_and_kills_are_the_servers_still(trial: Trial, place
     assert kept.stdout is not None
     assert kept.stderr is not None
     assert kept.stderr.tail == b"to it\n"
-    status = Path(kept.stdout.path).stat()
+    status = Path(kept.stdout.name).stat()
     assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o600)
 
     def hoard() -> None:
@@ -284,7 +286,7 @@ async def test_files_are_fetched_and_put_with_the_users_rights_and_uploads_by_th
     (place / "open").chmod(0o777)
     there = place / "open" / "there"
     call = calling(double, Input(f"headway:{name}/i"), Output(str(there)), Output("headway:o"))
-    ended = await trial.ended(trial.launch(call, uploads=str(uploads), fetches=True))
+    ended = await trial.ended(trial.launch(call, files=True, fetches=True))
     assert ended.ending.outcome is Outcome.SUCCEEDED, ended.ending.detail
     assert (there.read_bytes(), there.stat().st_uid) == (b"inputinput", local_account.account_of(USER).uid)
     made = hashlib.sha256(b"inputinputinput").hexdigest()
@@ -294,7 +296,7 @@ async def test_files_are_fetched_and_put_with_the_users_rights_and_uploads_by_th
     assert (uploads / made).read_bytes() == b"inputinputinput"
     assert list((place / "ground" / "dropped").iterdir()) == []
 
-    program = {"inputs": {"i": f"headway:{name}"}, "outputs": {"o": "headway:o"}, "uploads": str(uploads)}
+    program = {"inputs": {"i": f"headway:{name}"}, "outputs": {"o": "headway:o"}, "files": True}
     ended = await trial.ended(trial.command("cp", "i", "o", fetches=True, **program))
     assert ended.ending.outputs == {"o": f"headway:{name}/o"}
 
@@ -303,12 +305,12 @@ async def test_files_are_fetched_and_put_with_the_users_rights_and_uploads_by_th
     assert (ended.ending.outcome, ended.ending.outputs) == (Outcome.SUCCEEDED, {"o": f"headway:{name}/o"})
 
     absent = calling(double, Input(f"headway:{'0' * 64}"), Output(str(there)), Output("headway:o"))
-    refused = (await trial.ended(trial.launch(absent, uploads=str(uploads), fetches=True))).ending
+    refused = (await trial.ended(trial.launch(absent, files=True, fetches=True))).ending
     assert (refused.outcome, "not found" in refused.detail) == (Outcome.REFUSED, True)
     (place / "data" / "roots").write_text("roots")
     (place / "data" / "roots").chmod(0o600)
     secret = calling(double, Input(str(place / "data" / "roots")), Output(str(there)), Output("headway:o"))
-    refused = (await trial.ended(trial.launch(secret, uploads=str(uploads), fetches=True))).ending
+    refused = (await trial.ended(trial.launch(secret, files=True, fetches=True))).ending
     assert (refused.outcome, "Permission denied" in refused.detail) == (Outcome.REFUSED, True)
     trial.disregard(Started)
 
@@ -339,7 +341,7 @@ async def test_an_output_that_is_not_what_its_name_says_is_not_kept(trial: Trial
         os.environ["DROPPED"] = path
 
     await value(trial, tell, str(place / "ground" / "dropped"))
-    ended = await trial.ended(trial.launch(calling(swap, Output("headway:o")), uploads=str(uploads)))
+    ended = await trial.ended(trial.launch(calling(swap, Output("headway:o")), files=True))
     assert ended.ending.outcome is Outcome.REFUSED
     assert ended.ending.detail.startswith("outputs cannot be kept")
     assert list(uploads.iterdir()) == []
@@ -385,13 +387,13 @@ async def test_a_link_in_the_place_of_a_named_file_shows_nothing_of_roots(trial:
 
 
 async def test_a_driver_that_runs_tasks_as_somebody_else_starts_its_nodes_again(place: Path) -> None:
-    async with Trial(engine_in(place)) as first:
+    async with trial_in(place) as first:
         await first.start()
         agent = first.engine.pids()["n"]  # type: ignore[attr-defined]
         node = first.engine._nodes["n"]  # type: ignore[attr-defined]
         node.up = False
         node.line.transport.abort()  # as if this driver had died
-        async with Trial(engine_in(place, run_as="daemon")) as second:
+        async with trial_in(place, run_as="daemon") as second:
             await second.start()
             assert gone(agent)
             assert (await value(second, who))["environ"]["USER"] == "daemon"
@@ -422,15 +424,15 @@ async def test_what_killed_attempts_have_dropped_goes_after_an_hour(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped = place / "ground" / "dropped"
-    async with Trial(engine_in(place)) as trial:
+    async with trial_in(place) as trial:
         await trial.start()
         (dropped / "left").write_bytes(b"x")
         (dropped / "link").symlink_to(place / "data")
-    async with Trial(engine_in(place)) as trial:
+    async with trial_in(place) as trial:
         await trial.start()
         assert len(list(dropped.iterdir())) == 2
     monkeypatch.setattr(local_account, "_STALE_SECONDS", -1.0)
-    async with Trial(engine_in(place)) as trial:
+    async with trial_in(place) as trial:
         await trial.start()
         assert list(dropped.iterdir()) == []
     assert (place / "data").is_dir()

@@ -20,7 +20,6 @@ from headway.live.driver import Driver
 from headway.live.settings import DriverSettings
 from headway.live.store.expiry import Walk
 from headway.live.store.journal import Journal, JournalFull
-from headway.live.store.layout import OUTPUT
 from headway.live.sweep import PART, Keep
 from headway.live.uploads import STRAY_SECONDS, NoRoom
 from headway.model.events import Incident
@@ -138,47 +137,17 @@ def test_it_is_kept_in_mind_over_a_restart(tmp_path: Path) -> None:
     run(scenario)
 
 
-def kept(home: Path, name: str) -> Path:
-    """Where the engine of a data directory keeps output."""
-    data = home / "data"
-    Journal(data).close()
-    path = data / OUTPUT / "1" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def test_output_files_go_with_their_results(tmp_path: Path) -> None:
-    path = kept(tmp_path, "1.out")
-    path.write_text("long")
-
+def test_output_goes_with_its_result(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path / "data", Keep(0)) as live:
-            job = await live.job(stdout=base.Output(str(path), 9000, b"g"))
-            assert path.exists()
+            live.engine.written |= {"1/out": b"long", "1/other": b"long"}
+            job = await live.job(stdout=base.Output("1/out", 9000, b"g"), stderr=base.Output("1/other", 9000, b"g"))
+            assert len(live.engine.written) == 2
             await live.acknowledge(job)
             await live.settle()
-            assert not path.exists()
+            assert live.engine.written == {}
 
     run(scenario)
-
-
-def test_an_output_file_that_cannot_be_removed_stays_and_the_rest_goes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder, path = kept(tmp_path, "1.out"), kept(tmp_path, "2.out")
-    folder.mkdir()
-    path.write_text("long")
-
-    async def scenario() -> None:
-        async with rig(tmp_path / "data", Keep(0)) as live:
-            jobs = [await live.job(stdout=base.Output(str(one), 9000, b"g")) for one in (folder, path)]
-            await live.acknowledge(*jobs)
-            await live.settle()
-            assert [live.kept(job) for job in jobs] == [0, 0]
-            assert [folder.exists(), path.exists()] == [True, False]
-
-    run(scenario)
-    assert f"{folder} stays: Is a directory" in caplog.text
 
 
 def test_somebody_elses_results_are_not_theirs_to_acknowledge(tmp_path: Path) -> None:
@@ -256,7 +225,7 @@ def test_an_upload_is_kept_for_open_jobs_and_an_hour(tmp_path: Path) -> None:
             await live.driver.submit("me", submission(with_input(used)))
             await live.settle()
             (launched,) = live.engine.launched
-            assert (launched.uploads, launched.fetches) == (str(folder), True)
+            assert (launched.files, launched.fetches) == (True, True)
             work = launched.members[0].work
             assert isinstance(work, base.Command)
             assert work.inputs == {"in": f"headway:{used}/a.csv"}

@@ -16,13 +16,14 @@ import pytest
 from headway import wire
 from headway.core.scheduler import Scheduler
 from headway.engines import base
+from headway.engines.local.driver.engine import LocalEngine
 from headway.errors import NoSuchJob
 from headway.live.driver import Driver
 from headway.live.reports import row
 from headway.live.settings import DriverSettings
 from headway.live.store.history import history, known_since
 from headway.live.store.journal import Journal, NotNow, encode
-from headway.live.store.layout import OUTPUT, UPLOADS
+from headway.live.store.layout import ENGINE, OUTPUT, UPLOADS
 from headway.live.store.verification import check_whole
 from headway.live.sweep import DAY, KEPT_LEAST, PART, Keep, Sweep
 from headway.live.uploads import Uploads
@@ -115,7 +116,7 @@ def test_what_is_used_again_while_others_are_deleted_stays(tmp_path: Path) -> No
         for name in (first, asked, needed, coming, last):
             asyncio.run(uploads.take(name, 1, content(bodies[name]), partial(retained.keep_upload, name, 0)))
         clock.advance(HOUR + 1)
-        for _ in Sweep(journal, uploads, clock, Keep(), in_use).steps():
+        for _ in Sweep(journal, uploads, FakeEngine(), clock, Keep(), in_use).steps():
             if retained.uploads() == {asked, needed, coming, last} and not in_use:  # others are served now
                 retained.keep_upload(asked, clock.now(), 1)
                 in_use.add(needed)
@@ -133,7 +134,8 @@ def test_output_that_belongs_to_no_result_goes_part_by_part(tmp_path: Path) -> N
                 (folder / f"{task}.1.stdout").write_text("said")
         os.utime(old, (0, 0))
         left = set[int]()
-        for _ in Sweep(journal, Uploads(tmp_path / UPLOADS, 100), ManualClock(0), Keep(), InUse()).steps():
+        uploads, engine = Uploads(tmp_path / UPLOADS, 100), LocalEngine(tmp_path / ENGINE)
+        for _ in Sweep(journal, uploads, engine, ManualClock(0), Keep(), InUse()).steps():
             left.add(len(os.listdir(old)) if old.exists() else 0)
     assert left - {0} == {2 * PART + 20, PART + 20, 20}
     assert not old.exists()
@@ -375,24 +377,18 @@ def test_who_polls_under_many_names_leaves_nothing_behind(tmp_path: Path) -> Non
     run(scenario)
 
 
-def test_output_that_no_result_has_is_removed_when_it_is_old(tmp_path: Path) -> None:
-    outputs = tmp_path / "data" / OUTPUT
-
+def test_output_that_no_result_has_is_discarded(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path / "data") as live:
             [kept, open_job] = await live.submit(2)
-            path = outputs / str(kept) / "0.1.out"
-            for number, name in ((kept, "0.1.out"), (open_job, "0.1.out"), (77, "0.1.out"), (78, "0.2.err"), (79, "a")):
-                (outputs / str(number)).mkdir(parents=True)
-                (outputs / str(number) / name).write_text("x" * 9000)
-                if number != 79:
-                    os.utime(outputs / str(number), (0, 0))
-            live.engine.end(kept, stdout=base.Output(str(path), 9000, b"x"))
+            written, named = live.engine.written, f"{kept}/0.1.out"
+            for name in (named, f"{open_job}/0.1.out", "77/0.1.out", "78/0.2.err", "78/0.3.err"):
+                written[name] = b"x" * 9000
+            live.engine.end(kept, stdout=base.Output(named, 9000, b"x"))
             await live.settle()
             await live.advance(600)
-            assert sorted(folder.name for folder in outputs.iterdir()) == [str(kept), str(open_job), "79"]
-            assert path.exists()
+            assert set(written) == {named, f"{open_job}/0.1.out"}
             assert await live.driver.retention.clear([kept]) == 1
-            assert sorted(folder.name for folder in outputs.iterdir()) == [str(open_job), "79"]
+            assert set(written) == {f"{open_job}/0.1.out"}
 
     run(scenario)

@@ -82,7 +82,6 @@ STORE = {
         "encode",
     },
     "checks": {"STATUSES_KEPT", "ROWS_MAX", "MetricRow", "StatusRow", "*"},
-    "layout": {"output_file"},
     "decisions": {"decided_row"},
     "expiry": {"Walk"},
     "kept": {"opened"},

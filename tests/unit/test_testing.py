@@ -9,6 +9,7 @@ import pytest
 
 from headway import testing
 from headway.engines import base
+from headway.engines.trial import FilesInMemory
 from headway.errors import EngineError, InvalidInput
 from headway.model.events import Outcome
 from headway.model.instant import SECOND

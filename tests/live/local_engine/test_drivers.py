@@ -16,7 +16,7 @@ import pytest
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import node_folder, put_down
 from headway.engines.local.driver.settings import LocalSettings
-from headway.engines.trial import Trial
+from headway.engines.trial import FilesInMemory, Trial
 from headway.errors import NameTaken
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
@@ -199,7 +199,7 @@ async def test_a_name_under_which_another_process_lives_is_not_used(root: Path, 
         await owner.start(*TWO)
         other = LocalEngine(root)
         with pytest.raises(NameTaken, match="the name 'a' is taken by a process that has another driver") as taken:
-            await other.start([TWO[0]], lambda _: None)
+            await other.start([TWO[0]], lambda _: None, FilesInMemory())
         assert taken.value.name == "a"
         assert set(engine(owner).pids().values()) <= set(pids)
         for task in (0, 3, 4, 5, 6):

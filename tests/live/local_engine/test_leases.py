@@ -11,7 +11,7 @@ import pytest
 from headway.engines.base import NodeBack, NodeLost
 from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.settings import LocalSettings
-from headway.engines.trial import Trial
+from headway.engines.trial import FilesInMemory, Trial
 from headway.model.instant import from_seconds
 from headway.model.node import NodeSpec
 

@@ -24,7 +24,7 @@ from headway.engines.local.driver.engine import LocalEngine
 from headway.engines.local.driver.node import node_folder
 from headway.engines.local.shared import frames
 from headway.engines.local.shared.frames import Welcome
-from headway.engines.trial import Trial, calling
+from headway.engines.trial import FilesInMemory, Trial, calling
 from headway.errors import EngineError, InvalidInput
 from headway.model.events import Outcome
 from headway.model.node import NodeSpec
@@ -477,7 +477,7 @@ async def test_a_node_whose_name_somebody_took_while_it_was_lost_is_said_to_be_a
         agent_of(trial).kill()
         await trial.told(NodeLost)
         other = LocalEngine(root)
-        await other.start([ONE], lambda _: None)
+        await other.start([ONE], lambda _: None, FilesInMemory())
         is_taken.set()
         (pid,) = other.pids().values()
         noticed = await trial.told(Noticed)

@@ -10,6 +10,7 @@ import pytest
 
 from headway.engines import base
 from headway.engines.router import Router
+from headway.engines.trial import FilesInMemory
 from headway.errors import EngineError, InvalidInput, NameTaken
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
@@ -44,11 +45,11 @@ class Mortal(FakeEngine):
         if self.gone:
             raise EngineError("the connection is closed")
 
-    async def start(self, nodes: Iterable[NodeSpec], report: Any) -> base.Found:
+    async def start(self, nodes: Iterable[NodeSpec], report: Any, files: base.Files) -> base.Found:
         nodes = tuple(nodes)
         self.see()
         self.starts.append([node.name for node in nodes])
-        return await super().start(nodes, report)
+        return await super().start(nodes, report, files)
 
     def launch(self, assignment: base.Assignment) -> None:
         self.see()
@@ -68,7 +69,7 @@ class Rig:
         self.told: list[base.Report] = []
 
     async def start(self, *nodes: NodeSpec) -> base.Found:
-        return await self.router.start(nodes or NODES, self.told.append)
+        return await self.router.start(nodes or NODES, self.told.append, FilesInMemory())
 
     def launch(self, number: int, *names: str) -> base.AttemptKey:
         members = tuple(base.Member(name, (0,), WORK) for name in names)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.live.store.layout import OUTPUT
-from headway.live.uploads import Uploads, remove_outputs
+from headway.errors import HeadwayError, InvalidInput, NoSuchUpload
+from headway.live.uploads import Uploads
 
 CONTENT = b"some bytes"
 NAME = hashlib.sha256(CONTENT).hexdigest()
@@ -39,16 +39,22 @@ def test_when_an_upload_is_taken_its_bytes_and_its_name_are_on_the_disk(
     assert (before, folder, after) == (False, "up", True)
 
 
-def test_output_is_removed_where_it_is_now_and_nowhere_else(tmp_path: Path) -> None:
-    """In a copy of a data directory results name the files of the original."""
-    copy, original = tmp_path / "copy", tmp_path / "original"
-    files = [data / OUTPUT / "7" / "0.1.out" for data in (copy, original)]
-    for file in files:
-        file.parent.mkdir(parents=True)
-        file.touch()
-    token = copy / "token"
-    token.touch()
-    remove_outputs(copy, [str(files[1]), str(copy / OUTPUT / ".." / "token"), str(token), "token", "", "/"])
-    assert not files[0].parent.exists()
-    assert files[1].exists()
-    assert token.exists()
+def test_files_are_read_in_pieces_and_put_for_engines_elsewhere(tmp_path: Path) -> None:
+    uploads = Uploads(tmp_path / "up", 100)
+
+    async def scenario() -> None:
+        await uploads.put(NAME, parts())
+        assert uploads.folder.joinpath(NAME).read_bytes() == CONTENT
+        pieces = [await uploads.read(NAME, place, 4) for place in range(0, 16, 4)]
+        assert pieces == [b"some", b" byt", b"es", b""]
+        with pytest.raises(NoSuchUpload):
+            await uploads.read("0" * 64, 0, 4)
+        with pytest.raises(InvalidInput):
+            await uploads.read("../token", 0, 4)
+        with pytest.raises(InvalidInput, match="the SHA-256 of the bytes that were sent"):
+            await uploads.put("0" * 64, parts())
+        (uploads.folder / ("1" * 64)).mkdir()
+        with pytest.raises(HeadwayError, match="cannot be read: Is a directory"):
+            await uploads.read("1" * 64, 0, 4)
+
+    asyncio.run(scenario())

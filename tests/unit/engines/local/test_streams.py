@@ -78,7 +78,7 @@ def test_beyond_the_bound_the_first_and_the_last_part_are_kept_and_it_is_said_wh
     found = pipe.output(written)
     assert found is not None
     assert (found.size, found.tail) == (size, written[-TAIL_MAX:])
-    kept = Path(found.path).read_bytes()
+    kept = Path(found.name).read_bytes()
     assert len(kept) <= BOUND
     mark = f"\n[{found.cut} of {size} bytes are left out here]\n".encode()
     head, _, tail = kept.partition(mark)
@@ -161,5 +161,5 @@ def test_much_output_that_was_read_along_is_kept_as_ever(tmp_path: Path) -> None
     found = pipe.stream.end()
     assert found is not None
     assert (found.size, found.tail, found.cut) == (len(written), written[-TAIL_MAX:], 0)
-    assert Path(found.path).read_bytes() == written
+    assert Path(found.name).read_bytes() == written
     assert found.sha256 == sha256(written).hexdigest()
