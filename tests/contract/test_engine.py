@@ -449,6 +449,22 @@ async def test_slots_that_are_taken_are_waited_for(trial: Trial, tmp_path: Path)
     assert [(await trial.told(Ended)).key for _ in range(3)] == [first, both, behind]
 
 
+async def test_what_waits_behind_a_long_run_is_given_back(trial: Trial, tmp_path: Path) -> None:
+    """It was launched there because all before it were short; now it may run elsewhere."""
+    await trial.start(NodeSpec("n", slots=2))
+    door = tmp_path / "door"
+    long = trial.call(wait_for, str(door), slots=(0,))
+    waiting = [trial.call(add, number, 1, slots=(0,)) for number in range(3)]
+    wide = trial.call(add, 3, 4, slots=(0, 1))
+    for key in waiting:
+        assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
+    again = trial.call(add, 5, 6, slots=(0,))
+    door.touch()
+    assert (await trial.ended(long)).ending.outcome is Outcome.SUCCEEDED
+    assert await trial.value(wide) == 7, "what needs several slots has been promised all of them"
+    assert await trial.value(again) == 11, "the long one has ended in time"
+
+
 async def test_a_member_may_hold_several_slots(trial: Trial, tmp_path: Path) -> None:
     await trial.start(NodeSpec("n", slots=3))
     door = tmp_path / "door"

@@ -559,17 +559,20 @@ class Pool(Snapshot):
 
     def _read_ahead(self, job: JobView, slot: int) -> None:
         """Launch short tasks behind the running one, as long as every slot of the job has its next task."""
-        depth = self.slot_nodes[slot].spec.read_ahead
-        if not depth or not lifecycle.has_short_tasks(job):
+        rules = self.state.rules
+        depth = lifecycle.ahead_of_turn(job, self.slot_nodes[slot].spec.read_ahead, rules)
+        if not depth:
             return
-        queue = self.ahead.get(slot, [])
-        while len(queue) < depth and job.ready > job.held.bit_count():
+        queue, held = self.ahead.get(slot, []), job.held.bit_count()
+        if rules >= lifecycle.READING_BY_TIME:
+            depth = min(depth, job.ready // held)
+        while len(queue) < depth and job.ready > held:
             task = self.take_task(job)
             job.tries[task] = number = job.tries.get(task, 0) + 1
             expected_end = self._expected_end(job, task, 1 << slot)
             attempt = AttemptView(job, task, number, 1 << slot, self.now, expected_end, True)
             attempt.queued = True
-            attempt.running = self.state.rules < lifecycle.ISOLATING or self._runs_from_launch(job, attempt.slots)
+            attempt.running = rules < lifecycle.ISOLATING or self._runs_from_launch(job, attempt.slots)
             job.attempts[task] = attempt
             insort(queue, attempt, key=_by_task)
             self.state.actions.append(Launch(job.id, task, number, attempt.slots))
