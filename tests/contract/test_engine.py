@@ -526,7 +526,7 @@ async def test_the_first_member_that_fails_ends_the_others(trial: Trial) -> None
     gang = trial.launch(*sleeping[:2], calling(fail), sleeping[2], node=("a", "a", "b", "b"), slots=(0, 1, 0, 1))
     ended = await trial.ended(gang)
     assert ended.ending.outcome is Outcome.RAISED
-    assert ended.ending.detail.startswith("member 2: Traceback")
+    assert ended.ending.detail.startswith("process 2: Traceback")
     killed = Outcome.KILLED
     assert [member.outcome for member in ended.members] == [killed, killed, Outcome.RAISED, killed]
     for place in ({"node": "a"}, {"node": "b"}):
@@ -551,7 +551,7 @@ async def test_killing_a_gang_that_runs_and_one_that_waits(trial: Trial, tmp_pat
         trial.engine.kill(*key)
         ended = await trial.ended(key)
         assert ended.ending.outcome is Outcome.KILLED
-        assert ended.ending.detail in ("member 0: killed", "member 1: killed")  # the one that ended first
+        assert ended.ending.detail in ("process 0: killed", "process 1: killed")  # the one that ended first
         assert [member.outcome for member in ended.members] == [Outcome.KILLED] * 2
     assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
 

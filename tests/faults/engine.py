@@ -197,7 +197,7 @@ class Site:
                 ending = base.Ending(Outcome.SUCCEEDED, seconds=ending.seconds)
             else:
                 detail = ending.detail or ending.outcome.value
-                ending = structs.replace(ending, detail=f"member {rank}: {detail}")
+                ending = structs.replace(ending, detail=f"process {rank}: {detail}")
         self.endings.setdefault(key, []).append(ending.outcome)
         ended = self.kept[key] = base.Ended(*key, ending, members)
         self._tell(ended)

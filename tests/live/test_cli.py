@@ -341,7 +341,7 @@ class TestWillItBeOnTime:
 
     def test_without_an_estimate_it_is_told_what_to_do(self, headway: Any) -> None:
         ran = self.promised(headway, "submit", "--due", "1h", "--", "sleep", "20")
-        assert "there is no estimate for its tasks. Submit with --estimate SPAN" in ran.err
+        assert "there is no estimate for its tasks. `headway submit --estimate SPAN`" in ran.err
         number = int(ran.out)
         explained = headway("explain", number).out
         assert "When it will end is not known, because there is no estimate for it." in explained

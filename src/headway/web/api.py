@@ -302,7 +302,7 @@ class Api:
             terms["due"] = wire.microseconds(terms["due"], "due")
         wrong = flaw(replace(spec, **terms))
         if wrong is not None:
-            raise HeadwayError(wrong)
+            raise InvalidInput.saying(wrong)
         return wire.Done(await self._driver.change(asked.job, asked.body, by=asked.caller.name))
 
     async def _cancel(self, asked: Asked) -> wire.Done:

@@ -374,10 +374,12 @@ def test_jobs_that_never_were_are_not_found(tmp_path: Path) -> None:
             400,
             "job is 'x'; allowed: the id of a job, a whole number of at most 18 digits",
         )
-        for method, path, expected in [("GET", "/v1/nothing", 404), ("DELETE", "/v1/jobs", 405)]:
+        unknown = [("GET", "/v1/nothing", 404, "not_found"), ("DELETE", "/v1/jobs", 405, "method_not_allowed")]
+        for method, path, expected, code in unknown:
             status, _, content = await rig.send(method, path, authorization=f"Bearer {TOKEN}")
             assert status == expected
             assert f"{method} {path}" in json.loads(content)["error"]
+            assert json.loads(content)["code"] == code
 
     run(tmp_path, scenario)
 
