@@ -33,6 +33,7 @@ from headway.model.events import (
     Event,
     Incident,
     JobSubmitted,
+    NodeDown,
     NodesHeard,
     NodeUp,
     Outcome,
@@ -799,6 +800,29 @@ def test_what_a_task_saved_counts_and_is_forgotten_when_it_is_settled(tmp_path: 
             await live.submit(new_job())
         async with rig(tmp_path, engine=FakeEngine(base.Found(saved=frozenset({1, 2})))) as live:
             assert live.engine.forgotten == [(1, None)]
+
+    run(scenario)
+
+
+def test_no_work_is_lost_while_an_orderly_stopped_server_is_down(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, at=100) as live:
+            await live.submit(new_job())
+            live.clock.advance(2)
+        async with rig(tmp_path, ONE, at=500) as live:
+            assert live.running == [(1, 0, 2)]
+            job = live.driver.core.state.jobs[1]
+            assert job.lost == 2 * SECOND
+            assert job.attempts[0].start == 500 * SECOND
+            assert [event.at for event in live.events(NodeDown)] == [102 * SECOND]
+            assert [event.at for event in live.events(NodeUp)] == [500 * SECOND]
+            found = live.engine.found()
+            live.clock.advance(3)
+            live.driver.broken.set_exception(RuntimeError("crash"))
+            live.driver.broken.exception()
+        async with rig(tmp_path, ONE, at=600) as live:
+            assert found.running == {(1, 0, 2)}
+            assert live.driver.core.state.jobs[1].lost == 102 * SECOND, "after a crash nobody knows how long it ran on"
 
     run(scenario)
 

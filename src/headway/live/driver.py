@@ -83,6 +83,9 @@ BUSY_AGAIN: Final[Duration] = SECOND // 50
 BUSY_MAX: Final[Duration] = 2 * SECOND
 """How long to wait for a lock before requests are refused."""
 
+STOPPED: Final = "stopped"
+"""The name under which the journal has the instant of the last orderly stop."""
+
 FIRST_POLICY: Final = "tempo:strict=false"
 """The default policy: of all that we have it misses the fewest due dates, at the least penalty."""
 
@@ -278,9 +281,14 @@ class Driver:
         for name in sorted(specs.keys() & found.absent):  # first, so that nothing that is redone starts there
             if name in state.nodes and state.nodes[name].up:
                 feed(turn, NodeDown(turn.now, name, excused=True))
-        for key in running.keys() - found.running - {ended.key for ended in found.ended}:
-            adopts = all(specs[name].capabilities.adopts for name in running[key])
-            feed(turn, TaskEnded(turn.now, *key, outcome if adopts else Outcome.KILLED))
+        stopped = self.journal.noted(STOPPED) if was_clean else None
+        if stopped is not None and not (found.running or found.ended):  # the nodes were down for as long as the server
+            for name in [name for name, view in state.nodes.items() if view.up]:
+                feed(turn, NodeDown(min(stopped, turn.now), name, excused=True))
+        else:
+            for key in running.keys() - found.running - {ended.key for ended in found.ended}:
+                adopts = all(specs[name].capabilities.adopts for name in running[key])
+                feed(turn, TaskEnded(turn.now, *key, outcome if adopts else Outcome.KILLED))
         served = self._to_serve(named)  # what ends may have been the last on a node that drains
         for event in changes_since(state.nodes, served, turn.now, found.absent):
             feed(turn, event)
@@ -355,6 +363,7 @@ class Driver:
         if is_whole:
             self._ledger.store_snapshot()
             try:
+                self.journal.note(STOPPED, self._clock.now())
                 self.journal.mark_clean(True)
             except NotNow as reason:
                 log.warning("the next start takes this end for a crash: %s", reason)
