@@ -18,7 +18,7 @@ from headway.model.job import JobId, Kind
 from headway.model.kept_profile import KeptProfile
 from headway.model.outcome import Outcome
 from headway.model.queue import Key, Queue, by_order
-from headway.model.slots import NO_SLOTS, Slots, count, numbers
+from headway.model.slots import NO_SLOTS, Slots, count, numbers, unite
 from headway.model.snapshot import (
     ALL_KINDS,
     AttemptView,
@@ -65,6 +65,7 @@ class Pool(Snapshot):
         refused: jobs for which something was refused in the last round.
         policy, text: what decides in this pool, and the text that stands for it.
         added: whether the policy is not one of Headway's own.
+        count_busy, of_busy: how many slots a set has, and the set: those that were busy when they were last counted.
         consulted: whether the last question to a decider was about this pool.
         per_instant, task_rounds, tiers: what the policy wants, see `Policy` and `uses_tiers`.
         round_at: when it wants a round even if nothing happens.
@@ -74,8 +75,10 @@ class Pool(Snapshot):
         "added",
         "ahead",
         "consulted",
+        "count_busy",
         "departing",
         "leaving",
+        "of_busy",
         "per_instant",
         "policy",
         "prepared_orders",
@@ -97,6 +100,8 @@ class Pool(Snapshot):
         self.added = self.per_instant = self.tiers = False
         self.round_at: Instant = NEVER
         self.round_due = False
+        self.count_busy = 0
+        self.of_busy: Slots = NO_SLOTS
         self.consulted = True
         self.ahead: dict[int, list[AttemptView]] = {}
         self.prepared_orders: set[Key] = set()
@@ -270,18 +275,28 @@ class Pool(Snapshot):
         job.attempts[task] = attempt
         if self.profile is not None:
             if tier is FOREGROUND and job.kind is RIGID:
-                self.profile.start(self.now, job.id, slots.bit_count(), max(expected_end, self.now + 1))
+                self.profile.start(self.now, job.id, job.width, max(expected_end, self.now + 1))
             else:
                 self.profile = None
         if job.promise is not None:
             self.promise(job, None)
         if tier is FOREGROUND:
             insort(self.running, (expected_end, job.id, task, attempt))
-            self.busy |= slots
-            before, taken = self.free, self.free & slots
-            self.free = before ^ taken
-            if job.kind is RIGID and self.of_counted == before and taken == slots:
-                self.counted, self.of_counted = self.counted - job.width, self.free
+            before, was_busy = self.free, self.busy
+            self.busy = was_busy | slots
+            given = self.given.get(job.id) if self.given else None
+            if given is not None and given.slots is slots and given.before is before:
+                attempt.bounds, self.free, are_free = given.bounds, given.after, True
+            else:
+                taken = before & slots
+                self.free, are_free = before ^ taken, taken == slots
+            if job.kind is RIGID and are_free:
+                if self.of_counted == before:
+                    self.counted, self.of_counted = self.counted - job.width, self.free
+                if self.of_busy == was_busy:
+                    self.count_busy, self.of_busy = self.count_busy + job.width, self.busy
+            elif job.kind is BAG and self.of_busy == was_busy and not was_busy & slots:
+                self.count_busy, self.of_busy = self.count_busy + 1, self.busy
         else:
             self._run_behind(attempt)
         if state.touched is not None:
@@ -289,6 +304,12 @@ class Pool(Snapshot):
         if state.starts_reported or job.spec.fetches:
             attempt.running = self._runs_from_launch(job, slots)
         state.actions.append(Launch(job.id, task, number, slots, tier, seats))
+
+    def busy_slots(self) -> int:
+        """How many slots are busy. They are counted only if it could not be followed since the last time."""
+        if self.of_busy != self.busy:
+            self.count_busy, self.of_busy = count(self.busy), self.busy
+        return self.count_busy
 
     def _runs_from_launch(self, job: JobView, slots: Slots) -> bool:
         return not (job.spec.fetches or any(self.slot_nodes[slot].spec.reports_start for slot in numbers(slots)))
@@ -427,7 +448,11 @@ class Pool(Snapshot):
         elif not attempt.queued:
             if self.profile is not None:
                 self._end_in_profile(self.profile, attempt)
-            self._vacate(attempt.slots, attempt.frees)
+            if job.kind is BAG:
+                width = 1
+            else:
+                width = job.width if job.kind is RIGID and attempt.frees == job.width else -1
+            self._vacate(attempt.slots, attempt.frees, width, attempt.bounds)
         if not attempt.fed or self.task_rounds or not succeeded:
             self.look_at_everything()
         if goal is not None and goes_on:
@@ -520,24 +545,32 @@ class Pool(Snapshot):
             kept = attempt.saved - attempt.since if attempt.tier is FOREGROUND else 0
             job.kept[attempt.task] = job.kept.get(attempt.task, 0) + max(0, kept)
 
-    def _vacate(self, slots: Slots, counted: int = -1) -> None:
+    def _vacate(self, slots: Slots, counted: int = -1, width: int = -1, bounds: list[int] | None = None) -> None:
         """Pass on the slots of an ended attempt: to what is queued there, or to their owners, or set them free.
 
         Args:
             counted: how many of them are up; -1: they were not counted.
+            width: how many they are; -1: they were not counted.
+            bounds: as of `AttemptView`.
         """
         if self.ahead and (slot := slots.bit_length() - 1) in self.ahead:
             self._promote(slot)
             return
-        self.busy ^= self.busy & slots
+        was_busy, ended = self.busy, self.busy & slots
+        self.busy = was_busy ^ ended
+        if width > 0 and self.of_busy == was_busy and ended:
+            self.count_busy, self.of_busy = self.count_busy - width, self.busy
         claimed = slots & self.allocated
-        freed = slots & self.up
+        freed = slots if counted == width > 0 else slots & self.up
         if claimed:
             freed &= ~claimed
         if freed:
             before, self.free = self.free, self.free | freed
             if counted >= 0 and not claimed and self.of_counted == before:
                 self.counted, self.of_counted = self.counted + counted, self.free
+                if bounds is not None and counted == width and self.of_spare == before:
+                    unite(self.spare, bounds)
+                    self.of_spare = self.free
             self.look_at_everything()
         for slot in numbers(claimed) if claimed else ():
             owner = self.owners.get(slot)
@@ -730,7 +763,7 @@ class Pool(Snapshot):
                 else:
                     self.behind &= ~(attempt.slots & slots)
                 attempt.slots &= ~slots
-                attempt.frees = -1
+                attempt.frees, attempt.bounds = -1, None
                 attempt.struck = attempt.struck or (outcome is Outcome.LOST and self.state.rules >= lifecycle.ISOLATING)
                 self.ask_to_end(attempt)
             else:

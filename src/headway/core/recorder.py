@@ -195,9 +195,9 @@ class Recorder:
                 self._rounds_seen = self._core.rounds
                 self._rounds.append(now)
         if state.others:
-            self._busy_slots = sum([pool.busy.bit_count() for pool in state.each()])
+            self._busy_slots = sum([pool.busy_slots() for pool in state.each()])
         else:
-            self._busy_slots = state.busy.bit_count()
+            self._busy_slots = state.busy_slots()
 
     def conclude(self, job: JobId, now: Instant, status: JobStatus) -> None:
         """Record the end of a job. Only for a job that the core never saw is this called from outside."""

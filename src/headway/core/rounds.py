@@ -141,6 +141,8 @@ def commit(pool: Pool, allocations: Sequence[Allocation], refusals: Counter[str]
             refusals[rule] += 1
             pool.refused.add(wanted.job)
             pool.arrived = None  # the policy must not assume that it got all it wanted
+    if pool.given:
+        pool.given.clear()
 
 
 def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -> str | None:
@@ -155,6 +157,8 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         if attempt is not None:
             return moving.move(pool, attempt, wanted)
     gained = slots & ~job.held if job.held else slots
+    given = pool.given.get(wanted.job) if pool.given else None
+    is_given = given is not None and given.slots is slots and given.before is pool.free and not job.held
     if wanted.task is None:
         if not gained:
             return None
@@ -162,7 +166,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
             return "workflow_tasks_are_placed_one_by_one"
         if not job.ready and (job.kind is RIGID or gained & ~job.slots):  # a bag may take back where it runs
             return "no_ready_task"
-        if job.kind is RIGID and (job.held or slots.bit_count() != job.width):
+        if job.kind is RIGID and (job.held or (not is_given and slots.bit_count() != job.width)):
             return "width_differs"
     else:
         if not pool.is_ready(job, wanted.task):
@@ -182,7 +186,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         pool.launch(job, pool.take_task(job, wanted.task), slots, False, wanted.tier, wanted.seats)
         pool.arrived = None  # it may wait for other slots now than those that were kept for it
         return None
-    if gained & pool.free != gained:
+    if not is_given and gained & pool.free != gained:
         if gained & ~pool.up:
             return "slot_down"
         if gained & pool.allocated:

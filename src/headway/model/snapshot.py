@@ -16,7 +16,7 @@ from headway.model.kept_profile import KeptProfile, Place
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.queue import Key, Queue, Steps, by_order
-from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
+from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers
 from headway.model.tier import Tier
 
 RECENT: Final = 8
@@ -99,11 +99,13 @@ class AttemptView:
         saved: what it did until then is in its last checkpoint; `start` if it has saved none.
         stepped: whether the clock was set while it ran, so that nothing is learnt from its run time.
         frees: see `Snapshot.freed_by`; -1: not counted since its slots or those that are up have changed.
+        bounds: the `bounds` of its slots, if they came from `Snapshot.start_on` and are all free slots; else None.
     """
 
     __slots__ = (
         *(
             "alone",
+            "bounds",
             "ending",
             "expected_end",
             "fed",
@@ -147,6 +149,7 @@ class AttemptView:
         self.queued = False
         self.stepped = False
         self.frees = -1
+        self.bounds: list[int] | None = None
         self.saved = start
         self.since = start
         self.tier = tier
@@ -397,6 +400,30 @@ class NodeView:
         return self.places.index(slot)
 
 
+LARGE: Final = 1 << 14
+"""Where slots have so high numbers, looking at a set once takes as long as a decision."""
+
+BOUNDS_MAX: Final = 1 << 10
+"""Where the free slots are in more runs than half of this, the runs are not kept."""
+
+
+class Given:
+    """Slots that a rigid job was given to start on.
+
+    Attributes:
+        slots, bounds: the slots, and their `bounds`.
+        before, after: what was free before, and what stays free; the slots are those by which the two differ.
+    """
+
+    __slots__ = ("after", "before", "bounds", "slots")
+
+    def __init__(self, slots: Slots, bounds: list[int], before: Slots, after: Slots) -> None:
+        self.slots = slots
+        self.bounds = bounds
+        self.before = before
+        self.after = after
+
+
 class Limits:
     """Slots of nodes that cannot do everything, see `headway.model.node.Capabilities`.
 
@@ -449,6 +476,9 @@ class Snapshot:
         unserved: jobs that wait as those of `waiting` do, and that the policy does not serve.
         profile: that of `keep_profile`, kept up to date by the core as long as it can; None: there is none.
         counted, of_counted: how many slots a set has, and the set: those that were free when they were last counted.
+        spare, of_spare: the `bounds` of a set, and the set: those that are free, or will be if what has just been
+            planned starts.
+        given: by job, what `start_on` gave in this round; empty where machines are small.
         recording: whether reasons were asked for.
         about: the job whose reason was asked for; None: all jobs.
     """
@@ -463,6 +493,7 @@ class Snapshot:
         "counted",
         "dealt",
         "free",
+        "given",
         "jobs",
         "last",
         "limits",
@@ -470,6 +501,7 @@ class Snapshot:
         "nodes",
         "now",
         "of_counted",
+        "of_spare",
         "orders",
         "owners",
         "pools",
@@ -482,6 +514,7 @@ class Snapshot:
         "serves_all",
         "slot_nodes",
         "slots",
+        "spare",
         "speeds",
         "uniform",
         "unserved",
@@ -521,6 +554,9 @@ class Snapshot:
         self.profile: KeptProfile | None = None
         self.counted = 0
         self.of_counted: Slots = NO_SLOTS
+        self.spare: list[int] = []
+        self.of_spare: Slots = NO_SLOTS
+        self.given: dict[JobId, Given] = {}
         self.recording = False
         self.about: JobId | None = None
 
@@ -570,6 +606,29 @@ class Snapshot:
         if self.of_counted != free:
             self.counted, self.of_counted = free.bit_count(), free
         return self.counted
+
+    def start_on(self, job: JobView, free: Slots) -> tuple[Slots, Slots]:
+        """The lowest of the free slots that a rigid job takes, and those that stay free.
+
+        It is `lowest`. But on a large machine the runs of the free slots are kept from one round to the next, and the
+        core need not look at the slots again that it gave here.
+
+        Args:
+            free: no fewer than the job is wide: what is free now, or what this method left of that in this round.
+        """
+        if free.bit_length() < LARGE:
+            slots = lowest(free, job.width)
+            return slots, free ^ slots
+        if self.of_spare != free:
+            self.spare, self.of_spare = bounds(free), free
+        if len(self.spare) > BOUNDS_MAX:
+            slots = lowest(free, job.width)
+            return slots, free ^ slots
+        taken = cut(self.spare, job.width)
+        slots = of_bounds(taken)
+        self.of_spare = free ^ slots
+        self.given[job.id] = Given(slots, taken, free, self.of_spare)
+        return slots, self.of_spare
 
     def freed_by(self, attempt: AttemptView) -> int:
         """How many of the slots of an attempt are up: so many become free when it ends.
