@@ -284,19 +284,19 @@ class Pool(Snapshot):
             insort(self.running, (expected_end, job.id, task, attempt))
             before, was_busy = self.free, self.busy
             self.busy = was_busy | slots
-            given = self.given.get(job.id) if self.given else None
-            if given is not None and given.slots is slots and given.before is before:
-                attempt.bounds, self.free, are_free = given.bounds, given.after, True
+            given = self.given.get((job.id, task)) if self.given else None
+            if given is not None and given.before is before and given.slots is slots:
+                self.free, are_free = given.after, True
             else:
                 taken = before & slots
                 self.free, are_free = before ^ taken, taken == slots
-            if job.kind is RIGID and are_free:
-                if self.of_counted == before:
+            if given is not None and are_free and given.slots is slots:
+                attempt.bounds, attempt.frees = given.bounds, job.width
+            if job.kind is not WORKFLOW:
+                if are_free and self.of_counted == before:
                     self.counted, self.of_counted = self.counted - job.width, self.free
-                if self.of_busy == was_busy:
+                if self.of_busy == was_busy and (are_free or not was_busy & slots):
                     self.count_busy, self.of_busy = self.count_busy + job.width, self.busy
-            elif job.kind is BAG and self.of_busy == was_busy and not was_busy & slots:
-                self.count_busy, self.of_busy = self.count_busy + 1, self.busy
         else:
             self._run_behind(attempt)
         if state.touched is not None:
@@ -448,11 +448,9 @@ class Pool(Snapshot):
         elif not attempt.queued:
             if self.profile is not None:
                 self._end_in_profile(self.profile, attempt)
-            if job.kind is BAG:
-                width = 1
-            else:
-                width = job.width if job.kind is RIGID and attempt.frees == job.width else -1
-            self._vacate(attempt.slots, attempt.frees, width, attempt.bounds)
+            frees = self.freed_by(attempt) if job.kind is BAG else attempt.frees
+            known = job.kind is not WORKFLOW and frees == job.width
+            self._vacate(attempt.slots, frees, job.width if known else -1, attempt.bounds)
         if not attempt.fed or self.task_rounds or not succeeded:
             self.look_at_everything()
         if goal is not None and goes_on:

@@ -143,6 +143,8 @@ def commit(pool: Pool, allocations: Sequence[Allocation], refusals: Counter[str]
             pool.arrived = None  # the policy must not assume that it got all it wanted
     if pool.given:
         pool.given.clear()
+        if pool.of_spare == pool.free:
+            pool.free = pool.of_spare  # the same object, so that the next comparison takes no time
 
 
 def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -> str | None:
@@ -157,7 +159,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         if attempt is not None:
             return moving.move(pool, attempt, wanted)
     gained = slots & ~job.held if job.held else slots
-    given = pool.given.get(wanted.job) if pool.given else None
+    given = pool.given.get((wanted.job, wanted.task or 0)) if pool.given else None
     is_given = given is not None and given.slots is slots and given.before is pool.free and not job.held
     if wanted.task is None:
         if not gained:
@@ -174,7 +176,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         if job.kind is RIGID or (job.held & slots and wanted.tier is FOREGROUND):
             return "held_by_the_job_as_a_whole"
         gained = slots
-        if flaw := moving.flaw_of_fit(pool, job, wanted.task, slots):
+        if not is_given and (flaw := moving.flaw_of_fit(pool, job, wanted.task, slots)):
             return flaw
     if job.release > pool.now:
         return "before_release"

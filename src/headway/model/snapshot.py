@@ -19,6 +19,8 @@ from headway.model.queue import Key, Queue, Steps, by_order
 from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers
 from headway.model.tier import Tier
 
+BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
+
 RECENT: Final = 8
 """The first run times have equal weight; each later one has a weight of 1/8, so that old ones fade."""
 
@@ -99,7 +101,7 @@ class AttemptView:
         saved: what it did until then is in its last checkpoint; `start` if it has saved none.
         stepped: whether the clock was set while it ran, so that nothing is learnt from its run time.
         frees: see `Snapshot.freed_by`; -1: not counted since its slots or those that are up have changed.
-        bounds: the `bounds` of its slots, if they came from `Snapshot.start_on` and are all free slots; else None.
+        bounds: the `bounds` of its slots, if it was given free ones by `Snapshot.start_on` or `start_task_on`; else None.
     """
 
     __slots__ = (
@@ -403,25 +405,25 @@ class NodeView:
 LARGE: Final = 1 << 14
 """Where slots have so high numbers, looking at a set once takes as long as a decision."""
 
-BOUNDS_MAX: Final = 1 << 10
-"""Where the free slots are in more runs than half of this, the runs are not kept."""
+BOUNDS_MANY: Final = 128
+"""From half as many runs on, a set is sooner made of another set than of its runs."""
 
 
 class Given:
-    """Slots that a rigid job was given to start on.
+    """Slots that a task was given to start on.
 
     Attributes:
         slots, bounds: the slots, and their `bounds`.
-        before, after: what was free before, and what stays free; the slots are those by which the two differ.
+        before, after: what was free before, and what stays free, if that was kept: the slots are those by which the
+            two differ. Else -1, which no set is.
     """
 
     __slots__ = ("after", "before", "bounds", "slots")
 
-    def __init__(self, slots: Slots, bounds: list[int], before: Slots, after: Slots) -> None:
+    def __init__(self, slots: Slots, bounds: list[int]) -> None:
         self.slots = slots
         self.bounds = bounds
-        self.before = before
-        self.after = after
+        self.before = self.after = -1
 
 
 class Limits:
@@ -478,7 +480,7 @@ class Snapshot:
         counted, of_counted: how many slots a set has, and the set: those that were free when they were last counted.
         spare, of_spare: the `bounds` of a set, and the set: those that are free, or will be if what has just been
             planned starts.
-        given: by job, what `start_on` gave in this round; empty where machines are small.
+        given: by job and task, what `start_on` and `start_task_on` gave in this round; empty on small machines.
         recording: whether reasons were asked for.
         about: the job whose reason was asked for; None: all jobs.
     """
@@ -556,7 +558,7 @@ class Snapshot:
         self.of_counted: Slots = NO_SLOTS
         self.spare: list[int] = []
         self.of_spare: Slots = NO_SLOTS
-        self.given: dict[JobId, Given] = {}
+        self.given: dict[tuple[JobId, int], Given] = {}
         self.recording = False
         self.about: JobId | None = None
 
@@ -614,21 +616,43 @@ class Snapshot:
         core need not look at the slots again that it gave here.
 
         Args:
-            free: no fewer than the job is wide: what is free now, or what this method left of that in this round.
+            free: no fewer than the job is wide: what is free now, or what this method or `start_task_on` left of that
+                in this round.
         """
         if free.bit_length() < LARGE:
             slots = lowest(free, job.width)
             return slots, free ^ slots
+        taken = cut(self._runs_of(free), job.width)
+        slots = of_bounds(taken) if len(taken) < BOUNDS_MANY else lowest(free, job.width)
+        self.of_spare = free ^ slots
+        self.given[job.id, 0] = given = Given(slots, taken)
+        given.before, given.after = free, self.of_spare
+        return slots, self.of_spare
+
+    def first_of(self, free: Slots) -> Slots:
+        """The lowest of some slots, as `lowest` finds it; fast if these are the free ones, see `start_on`."""
+        if free.bit_length() < LARGE:
+            return free & -free
+        return 1 << self.spare[0] if self.of_spare == free else lowest(free, 1)
+
+    def start_task_on(self, job: JobView, task: int, slots: Slots, free: Slots) -> Slots:
+        """The free slots that stay free if a task of a bag or workflow takes some of them.
+
+        Args:
+            slots: of a bag's task those of `first_of`.
+            free: as of `start_on`.
+        """
+        left = free ^ (free & slots)
+        if job.kind is BAG and free.bit_length() >= LARGE:
+            taken = cut(self._runs_of(free), 1)
+            self.of_spare = left
+            self.given[job.id, task] = Given(slots, taken)  # not what was free: thousands may start, and each keep it
+        return left
+
+    def _runs_of(self, free: Slots) -> list[int]:
         if self.of_spare != free:
             self.spare, self.of_spare = bounds(free), free
-        if len(self.spare) > BOUNDS_MAX:
-            slots = lowest(free, job.width)
-            return slots, free ^ slots
-        taken = cut(self.spare, job.width)
-        slots = of_bounds(taken)
-        self.of_spare = free ^ slots
-        self.given[job.id] = Given(slots, taken, free, self.of_spare)
-        return slots, self.of_spare
+        return self.spare
 
     def freed_by(self, attempt: AttemptView) -> int:
         """How many of the slots of an attempt are up: so many become free when it ends.
@@ -636,7 +660,8 @@ class Snapshot:
         They are counted once: on large machines each look at a set of slots takes time.
         """
         if attempt.frees < 0:
-            attempt.frees = (attempt.slots & self.up).bit_count()
+            freed = attempt.slots & self.up
+            attempt.frees = freed.bit_count() if attempt.job.kind is not BAG else 1 if freed else 0
         return attempt.frees
 
     def attempts(self) -> Iterator[AttemptView]:

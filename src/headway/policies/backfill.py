@@ -396,7 +396,7 @@ def start_tasks(
         plan.place(job.id, task, slots)
         if started is not None:
             started.append((view.now + duration, count(slots)))
-        free &= ~slots
+        free = view.start_task_on(job, task, slots, free)
     return free, blocked
 
 

@@ -26,7 +26,7 @@ def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
     A workflow's task takes its cores on the fastest node that has them free, the first of equals.
     """
     if job.kind is Kind.BAG:
-        return free & -free
+        return view.first_of(free)
     cores, best, fastest = job.graph[task].cores, NO_SLOTS, 0.0
     for node in view.nodes.values():
         needed, here = node.spec.slots_for(cores), free & node.slots
