@@ -333,11 +333,11 @@ class Pool(Snapshot):
         for attempt in attempts:
             if attempt.tier is FOREGROUND:
                 self._leave_running(attempt)
-                self.busy &= ~attempt.slots
+                self.busy ^= self.busy & attempt.slots
                 vacated |= attempt.slots
             else:
                 self.background.remove(attempt)
-                self.behind &= ~attempt.slots
+                self.behind ^= self.behind & attempt.slots
         for attempt in attempts:
             job, slots = attempt.job, attempt.slots
             attempt.since = self.now
@@ -363,10 +363,10 @@ class Pool(Snapshot):
         self.profile = None
         if attempt.tier is FOREGROUND:
             self._leave_running(attempt)
-            self.busy &= ~attempt.slots
+            self.busy ^= self.busy & attempt.slots
         else:
             self.background.remove(attempt)
-            self.behind &= ~attempt.slots
+            self.behind ^= self.behind & attempt.slots
 
     def queue_ahead(self, attempt: AttemptView) -> None:
         """Put an attempt in its place among those that wait behind another one on its slot."""
@@ -377,7 +377,7 @@ class Pool(Snapshot):
         attempt.frees = -1
         insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
         self.busy |= attempt.slots
-        self.free &= ~attempt.slots
+        self.free ^= self.free & attempt.slots
 
     def _run_behind(self, attempt: AttemptView) -> None:
         insort(self.background, attempt, key=_by_job)
@@ -444,7 +444,7 @@ class Pool(Snapshot):
             if goes_on:
                 self.take_task(job, task)  # before its slots go to the next job, maybe its own
         if attempt.tier is BACKGROUND:
-            self.behind &= ~attempt.slots
+            self.behind ^= self.behind & attempt.slots
         elif not attempt.queued:
             if self.profile is not None:
                 self._end_in_profile(self.profile, attempt)
@@ -570,10 +570,19 @@ class Pool(Snapshot):
                     unite(self.spare, bounds)
                     self.of_spare = self.free
             self.look_at_everything()
-        for slot in numbers(claimed) if claimed else ():
+        if claimed:
+            self.feed_all(claimed)
+
+    def feed_all(self, slots: Slots) -> None:
+        """Start what can start on these slots, on which nothing runs, or give them back, see `feed`."""
+        waits: JobView | None = None
+        for slot in numbers(slots):
             owner = self.owners.get(slot)
-            if owner is not None:  # a rigid owner before it may have started on this slot
-                self.feed(owner, slot)
+            if owner is None or owner is waits:  # a rigid owner before it may have started on this slot
+                continue
+            self.feed(owner, slot)
+            if owner.kind is RIGID and owner.ready:
+                waits = owner  # for slots on which others run, so it need not be asked again for each of its own
 
     def feed(self, job: JobView, slot: int) -> None:
         """Start what can start on a slot of the job on which nothing runs, or give the slot back."""
@@ -680,21 +689,21 @@ class Pool(Snapshot):
         self.profile = None
         job.held |= slots
         self.allocated |= slots
-        self.free &= ~slots
-        for slot in numbers(slots):
-            self.owners[slot] = job
+        self.free ^= self.free & slots
+        self.owners.update(dict.fromkeys(numbers(slots), job))
         if self.state.touched is not None:
             self.state.touched.append(job)
 
     def let_go(self, job: JobView, slots: Slots) -> None:
         """End the job's allocation of these slots; running tasks continue."""
         self.profile = None
-        job.held &= ~slots
+        job.held ^= job.held & slots
         job.seats = ()
-        self.allocated &= ~slots
+        self.allocated ^= self.allocated & slots
         self.free |= slots & self.up & ~self.busy
         for slot in numbers(slots):
             del self.owners[slot]
+        for slot in numbers(slots) if self.ahead else ():
             for attempt in self.ahead.get(slot, ()):
                 self.ask_to_end(attempt)
         if self.state.touched is not None:
@@ -733,8 +742,8 @@ class Pool(Snapshot):
     def close_slots(self, slots: Slots) -> None:
         """Close slots: they are not allocated any more, and cannot be. What runs there continues."""
         self.forget_counts()
-        self.up &= ~slots
-        self.free &= ~slots
+        self.up ^= self.up & slots
+        self.free ^= self.free & slots
         for slot in numbers(slots & self.allocated):
             owner = self.owners.get(slot)
             if owner is not None:  # a rigid owner has lost this slot with the one before: it has all or none
@@ -757,10 +766,10 @@ class Pool(Snapshot):
         for attempt in self.attempts_on(slots):
             if attempt.slots & ~slots:
                 if attempt.tier is FOREGROUND:
-                    self.busy &= ~(attempt.slots & slots)
+                    self.busy ^= self.busy & attempt.slots & slots
                 else:
-                    self.behind &= ~(attempt.slots & slots)
-                attempt.slots &= ~slots
+                    self.behind ^= self.behind & attempt.slots & slots
+                attempt.slots ^= attempt.slots & slots
                 attempt.frees, attempt.bounds = -1, None
                 attempt.struck = attempt.struck or (outcome is Outcome.LOST and self.state.rules >= lifecycle.ISOLATING)
                 self.ask_to_end(attempt)

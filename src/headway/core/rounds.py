@@ -14,7 +14,6 @@ from headway.core.pool import Pool
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Plan, Promise
-from headway.model.slots import numbers
 from headway.model.snapshot import JobView, Policy
 from headway.model.tier import Tier
 
@@ -209,15 +208,13 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         job.attempts[0].frees = job.width
     else:
         pool.own(job, gained)
-        for slot in numbers(gained):
-            if slot in pool.owners:
-                pool.feed(job, slot)
+        pool.feed_all(gained)
     return None
 
 
 def claim(pool: Pool, job: JobView, wanted: Allocation, gained: int, refusals: Counter[str]) -> None:
     """Allocate slots on some of which something runs: it ends first, or is killed, or saved to continue elsewhere."""
-    at_once = gained & ~pool.busy
+    at_once = gained ^ (gained & pool.busy)
     pool.own(job, gained)
     job.seats = wanted.seats if job.kind is RIGID else ()
     for attempt in () if wanted.claim is Claim.AFTER else pool.attempts_on(gained):
@@ -234,6 +231,4 @@ def claim(pool: Pool, job: JobView, wanted: Allocation, gained: int, refusals: C
             pool.ask_to_end(attempt)
         else:
             refusals["not_to_be_killed"] += 1
-    for slot in numbers(at_once):
-        if slot in pool.owners:
-            pool.feed(job, slot)
+    pool.feed_all(at_once)
