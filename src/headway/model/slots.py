@@ -21,6 +21,8 @@ MANY: Final = 64
 PART: Final = 4096
 """The numbers of a larger set are read in parts of so many."""
 
+_PART: Final = (1 << PART) - 1
+
 _WHOLE: Final = [(1 << PART) - 1]
 """All slots below a number that is beyond every slot that was asked about; the only item, which grows."""
 
@@ -75,25 +77,48 @@ def count(slots: Slots) -> int:
     return slots.bit_count()
 
 
+def first(slots: Slots) -> int:
+    """The lowest number in a set that is not empty. Of a large set little more is read than what is below it.
+
+    >>> first(0b10100)
+    2
+    """
+    part, end = slots & _PART, PART
+    while not part:
+        end *= 4
+        part = slots & below(end)
+    return (part & -part).bit_length() - 1
+
+
 def numbers(slots: Slots) -> Iterator[int]:
     """The slot numbers of the set, smallest first.
 
     >>> list(numbers(0b10110))
     [1, 2, 4]
     """
-    if slots.bit_length() > PART:
-        found = bounds(slots)
-        for place in range(0, len(found), 2):
-            yield from range(found[place], found[place + 1])
-        return
+    base = 0
+    while slots.bit_length() > PART:  # each step through a large set would copy it
+        begin = first(slots)
+        slots >>= begin
+        base += begin
+        part = slots & _PART
+        if part == _PART:
+            yield from range(base, base + PART)
+        else:
+            while part:
+                low = part & -part
+                yield base + low.bit_length() - 1
+                part ^= low
+        slots >>= PART
+        base += PART
     while slots:
         low = slots & -slots
-        yield low.bit_length() - 1
+        yield base + low.bit_length() - 1
         slots ^= low
 
 
 def bounds(slots: Slots) -> list[int]:
-    """Where the runs of consecutive slots of a set begin and end: the first number of each, then the one after its last.
+    """Where the runs of consecutive slots of a set begin and end: of each the first number, then the one after its last.
 
     >>> bounds(0b110111)
     [0, 3, 4, 6]

@@ -75,12 +75,12 @@ class Dealing:
             elif not attempt.ending:
                 self.running[job] = self.running.get(job, NO_SLOTS) | attempt.slots
         self.last = {job: slots & view.up for job, slots in self.running.items() if not view.jobs[job].ready}
-        self.left: Slots = view.up & ~taken
+        self.left: Slots = view.up ^ (view.up & taken)
         self.size = count(self.left)
         self.ending: Slots = NO_SLOTS
         for slots in self.last.values():
             self.ending |= slots
-        self.left &= ~self.ending
+        self.left ^= self.left & self.ending
         self.classes = classes_of(view)
         self.room = [count(self.left & slots) for _, slots in self.classes]
         self.shares: dict[int, list[int]] = {}
@@ -157,8 +157,8 @@ class Dealing:
         """Give the job slots on which a bag's last tasks run."""
         if slots:
             for bag in (job.id,) if job.id in self.last else self.last:  # thousands of bags may run their last tasks
-                self.last[bag] &= ~slots
-            self.ending &= ~slots
+                self.last[bag] ^= self.last[bag] & slots
+            self.ending ^= self.ending & slots
             self.dealt[job.id] = self.dealt.get(job.id, NO_SLOTS) | slots
 
     def _deal_tasks(self, job: JobView, wanted: int) -> None:
@@ -182,7 +182,7 @@ class Dealing:
                 gained += count(slots)
 
     def _give(self, job: int, slots: Slots) -> None:
-        self.left &= ~slots
+        self.left ^= self.left & slots
         self.dealt[job] = self.dealt.get(job, NO_SLOTS) | slots
 
     def _choose(self) -> None:
@@ -193,8 +193,14 @@ class Dealing:
         shares = {job: share for job, share in self.shares.items() if any(share)}
         for kind in range(5):
             for job, share in shares.items():
-                running, held = self.running.get(job, NO_SLOTS), view.jobs[job].held
-                preferred = (held & running, held, running, ~busy, -1)[kind] & self.left
+                if not any(share):
+                    continue
+                preferred = self.left
+                if kind == 3:
+                    preferred ^= preferred & busy
+                elif kind < 3:
+                    running, held = self.running.get(job, NO_SLOTS), view.jobs[job].held
+                    preferred &= (held & running, held, running)[kind]
                 for position, lacking in enumerate(share):
                     if lacking and preferred:
                         found = preferred & self.classes[position][1]
@@ -205,20 +211,19 @@ class Dealing:
 
     def _soonest(self, slots: Slots, most: int) -> Slots:
         """Up to `most` of these slots, those first that are expected to be free first."""
-        ends = self.ends()
-        return of_numbers(sorted(numbers(slots), key=lambda slot: (ends.get(slot, 0), slot))[:most])
+        ends, busy = self.ends(), slots & self.view.busy
+        later = sorted([(ends.get(slot, 0), slot) for slot in numbers(busy)])
+        if later and later[0][0] <= 0:  # at the beginning of time
+            return of_numbers(sorted(numbers(slots), key=lambda slot: (ends.get(slot, 0), slot))[:most])
+        soonest = lowest(slots ^ busy, most)
+        lacking = most - count(soonest)
+        return soonest | of_numbers([slot for _, slot in later[:lacking]])
 
     def ends(self) -> dict[int, Instant]:
-        """When the task on each busy slot is expected to end."""
-        found: dict[int, Instant] = {}
-        for end, _, _, attempt in self.view.running:
-            slots = attempt.slots
-            if slots & (slots - 1):
-                for slot in numbers(slots):
-                    found[slot] = end
-            else:
-                found[slots.bit_length() - 1] = end
-        return found
+        """When the task on each busy slot that can be shared out is expected to end."""
+        return {
+            attempt.slots.bit_length() - 1: end for end, _, _, attempt in self.view.running if attempt.fed
+        }  # what is fed runs on one slot
 
     def while_slots_are_left(self, jobs: Iterable[JobView]) -> Iterator[JobView]:
         """The jobs one after the other, until one with ready tasks finds that all slots it might get are given out."""
