@@ -118,7 +118,7 @@ def numbers(slots: Slots) -> Iterator[int]:
 
 
 def bounds(slots: Slots) -> list[int]:
-    """Where the runs of consecutive slots of a set begin and end: of each the first number, then the one after its last.
+    """Where the runs of consecutive slots of a set begin and end: the first number of each, then that after its last.
 
     >>> bounds(0b110111)
     [0, 3, 4, 6]

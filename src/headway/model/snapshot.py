@@ -101,7 +101,7 @@ class AttemptView:
         saved: what it did until then is in its last checkpoint; `start` if it has saved none.
         stepped: whether the clock was set while it ran, so that nothing is learnt from its run time.
         frees: see `Snapshot.freed_by`; -1: not counted since its slots or those that are up have changed.
-        bounds: the `bounds` of its slots, if it was given free ones by `Snapshot.start_on` or `start_task_on`; else None.
+        bounds: the `bounds` of its slots, if `Snapshot.start_on` or `start_task_on` gave it free ones; else None.
     """
 
     __slots__ = (
