@@ -67,22 +67,26 @@ class Dealing:
         self.view = view
         self.emergency = emergency
         self.soonest = soonest
-        taken = NO_SLOTS
+        alone: list[Slots] = []
         self.running: dict[int, Slots] = {}
         for _, job, _, attempt in view.running:
             if not attempt.fed:
-                taken |= attempt.slots
+                alone.append(attempt.slots)
             elif not attempt.ending:
                 self.running[job] = self.running.get(job, NO_SLOTS) | attempt.slots
         self.last = {job: slots & view.up for job, slots in self.running.items() if not view.jobs[job].ready}
+        taken = view.busy if len(alone) == len(view.running) else NO_SLOTS
+        for slots in () if taken else alone:
+            taken |= slots
         self.left: Slots = view.up ^ (view.up & taken)
-        self.size = count(self.left)
+        self.size = view.room() if self.left == view.free else count(self.left)
         self.ending: Slots = NO_SLOTS
         for slots in self.last.values():
             self.ending |= slots
         self.left ^= self.left & self.ending
         self.classes = classes_of(view)
-        self.room = [count(self.left & slots) for _, slots in self.classes]
+        one = len(self.classes) == 1 and not self.ending
+        self.room = [self.size] if one else [count(self.left & slots) for _, slots in self.classes]
         self.shares: dict[int, list[int]] = {}
         self.dealt: dict[int, Slots] = {}
         self.placed: list[tuple[int, int, Slots]] = []
@@ -258,7 +262,12 @@ class Dealing:
 
 
 def classes_of(view: Snapshot) -> list[tuple[NodeSpec, Slots]]:
-    """A node of each class and the slots of all its nodes, fastest class first, then in order of joining."""
+    """A node of each class and the slots that the pool has there, fastest class first, then in order of joining.
+
+    Where the nodes differ, the slots are all of these nodes, also those of other pools.
+    """
+    if view.uniform:
+        return [(node.spec, view.slots) for node in view.nodes.values()][:1]
     found: dict[tuple[float, str], tuple[NodeSpec, Slots]] = {}
     for node in view.nodes.values():
         spec = node.spec
