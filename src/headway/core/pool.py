@@ -700,9 +700,13 @@ class Pool(Snapshot):
         job.held ^= job.held & slots
         job.seats = ()
         self.allocated ^= self.allocated & slots
-        self.free |= slots & self.up & ~self.busy
-        for slot in numbers(slots):
-            del self.owners[slot]
+        idle = slots & self.up
+        self.free |= idle ^ (idle & self.busy)
+        if self.allocated:
+            for slot in numbers(slots):
+                del self.owners[slot]
+        else:
+            self.owners.clear()
         for slot in numbers(slots) if self.ahead else ():
             for attempt in self.ahead.get(slot, ()):
                 self.ask_to_end(attempt)

@@ -207,12 +207,12 @@ class Round:
     def __init__(self, policy: Tempo, view: Snapshot) -> None:
         self.policy, self.view = policy, view
         self.classes = [(spec, slots & view.up) for spec, slots in classes_of(view)]
-        self.on, self.going, others = dict[int, AttemptView](), set[int](), NO_SLOTS
+        self.on, self.going, alone = dict[int, AttemptView](), set[int](), list[Slots]()
         self.all_up = view.busy & view.up == view.busy
         running: dict[int, list[AttemptView]] = {}
         for _, number, _, attempt in view.running:
             if not attempt.fed:
-                others |= attempt.slots
+                alone.append(attempt.slots)
                 continue
             self.on[attempt.slots.bit_length() - 1] = attempt
             if number in running:
@@ -221,9 +221,15 @@ class Round:
                 running[number] = [attempt]
             if not attempt.ending and (self.all_up or attempt.slots & view.up):
                 self.going.add(number)
+        others = view.busy if len(alone) == len(view.running) else NO_SLOTS
+        for slots in () if others else alone:
+            others |= slots
         self.open = view.up ^ (view.up & others)
-        self.size = count(self.open)
-        speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
+        self.size = view.room() if self.open == view.free else count(self.open)
+        if len(self.classes) == 1:
+            speeds = self.classes[0][0].speed * self.size
+        else:
+            speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
         self.capacity = speeds / self.size if self.size else 1.0
         self.by_job: dict[JobId, Stake] = {}
         for job in self._candidates(running):

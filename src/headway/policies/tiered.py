@@ -89,7 +89,7 @@ class TieredEasy:
                 return deployment.plan
             job, attempt = head
             # A head that fits, but cannot leave its own slots, does not end step 1.
-            blocks = job not in newcomers if attempt is None else count(attempt.slots) > count(view.free)
+            blocks = job not in newcomers if attempt is None else _width_of(attempt) > view.room()
             if blocks:  # only jobs have come since: the head still waits, and so do all that waited beside it
                 newcomers = sorted(newcomers, key=queue.key) if len(newcomers) > 1 else newcomers
                 if newcomers and (view.free or view.recording):
@@ -104,6 +104,11 @@ class TieredEasy:
         if view.waiting:
             deployment.fill_background(None)
         return deployment.plan
+
+
+def _width_of(attempt: AttemptView) -> int:
+    """On how many slots an attempt runs that was not asked to end: so it has lost none."""
+    return attempt.job.width if attempt.job.kind is RIGID else count(attempt.slots)
 
 
 def _of_its_job(key: Key) -> Callable[[AttemptView], Any]:
@@ -156,7 +161,7 @@ class Deployment:
         """How many slots a candidate waits for."""
         job, attempt = candidate
         if attempt is not None:
-            return count(attempt.slots)
+            return _width_of(attempt)
         return job.width if job.kind is RIGID else slots_needed(self.view, job)
 
     def start_in_order(self, queue: Queue, background: list[AttemptView]) -> tuple[list[Candidate], int, int, int]:
@@ -172,7 +177,7 @@ class Deployment:
             attempt = background[behind] if behind < len(background) else None
             if attempt is not None and (position == len(queue) or queue.key(attempt.job) <= queue.key(queue[position])):
                 behind += 1
-                job, needed = attempt.job, count(attempt.slots)
+                job, needed = attempt.job, _width_of(attempt)
             else:
                 attempt, job = None, queue[position]
                 position += 1
@@ -218,7 +223,7 @@ class Deployment:
                     return
                 steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
                 continue
-            width = job.width if attempt is None else count(attempt.slots)
+            width = job.width
             reason = Reason.NO_ROOM_NOW
             if width <= room:
                 estimate = job.estimate
