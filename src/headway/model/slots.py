@@ -105,10 +105,9 @@ def numbers(slots: Slots) -> Iterator[int]:
         if part == _PART:
             yield from range(base, base + PART)
         else:
-            while part:
-                low = part & -part
-                yield base + low.bit_length() - 1
-                part ^= low
+            found = _bounds_of_part(part, base)
+            for place in range(0, len(found), 2):
+                yield from range(found[place], found[place + 1])
         slots >>= PART
         base += PART
     while slots:
