@@ -690,7 +690,8 @@ class Pool(Snapshot):
         job.held |= slots
         self.allocated |= slots
         self.free ^= self.free & slots
-        self.owners.update(dict.fromkeys(numbers(slots), job))
+        for slot in numbers(slots):
+            self.owners[slot] = job
         if self.state.touched is not None:
             self.state.touched.append(job)
 

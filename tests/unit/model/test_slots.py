@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,13 +62,11 @@ def test_sets_of_many_slots(parts: list[tuple[int, int]], wanted: int) -> None:
 
 
 @given(large, st.integers(0, 30_000))
-def test_the_lowest_slots_cut_out_of_the_bounds_of_a_set_and_put_back(
-    parts: list[tuple[int, int]], wanted: int
-) -> None:
+def test_the_lowest_slots_cut_out_of_bounds_and_put_back(parts: list[tuple[int, int]], wanted: int) -> None:
     slots, _ = together(parts)
     found = bounds(slots)
     assert of_bounds(found) == slots
-    assert all(here < after for here, after in zip(found, found[1:], strict=False))
+    assert all(here < after for here, after in pairwise(found))
     taken = cut(found, wanted)
     assert of_bounds(taken) == lowest(slots, wanted)
     assert found == bounds(slots ^ lowest(slots, wanted))
