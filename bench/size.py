@@ -48,7 +48,8 @@ POLICIES = {
 def simulate(text: str, jobs: int, times: int) -> float:
     """Simulate generated jobs on a machine of so many times its size; the processor seconds of it.
 
-    Rigid jobs are wider by as much. The tasks of bags stay as they are: each is an event, so more of them are more work.
+    Rigid jobs are wider by as much. The tasks of bags stay as they are: each is an event, so more of them would be more
+    work.
     """
     log = logs.Log("sizes", "", slots=SLOTS, jobs=jobs, load=0.85)
     workload = logs.made(log)

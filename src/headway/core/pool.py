@@ -554,7 +554,8 @@ class Pool(Snapshot):
         if self.ahead and (slot := slots.bit_length() - 1) in self.ahead:
             self._promote(slot)
             return
-        was_busy, ended = self.busy, self.busy & slots
+        was_busy = self.busy
+        ended = slots if bounds is not None else was_busy & slots
         self.busy = was_busy ^ ended
         if width > 0 and self.of_busy == was_busy and ended:
             self.count_busy, self.of_busy = self.count_busy - width, self.busy

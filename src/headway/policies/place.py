@@ -35,6 +35,14 @@ def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
     return best
 
 
+def lowest_idle(view: Snapshot, job: JobView, idle: Slots, wanted: int) -> tuple[Slots, int]:
+    """Up to so many of some idle slots for a job, the lowest ones, and how many they are."""
+    if job.kind is Kind.RIGID and wanted == job.width and idle == view.free and wanted <= view.room():
+        return view.start_on(job, view.free)[0], wanted
+    slots = lowest(idle, wanted)
+    return slots, count(slots)
+
+
 class Dealing:
     """Slots being shared out in one round: to the jobs in the policy's order, to each at most as many as it can use.
 
@@ -187,7 +195,7 @@ class Dealing:
 
     def _give(self, job: int, slots: Slots) -> None:
         self.left ^= self.left & slots
-        self.dealt[job] = self.dealt.get(job, NO_SLOTS) | slots
+        self.dealt[job] = self.dealt[job] | slots if job in self.dealt else slots
 
     def _choose(self) -> None:
         """Turn shares into slots: first what the job has and runs on, then what it has, then what it runs on; then idle
@@ -208,8 +216,13 @@ class Dealing:
                 for position, lacking in enumerate(share):
                     if lacking and preferred:
                         found = preferred & self.classes[position][1]
-                        slots = self._soonest(found, lacking) if self.soonest and kind == 4 else lowest(found, lacking)
-                        share[position] -= count(slots)
+                        if kind == 3:
+                            slots, gained = lowest_idle(view, view.jobs[job], found, lacking)
+                        else:
+                            late = self.soonest and kind == 4
+                            slots = self._soonest(found, lacking) if late else lowest(found, lacking)
+                            gained = count(slots)
+                        share[position] -= gained
                         self._give(job, slots)
         self.shares.clear()
 

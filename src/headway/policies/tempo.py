@@ -28,7 +28,7 @@ from headway.model.plan import Claim, Plan, Reason
 from headway.model.slots import NO_SLOTS, Slots, count, first, lowest, numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView, Snapshot
 from headway.policies.order import by_due, by_priority, without_due_date_by_priority
-from headway.policies.place import classes_of, ready_tasks, room_for
+from headway.policies.place import classes_of, lowest_idle, ready_tasks, room_for
 
 LEAST_WEIGHT: Final = 1e-9
 """A job of priority 0 or less weighs this much: its tardiness costs nothing, but it is not to wait for ever."""
@@ -546,17 +546,19 @@ class Round:
         idle, later = NO_SLOTS, list[Opening]()
         while lacking and (number := self._best(stake)) >= 0:
             lane = self.lanes[number]
-            here = lowest(lane.idle & self.open, lacking)
+            here, gained = lowest_idle(self.view, stake.job, lane.idle & self.open, lacking)
             if here:  # as long as some are idle, this class stays the best
                 lane.idle ^= here
                 self.open ^= here
-                idle |= here
-                lacking -= count(here)
+                idle = idle | here if idle else here
+                lacking -= gained
             else:
                 later.append(self._take_first(lane))
                 lacking -= 1
         if not lacking:
-            stake.slots |= held | idle | of_numbers([opening.slot for opening in later])
+            if later or held or stake.slots:
+                idle |= stake.slots | held | of_numbers([opening.slot for opening in later])
+            stake.slots = idle
             return
         busy = held & self.view.busy  # the tasks of workflows before it took more than their share
         for opening in [*later, *map(self._opening, numbers(busy))]:
