@@ -62,7 +62,7 @@ class Heft:
                     plan.pass_over(job.id, Reason.NO_ROOM_NOW)
             elif free or view.recording:
                 before = free
-                free, needed = start(view, plan, job, free, [])
+                free, needed = start(view, plan, job, free, [], count(free))
                 if free != before:
                     for node, profile in zip(nodes, profiles, strict=True):
                         taken = count(before & ~free & node.slots)

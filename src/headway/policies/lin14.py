@@ -22,7 +22,7 @@ from headway.model.instant import NEVER, Duration, Instant, from_seconds
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import Queue
-from headway.model.slots import NO_SLOTS, Slots, count, numbers
+from headway.model.slots import NO_SLOTS, Slots, count, numbers, of_numbers
 from headway.model.snapshot import JobView, Snapshot
 from headway.policies.order import ORDERS, by_due, by_priority, check_order, with_due_date_by_priority
 from headway.policies.place import Dealing
@@ -199,17 +199,22 @@ class Foresight:
     is counted on are not counted on for those behind it.
 
     Attributes:
-        open: by class of nodes, the slots that are not counted on yet, as `(when they are free, slot)`, soonest first.
+        idle: by class of nodes, those of the slots that are not counted on yet that can be had now.
+        open: the others likewise, as `(when they are free, slot)`, soonest first.
         free_at: the same by slot: when it is free.
     """
 
     def __init__(self, dealing: Dealing) -> None:
         self.dealing, self.now = dealing, dealing.view.now
         ends = dealing.ends()
-        self.open = [
-            sorted((max(self.now, ends.get(slot, self.now)), slot) for slot in numbers(dealing.left & slots))
-            for _, slots in dealing.classes
-        ]
+        self.idle: list[Slots] = []
+        self.open: list[list[tuple[Instant, int]]] = []
+        for _, slots in dealing.classes:
+            here = dealing.left & slots
+            busy = numbers(here & dealing.view.busy)
+            later = sorted([(ends[slot], slot) for slot in busy if ends.get(slot, self.now) > self.now])
+            self.open.append(later)
+            self.idle.append(here ^ of_numbers([slot for _, slot in later]))
         self.free_at = [{slot: free for free, slot in openings} for openings in self.open]
 
     def deal(self, job: JobView, caution: float) -> None:
@@ -236,16 +241,23 @@ class Foresight:
 
     def _ranked(self, position: int, own: Slots) -> Iterator[tuple[Instant, int]]:
         """The openings of a class, a job's own first, each time those first that are free soonest; not all are read."""
-        free_at, openings = self.free_at[position], self.open[position]
+        now, idle, free_at, openings = self.now, self.idle[position], self.free_at[position], self.open[position]
+        own_idle = idle & own
+        yield from [(now, slot) for slot in numbers(own_idle)]
         yield from sorted((free_at[slot], slot) for slot in numbers(own) if slot in free_at)
+        for slot in numbers(idle ^ own_idle):
+            yield now, slot
         for opening in openings:
             if not own >> opening[1] & 1:
                 yield opening
 
     def _count_on(self, position: int, taken: list[tuple[Instant, int]]) -> None:
-        for opening in taken:
+        later = [opening for opening in taken if opening[1] in self.free_at[position]]
+        for opening in later:
             del self.open[position][bisect_left(self.open[position], opening)]
             del self.free_at[position][opening[1]]
+        if len(later) < len(taken):
+            self.idle[position] ^= self.idle[position] & of_numbers([slot for _, slot in taken])
 
 
 @dataclass(frozen=True, slots=True)
