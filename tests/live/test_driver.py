@@ -804,6 +804,19 @@ def test_what_a_task_saved_counts_and_is_forgotten_when_it_is_settled(tmp_path: 
     run(scenario)
 
 
+def test_what_keeps_the_disk_from_taking_anything_new_is_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            assert live.driver.accepts
+            for reason in ("short", "held"):
+                setattr(live.driver.room, reason, "no room")
+                assert not live.driver.accepts
+                setattr(live.driver.room, reason, "")
+            assert live.driver.accepts
+
+    run(scenario)
+
+
 def test_no_work_is_lost_while_an_orderly_stopped_server_is_down(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, ONE, at=100) as live:
