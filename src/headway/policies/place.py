@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
+from typing import Final
 
 from headway.model.instant import Instant
 from headway.model.job import Kind
@@ -12,6 +13,9 @@ from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
 from headway.model.snapshot import JobView, Snapshot
+
+BAG: Final = Kind.BAG
+"""A name of its own, because looking up a member of an enumeration is slow."""
 
 
 def ready_tasks(job: JobView, most: int) -> list[int]:
@@ -136,8 +140,22 @@ class Dealing:
             addable -= max(0, offered - stays)
         return found
 
+    def _keep_last(self, bag: JobView) -> None:
+        """Give a bag all slots that are left of those on which its last tasks run."""
+        slots = self.last[bag.id]
+        if slots:
+            self.last[bag.id] = NO_SLOTS
+            self.ending ^= slots
+            self.dealt[bag.id] = self.dealt[bag.id] | slots if bag.id in self.dealt else slots
+
     def deal(self, job: JobView, most: int) -> None:
         """Give the job up to `most` more slots; a rigid job gets its width or nothing, a workflow whole tasks."""
+        if job.kind is BAG and not job.ready:  # thousands of bags may run their last tasks
+            if job.id not in self.last:
+                return
+            if most >= count(self.running[job.id]):
+                self._keep_last(job)
+                return
         wanted = min(most, self.usable(job) - self.has(job))
         if wanted <= 0:
             return
@@ -168,7 +186,7 @@ class Dealing:
     def _deal_last(self, job: JobView, slots: Slots) -> None:
         """Give the job slots on which a bag's last tasks run."""
         if slots:
-            for bag in (job.id,) if job.id in self.last else self.last:  # thousands of bags may run their last tasks
+            for bag in (job.id,) if job.id in self.last else self.last:
                 self.last[bag] ^= self.last[bag] & slots
             self.ending ^= self.ending & slots
             self.dealt[job.id] = self.dealt.get(job.id, NO_SLOTS) | slots

@@ -15,10 +15,9 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, islice, takewhile
 from operator import attrgetter
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Instant
@@ -27,6 +26,7 @@ from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan, Reason
 from headway.model.slots import NO_SLOTS, Slots, count, first, lowest, numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView, Snapshot
+from headway.model.value import value
 from headway.policies.order import by_due, by_priority, without_due_date_by_priority
 from headway.policies.place import classes_of, lowest_idle, ready_tasks, room_for
 
@@ -126,7 +126,7 @@ class Stake:
         return max(0.0, at - self.due)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tempo:
     """One slot for each job in order of priority, the rest where waiting costs most; may kill tasks for urgent jobs.
 
@@ -148,13 +148,17 @@ class Tempo:
     redo: float = 1.0
     lookahead: float = 0.2
     per_instant: bool = True
-    task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.lookahead < math.inf:
             raise InvalidInput("lookahead", self.lookahead, "a number greater than 0")
         if not self.redo >= 0:
             raise InvalidInput("redo", self.redo, "a number, 0 or more")
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: if a slot continues with the next task of its job, no round is needed."""
+        return False
 
     def __call__(self, view: Snapshot) -> Plan:
         return Round(self, view).plan()
@@ -168,7 +172,7 @@ WORKFLOW: Final = Kind.WORKFLOW
 
 def _is_unknown(job: JobView) -> bool:
     """Whether the job has no estimate, and none of its tasks has ended yet."""
-    return job.spec.estimate is None and not job.ended and not job.times
+    return not job.ended and not job.times and job.spec.estimate is None
 
 
 def expected_run_time(job: JobView) -> float:
@@ -178,7 +182,7 @@ def expected_run_time(job: JobView) -> float:
     the belief that it can be met.
     """
     expected = job.estimate
-    if job.spec.estimate is None and job.due < NEVER and _is_unknown(job):
+    if job.due < NEVER and not job.ended and not job.times and job.spec.estimate is None:
         until_due = job.due - job.release
         if until_due < expected:
             expected = until_due
@@ -194,7 +198,6 @@ class Round:
 
     Attributes:
         open: the slots that can be dealt and are not yet.
-        on: what runs on each of them, by slot.
         all_up: whether all slots are up on which something runs.
         going: the bags of which a task runs that can go on, by id.
         capacity: work done per microsecond by one slot on average.
@@ -207,19 +210,20 @@ class Round:
     def __init__(self, policy: Tempo, view: Snapshot) -> None:
         self.policy, self.view = policy, view
         self.classes = [(spec, slots & view.up) for spec, slots in classes_of(view)]
-        self.on, self.going, alone = dict[int, AttemptView](), set[int](), list[Slots]()
-        self.all_up = view.busy & view.up == view.busy
-        running: dict[int, list[AttemptView]] = {}
+        self.going, alone = set[int](), list[Slots]()
+        self.all_up = all_up = view.busy & view.up == view.busy
+        one, several = dict[int, AttemptView](), dict[int, list[AttemptView]]()  # of each bag that runs
         for _, number, _, attempt in view.running:
             if not attempt.fed:
                 alone.append(attempt.slots)
                 continue
-            self.on[attempt.slots.bit_length() - 1] = attempt
-            if number in running:
-                running[number].append(attempt)
+            if number not in one:
+                one[number] = attempt
+            elif number in several:
+                several[number].append(attempt)
             else:
-                running[number] = [attempt]
-            if not attempt.ending and (self.all_up or attempt.slots & view.up):
+                several[number] = [one[number], attempt]
+            if not attempt.ending and (all_up or attempt.slots & view.up):
                 self.going.add(number)
         others = view.busy if len(alone) == len(view.running) else NO_SLOTS
         for slots in () if others else alone:
@@ -232,12 +236,21 @@ class Round:
             speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
         self.capacity = speeds / self.size if self.size else 1.0
         self.by_job: dict[JobId, Stake] = {}
-        for job in self._candidates(running):
-            stake = self._stake(job, running.get(job.id, ()))
+        for job in self._candidates(one):
+            number = job.id
+            if number not in one:
+                stake = self._stake(job, ())
+            elif number in several:
+                stake = self._stake(job, several[number])
+            elif job.ready:
+                stake = self._stake(job, (one[number],))
+            else:
+                stake = self._with_one_left(job, one[number])
             if stake.usable:
-                self.by_job[job.id] = stake
+                self.by_job[number] = stake
         self.stakes = list(self.by_job.values())
         self.lanes: list[Lane] = []
+        self._on: dict[int, AttemptView] = {}
         self.wake = NEVER
         if self.stakes and self.size:
             self._weigh()
@@ -287,6 +300,22 @@ class Round:
         if self.view.uniform:
             return stake.task
         return stake.task / node.speed if _is_unknown(stake.job) else float(max(1, stake.job.time_on(node)))
+
+    def _with_one_left(self, job: JobView, attempt: AttemptView) -> Stake:
+        """What is at stake for a bag of whose tasks just one is left and runs; a round may see thousands of them."""
+        task, priority = expected_run_time(job), job.priority
+        run_time = job.sized(round(task), attempt.task) if job.mean_size else round(task)
+        waiting = (job.left if job.mean_size else job.unfinished) * task - run_time
+        weight = priority if priority > LEAST_WEIGHT else LEAST_WEIGHT
+        stake = Stake(job, weight, task, waiting if waiting > 0.0 else 0.0)
+        if attempt.ending or not (self.all_up or attempt.slots & self.open):
+            stake.work, stake.usable = stake.waiting, 0
+        else:
+            ends, slot = float(abs(attempt.expected_end - self.view.now) or 1), attempt.slots.bit_length() - 1
+            stake.running.append((ends, slot))
+            stake.work = stake.waiting + (ends if self.view.uniform else ends * self._rate(stake, slot))
+            stake.usable = 1
+        return stake
 
     def _stake(self, job: JobView, attempts: Sequence[AttemptView]) -> Stake:
         task, priority = expected_run_time(job), job.priority
@@ -351,7 +380,8 @@ class Round:
             if slack >= 1 and job.ready and now + int(slack) < wake:
                 wake = now + int(slack)
         self.wake = wake
-        self.stakes.sort(key=_order)  # almost sorted already
+        if self.stakes[0].job.priority != self.stakes[-1].job.priority:  # else by order already
+            self.stakes.sort(key=_order)
         due_ones = [stake for stake in self.stakes if stake.due < NEVER]
         others = [stake for stake in self.stakes if stake.due == NEVER] if len(due_ones) < len(self.stakes) else []
         due_ones.sort(key=_rank)
@@ -489,7 +519,16 @@ class Round:
         return Lane(slots ^ busy, sorted(map(self._opening, numbers(busy))))
 
     def _opening(self, slot: int) -> Opening:
-        return Opening(self._ends_in(self.on[slot]) if slot in self.on else 0.0, slot)
+        attempt = self._runs_on(slot)
+        return Opening(0.0 if attempt is None else self._ends_in(attempt), slot)
+
+    def _runs_on(self, slot: int) -> AttemptView | None:
+        """What runs on a slot that can be dealt."""
+        if not self._on:
+            self._on = {
+                attempt.slots.bit_length() - 1: attempt for _, _, _, attempt in self.view.running if attempt.fed
+            }
+        return self._on.get(slot)
 
     def _ends_in(self, attempt: AttemptView) -> float:
         """How long a task still runs; one that is over its time is taken to need as long again as it is over."""
@@ -595,7 +634,7 @@ class Round:
         victims = {
             slot: at
             for slot in numbers(within_reach & self.view.busy)
-            if (at := self.on.get(slot)) and self._may_kill(at, job)
+            if (at := self._runs_on(slot)) and self._may_kill(at, job)
         }
         while done > stake.due and victims:
             holds = min(done - now, stake.task / self.capacity * math.ceil(job.ready / max(1, stake.share)))

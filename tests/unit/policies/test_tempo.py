@@ -313,6 +313,7 @@ def test_no_priority_is_ever_violated(policy: str, speeds: tuple[float, ...]) ->
         assert violated_by_edf(seed, speeds) > 0, f"seed {seed}"
 
 
+@pytest.mark.skipif(not str(tempo.__file__).endswith(".py"), reason="a compiled module's constants are fixed")
 @pytest.mark.parametrize("policy", ["tempo", "tempo:strict=false"])
 def test_where_many_jobs_wait_those_that_are_due_first_are_looked_at(
     policy: str, monkeypatch: pytest.MonkeyPatch
