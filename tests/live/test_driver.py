@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from headway import wire
+from headway import files, wire
 from headway.core.lifecycle import STRIKES_MAX
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import Conflict, HeadwayError, InvalidInput, MissingBlobs, Unavailable
+from headway.errors import Conflict, HeadwayError, InvalidInput, MissingBlobs, NoRoom, Unavailable
 from headway.live import listeners, reports
 from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver
@@ -34,6 +34,7 @@ from headway.model.events import (
     Incident,
     JobSubmitted,
     NodeDown,
+    NodeMeasured,
     NodesHeard,
     NodeUp,
     Outcome,
@@ -663,6 +664,34 @@ def test_statistics_say_that_there_is_no_room_for_files(tmp_path: Path) -> None:
             live.journal.retained.stored = 40
             live.driver.room.look()
             assert (await reports.statistics(live.driver)).short.startswith("output and uploads take")
+
+    run(scenario)
+
+
+def test_where_files_have_no_room_one_job_that_gives_some_is_enough_to_refuse_all(tmp_path: Path) -> None:
+    gives = wire.Command(("true",), outputs={"out": f"{files.KEPT_SCHEME}out"})
+
+    async def scenario() -> None:
+        async with rig(tmp_path, bounds=Bounds(0, 40)) as live:
+            live.journal.retained.stored = 40
+            with pytest.raises(NoRoom, match="whose tasks give files to be kept"):
+                await live.submit(new_job(), wire.NewJob(work=wire.Commands((gives,))))
+            await live.submit(new_job(), new_job())
+
+    run(scenario)
+
+
+def test_what_is_measured_while_nothing_is_to_be_done_is_not_kept(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            live.driver.measure("a", {"load": 0.5})
+            live.driver.incident("odd", "x", "y")
+            await live.settle()
+            assert live.events(NodeMeasured) == []
+            await live.submit(new_job())
+            live.driver.measure("a", {"load": 0.7})
+            await live.end(1)
+            assert [event.values for event in live.events(NodeMeasured)] == [(("load", 0.7),)]
 
     run(scenario)
 

@@ -127,7 +127,7 @@ def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
 
 def gives_uploads(work: wire.Work) -> bool:
     """Whether tasks give files that the server is to keep."""
-    return any(files.upload_of(url) is not None for url in wire.urls_of(work)[1])
+    return any(url.startswith(files.KEPT_SCHEME) for url in wire.urls_of(work)[1])
 
 
 def check_after(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus | None]) -> None:
