@@ -44,7 +44,7 @@ from headway.model.events import (
     TierRefused,
     Woke,
 )
-from headway.model.instant import SECOND, to_seconds
+from headway.model.instant import NEVER, SECOND, to_seconds
 from headway.model.snapshot import Plan, Policy, Snapshot
 from headway.model.tier import Tier
 from headway.policies.registry import find
@@ -417,6 +417,23 @@ def test_changed_terms_are_kept_over_a_restart_and_the_end(tmp_path: Path) -> No
             report = reports.job_detail(live.driver, 1).job
             assert (report.priority, report.due) == (7, 9)
             assert await live.driver.change(1, wire.JobChange(priority=0.0)) == 0
+
+    run(scenario)
+
+
+def test_a_due_date_can_be_taken_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(due=9))
+            with pytest.raises(InvalidInput, match="without_due is True"):
+                await live.driver.change(1, wire.JobChange(due=5, without_due=True))
+            assert reports.job_detail(live.driver, 1).job.due == 9
+            assert await live.driver.change(1, wire.JobChange(without_due=True), by="me") == 1
+            assert live.driver.core.state.jobs[1].due == NEVER
+        async with rig(tmp_path, ONE) as live:
+            assert reports.job_detail(live.driver, 1).job.due is None
+            await live.end(1, 0, live.running[0][2])
+            assert reports.job_detail(live.driver, 1).job.due is None
 
     run(scenario)
 

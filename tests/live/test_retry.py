@@ -84,6 +84,7 @@ def test_what_cannot_be_run_again_is_said(headway: Any, up: Any, tmp_path: Path)
     with Client(data=up.data) as client:
         assert client.clear(number) == 1
     assert f"job {number} cannot be run again: its results have been cleared" in headway("retry", number).err
+    assert "Why tasks failed is not kept any more" in headway("job", number).out
 
 
 def test_job_shows_what_ran_where_and_why_tasks_failed(headway: Any, tmp_path: Path) -> None:

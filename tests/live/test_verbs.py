@@ -140,6 +140,10 @@ def test_change_says_whether_jobs_will_be_on_time_now(headway: Any, tmp_path: Pa
     runs = held(headway, tmp_path, "--estimate", "10m", "--due", "1h")
     assert "before its due date" in headway("change", runs, "--due", "2h").err
     assert re.search(r"about 9 min .* after its due date: it will be late", headway("change", runs, "--due", "10s").err)
+    without = headway("change", runs, "--due", "None")
+    assert (without.out, without.err) == ("Changed.\n", "")
+    assert json.loads(headway("job", runs, "--json").out)["job"]["due"] is None
+    assert "it will be late" in headway("change", runs, "--due", "10s").err
     late = headway("change", runs, "--priority", 4)
     assert "it will be late" in late.err
 

@@ -256,7 +256,8 @@ def explain(reach: Reach, number: int, as_json: bool) -> None:
     else:
         click.echo(f"Job {found.job} is {found.status.value}: {found.text}.")
     if found.start is not None and found.reason != "STARTS_NOW":
-        click.echo(f"Its start is promised at {clock(found.start)}, {when(found.start)}.")
+        what = "The start of its next task" if found.status is JobStatus.RUNNING else "Its start"
+        click.echo(f"{what} is promised at {clock(found.start)}, {when(found.start)}.")
     if found.note:
         click.echo(f"By policy {found.by}; {found.note}.")
     if not found.status.is_final:

@@ -287,10 +287,21 @@ class Client(Operation):
         answer: Done = self._server.ask(CANCEL_TASKS, job=job, body=TasksNamed(tasks))
         return answer.changed
 
-    def change(self, job: JobId | Waiter, *, priority: float | None = None, due: When | None = None) -> bool:
-        """Give a job new terms; returns whether it was still open."""
+    def change(
+        self,
+        job: JobId | Waiter,
+        *,
+        priority: float | None = None,
+        due: When | None = None,
+        without_due: bool = False,
+    ) -> bool:
+        """Give a job new terms; returns whether it was still open.
+
+        Args:
+            without_due: whether it is to have no due date any more.
+        """
         due_at = instant(due, "due", time.time())
-        answer: Done = self._server.ask(CHANGE, job=job_id(job), body=JobChange(priority, due_at))
+        answer: Done = self._server.ask(CHANGE, job=job_id(job), body=JobChange(priority, due_at, without_due))
         return answer.changed > 0
 
     def retry(

@@ -31,7 +31,7 @@ from headway.core.cancelling import open_tasks
 from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import CannotGoOn, HeadwayError, NameTaken, Unavailable, in_short
+from headway.errors import CannotGoOn, HeadwayError, InvalidInput, NameTaken, Unavailable, in_short
 from headway.live import consultant
 from headway.live.arrivals import Arrivals, Came, Thing
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
@@ -439,9 +439,11 @@ class Driver:
         """Give a job new terms; 0 if it has ended.
 
         Raises:
-            InvalidInput: the due date is none that the core can count.
+            InvalidInput: the due date is none that the core can count, or is given and taken back.
         """
-        due = wire.optional_microseconds(change.due, "due")
+        if change.without_due and change.due is not None:
+            raise InvalidInput("without_due", True, "false where there is a new due date")
+        due = NEVER if change.without_due else wire.optional_microseconds(change.due, "due")
         return await self.request(lambda now: [JobChanged(now, job, change.priority, due)], by=by)
 
     async def choose(

@@ -425,4 +425,5 @@ def test_a_slot_that_an_urgent_job_gives_up_for_a_kill_goes_to_the_next() -> Non
     for urgent in (bag(4, priority=4, due=105), bag(5, priority=3)):
         cluster.scheduler.handle(JobSubmitted(95 * SECOND, urgent))
     assert [type(action) for action in cluster.scheduler.handle(Woke(95 * SECOND))] == [Kill]
-    assert {number: view.held for number, view in cluster.scheduler.state.jobs.items()} == {2: 0, 3: 0, 4: 0b01, 5: 0b10}
+    held = {number: view.held for number, view in cluster.scheduler.state.jobs.items()}
+    assert held == {2: 0, 3: 0, 4: 0b01, 5: 0b10}

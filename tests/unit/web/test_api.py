@@ -277,7 +277,7 @@ def test_what_runs_and_waits_is_told_and_changed(tmp_path: Path) -> None:
         (400, wire.SUBMIT, {"jobs": [], "job": 1}, "", "unknown field `job`"),
         (422, wire.SUBMIT, {"jobs": []}, "", "jobs is []; allowed: at least one job"),
         (400, wire.CHANGE, {"priority": "high"}, "", "Expected `float | null`, got `str` - at `$.priority`"),
-        (422, wire.CHANGE, {}, "", "allowed: a priority, a due date, or both"),
+        (422, wire.CHANGE, {}, "", "allowed: a priority, a due date or without_due, or both"),
         (422, wire.CHANGE, {"due": 10**30}, "", "due is 1e+30"),
         (400, wire.CANCEL, {"jobs": [10**30]}, "", "$.jobs[0]"),
         (400, wire.CLEAR, {"jobs": [-1]}, "", "Expected `int` >= 0"),
