@@ -1,6 +1,8 @@
 """How long slow work blocks the event loop of a server, with many open jobs and nodes.
 
-python bench/stalls.py [--jobs N] [--nodes N]
+python bench/stalls.py [--jobs N] [--nodes N] [--one]
+
+With --one it measures in this environment and prints the rows as JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import asyncio
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -116,15 +119,15 @@ async def end(driver: Driver, engine: FakeEngine, count: int) -> None:
     await asyncio.sleep(0.01)
 
 
-async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, str, str]]:
-    """The rows of the table."""
-    rows: list[tuple[str, str, str]] = []
+async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, float, float]]:
+    """What was done, and how long it held the loop: milliseconds of processor time and of wall time."""
+    rows: list[tuple[str, float, float]] = []
 
     async def measured(name: str, what: Callable[[], Awaitable[object]]) -> None:
         stalls = Stalls()
         await what()
         stalls.stop()
-        rows.append((name, measure.rounded(1e3 * stalls.busy), measure.rounded(1e3 * stalls.longest)))
+        rows.append((name, 1e3 * stalls.busy, 1e3 * stalls.longest))
 
     with closing(Journal(folder)) as journal, listen("127.0.0.1", 0) as listener:
         engine, clock, over = FakeEngine(), SystemClock(), asyncio.Event()
@@ -154,6 +157,7 @@ async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, str, str]
         content = os.urandom(1 << 20) * (UPLOAD >> 20)
         name = hashlib.sha256(content).hexdigest()
         some = json.dumps({"jobs": list(range(1, CLEARED + 1))}).encode()
+        all_anew = nodes * SLOTS + 500  # then whatever runs was started by the policy that was chosen
         asked = (
             ("`GET /v1/jobs?status=running`", "GET", f"{wire.JOBS.path}?status=running", b""),
             ("`GET /v1/jobs?status=waiting`", "GET", f"{wire.JOBS.path}?status=waiting", b""),
@@ -167,12 +171,14 @@ async def take(folder: Path, jobs: int, nodes: int) -> list[tuple[str, str, str]
         await measured("the state is stored", snapshot)
         for what, method, path, body in asked:
             await measured(what, partial(caller.ask, method, path, body))
+        await end(driver, engine, all_anew)
         await measured("nothing but tasks that end (`tempo`)", lambda: end(driver, engine, 400))
         last = wire.EXPLAIN.path.format(job=jobs)
         await measured("`GET /v1/jobs/{job}/explain` (`tempo`)", lambda: caller.ask("GET", last))
         for policy in ("deadline", "edf", "easy", "heft"):
             chosen = json.dumps({"policy": policy}).encode()
             await measured(f"`{policy}` is chosen", partial(caller.ask, "PUT", wire.CHOOSE.path, chosen))
+            await end(driver, engine, all_anew)
             await measured(f"nothing but tasks that end (`{policy}`)", lambda: end(driver, engine, 200))
         over.set()
         driver.take_no_more()
@@ -215,17 +221,37 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--jobs", type=int, default=100_000)
     arguments.add_argument("--nodes", type=int, default=1000)
+    arguments.add_argument("--one", action="store_true")
     given = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        rows = uvloop.run(take(Path(name), given.jobs, given.nodes))
+    if given.one:
+        with tempfile.TemporaryDirectory() as name:
+            print(json.dumps(uvloop.run(take(Path(name), given.jobs, given.nodes))))
+        return
+    compiled, plain = (
+        json.loads(
+            subprocess.run(
+                [python, __file__, "--one", f"--jobs={given.jobs}", f"--nodes={given.nodes}"],
+                stdout=subprocess.PIPE,
+                check=True,
+            ).stdout
+        )
+        for python in (measure.COMPILED / "python", sys.executable)
+    )
     measure.section(
         "Live: how long the loop is held",
         f"""A server with {given.jobs:,} open jobs on {given.nodes:,} nodes of {SLOTS} slots, and one caller. Its engine
         runs nothing; everything else is as usual. The longest time in milliseconds in which its event loop served
         no other caller: processor time of the loop itself, and elapsed time, which includes the disk and whatever else
         runs on the machine. Wanted: {WANTED:g} ms. Rounds of `tempo`, `deadline` and `edf` look at each busy slot, and
-        those of `heft` at each job.""",
-        measure.table(("while", "processor, ms", "wall, ms"), rows),
+        those of `heft` at each job; whatever runs was started by the policy that is named. Once with the
+        [compiled core](how-to/compile.md), as it is where it is installed beside a C compiler, and once without.""",
+        measure.table(
+            ("while", "compiled: processor, ms", "wall, ms", "plain: processor, ms", "wall, ms"),
+            [
+                (name, *(measure.rounded(figure) for figure in (*taken, *without)))
+                for (name, *taken), (_, *without) in zip(compiled, plain, strict=True)
+            ],
+        ),
     )
 
 

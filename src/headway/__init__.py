@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headway.client.job import Job, Task
     from headway.client.pickling import RemoteTraceback
     from headway.client.waiters import Waiter, Waiters, as_completed
-    from headway.errors import HeadwayError, InvalidInput, TaskFailed
+    from headway.errors import HeadwayError, InvalidInput, NotPicklable, NotTrusted, OtherEpoch, Refused, TaskFailed
     from headway.files import Input, Output
     from headway.metrics.collect import frame, summarise, write_schedule
     from headway.model.node import NodeSpec
@@ -41,6 +41,10 @@ __all__ = [
     "RemoteTraceback",
     "HeadwayError",
     "InvalidInput",
+    "NotPicklable",
+    "NotTrusted",
+    "OtherEpoch",
+    "Refused",
     "simulate",
     "read_workload",
     "write_workload",
@@ -65,10 +69,14 @@ _PLACES: Final = {
     "HeadwayExecutor": "headway.client.executor",
     "checkpoint": "headway.checkpoints",
     "resumed": "headway.checkpoints",
-    "TaskFailed": "headway.client.pickling",
+    "TaskFailed": "headway.errors",
     "RemoteTraceback": "headway.client.pickling",
     "HeadwayError": "headway.errors",
     "InvalidInput": "headway.errors",
+    "NotPicklable": "headway.errors",
+    "NotTrusted": "headway.errors",
+    "OtherEpoch": "headway.errors",
+    "Refused": "headway.errors",
     "simulate": "headway.sim.experiment:run",
     "read_workload": "headway.traces",
     "write_workload": "headway.traces",

@@ -59,6 +59,19 @@ class InvalidInput(HeadwayError):
         self.source = source
         self.line = line
 
+    @classmethod
+    def saying(cls, message: str, hint: str = "") -> InvalidInput:
+        """The error with this message, which names the field and what is allowed, as `flaw` of a job's terms does.
+
+        >>> InvalidInput.saying("width is 3; allowed: at most 2").allowed
+        'at most 2'
+        """
+        field, _, rest = message.partition(" is ")
+        value, _, allowed = rest.partition("; allowed: ")
+        made = cls(field, value, allowed, hint=hint)
+        made.args = (message,)
+        return made
+
 
 SHOWN_MAX = 400
 """Characters of a value that an error shows."""
@@ -122,7 +135,7 @@ class Conflict(HeadwayError):
 
 
 class Contradiction(HeadwayError):
-    """A snapshot of a state in which no core can be; the message names the field."""
+    """A question to a decider describes a state that cannot be; the message names the field."""
 
 
 class Damaged(HeadwayError):

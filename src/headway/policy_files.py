@@ -38,6 +38,9 @@ def find(text: str) -> Policy:
     module = _module(path)
     found = {known: value for known, value in vars(module).items() if _is_policy(value, module)}
     if not name:
+        if not found:
+            hint = "A class of the file is a policy if it has the attribute `per_instant`."
+            raise HeadwayError(f"there is no policy in {path}", hint)
         if len(found) != 1:
             raise InvalidInput(f"policies in {path}", ", ".join(found), f"one, or say which: {path}:NAME")
         (name,) = found

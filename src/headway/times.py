@@ -217,6 +217,8 @@ def _at(day: date, clock: str) -> float | None:
     if match is None or not (match[2] or match[4]):
         return None
     hour = int(match[1])
+    if hour == 24 and not match[4] and not int(match[2]) and not float(match[3] or 0):
+        return _at(day + timedelta(1), "0:00")
     if match[4]:
         if not 1 <= hour <= 12:
             return None

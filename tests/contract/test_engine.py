@@ -600,6 +600,22 @@ async def test_slots_that_are_taken_are_waited_for(trial: Trial, tmp_path: Path)
     assert [(await trial.told(Ended)).key for _ in range(3)] == [first, both, behind]
 
 
+async def test_what_waits_behind_a_long_run_is_given_back(trial: Trial, tmp_path: Path) -> None:
+    """It was launched there because all before it were short; now it may run elsewhere."""
+    await trial.start(NodeSpec("n", slots=2))
+    door = tmp_path / "door"
+    long = trial.call(wait_for, str(door), slots=(0,))
+    waiting = [trial.call(add, number, 1, slots=(0,)) for number in range(3)]
+    wide = trial.call(add, 3, 4, slots=(0, 1))
+    for key in waiting:
+        assert (await trial.ended(key)).ending.outcome is Outcome.KILLED
+    again = trial.call(add, 5, 6, slots=(0,))
+    door.touch()
+    assert (await trial.ended(long)).ending.outcome is Outcome.SUCCEEDED
+    assert await trial.value(wide) == 7, "what needs several slots has been promised all of them"
+    assert await trial.value(again) == 11, "the long one has ended in time"
+
+
 async def test_a_member_may_hold_several_slots(trial: Trial, tmp_path: Path) -> None:
     await trial.start(NodeSpec("n", slots=3))
     door = tmp_path / "door"
@@ -661,7 +677,7 @@ async def test_the_first_member_that_fails_ends_the_others(trial: Trial) -> None
     gang = trial.launch(*sleeping[:2], calling(fail), sleeping[2], node=("a", "a", "b", "b"), slots=(0, 1, 0, 1))
     ended = await trial.ended(gang)
     assert ended.ending.outcome is Outcome.RAISED
-    assert ended.ending.detail.startswith("member 2: Traceback")
+    assert ended.ending.detail.startswith("process 2: Traceback")
     killed = Outcome.KILLED
     assert [member.outcome for member in ended.members] == [killed, killed, Outcome.RAISED, killed]
     for place in ({"node": "a"}, {"node": "b"}):
@@ -686,7 +702,7 @@ async def test_killing_a_gang_that_runs_and_one_that_waits(trial: Trial, tmp_pat
         trial.engine.kill(*key)
         ended = await trial.ended(key)
         assert ended.ending.outcome is Outcome.KILLED
-        assert ended.ending.detail in ("member 0: killed", "member 1: killed")  # the one that ended first
+        assert ended.ending.detail in ("process 0: killed", "process 1: killed")  # the one that ended first
         assert [member.outcome for member in ended.members] == [Outcome.KILLED] * 2
     assert await trial.value(trial.call(add, 1, 1, node="b")) == 2
 

@@ -355,7 +355,7 @@ async def test_a_member_that_cannot_start_ends_the_others(trial: Trial, tmp_path
     gang = trial.launch(waits, Command(("no such program",)), waits, node=("a", "a", "b"), slots=(0, 1, 0))
     ended = await trial.ended(gang)
     assert ended.ending.outcome is Outcome.REFUSED
-    assert ended.ending.detail.startswith("member 1: cannot start 'no such program'")
+    assert ended.ending.detail.startswith("process 1: cannot start 'no such program'")
     assert [member.outcome for member in ended.members] == [Outcome.KILLED, Outcome.REFUSED, Outcome.KILLED]
     for place in ({"node": "a"}, {"node": "a", "slots": (1,)}, {"node": "b"}):
         assert await trial.value(trial.call(add, 1, 1, **place)) == 2

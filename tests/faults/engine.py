@@ -165,8 +165,10 @@ class Site:
             if node is None or max(member.slots) >= node.spec.slots:
                 self._over(Run(assignment, assignment.tier), base.Ending(Outcome.LOST, detail="no such node or slot"))
                 return
-        self.runs[key] = Run(assignment, assignment.tier)
+        run = self.runs[key] = Run(assignment, assignment.tier)
         self._start_what_can()
+        if run.began is None and len(run.places) == 1:
+            run.timers.append(after(base.BEHIND_SECONDS, self._give_back, run))
 
     def _start_what_can(self) -> None:
         taken: set[Place] = set()
@@ -178,6 +180,18 @@ class Site:
                 if not run.places & taken:
                     self._begin(run)
                 taken |= run.places
+
+    def _give_back(self, run: Run) -> None:
+        """Give back what still waits behind a run that takes long."""
+        if run.began is None:
+            since = [
+                other.began for other in self.runs.values() if other.began is not None and other.places & run.places
+            ]
+            now = asyncio.get_running_loop().time()
+            if since and now - min(since) >= base.BEHIND_SECONDS:
+                self._over(run, base.Ending(Outcome.KILLED))
+            else:
+                run.timers.append(after(base.BEHIND_SECONDS, self._give_back, run))
 
     def _begin(self, run: Run) -> None:
         loop = asyncio.get_running_loop()
@@ -249,7 +263,7 @@ class Site:
                 ending = base.Ending(Outcome.SUCCEEDED, seconds=ending.seconds)
             else:
                 detail = ending.detail or ending.outcome.value
-                ending = structs.replace(ending, detail=f"member {rank}: {detail}")
+                ending = structs.replace(ending, detail=f"process {rank}: {detail}")
         self.endings.setdefault(key, []).append(ending.outcome)
         ended = self.kept[key] = base.Ended(*key, ending, members)
         self._tell(ended)

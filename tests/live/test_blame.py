@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headway import wire
+from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
 from headway.core.suspects import ALONE_MAX
 from headway.engines import base
@@ -96,8 +97,8 @@ def test_a_journal_of_before_goes_on_by_the_rules_of_now(tmp_path: Path) -> None
             journal.store_snapshot(0, before, ())
         for _ in range(2):
             async with rig(tmp_path / "old", ONE) as live:
-                assert live.driver.core.state.rules == 2
-                assert [event.rules for event in live.events(RulesChosen)] == [2], "once"
+                assert live.driver.core.state.rules == RULES
+                assert [event.rules for event in live.events(RulesChosen)] == [RULES], "once"
 
     run(scenario)
 

@@ -19,8 +19,19 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from headway import Client, HeadwayError, HeadwayExecutor, Job, RemoteTraceback, Task, TaskFailed, as_completed, wire
-from headway.errors import InvalidInput
+from headway import (
+    Client,
+    HeadwayError,
+    HeadwayExecutor,
+    InvalidInput,
+    Job,
+    Refused,
+    RemoteTraceback,
+    Task,
+    TaskFailed,
+    as_completed,
+    wire,
+)
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 
@@ -507,3 +518,34 @@ class TestWhereFunctionsRun:
     def test_an_executor_runs_calls_so_too(self, client: Client, tmp_path: Path) -> None:
         with HeadwayExecutor(client=client, cwd=tmp_path, env={"HEADWAY_TEST_PASSED": "yes"}) as executor:
             assert executor.submit(place_of, 0).result(LIMIT)[:2] == (str(tmp_path), "yes")
+
+
+def test_what_the_server_refuses_is_said_in_the_words_of_the_job(client: Client) -> None:
+    many = [Task(square, number) for number in range(99)]
+    with pytest.raises(
+        Refused, match=r"job 'wide': together, with 99 tasks, needs 99 slots at once; allowed"
+    ) as refused:
+        client.submit([Job("well", [Task(square, 1)]), Job("wide", many, together=True)])
+    assert refused.value.code == "invalid_input"
+    with pytest.raises(Refused, match="job 'wide': width is 99; allowed: at most "):
+        client.submit(Job("wide", [Task.command("true")], width=99))
+    gone = client.submit(Job("gone", [Task(boom, "gone")]))
+    client.wait(gone)
+    with pytest.raises(Refused, match=rf"job 'next': after is {gone.job}; allowed: .* this one has ended: failed"):
+        client.submit(Job("next", [Task(square, 1)], after=gone))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda client: client.wait(9999), "waiters is 9999; allowed: waiters of jobs, or futures"),
+        (lambda client: client.submit("p"), "jobs is 'p'; allowed: a Job, or several"),
+        (lambda client: Job("p", Task(square, 1)), "tasks is .*; allowed: a list of tasks"),
+        (lambda client: client.submit(Job("p", [Task(square, 1)], after="first")), "after is 'first'; allowed: "),
+        (lambda client: client.submit(Job("p")), "job 'p' has no tasks"),
+        (lambda client: client.submit(Job("p", [Task(square, 1)], memory_limit=-1)), "memory_limit is -1; allowed: "),
+    ],
+)
+def test_what_is_no_job_or_no_waiter_is_invalid_input(client: Client, wrong: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        wrong(client)

@@ -418,6 +418,34 @@ def test_what_can_never_be_launched_is_given_up_and_says_why(tmp_path: Path) -> 
     run(scenario)
 
 
+@pytest.mark.parametrize(("times", "status"), [(TRIES - 1, JobStatus.RUNNING), (TRIES, JobStatus.FAILED)])
+def test_a_launch_is_tried_so_many_times(tmp_path: Path, times: int, status: JobStatus) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, engine=Failing(launch=times)) as live:
+            await live.submit()
+            await live.advance((TRIES + 2) * AGAIN)
+            for _ in range(TRIES):
+                await live.advance(AGAIN)
+            assert live.engine.raised == times
+            assert (live.status(1) or JobStatus.RUNNING) is status
+            assert len(live.engine.launched) == (times < TRIES)
+
+    run(scenario)
+
+
+def test_a_node_that_is_gone_is_given_no_size_any_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, engine=Failing(resize=1)) as live:
+            await live.driver.nodes.add(wire.NewNode("b"))
+            await live.driver.nodes.resize("b", wire.NodeSize(5))
+            await live.driver.nodes.remove("b")
+            await live.advance(5 * AGAIN)
+            assert live.engine.raised == 1
+            assert [one.name for one in live.engine.nodes] == ["a"]
+
+    run(scenario)
+
+
 def test_what_is_cancelled_before_it_could_be_launched_never_runs(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, engine=Failing(launch=1)) as live:

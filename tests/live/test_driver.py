@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from headway import wire
+from headway import files, wire
 from headway.core.lifecycle import STRIKES_MAX
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import Conflict, HeadwayError, InvalidInput, MissingBlobs, Unavailable
+from headway.errors import Conflict, HeadwayError, InvalidInput, MissingBlobs, NoRoom, Unavailable
 from headway.live import listeners, reports
 from headway.live.collecting import EVENTS_AT_ONCE
 from headway.live.driver import RETRY_AFTER, Driver
@@ -32,6 +32,8 @@ from headway.model.events import (
     Event,
     Incident,
     JobSubmitted,
+    NodeDown,
+    NodeMeasured,
     NodesHeard,
     NodeUp,
     Outcome,
@@ -41,7 +43,7 @@ from headway.model.events import (
     TierRefused,
     Woke,
 )
-from headway.model.instant import SECOND, to_seconds
+from headway.model.instant import NEVER, SECOND, to_seconds
 from headway.model.snapshot import Plan, Policy, Snapshot
 from headway.model.tier import Tier
 from headway.policies.registry import find
@@ -414,6 +416,23 @@ def test_changed_terms_are_kept_over_a_restart_and_the_end(tmp_path: Path) -> No
     run(scenario)
 
 
+def test_a_due_date_can_be_taken_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            await live.submit(new_job(due=9))
+            with pytest.raises(InvalidInput, match="without_due is True"):
+                await live.driver.change(1, wire.JobChange(due=5, without_due=True))
+            assert reports.job_detail(live.driver, 1).job.due == 9
+            assert await live.driver.change(1, wire.JobChange(without_due=True), by="me") == 1
+            assert live.driver.core.state.jobs[1].due == NEVER
+        async with rig(tmp_path, ONE) as live:
+            assert reports.job_detail(live.driver, 1).job.due is None
+            await live.end(1, 0, live.running[0][2])
+            assert reports.job_detail(live.driver, 1).job.due is None
+
+    run(scenario)
+
+
 def test_submissions_are_all_or_none(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, TWO) as live:
@@ -661,6 +680,34 @@ def test_statistics_say_that_there_is_no_room_for_files(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_where_files_have_no_room_one_job_that_gives_some_is_enough_to_refuse_all(tmp_path: Path) -> None:
+    gives = wire.Command(("true",), outputs={"out": f"{files.KEPT_SCHEME}out"})
+
+    async def scenario() -> None:
+        async with rig(tmp_path, bounds=Bounds(0, 40)) as live:
+            live.journal.retained.stored = 40
+            with pytest.raises(NoRoom, match="whose tasks give files to be kept"):
+                await live.submit(new_job(), wire.NewJob(work=wire.Commands((gives,))))
+            await live.submit(new_job(), new_job())
+
+    run(scenario)
+
+
+def test_what_is_measured_while_nothing_is_to_be_done_is_not_kept(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path) as live:
+            live.driver.measure("a", {"load": 0.5})
+            live.driver.incident("odd", "x", "y")
+            await live.settle()
+            assert live.events(NodeMeasured) == []
+            await live.submit(new_job())
+            live.driver.measure("a", {"load": 0.7})
+            await live.end(1)
+            assert [event.values for event in live.events(NodeMeasured)] == [(("load", 0.7),)]
+
+    run(scenario)
+
+
 def test_requests_on_a_full_disk_are_as_if_never_made(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with rig(tmp_path, ONE) as live:
@@ -794,6 +841,42 @@ def test_what_a_task_saved_counts_and_is_forgotten_when_it_is_settled(tmp_path: 
             await live.submit(new_job())
         async with rig(tmp_path, engine=FakeEngine(base.Found(saved=frozenset({1, 2})))) as live:
             assert live.engine.forgotten == [(1, None)]
+
+    run(scenario)
+
+
+def test_what_keeps_the_disk_from_taking_anything_new_is_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE) as live:
+            assert live.driver.accepts
+            for reason in ("short", "held"):
+                setattr(live.driver.room, reason, "no room")
+                assert not live.driver.accepts
+                setattr(live.driver.room, reason, "")
+            assert live.driver.accepts
+
+    run(scenario)
+
+
+def test_no_work_is_lost_while_an_orderly_stopped_server_is_down(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, ONE, at=100) as live:
+            await live.submit(new_job())
+            live.clock.advance(2)
+        async with rig(tmp_path, ONE, at=500) as live:
+            assert live.running == [(1, 0, 2)]
+            job = live.driver.core.state.jobs[1]
+            assert job.lost == 2 * SECOND
+            assert job.attempts[0].start == 500 * SECOND
+            assert [event.at for event in live.events(NodeDown)] == [102 * SECOND]
+            assert [event.at for event in live.events(NodeUp)] == [500 * SECOND]
+            found = live.engine.found()
+            live.clock.advance(3)
+            live.driver.broken.set_exception(RuntimeError("crash"))
+            live.driver.broken.exception()
+        async with rig(tmp_path, ONE, at=600) as live:
+            assert found.running == {(1, 0, 2)}
+            assert live.driver.core.state.jobs[1].lost == 102 * SECOND, "after a crash nobody knows how long it ran on"
 
     run(scenario)
 

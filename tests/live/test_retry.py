@@ -84,6 +84,7 @@ def test_what_cannot_be_run_again_is_said(headway: Any, up: Any, tmp_path: Path)
     with Client(data=up.data) as client:
         assert client.clear(number) == 1
     assert f"job {number} cannot be run again: its results have been cleared" in headway("retry", number).err
+    assert "Why tasks failed is not kept any more" in headway("job", number).out
 
 
 def test_job_shows_what_ran_where_and_why_tasks_failed(headway: Any, tmp_path: Path) -> None:
@@ -182,6 +183,10 @@ def test_terms_are_those_of_the_old_job() -> None:
     assert (again.tasks, again.sizes, again.workload, again.release) == (2, (1.0, 4.0), 6.0, 5 * SECOND)
     assert (again.retry_of, again.numbers) == (4, (0, 2))
     assert retry.again(old, new_job().work, [1], wire.Retry(priority=8.0, due=2.5)).due == 2.5
+    both = wire.Commands((wire.Command(("first",)), wire.Command(("second",))))
+    assert retry.again(new_job(tasks=2).spec(5, 0, "me"), both, [1], wire.Retry()).work == wire.Commands(
+        (wire.Command(("second",)),)
+    )
 
 
 def test_what_is_needed_is_kept_over_a_restart_until_the_results_go(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headway import Client
+from headway import Client, Job, Task
 from headway.cli.main import GOES_ON
 from headway.times import instant_of, span_of
 
@@ -33,6 +33,19 @@ def failed(headway: Any) -> int:
     number = submitted(headway, "--tasks", 3, "--", "sh", "-c", "exit {i}")
     assert headway("wait", number) == Ran(1, f"{number} failed 1/3, 2 failed\n", "")
     return number
+
+
+def test_a_table_of_jobs_says_what_it_leaves_out_and_lists_for_programs_are_whole(headway: Any, up: Any) -> None:
+    with Client(data=up.data) as client:
+        client.wait(*client.submit([Job("many", [Task.command("true")]) for _ in range(60)]))
+    numbers = [job["id"] for job in json.loads(headway("jobs", "--json").out)]
+    assert len(numbers) >= 60
+    assert numbers == [job["id"] for job in json.loads(headway("jobs", "--status", "succeeded", "--json").out)]
+    table = headway("jobs").out
+    assert f"These are the latest 50 of {len(numbers)} jobs; `headway jobs --last N` lists more." in table
+    assert f" {numbers[0]} " not in table
+    assert "These are the latest" not in headway("jobs", "--status", "succeeded").out
+    assert f"These are the latest 3 of {len(numbers)} jobs" in headway("jobs", "--status", "succeeded", "--last", 3).out
 
 
 def test_status_says_a_line_each_and_its_exit_status_the_worst(headway: Any, tmp_path: Path) -> None:
@@ -127,6 +140,10 @@ def test_change_says_whether_jobs_will_be_on_time_now(headway: Any, tmp_path: Pa
     runs = held(headway, tmp_path, "--estimate", "10m", "--due", "1h")
     assert "before its due date" in headway("change", runs, "--due", "2h").err
     assert re.search(r"about 9 min .* after its due date: it will be late", headway("change", runs, "--due", "10s").err)
+    without = headway("change", runs, "--due", "None")
+    assert (without.out, without.err) == ("Changed.\n", "")
+    assert json.loads(headway("job", runs, "--json").out)["job"]["due"] is None
+    assert "it will be late" in headway("change", runs, "--due", "10s").err
     late = headway("change", runs, "--priority", 4)
     assert "it will be late" in late.err
 

@@ -18,6 +18,7 @@ import pytest
 
 from headway.advice.language import plan_text, read_plan, read_question, write_question
 from headway.core.counts import job_counts, slot_counts
+from headway.core.lifecycle import SHORTER_MAX
 from headway.core.nodes import slot_statuses
 from headway.core.pool import Pool
 from headway.core.record import StateRecord
@@ -652,7 +653,7 @@ class World:
         before = [other for other, one in self.running.items() if one.slots & slots and one.tier is tier]
         if before:
             node = self.scheduler.state.slot_nodes[slots.bit_length() - 1]
-            assert len(before) <= node.spec.read_ahead, f"{key} starts on taken slots"
+            assert len(before) <= node.spec.read_ahead * SHORTER_MAX, f"{key} starts on taken slots"
             assert {job for job, _ in before} == {key[0]}, f"{key} is queued behind another job"
             assert self.jobs[key[0]].kind is Kind.BAG
 

@@ -9,6 +9,7 @@ from functools import cache
 import msgspec
 import pytest
 
+from headway.core.lifecycle import RULES, SHORTER_MAX
 from headway.core.record import StateRecord
 from headway.core.scheduler import Scheduler
 from headway.model.actions import Action, Conclude, Kill, Launch, Settle
@@ -22,6 +23,7 @@ from headway.model.events import (
     NodeUp,
     Outcome,
     PolicyChosen,
+    RulesChosen,
     TaskEnded,
     Woke,
 )
@@ -83,7 +85,7 @@ class Slots:
 
 
 @cache
-def run(seed: int, *, calm: bool = False) -> tuple[Slots, Scheduler, list[JobSpec], list[Event]]:
+def run(seed: int, *, calm: bool = False, rules: int = RULES) -> tuple[Slots, Scheduler, list[JobSpec], list[Event]]:
     """Bags of short tasks under a policy that moves slots between them, with cancels, outages and a drain."""
     chance = random.Random(seed)
     scheduler, engine, jobs, told = Scheduler(find, "deadline"), Slots(), list[JobSpec](), list[Event]()
@@ -94,6 +96,8 @@ def run(seed: int, *, calm: bool = False) -> tuple[Slots, Scheduler, list[JobSpe
         scheduler.check()
 
     at = 0
+    if rules != RULES:
+        feed(RulesChosen(at, rules))
     for name in ("a", "b"):
         feed(NodeJoined(at, node(name, slots=2, read_ahead=DEPTH)))
     for step in range(400):
@@ -140,8 +144,35 @@ def test_every_task_is_settled_once_and_every_job_concluded_once(seed: int) -> N
 
 
 def test_no_slot_is_given_more_than_its_task_and_what_may_be_read_ahead() -> None:
-    deepest = [run(seed, calm=True)[0].deepest for seed in range(5)]
+    deepest = [run(seed, calm=True, rules=2)[0].deepest for seed in range(5)]
     assert max(deepest) == 1 + DEPTH
+    deepest = [run(seed, calm=True)[0].deepest for seed in range(5)]
+    assert 1 + DEPTH < max(deepest) <= 1 + SHORTER_MAX * DEPTH
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "behind"), [(0.5, 24), (2.5, 24), (3, 18), (5, 12), (11, 3), (19.9, 3), (20, 0), (1000, 0)]
+)
+def test_the_shorter_the_tasks_the_more_are_read_ahead(milliseconds: float, behind: int) -> None:
+    scheduler, engine = Scheduler(find, "deadline"), Slots()
+    events: list[Event] = [NodeJoined(0, node("a", slots=1, read_ahead=DEPTH)), JobSubmitted(0, job(1, tasks=100))]
+    for number in range(7):
+        at = round(number * milliseconds * MILLISECOND)
+        events += [TaskEnded(at, 1, number - 1, 1, Outcome.SUCCEEDED)] if number else []
+        events.append(Woke(at))
+    for event in events:
+        engine.perform(scheduler.handle(event))
+    assert len(scheduler.state.ahead.get(0, ())) == behind
+
+
+def test_each_slot_reads_ahead_no_more_than_its_share_of_what_is_left() -> None:
+    scheduler, engine = Scheduler(find, "deadline"), Slots()
+    for event in (NodeJoined(0, node("a", slots=4, read_ahead=DEPTH)), JobSubmitted(0, job(1, tasks=44)), Woke(0)):
+        engine.perform(scheduler.handle(event))
+    for task in range(5):
+        engine.perform(scheduler.handle(TaskEnded(100 * task, 1, task, 1, Outcome.SUCCEEDED)))
+    left = 44 - 5 - 4
+    assert [len(queue) for queue in scheduler.state.ahead.values()] == [(left + 1) // 4, (left - (left + 1) // 4) // 4]
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 100))])

@@ -18,7 +18,7 @@ FORECASTS: Final = 10
 
 @click.command()
 @click.argument("numbers", metavar="ID...", type=int, nargs=-1, required=True)
-@click.option("--due", help="New wanted completion: 18:00, tomorrow 6:00, or 1h30m from now.")
+@click.option("--due", help="New wanted completion: 18:00, tomorrow 6:00, or 1h30m from now; none: no due date.")
 @click.option("--priority", type=float, help="New priority; higher is more important.")
 @as_json
 @asks_server
@@ -29,13 +29,18 @@ def change(reach: Reach, numbers: tuple[int, ...], due: str | None, priority: fl
     """
     if due is None and priority is None:
         raise HeadwayError("there is nothing to change", "Give --due, --priority, or both.")
-    at = None if due is None else instant_in(due, "--due")
+    without_due = due is not None and due.strip().lower() == "none"
+    at = None if due is None or without_due else instant_in(due, "--due")
     if at is not None and at < time.time():
         click.echo(f"Warning: {due} has passed.", err=True)
     with reach() as client:
         for number in numbers:
             client.job(number)  # an unknown job is reported before anything is changed
-        changed = [number for number in dict.fromkeys(numbers) if client.change(number, priority=priority, due=at)]
+        changed = [
+            number
+            for number in dict.fromkeys(numbers)
+            if client.change(number, priority=priority, due=at, without_due=without_due)
+        ]
         outlooks = [] if as_json else [outlook_of(client, number) for number in changed[:FORECASTS]]
     ended = [number for number in dict.fromkeys(numbers) if number not in changed]
     if as_json:

@@ -9,11 +9,20 @@ from typing import Final
 import numpy as np
 
 from headway.model.instant import NEVER
+from headway.model.job import Kind
 from headway.model.schedule import NOT_YET, Schedule
+from headway.model.snapshot import serves_of
 from headway.model.workload import Workload
 
 LITTLE: Final = 0.01
 """If jobs spend no larger share of their time waiting, policies differ by little."""
+
+
+READ_AS: Final = {
+    Kind.BAG: " Jobs of a log with several processors are rigid with --as rigid.",
+    Kind.RIGID: " Jobs of a log are bags with --as bags.",
+}
+"""What to do about kinds of jobs that a policy does not serve."""
 
 
 BUSY: Final = 0.9
@@ -33,6 +42,22 @@ def without_due_dates(workload: Workload, policies: Sequence[str]) -> str:
         "measured. --due-factor 2 gives each job a due date, its release plus twice its run time; so does a column "
         "`due` in a table (.csv), or --recipe lin14."
     )
+
+
+def unserved(workload: Workload, policies: Sequence[str]) -> Iterator[str]:
+    """For each policy that does not serve all kinds of jobs in the workload: which it serves, and what to do."""
+    from headway.policy_files import find
+
+    for text in policies:
+        served = serves_of(find(text))
+        left_out = {kind: int((workload.kind == kind).sum()) for kind in Kind if kind not in served}
+        for kind, jobs in left_out.items():
+            if jobs:
+                serves = _listed([f"{known.name.lower()} jobs" for known in Kind if known in served]) or "no jobs"
+                yield (
+                    f"{text} serves only {serves}. The workload has {jobs:,} of the kind {kind.name.lower()}, "
+                    f"which will never start.{READ_AS.get(kind, '')}"
+                )
 
 
 def undecided(workload: Workload, schedules: Mapping[str, Schedule], slots: int) -> Iterator[str]:

@@ -29,6 +29,8 @@ def ran(work: Ran | None) -> str:
 def print_ended(detail: JobDetail) -> None:
     """Print where ended tasks ran, how they ended, and what failed ones wrote last."""
     if not detail.ended:
+        if detail.job.failed:
+            click.echo("Why tasks failed is not kept any more: their results were fetched by their client, or cleared.")
         return
     rows = [
         (

@@ -33,10 +33,11 @@ def promise(job: Explanation) -> str:
             before = (
                 f"job {named}, which comes before it" if len(others) == 1 else f"jobs {named}, which come before it"
             )
+            lacks = ["its tasks"] * (job.job in job.assumes or not others) + [before] * bool(others)
             return (
                 f"Whether job {job.job} will be on time is not known: "
-                f"there is no estimate for {before if others else 'its tasks'}. "
-                "Submit with --estimate SPAN, the expected run time of a task, to get a forecast."
+                f"there is no estimate for {' or for '.join(lacks)}. "
+                "`headway submit --estimate SPAN` gives one: the expected run time of a task."
             )
         why = job.lack or "no known event will give it the slots it needs"
         return f"Whether job {job.job} will be on time is not known: {why}."

@@ -38,6 +38,9 @@ IN_STATUS = {"succeeded": "has succeeded", "failed": "has failed", "cancelled": 
 FULLY_SERVED = ("RUNS_BEHIND", "TASKS_DEPEND", "STARTS_NOW")
 """Reasons of a job that runs of which no part waits for a decision."""
 
+LAST = 50
+"""How many jobs a table has, unless it is said how many or which."""
+
 TEXTS = ("name", "user", "done", "due", "outlook")
 """Columns of the list of jobs that may be folded."""
 
@@ -51,13 +54,21 @@ MARKS = {"available": "·", "occupied": "○", "busy": "●", "down": "×"}
 @click.command()
 @click.option("--status", type=click.Choice(STATUSES), help="Only these; open: those that have not ended.")
 @click.option("--user", help="Only those of this user.")
-@click.option("--last", default=50, show_default=True, type=click.IntRange(min=1), help="How many: the latest.")
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    help=f"How many: the latest.  [default: all with --status or --json, else {LAST}]",
+)
 @as_json
 @asks_server
-def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json: bool) -> None:
+def jobs(reach: Reach, status: str | None, user: str | None, last: int | None, as_json: bool) -> None:
     """List jobs, the latest last."""
     with reach() as client:
-        found = client.jobs(status=status, user=user, last=last)
+        found = client.jobs(status=status, user=user)
+    there = len(found)
+    if last is None and status is None and not as_json:
+        last = LAST
+    found = found if last is None else found[max(0, there - last) :]
     if as_json:
         print_json(found)
         return
@@ -82,6 +93,8 @@ def jobs(reach: Reach, status: str | None, user: str | None, last: int, as_json:
     ]
     columns = ("job", "name", "user", "pool", "status", "done", "running", "priority", "due", "outlook", "since")
     print_table(columns, rows, right=("job", "done", "running", "priority"), fold=TEXTS, spare=SPARE)
+    if len(found) < there:
+        click.echo(f"These are the latest {len(found):,} of {there:,} jobs; `headway jobs --last N` lists more.")
     for lack in dict.fromkeys(job.lack for job in found if job.lack):
         click.echo(f"{NOT_COMPUTED.capitalize()}: {lack}.")
 
@@ -243,7 +256,8 @@ def explain(reach: Reach, number: int, as_json: bool) -> None:
     else:
         click.echo(f"Job {found.job} is {found.status.value}: {found.text}.")
     if found.start is not None and found.reason != "STARTS_NOW":
-        click.echo(f"Its start is promised at {clock(found.start)}, {when(found.start)}.")
+        what = "The start of its next task" if found.status is JobStatus.RUNNING else "Its start"
+        click.echo(f"{what} is promised at {clock(found.start)}, {when(found.start)}.")
     if found.note:
         click.echo(f"By policy {found.by}; {found.note}.")
     if not found.status.is_final:

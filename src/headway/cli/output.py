@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from headway.cli.show import seconds_in
+from headway.cli.show import seconds_in, span
 from headway.errors import HeadwayError, InvalidInput
 from headway.metrics import to_json, write_schedule
 from headway.model.schedule import Schedule
@@ -134,7 +134,8 @@ class Output:
         said = []
         for text, done in schedules.items():
             if self._is_past(done):
-                said.append(f"{text}: there is no Gantt chart, for the run had ended by {self.start:g} s (--from).")
+                until = span(self.start or 0)
+                said.append(f"{text}: there is no Gantt chart, for the run had ended by {until} (--from).")
             elif not self._is_drawn(done):
                 said.append(f"{text}: there is no Gantt chart, for no task ran.")
         return said

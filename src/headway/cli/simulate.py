@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 import click
 import numpy as np
 
-from headway.cli.comparing import undecided, without_due_dates
+from headway.cli.comparing import undecided, unserved, without_due_dates
 from headway.cli.output import file_for, output_to, subject
 from headway.cli.show import print_table, seconds_in, span
 from headway.cli.trace import Trace, names_trace
@@ -143,6 +143,8 @@ def simulate(
     if not as_json:
         trace.tell(workload, held, "" if slots or cluster else ", as its header says")
     if hint := without_due_dates(workload, policies):
+        click.echo(hint, err=True)
+    for hint in unserved(workload, policies):
         click.echo(hint, err=True)
     # Errors are reported now, not after a long run.
     asked = batches is not None or warm_up is not None

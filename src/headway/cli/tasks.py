@@ -20,7 +20,10 @@ from headway.wire import check_env
 PLACES: Final = re.compile(r"\{(file|stem)\}")
 """What stands for the file of a task: its path as it was typed, and its name without folder and last suffix."""
 
-TOO_WIDE: Final = re.compile(r"jobs\[\d+\]\.width is (\d+); allowed: at most (\d+), the slots of the (?:whole )?(.+)")
+TOO_WIDE: Final = re.compile(
+    r"job .*: (?:width is|together, with \d+ tasks, needs) (\d+)(?: slots at once)?; "
+    r"allowed: at most (\d+), the slots of the (?:whole )?(.+)"
+)
 """What a server says of a job that no cluster of its size can run."""
 
 HOW: Final = "Such as: headway submit --each *.csv --stdout {stem}.txt -- wc {file}"
@@ -71,6 +74,9 @@ class Program:
             found = files_of(files)
             check_named(found, self.texts, self.command[0])
             return [self.task(file) for file in found]
+        for name in ("{file}", "{stem}"):
+            if any(name in text for text in self.texts):
+                raise InvalidInput("--each", "missing", f"files, because {name} stands for one", hint=HOW)
         self._check_apart(max(count or 1, width or 1))
         return [self.task()] * (count or 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import re
 import time
 import uuid
 import weakref
@@ -21,7 +22,7 @@ from headway.client.inbox import Inbox, results_of
 from headway.client.job import Job, described, instant, job_id
 from headway.client.operation import Operation
 from headway.client.waiters import Sink, Waiter, Waiters
-from headway.errors import HeadwayError, Refused
+from headway.errors import HeadwayError, InvalidInput, Refused
 from headway.files import Input
 from headway.model.job import JobId
 from headway.times import When
@@ -59,6 +60,17 @@ from headway.wire import (
 
 PATIENCE_SECONDS: Final = 60.0
 """How long a request is repeated while no server answers, because it may be starting again."""
+
+
+def _named(message: str, jobs: Sequence[Job]) -> str:
+    """What a server says of a job of a submission, in the words with which the job was made here."""
+    found = re.match(r"jobs\[(\d+)\]\.(.*)", message, re.DOTALL)
+    if found is None:
+        return message
+    job, said = jobs[int(found[1])], found[2]
+    if job.width is None:
+        said = re.sub(r"^width is (\d+)", r"together, with \1 tasks, needs \1 slots at once", said)
+    return f"job {job.name!r}: {said}"
 
 
 class Client(Operation):
@@ -125,7 +137,10 @@ class Client(Operation):
             HeadwayError: something cannot be pickled, a term is wrong, or the server refuses a job (it is wider than
                 the cluster, the disk is full); nothing was accepted then.
         """
-        given = [jobs] if isinstance(jobs, Job) else list(jobs)
+        given: list[Any] = [jobs] if isinstance(jobs, Job) else list(jobs)
+        for one in given:
+            if not isinstance(one, Job):
+                raise InvalidInput("jobs", one, "a Job, or several", hint="Say Job(NAME, [Task(FUNCTION), ...]).")
         now = time.time()
         blobs: dict[str, bytes] = {}
         bodies = []
@@ -138,15 +153,24 @@ class Client(Operation):
             for job, new in zip(given, bodies, strict=True)
         ]
         if bodies:
-            self.send(bodies, blobs, waiters)
+            try:
+                self.send(bodies, blobs, waiters)
+            except Refused as refusal:
+                refusal.args = (_named(str(refusal.args[0]), given),)
+                raise
         return waiters[0] if isinstance(jobs, Job) else Waiters(waiters)
 
-    def wait(self, *waiters: Future[Any], timeout: float | None = None) -> None:
+    def wait(self, *waiters: Any, timeout: float | None = None) -> None:
         """Wait until all of these have ended, in whatever way; default: everything this client has submitted.
 
         Raises:
             TimeoutError: some have not ended within `timeout` seconds.
+            InvalidInput: one is no waiter and no future.
         """
+        for waiter in waiters:
+            if not isinstance(waiter, Future):
+                hint = "`submit` and `attach(ID)` return waiters."
+                raise InvalidInput("waiters", waiter, "waiters of jobs, or futures", hint=hint)
         if not waiters:
             waiters = tuple(sink for sink in self._inbox.sinks if isinstance(sink, Future))
         open_ = concurrent.futures.wait(waiters, timeout).not_done
@@ -263,10 +287,21 @@ class Client(Operation):
         answer: Done = self._server.ask(CANCEL_TASKS, job=job, body=TasksNamed(tasks))
         return answer.changed
 
-    def change(self, job: JobId | Waiter, *, priority: float | None = None, due: When | None = None) -> bool:
-        """Give a job new terms; returns whether it was still open."""
+    def change(
+        self,
+        job: JobId | Waiter,
+        *,
+        priority: float | None = None,
+        due: When | None = None,
+        without_due: bool = False,
+    ) -> bool:
+        """Give a job new terms; returns whether it was still open.
+
+        Args:
+            without_due: whether it is to have no due date any more.
+        """
         due_at = instant(due, "due", time.time())
-        answer: Done = self._server.ask(CHANGE, job=job_id(job), body=JobChange(priority, due_at))
+        answer: Done = self._server.ask(CHANGE, job=job_id(job), body=JobChange(priority, due_at, without_due))
         return answer.changed > 0
 
     def retry(

@@ -238,6 +238,8 @@ class Job:
         after: int | Submitted | Iterable[int | Submitted] = (),
     ) -> None:
         self.name = name
+        if not isinstance(tasks, Iterable):
+            raise InvalidInput("tasks", tasks, "a list of tasks", hint="Say Job(NAME, [Task(...), ...]).")
         self.tasks: list[Task] = list(tasks)
         self.due = due
         self.priority = priority
@@ -339,7 +341,7 @@ def _ids(after: Any) -> tuple[JobId, ...]:
         InvalidInput: something is neither, or was not submitted.
     """
     one = isinstance(after, int) or hasattr(after, "job")  # a waiter can be iterated: over its results
-    named = (after,) if one or not isinstance(after, Iterable) else after
+    named = (after,) if one or isinstance(after, str) or not isinstance(after, Iterable) else after
     return tuple(job_id(job, "after") for job in named)
 
 
@@ -363,13 +365,13 @@ def described(job: Job, now: float | None = None) -> tuple[NewJob, dict[str, byt
     """
     title = f"job {job.name!r}" if job.name else "the job"
     if not job.tasks:
-        raise HeadwayError(f"{title} has no tasks", "Give it at least one with add_task.")
+        raise InvalidInput.saying(f"{title} has no tasks", "Give it at least one with add_task.")
     for place, task in enumerate(job.tasks):
         if not isinstance(task, Task):
             raise InvalidInput(f"tasks[{place}] of {title}", task, "a Task", hint="Say Task(FUNCTION, ARGUMENT, ...).")
     if job.kind is Kind.RIGID:
         if any(task.before or task.cores != 1 for task in job.tasks):
-            raise HeadwayError(f"{title} is rigid, but a task comes after another or wants several cores")
+            raise InvalidInput.saying(f"{title} is rigid, but a task comes after another or wants several cores")
         if job.width is not None and len(job.tasks) not in (1, job.width):
             raise InvalidInput(
                 "width", job.width, f"the number of tasks, which is {len(job.tasks)}, or any with one task"
@@ -429,7 +431,7 @@ def new_job(
     except InvalidInput as error:
         wrong = str(error)
     if wrong:
-        raise HeadwayError(f"job {job.name!r}: {wrong}")
+        raise InvalidInput.saying(f"job {job.name!r}: {wrong}")
     check_work(new)
     return new
 

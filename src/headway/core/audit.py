@@ -9,7 +9,7 @@ from headway.core.state import State
 from headway.model.instant import NEVER
 from headway.model.job import Kind
 from headway.model.queue import by_order
-from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
+from headway.model.slots import NO_SLOTS, Slots, bounds, numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView
 from headway.model.tier import Tier
 
@@ -131,7 +131,10 @@ def check_places(pool: Pool) -> None:
     assert not (pool.busy | pool.behind) & ~pool.slots, "busy slots of no node"
     assert pool.free == pool.up & ~pool.busy & ~pool.allocated, "free"
     assert pool.counted == pool.of_counted.bit_count(), "counted free slots"
+    assert pool.count_busy == pool.of_busy.bit_count(), "counted busy slots"
+    assert pool.spare == bounds(pool.of_spare), "runs of free slots"
     for _, _, _, attempt in running:
+        assert attempt.bounds is None or attempt.bounds == bounds(attempt.slots), "runs of an attempt"
         assert attempt.frees in (-1, (attempt.slots & pool.up).bit_count()), "what an attempt frees"
     if pool.profile is not None:
         promises = [(job.id, job.promise) for job in promised.values() if job.promise is not None]

@@ -86,9 +86,11 @@ beside it.
 run time, what is expected of it and what is learnt from it count from there, not from its launch.
 
 **Reading ahead.** Between the end of a task and the launch of the next lies a trip to the driver and to its disk. On
-nodes that allow it (`read_ahead`), short tasks of a bag are launched behind the one that runs on the same slot. Such an
-attempt is *queued*: it has no slot of its own and begins to run when the one before it ends. It is asked to end when
-its job loses the slot.
+nodes that allow it (`read_ahead`), short tasks of a bag are launched behind the one that runs on the same slot: as many
+as run `read_ahead` times `SHORT_TASK`, going by the mean so far, but no more than each slot's share of what is left
+(under rules 1 and 2: `read_ahead` tasks). Such an attempt is *queued*: it has no slot of its own and begins to run when
+the one before it ends. It is asked to end when its job loses the slot. An engine gives it back, killed, if the one
+before it turns out to be long.
 
 **Deciders.** Plans may come from a decider elsewhere instead of from the policy. When a round is due, the core then
 asks for a wake at the same instant and, woken, asks a numbered question (`Consult`): once per instant, like a policy
@@ -123,7 +125,10 @@ LOSSES_MAX: Final = 10
 ISOLATING: Final = 2
 """The first of the `rules` under which what may kill nodes runs alone, and run times count from the start."""
 
-RULES: Final = 2
+READING_BY_TIME: Final = 3
+"""The first of the `rules` under which more tasks are launched ahead of their turn the shorter they are."""
+
+RULES: Final = 3
 """The rules of a new scheduler, see `RulesChosen`."""
 
 STRIKES_MAX: Final = 3
@@ -135,13 +140,20 @@ SHORT_TASK: Final[Duration] = SECOND // 50
 
 SUCCEEDED: Final = JobStatus.SUCCEEDED  # found once, not for every job
 
+SHORTER_MAX: Final = 8
+"""At most so many tasks are launched ahead instead of one that runs `SHORT_TASK`."""
+
 SHORT_AFTER: Final = 4
 """So many tasks of a bag must have ended before the core decides whether its tasks are short."""
 
 
-def has_short_tasks(job: JobView) -> bool:
-    """Whether the ended tasks of the job were so short that waiting for the driver would matter."""
-    return job.ended >= SHORT_AFTER and job.spent < job.ended * SHORT_TASK
+def ahead_of_turn(job: JobView, read_ahead: int, rules: int) -> int:
+    """How many tasks of a job may be queued on one of its slots; none unless those that have ended were short."""
+    if not read_ahead or job.ended < SHORT_AFTER or job.spent >= job.ended * SHORT_TASK:
+        return 0
+    if rules < READING_BY_TIME:
+        return read_ahead
+    return read_ahead * min(SHORTER_MAX, job.ended * SHORT_TASK // max(1, job.spent))
 
 
 class Verdict(Enum):

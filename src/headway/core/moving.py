@@ -56,8 +56,10 @@ def move(pool: Pool, attempt: AttemptView, wanted: Allocation) -> str | None:
 
 def flaw_of_fit(pool: Pool, job: JobView, task: int, slots: int) -> str | None:
     """Why a task cannot run on exactly these slots: a bag's task needs one, a workflow's its cores of one node."""
-    if not slots or slots & ~pool.up:
+    if not slots or slots & pool.up != slots:
         return "slot_down"
+    if job.kind is Kind.BAG:
+        return None if slots == 1 << slots.bit_length() - 1 else "width_differs"
     if job.kind is not Kind.WORKFLOW:
         return None if slots.bit_count() == job.width else "width_differs"
     node = pool.slot_nodes[slots.bit_length() - 1]

@@ -18,7 +18,7 @@ from headway.model.job import JobId, Kind
 from headway.model.kept_profile import KeptProfile
 from headway.model.outcome import Outcome
 from headway.model.queue import Key, Queue, by_order
-from headway.model.slots import NO_SLOTS, Slots, count, numbers
+from headway.model.slots import NO_SLOTS, Slots, count, numbers, unite
 from headway.model.snapshot import (
     ALL_KINDS,
     AttemptView,
@@ -65,6 +65,7 @@ class Pool(Snapshot):
         refused: jobs for which something was refused in the last round.
         policy, text: what decides in this pool, and the text that stands for it.
         added: whether the policy is not one of Headway's own.
+        count_busy, of_busy: how many slots a set has, and the set: those that were busy when they were last counted.
         consulted: whether the last question to a decider was about this pool.
         per_instant, task_rounds, tiers: what the policy wants, see `Policy` and `uses_tiers`.
         round_at: when it wants a round even if nothing happens.
@@ -74,8 +75,10 @@ class Pool(Snapshot):
         "added",
         "ahead",
         "consulted",
+        "count_busy",
         "departing",
         "leaving",
+        "of_busy",
         "per_instant",
         "policy",
         "prepared_orders",
@@ -97,6 +100,8 @@ class Pool(Snapshot):
         self.added = self.per_instant = self.tiers = False
         self.round_at: Instant = NEVER
         self.round_due = False
+        self.count_busy = 0
+        self.of_busy: Slots = NO_SLOTS
         self.consulted = True
         self.ahead: dict[int, list[AttemptView]] = {}
         self.prepared_orders: set[Key] = set()
@@ -270,18 +275,28 @@ class Pool(Snapshot):
         job.attempts[task] = attempt
         if self.profile is not None:
             if tier is FOREGROUND and job.kind is RIGID:
-                self.profile.start(self.now, job.id, slots.bit_count(), max(expected_end, self.now + 1))
+                self.profile.start(self.now, job.id, job.width, max(expected_end, self.now + 1))
             else:
                 self.profile = None
         if job.promise is not None:
             self.promise(job, None)
         if tier is FOREGROUND:
             insort(self.running, (expected_end, job.id, task, attempt))
-            self.busy |= slots
-            before, taken = self.free, self.free & slots
-            self.free = before ^ taken
-            if job.kind is RIGID and self.of_counted == before and taken == slots:
-                self.counted, self.of_counted = self.counted - job.width, self.free
+            before, was_busy = self.free, self.busy
+            self.busy = was_busy | slots
+            given = self.given.get((job.id, task)) if self.given else None
+            if given is not None and given.before is before and given.slots is slots:
+                self.free, are_free = given.after, True
+            else:
+                taken = before & slots
+                self.free, are_free = before ^ taken, taken == slots
+            if given is not None and are_free and given.slots is slots:
+                attempt.bounds, attempt.frees = given.bounds, job.width
+            if job.kind is not WORKFLOW:
+                if are_free and self.of_counted == before:
+                    self.counted, self.of_counted = self.counted - job.width, self.free
+                if self.of_busy == was_busy and (are_free or not was_busy & slots):
+                    self.count_busy, self.of_busy = self.count_busy + job.width, self.busy
         else:
             self._run_behind(attempt)
         if state.touched is not None:
@@ -289,6 +304,12 @@ class Pool(Snapshot):
         if state.starts_reported or job.spec.fetches:
             attempt.running = self._runs_from_launch(job, slots)
         state.actions.append(Launch(job.id, task, number, slots, tier, seats))
+
+    def busy_slots(self) -> int:
+        """How many slots are busy. They are counted only if it could not be followed since the last time."""
+        if self.of_busy != self.busy:
+            self.count_busy, self.of_busy = count(self.busy), self.busy
+        return self.count_busy
 
     def _runs_from_launch(self, job: JobView, slots: Slots) -> bool:
         return not (job.spec.fetches or any(self.slot_nodes[slot].spec.reports_start for slot in numbers(slots)))
@@ -312,11 +333,11 @@ class Pool(Snapshot):
         for attempt in attempts:
             if attempt.tier is FOREGROUND:
                 self._leave_running(attempt)
-                self.busy &= ~attempt.slots
+                self.busy ^= self.busy & attempt.slots
                 vacated |= attempt.slots
             else:
                 self.background.remove(attempt)
-                self.behind &= ~attempt.slots
+                self.behind ^= self.behind & attempt.slots
         for attempt in attempts:
             job, slots = attempt.job, attempt.slots
             attempt.since = self.now
@@ -342,10 +363,10 @@ class Pool(Snapshot):
         self.profile = None
         if attempt.tier is FOREGROUND:
             self._leave_running(attempt)
-            self.busy &= ~attempt.slots
+            self.busy ^= self.busy & attempt.slots
         else:
             self.background.remove(attempt)
-            self.behind &= ~attempt.slots
+            self.behind ^= self.behind & attempt.slots
 
     def queue_ahead(self, attempt: AttemptView) -> None:
         """Put an attempt in its place among those that wait behind another one on its slot."""
@@ -356,7 +377,7 @@ class Pool(Snapshot):
         attempt.frees = -1
         insort(self.running, (attempt.expected_end, attempt.job.id, attempt.task, attempt))
         self.busy |= attempt.slots
-        self.free &= ~attempt.slots
+        self.free ^= self.free & attempt.slots
 
     def _run_behind(self, attempt: AttemptView) -> None:
         insort(self.background, attempt, key=_by_job)
@@ -423,11 +444,13 @@ class Pool(Snapshot):
             if goes_on:
                 self.take_task(job, task)  # before its slots go to the next job, maybe its own
         if attempt.tier is BACKGROUND:
-            self.behind &= ~attempt.slots
+            self.behind ^= self.behind & attempt.slots
         elif not attempt.queued:
             if self.profile is not None:
                 self._end_in_profile(self.profile, attempt)
-            self._vacate(attempt.slots, attempt.frees)
+            frees = self.freed_by(attempt) if job.kind is BAG else attempt.frees
+            known = job.kind is not WORKFLOW and frees == job.width
+            self._vacate(attempt.slots, frees, job.width if known else -1, attempt.bounds)
         if not attempt.fed or self.task_rounds or not succeeded:
             self.look_at_everything()
         if goal is not None and goes_on:
@@ -520,29 +543,47 @@ class Pool(Snapshot):
             kept = attempt.saved - attempt.since if attempt.tier is FOREGROUND else 0
             job.kept[attempt.task] = job.kept.get(attempt.task, 0) + max(0, kept)
 
-    def _vacate(self, slots: Slots, counted: int = -1) -> None:
+    def _vacate(self, slots: Slots, counted: int = -1, width: int = -1, bounds: list[int] | None = None) -> None:
         """Pass on the slots of an ended attempt: to what is queued there, or to their owners, or set them free.
 
         Args:
             counted: how many of them are up; -1: they were not counted.
+            width: how many they are; -1: they were not counted.
+            bounds: as of `AttemptView`.
         """
         if self.ahead and (slot := slots.bit_length() - 1) in self.ahead:
             self._promote(slot)
             return
-        self.busy ^= self.busy & slots
+        was_busy = self.busy
+        ended = slots if bounds is not None else was_busy & slots
+        self.busy = was_busy ^ ended
+        if width > 0 and self.of_busy == was_busy and ended:
+            self.count_busy, self.of_busy = self.count_busy - width, self.busy
         claimed = slots & self.allocated
-        freed = slots & self.up
+        freed = slots if counted == width > 0 else slots & self.up
         if claimed:
             freed &= ~claimed
         if freed:
             before, self.free = self.free, self.free | freed
             if counted >= 0 and not claimed and self.of_counted == before:
                 self.counted, self.of_counted = self.counted + counted, self.free
+                if bounds is not None and counted == width and self.of_spare == before:
+                    unite(self.spare, bounds)
+                    self.of_spare = self.free
             self.look_at_everything()
-        for slot in numbers(claimed) if claimed else ():
+        if claimed:
+            self.feed_all(claimed)
+
+    def feed_all(self, slots: Slots) -> None:
+        """Start what can start on these slots, on which nothing runs, or give them back, see `feed`."""
+        waits: JobView | None = None
+        for slot in numbers(slots):
             owner = self.owners.get(slot)
-            if owner is not None:  # a rigid owner before it may have started on this slot
-                self.feed(owner, slot)
+            if owner is None or owner is waits:  # a rigid owner before it may have started on this slot
+                continue
+            self.feed(owner, slot)
+            if owner.kind is RIGID and owner.ready:
+                waits = owner  # for slots on which others run, so it need not be asked again for each of its own
 
     def feed(self, job: JobView, slot: int) -> None:
         """Start what can start on a slot of the job on which nothing runs, or give the slot back."""
@@ -559,17 +600,20 @@ class Pool(Snapshot):
 
     def _read_ahead(self, job: JobView, slot: int) -> None:
         """Launch short tasks behind the running one, as long as every slot of the job has its next task."""
-        depth = self.slot_nodes[slot].spec.read_ahead
-        if not depth or not lifecycle.has_short_tasks(job):
+        rules = self.state.rules
+        depth = lifecycle.ahead_of_turn(job, self.slot_nodes[slot].spec.read_ahead, rules)
+        if not depth:
             return
-        queue = self.ahead.get(slot, [])
-        while len(queue) < depth and job.ready > job.held.bit_count():
+        queue, held = self.ahead.get(slot, []), job.held.bit_count()
+        if rules >= lifecycle.READING_BY_TIME:
+            depth = min(depth, job.ready // held)
+        while len(queue) < depth and job.ready > held:
             task = self.take_task(job)
             job.tries[task] = number = job.tries.get(task, 0) + 1
             expected_end = self._expected_end(job, task, 1 << slot)
             attempt = AttemptView(job, task, number, 1 << slot, self.now, expected_end, True)
             attempt.queued = True
-            attempt.running = self.state.rules < lifecycle.ISOLATING or self._runs_from_launch(job, attempt.slots)
+            attempt.running = rules < lifecycle.ISOLATING or self._runs_from_launch(job, attempt.slots)
             job.attempts[task] = attempt
             insort(queue, attempt, key=_by_task)
             self.state.actions.append(Launch(job.id, task, number, attempt.slots))
@@ -649,7 +693,7 @@ class Pool(Snapshot):
         self.profile = None
         job.held |= slots
         self.allocated |= slots
-        self.free &= ~slots
+        self.free ^= self.free & slots
         for slot in numbers(slots):
             self.owners[slot] = job
         if self.state.touched is not None:
@@ -658,12 +702,17 @@ class Pool(Snapshot):
     def let_go(self, job: JobView, slots: Slots) -> None:
         """End the job's allocation of these slots; running tasks continue."""
         self.profile = None
-        job.held &= ~slots
+        job.held ^= job.held & slots
         job.seats = ()
-        self.allocated &= ~slots
-        self.free |= slots & self.up & ~self.busy
-        for slot in numbers(slots):
-            del self.owners[slot]
+        self.allocated ^= self.allocated & slots
+        idle = slots & self.up
+        self.free |= idle ^ (idle & self.busy)
+        if self.allocated:
+            for slot in numbers(slots):
+                del self.owners[slot]
+        else:
+            self.owners.clear()
+        for slot in numbers(slots) if self.ahead else ():
             for attempt in self.ahead.get(slot, ()):
                 self.ask_to_end(attempt)
         if self.state.touched is not None:
@@ -702,8 +751,8 @@ class Pool(Snapshot):
     def close_slots(self, slots: Slots) -> None:
         """Close slots: they are not allocated any more, and cannot be. What runs there continues."""
         self.forget_counts()
-        self.up &= ~slots
-        self.free &= ~slots
+        self.up ^= self.up & slots
+        self.free ^= self.free & slots
         for slot in numbers(slots & self.allocated):
             owner = self.owners.get(slot)
             if owner is not None:  # a rigid owner has lost this slot with the one before: it has all or none
@@ -726,11 +775,11 @@ class Pool(Snapshot):
         for attempt in self.attempts_on(slots):
             if attempt.slots & ~slots:
                 if attempt.tier is FOREGROUND:
-                    self.busy &= ~(attempt.slots & slots)
+                    self.busy ^= self.busy & attempt.slots & slots
                 else:
-                    self.behind &= ~(attempt.slots & slots)
-                attempt.slots &= ~slots
-                attempt.frees = -1
+                    self.behind ^= self.behind & attempt.slots & slots
+                attempt.slots ^= attempt.slots & slots
+                attempt.frees, attempt.bounds = -1, None
                 attempt.struck = attempt.struck or (outcome is Outcome.LOST and self.state.rules >= lifecycle.ISOLATING)
                 self.ask_to_end(attempt)
             else:

@@ -29,6 +29,7 @@ FOREGROUND: Final = Tier.FOREGROUND
 BACKGROUND: Final = Tier.BACKGROUND
 SUCCEEDED: Final = Outcome.SUCCEEDED
 KILLED: Final = Outcome.KILLED
+BAG: Final = Kind.BAG
 RIGID: Final = Kind.RIGID
 
 NONE_HELD: Final = (0, 0)
@@ -195,9 +196,9 @@ class Recorder:
                 self._rounds_seen = self._core.rounds
                 self._rounds.append(now)
         if state.others:
-            self._busy_slots = sum([pool.busy.bit_count() for pool in state.each()])
+            self._busy_slots = sum([pool.busy_slots() for pool in state.each()])
         else:
-            self._busy_slots = state.busy.bit_count()
+            self._busy_slots = state.busy_slots()
 
     def conclude(self, job: JobId, now: Instant, status: JobStatus) -> None:
         """Record the end of a job. Only for a job that the core never saw is this called from outside."""
@@ -291,13 +292,7 @@ class Recorder:
         for job in dict.fromkeys(touched):
             if job.id in self._strangers:
                 continue
-            slots, used = job.held, NO_SLOTS
-            for attempt in job.attempts.values():
-                if not attempt.fed:
-                    slots |= attempt.slots
-                if attempt.tier is FOREGROUND:
-                    used |= attempt.slots
-            counts = slots.bit_count(), used.bit_count()
+            counts = _holdings_of(job)
             if counts != self._held.get(job.id, NONE_HELD):
                 self._held[job.id] = counts
                 self._most[job.id] = max(self._most.get(job.id, 0), counts[0])
@@ -432,3 +427,19 @@ class Recorder:
             after={position: before for position, before in after.items() if before},
         )
         return self.schedule(workload, jobs, begin=begin, alone=alone, decision_seconds=decision_seconds)
+
+
+def _holdings_of(job: JobView) -> tuple[int, int]:
+    """How many slots a job has, and on how many it runs in the foreground."""
+    slots, used, alone = job.held, NO_SLOTS, 0
+    attempts = job.attempts.values()
+    for attempt in attempts if job.kind is BAG and not slots else ():
+        alone += attempt.tier is FOREGROUND and not (attempt.fed or attempt.queued)
+    if alone and alone == len(attempts):  # tasks of a bag that were placed one by one, each on a slot of its own
+        return alone, alone
+    for attempt in attempts:
+        if not attempt.fed:
+            slots |= attempt.slots
+        if attempt.tier is FOREGROUND:
+            used |= attempt.slots
+    return slots.bit_count(), used.bit_count()

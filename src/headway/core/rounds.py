@@ -14,7 +14,6 @@ from headway.core.pool import Pool
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.plan import Allocation, Claim, Deal, Decision, Lend, Plan, Promise
-from headway.model.slots import numbers
 from headway.model.snapshot import JobView, Policy
 from headway.model.tier import Tier
 
@@ -141,6 +140,10 @@ def commit(pool: Pool, allocations: Sequence[Allocation], refusals: Counter[str]
             refusals[rule] += 1
             pool.refused.add(wanted.job)
             pool.arrived = None  # the policy must not assume that it got all it wanted
+    if pool.given:
+        pool.given.clear()
+        if pool.of_spare == pool.free:
+            pool.free = pool.of_spare  # the same object, so that the next comparison takes no time
 
 
 def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -> str | None:
@@ -155,6 +158,8 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         if attempt is not None:
             return moving.move(pool, attempt, wanted)
     gained = slots & ~job.held if job.held else slots
+    given = pool.given.get((wanted.job, wanted.task or 0)) if pool.given else None
+    is_given = given is not None and given.slots is slots and given.before is pool.free and not job.held
     if wanted.task is None:
         if not gained:
             return None
@@ -162,7 +167,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
             return "workflow_tasks_are_placed_one_by_one"
         if not job.ready and (job.kind is RIGID or gained & ~job.slots):  # a bag may take back where it runs
             return "no_ready_task"
-        if job.kind is RIGID and (job.held or slots.bit_count() != job.width):
+        if job.kind is RIGID and (job.held or (not is_given and slots.bit_count() != job.width)):
             return "width_differs"
     else:
         if not pool.is_ready(job, wanted.task):
@@ -170,7 +175,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         if job.kind is RIGID or (job.held & slots and wanted.tier is FOREGROUND):
             return "held_by_the_job_as_a_whole"
         gained = slots
-        if flaw := moving.flaw_of_fit(pool, job, wanted.task, slots):
+        if not is_given and (flaw := moving.flaw_of_fit(pool, job, wanted.task, slots)):
             return flaw
     if job.release > pool.now:
         return "before_release"
@@ -182,7 +187,7 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         pool.launch(job, pool.take_task(job, wanted.task), slots, False, wanted.tier, wanted.seats)
         pool.arrived = None  # it may wait for other slots now than those that were kept for it
         return None
-    if gained & pool.free != gained:
+    if not is_given and gained & pool.free != gained:
         if gained & ~pool.up:
             return "slot_down"
         if gained & pool.allocated:
@@ -203,15 +208,13 @@ def take(pool: Pool, job: JobView, wanted: Allocation, refusals: Counter[str]) -
         job.attempts[0].frees = job.width
     else:
         pool.own(job, gained)
-        for slot in numbers(gained):
-            if slot in pool.owners:
-                pool.feed(job, slot)
+        pool.feed_all(gained)
     return None
 
 
 def claim(pool: Pool, job: JobView, wanted: Allocation, gained: int, refusals: Counter[str]) -> None:
     """Allocate slots on some of which something runs: it ends first, or is killed, or saved to continue elsewhere."""
-    at_once = gained & ~pool.busy
+    at_once = gained ^ (gained & pool.busy)
     pool.own(job, gained)
     job.seats = wanted.seats if job.kind is RIGID else ()
     for attempt in () if wanted.claim is Claim.AFTER else pool.attempts_on(gained):
@@ -228,6 +231,4 @@ def claim(pool: Pool, job: JobView, wanted: Allocation, gained: int, refusals: C
             pool.ask_to_end(attempt)
         else:
             refusals["not_to_be_killed"] += 1
-    for slot in numbers(at_once):
-        if slot in pool.owners:
-            pool.feed(job, slot)
+    pool.feed_all(at_once)

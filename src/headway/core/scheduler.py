@@ -287,6 +287,7 @@ class Scheduler:
             check_types(plan)
         finally:
             pool.arrived, pool.recording, pool.about = arrived, False, None
+            pool.given.clear()
         return self.reason_in(plan, job)
 
     def known_reason(self, job: JobId) -> Waiting | None:

@@ -194,7 +194,7 @@ def _is_over(state: State, isolation: Isolation) -> bool:
     """Whether the nodes of an isolation are no longer needed, or no longer usable."""
     job, task, attempt = isolation.job, isolation.task, isolation.attempt
     if attempt is None:
-        usable = all(_is_usable(state, node) for node in isolation.nodes)
+        usable = all(_is_usable(node) for node in isolation.nodes)
         return task not in job.apart or not usable or not _enough(job, task, isolation.nodes)
     if job.attempts.get(task) is not attempt:
         return True
@@ -213,7 +213,7 @@ def _end(state: State, isolation: Isolation) -> None:
     state.isolations.remove(isolation)
     for node in isolation.nodes:
         node.apart = False
-        if _is_usable(state, node):
+        if _is_usable(node):
             state.open_all(node.slots & ~node.closing)
 
 
@@ -227,8 +227,8 @@ def _cleared_at(state: State, isolation: Isolation) -> Instant:
     return attempt.start + min(max(2 * suspicion.age, ALONE_LEAST), most)
 
 
-def _is_usable(state: State, node: NodeView) -> bool:
-    return node.up and not node.draining and state.nodes.get(node.spec.name) is node
+def _is_usable(node: NodeView) -> bool:
+    return node.up and not node.draining  # one that has left is not up
 
 
 def _usable(pool: Pool) -> int:

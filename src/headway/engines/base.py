@@ -9,6 +9,9 @@ the core no longer needs (attempts are numbered; the core ignores late answers),
   own kind, with the output that was written. It never ends the engine or its node.
 - When `Ended` is reported, no process of the attempt runs any more and its slots can be used again. What an attempt
   leaves behind (background processes) is ended with it.
+- What is launched on a slot where another attempt runs waits for the end of that one. A driver does this with tasks
+  that it expects to be short. If the one that runs takes longer than `BEHIND_SECONDS`, the engine gives back those
+  that wait, by themselves and for one slot, as KILLED: they may run elsewhere.
 - An end is kept until the driver acknowledges it. So if a driver dies before the result is durable, the end is
   reported again.
 - A node that is back (`NodeBack`) runs nothing that it ran before.
@@ -55,6 +58,9 @@ RESULT_MAX = 64 << 20
 
 OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
 """Signals that a person, a shutdown of the machine, or the kernel when memory runs out sends to end a process."""
+
+BEHIND_SECONDS = 5.0
+"""A task that waits on its slot behind one that runs for longer than this is given back: killed before it began."""
 
 TAIL_MAX = 8192
 """Bytes of output that come with an ending; the engine keeps the whole output under a name."""

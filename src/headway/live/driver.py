@@ -31,7 +31,7 @@ from headway.core.cancelling import open_tasks
 from headway.core.lifecycle import RULES
 from headway.core.scheduler import Scheduler
 from headway.engines import base
-from headway.errors import CannotGoOn, HeadwayError, NameTaken, Unavailable, in_short
+from headway.errors import CannotGoOn, HeadwayError, InvalidInput, NameTaken, Unavailable, in_short
 from headway.live import consultant
 from headway.live.arrivals import Arrivals, Came, Thing
 from headway.live.clock import STEP_LEAST, Alarm, Clock, Step
@@ -82,6 +82,9 @@ BUSY_AGAIN: Final[Duration] = SECOND // 50
 
 BUSY_MAX: Final[Duration] = 2 * SECOND
 """How long to wait for a lock before requests are refused."""
+
+STOPPED: Final = "stopped"
+"""The name under which the journal has the instant of the last orderly stop."""
 
 FIRST_POLICY: Final = "tempo:strict=false"
 """The default policy: of all that we have it misses the fewest due dates, at the least penalty."""
@@ -277,9 +280,14 @@ class Driver:
         for name in sorted(specs.keys() & found.absent):  # first, so that nothing that is redone starts there
             if name in state.nodes and state.nodes[name].up:
                 feed(turn, NodeDown(turn.now, name, excused=True))
-        for key in running.keys() - found.running - {ended.key for ended in found.ended}:
-            adopts = all(specs[name].capabilities.adopts for name in running[key])
-            feed(turn, TaskEnded(turn.now, *key, outcome if adopts else Outcome.KILLED))
+        stopped = self.journal.noted(STOPPED) if was_clean else None
+        if stopped is not None and not (found.running or found.ended):  # the nodes were down for as long as the server
+            for name in [name for name, view in state.nodes.items() if view.up]:
+                feed(turn, NodeDown(min(stopped, turn.now), name, excused=True))
+        else:
+            for key in running.keys() - found.running - {ended.key for ended in found.ended}:
+                adopts = all(specs[name].capabilities.adopts for name in running[key])
+                feed(turn, TaskEnded(turn.now, *key, outcome if adopts else Outcome.KILLED))
         served = self._to_serve(named)  # what ends may have been the last on a node that drains
         for event in changes_since(state.nodes, served, turn.now, found.absent):
             feed(turn, event)
@@ -354,6 +362,7 @@ class Driver:
         if is_whole:
             self._ledger.store_snapshot()
             try:
+                self.journal.note(STOPPED, self._clock.now())
                 self.journal.mark_clean(True)
             except NotNow as reason:
                 log.warning("the next start takes this end for a crash: %s", reason)
@@ -429,9 +438,11 @@ class Driver:
         """Give a job new terms; 0 if it has ended.
 
         Raises:
-            InvalidInput: the due date is none that the core can count.
+            InvalidInput: the due date is none that the core can count, or is given and taken back.
         """
-        due = wire.optional_microseconds(change.due, "due")
+        if change.without_due and change.due is not None:
+            raise InvalidInput("without_due", True, "false where there is a new due date")
+        due = NEVER if change.without_due else wire.optional_microseconds(change.due, "due")
         return await self.request(lambda now: [JobChanged(now, job, change.priority, due)], by=by)
 
     async def choose(

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from headway import files, wire
-from headway.errors import Conflict, HeadwayError, InvalidInput, MissingBlobs, NoSuchJob
+from headway.errors import Conflict, InvalidInput, MissingBlobs, NoSuchJob
 from headway.live.aside import aside
 from headway.live.store.journal import Journal, encode
 from headway.model.actions import JobStatus
@@ -127,7 +127,7 @@ def _uploads(work: wire.Work, field: str, journal: Journal) -> set[str]:
 
 def gives_uploads(work: wire.Work) -> bool:
     """Whether tasks give files that the server is to keep."""
-    return any(files.upload_of(url) is not None for url in wire.urls_of(work)[1])
+    return any(url.startswith(files.KEPT_SCHEME) for url in wire.urls_of(work)[1])
 
 
 def check_after(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus | None]) -> None:
@@ -139,7 +139,7 @@ def check_after(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus |
 
     Raises:
         NoSuchJob: `end_of` does not know one.
-        HeadwayError: one has failed or was cancelled.
+        InvalidInput: one has failed or was cancelled.
     """
     for job in spec.after:
         status = end_of(job)
@@ -150,7 +150,8 @@ def check_after(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus |
             )
             if status is JobStatus.CANCELLED:
                 hint = "Name a job that may still succeed."
-            raise HeadwayError(f"{field}.after names job {job}, which has ended: {status.value}", hint)
+            allowed = f"a job that has succeeded or may still succeed; this one has ended: {status.value}"
+            raise InvalidInput(f"{field}.after", job, allowed, hint=hint)
 
 
 def check_retried(spec: JobSpec, field: str, end_of: Callable[[JobId], JobStatus | None]) -> None:
@@ -205,7 +206,7 @@ async def look_at(
         check_retried(spec, f"jobs[{place}]", end_of)
         wrong = flaw_of(spec)
         if wrong is not None:
-            raise HeadwayError(f"jobs[{place}].{wrong}")
+            raise InvalidInput.saying(f"jobs[{place}].{wrong}")
         names = job.work.functions if isinstance(job.work, wire.Calls) else ()
         given = _uploads(job.work, f"jobs[{place}].work", journal)
         functions.update(names)

@@ -106,6 +106,7 @@ class RulesChosen:
     Attributes:
         rules: 1: a task lost with its nodes ten times is given up, and an attempt runs from its launch on. 2: a task
             that may be the cause runs alone until that is known, and an attempt runs from when its start is reported.
+            3: the shorter the tasks of a bag are, the more of them are launched ahead of their turn.
     """
 
     at: Instant

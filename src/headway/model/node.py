@@ -80,8 +80,8 @@ class NodeSpec:
         cores: cores of the node; None: one for each slot. A task that needs c cores gets ceil(c * slots / cores) slots.
         site: the place it belongs to.
         lease: silence of the node longer than this means it is down; None: its engine itself reports every loss.
-        read_ahead: how many short tasks of a bag may be launched on a slot ahead of their turn, so that it need not
-            wait for its driver between two of them; 0: none.
+        read_ahead: how much work of a bag may be launched on a slot ahead of its turn, in tasks of 20 ms; of shorter
+            tasks up to eight times as many. So the slot need not wait for its driver between two of them; 0: none.
         kind: its class of machines, such as "xeon-2014"; on nodes of one kind a task is expected to take the same time.
         reports_start: whether its engine reports `TaskStarted`; otherwise a launched task counts as running at once.
         capabilities: what can be done there.

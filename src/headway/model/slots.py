@@ -6,7 +6,8 @@ compared and written down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 Slots = int
@@ -21,6 +22,24 @@ PART: Final = 4096
 """The numbers of a larger set are read in parts of so many."""
 
 _PART: Final = (1 << PART) - 1
+
+_WHOLE: Final = [(1 << PART) - 1]
+"""All slots below a number that is beyond every slot that was asked about; the only item, which grows."""
+
+
+def below(number: int) -> Slots:
+    """The slots with lower numbers than this.
+
+    >>> bin(below(3))
+    '0b111'
+    """
+    beyond = _WHOLE[0].bit_length() - number
+    if number <= PART or beyond < 0:
+        known = (1 << number) - 1
+        if beyond < 0:
+            _WHOLE[0] = known
+        return known
+    return _WHOLE[0] >> beyond  # a subtraction from a large number takes several times as long
 
 
 def span(first: int, count: int) -> Slots:
@@ -38,12 +57,15 @@ def of_numbers(numbers: Iterable[int]) -> Slots:
     >>> bin(of_numbers([1, 4]))
     '0b10010'
     """
-    found = list(numbers)
+    found = numbers if isinstance(numbers, (list, range)) else list(numbers)
     if len(found) < MANY:
         slots = NO_SLOTS
         for number in found:
             slots |= 1 << number
         return slots
+    first, last = found[0], found[-1]
+    if last - first == len(found) - 1 and list(range(first, last + 1)) == list(found):
+        return span(first, len(found))
     bits = bytearray(max(found) // 8 + 1)  # each union of large sets would copy them
     for number in found:
         bits[number >> 3] |= 1 << (number & 7)
@@ -55,6 +77,19 @@ def count(slots: Slots) -> int:
     return slots.bit_count()
 
 
+def first(slots: Slots) -> int:
+    """The lowest number in a set that is not empty. Of a large set little more is read than what is below it.
+
+    >>> first(0b10100)
+    2
+    """
+    part, end = slots & _PART, PART
+    while not part:
+        end *= 4
+        part = slots & below(end)
+    return (part & -part).bit_length() - 1
+
+
 def numbers(slots: Slots) -> Iterator[int]:
     """The slot numbers of the set, smallest first.
 
@@ -63,14 +98,16 @@ def numbers(slots: Slots) -> Iterator[int]:
     """
     base = 0
     while slots.bit_length() > PART:  # each step through a large set would copy it
-        first = (slots ^ (slots - 1)).bit_length() - 1
-        slots >>= first
-        base += first
+        begin = first(slots)
+        slots >>= begin
+        base += begin
         part = slots & _PART
-        while part:
-            low = part & -part
-            yield base + low.bit_length() - 1
-            part ^= low
+        if part == _PART:
+            yield from range(base, base + PART)
+        else:
+            found = _bounds_of_part(part, base)
+            for place in range(0, len(found), 2):
+                yield from range(found[place], found[place + 1])
         slots >>= PART
         base += PART
     while slots:
@@ -79,20 +116,105 @@ def numbers(slots: Slots) -> Iterator[int]:
         slots ^= low
 
 
+def bounds(slots: Slots) -> list[int]:
+    """Where the runs of consecutive slots of a set begin and end: the first number of each, then that after its last.
+
+    >>> bounds(0b110111)
+    [0, 3, 4, 6]
+    """
+    if slots.bit_length() <= PART:
+        return _bounds_of_part(slots, 0)
+    parts: list[list[int]] = []
+    while slots:  # from the top, because each step through all of a large set would copy it
+        end = slots.bit_length()
+        begin = max(0, end - PART)
+        part = slots >> begin
+        if part & (part + 1):
+            parts.append(_bounds_of_part(part, begin))
+        else:
+            begin = (slots ^ below(end)).bit_length()
+            parts.append([begin, end])
+        slots &= below(begin)
+    found: list[int] = []
+    for several in reversed(parts):
+        if found and found[-1] == several[0]:
+            del found[-1], several[0]
+        found += several
+    return found
+
+
+def _bounds_of_part(part: Slots, base: int) -> list[int]:
+    found: list[int] = []
+    while part:
+        gap = (part & -part).bit_length() - 1
+        part >>= gap
+        base += gap
+        length = (~part & (part + 1)).bit_length() - 1
+        part >>= length
+        found.append(base)
+        base += length
+        found.append(base)
+    return found
+
+
+def cut(found: list[int], wanted: int) -> list[int]:
+    """Take the `wanted` lowest slots, or all if there are fewer, out of a set given by its `bounds`.
+
+    Returns:
+        The bounds of what is taken.
+    """
+    place = 0
+    while place < len(found) and wanted > 0:
+        here = found[place + 1] - found[place]
+        if here > wanted:
+            middle = found[place] + wanted
+            taken = [*found[:place], found[place], middle]
+            found[: place + 1] = [middle]
+            return taken
+        wanted -= here
+        place += 2
+    taken = found[:place]
+    del found[:place]
+    return taken
+
+
+def unite(found: list[int], more: Sequence[int]) -> None:
+    """Add a set to another one that has none of its slots, both given by their `bounds`."""
+    for place in range(0, len(more), 2):
+        begin, end = more[place], more[place + 1]
+        low = bisect_left(found, begin)
+        if low < len(found) and found[low] == begin:  # a run ends where this one begins
+            if low + 1 < len(found) and found[low + 1] == end:
+                del found[low : low + 2]
+            else:
+                found[low] = end
+        elif low < len(found) and found[low] == end:
+            found[low] = begin
+        else:
+            found[low:low] = [begin, end]
+
+
+def of_bounds(found: Sequence[int]) -> Slots:
+    """The set of `bounds`.
+
+    >>> bin(of_bounds([0, 3, 4, 6]))
+    '0b110111'
+    """
+    slots = NO_SLOTS
+    for place in range(0, len(found), 2):
+        slots |= ((1 << (found[place + 1] - found[place])) - 1) << found[place]
+    return slots
+
+
 def runs(slots: Slots) -> Iterator[tuple[int, int]]:
     """The set as runs of consecutive slots: the number of the first and how many, lowest first.
 
     >>> list(runs(0b110111))
     [(0, 3), (4, 2)]
     """
-    base = 0
-    while slots:
-        gap = (slots & -slots).bit_length() - 1
-        slots >>= gap
-        length = (~slots & (slots + 1)).bit_length() - 1
-        slots >>= length
-        yield base + gap, length
-        base += gap + length
+    found = bounds(slots)
+    for place in range(0, len(found), 2):
+        yield found[place], found[place + 1] - found[place]
 
 
 def lowest(slots: Slots, wanted: int) -> Slots:

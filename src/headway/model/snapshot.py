@@ -16,8 +16,10 @@ from headway.model.kept_profile import KeptProfile, Place
 from headway.model.node import NodeSpec
 from headway.model.plan import Plan
 from headway.model.queue import Key, Queue, Steps, by_order
-from headway.model.slots import NO_SLOTS, Slots, numbers, of_numbers
+from headway.model.slots import NO_SLOTS, Slots, bounds, cut, lowest, numbers, of_bounds, of_numbers
 from headway.model.tier import Tier
+
+BAG: Final = Kind.BAG  # looking up a member of an enumeration is slow
 
 RECENT: Final = 8
 """The first run times have equal weight; each later one has a weight of 1/8, so that old ones fade."""
@@ -99,11 +101,13 @@ class AttemptView:
         saved: what it did until then is in its last checkpoint; `start` if it has saved none.
         stepped: whether the clock was set while it ran, so that nothing is learnt from its run time.
         frees: see `Snapshot.freed_by`; -1: not counted since its slots or those that are up have changed.
+        bounds: the `bounds` of its slots, if `Snapshot.start_on` or `start_task_on` gave it free ones; else None.
     """
 
     __slots__ = (
         *(
             "alone",
+            "bounds",
             "ending",
             "expected_end",
             "fed",
@@ -147,6 +151,7 @@ class AttemptView:
         self.queued = False
         self.stepped = False
         self.frees = -1
+        self.bounds: list[int] | None = None
         self.saved = start
         self.since = start
         self.tier = tier
@@ -397,6 +402,30 @@ class NodeView:
         return self.places.index(slot)
 
 
+LARGE: Final = 1 << 14
+"""Where slots have so high numbers, looking at a set once takes as long as a decision."""
+
+BOUNDS_MANY: Final = 128
+"""From half as many runs on, a set is sooner made of another set than of its runs."""
+
+
+class Given:
+    """Slots that a task was given to start on.
+
+    Attributes:
+        slots, bounds: the slots, and their `bounds`.
+        before, after: what was free before, and what stays free, if that was kept: the slots are those by which the
+            two differ. Else -1, which no set is.
+    """
+
+    __slots__ = ("after", "before", "bounds", "slots")
+
+    def __init__(self, slots: Slots, bounds: list[int]) -> None:
+        self.slots = slots
+        self.bounds = bounds
+        self.before = self.after = -1
+
+
 class Limits:
     """Slots of nodes that cannot do everything, see `headway.model.node.Capabilities`.
 
@@ -449,6 +478,9 @@ class Snapshot:
         unserved: jobs that wait as those of `waiting` do, and that the policy does not serve.
         profile: that of `keep_profile`, kept up to date by the core as long as it can; None: there is none.
         counted, of_counted: how many slots a set has, and the set: those that were free when they were last counted.
+        spare, of_spare: the `bounds` of a set, and the set: those that are free, or will be if what has just been
+            planned starts.
+        given: by job and task, what `start_on` and `start_task_on` gave in this round; empty on small machines.
         recording: whether reasons were asked for.
         about: the job whose reason was asked for; None: all jobs.
     """
@@ -463,6 +495,7 @@ class Snapshot:
         "counted",
         "dealt",
         "free",
+        "given",
         "jobs",
         "last",
         "limits",
@@ -470,6 +503,7 @@ class Snapshot:
         "nodes",
         "now",
         "of_counted",
+        "of_spare",
         "orders",
         "owners",
         "pools",
@@ -482,6 +516,7 @@ class Snapshot:
         "serves_all",
         "slot_nodes",
         "slots",
+        "spare",
         "speeds",
         "uniform",
         "unserved",
@@ -521,6 +556,9 @@ class Snapshot:
         self.profile: KeptProfile | None = None
         self.counted = 0
         self.of_counted: Slots = NO_SLOTS
+        self.spare: list[int] = []
+        self.of_spare: Slots = NO_SLOTS
+        self.given: dict[tuple[JobId, int], Given] = {}
         self.recording = False
         self.about: JobId | None = None
 
@@ -571,13 +609,59 @@ class Snapshot:
             self.counted, self.of_counted = free.bit_count(), free
         return self.counted
 
+    def start_on(self, job: JobView, free: Slots) -> tuple[Slots, Slots]:
+        """The lowest of the free slots that a rigid job takes, and those that stay free.
+
+        It is `lowest`. But on a large machine the runs of the free slots are kept from one round to the next, and the
+        core need not look at the slots again that it gave here.
+
+        Args:
+            free: no fewer than the job is wide: what is free now, or what this method or `start_task_on` left of that
+                in this round.
+        """
+        if free.bit_length() < LARGE:
+            slots = lowest(free, job.width)
+            return slots, free ^ slots
+        taken = cut(self._runs_of(free), job.width)
+        slots = of_bounds(taken) if len(taken) < BOUNDS_MANY else lowest(free, job.width)
+        self.of_spare = free ^ slots
+        self.given[job.id, 0] = given = Given(slots, taken)
+        given.before, given.after = free, self.of_spare
+        return slots, self.of_spare
+
+    def first_of(self, free: Slots) -> Slots:
+        """The lowest of some slots, as `lowest` finds it; fast if these are the free ones, see `start_on`."""
+        if free.bit_length() < LARGE:
+            return free & -free
+        return 1 << self.spare[0] if self.of_spare == free else lowest(free, 1)
+
+    def start_task_on(self, job: JobView, task: int, slots: Slots, free: Slots) -> Slots:
+        """The free slots that stay free if a task of a bag or workflow takes some of them.
+
+        Args:
+            slots: of a bag's task those of `first_of`.
+            free: as of `start_on`.
+        """
+        left = free ^ (free & slots)
+        if job.kind is BAG and free.bit_length() >= LARGE:
+            taken = cut(self._runs_of(free), 1)
+            self.of_spare = left
+            self.given[job.id, task] = Given(slots, taken)  # not what was free: thousands may start, and each keep it
+        return left
+
+    def _runs_of(self, free: Slots) -> list[int]:
+        if self.of_spare != free:
+            self.spare, self.of_spare = bounds(free), free
+        return self.spare
+
     def freed_by(self, attempt: AttemptView) -> int:
         """How many of the slots of an attempt are up: so many become free when it ends.
 
         They are counted once: on large machines each look at a set of slots takes time.
         """
         if attempt.frees < 0:
-            attempt.frees = (attempt.slots & self.up).bit_count()
+            freed = attempt.slots & self.up
+            attempt.frees = freed.bit_count() if attempt.job.kind is not BAG else 1 if freed else 0
         return attempt.frees
 
     def attempts(self) -> Iterator[AttemptView]:

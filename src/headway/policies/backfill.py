@@ -98,7 +98,7 @@ class Easy:
                 if head.kind is RIGID and head.width > room:
                     begin, needed = position, head.width
                     break
-                free, needed = start(view, plan, head, free, started)
+                free, needed = start(view, plan, head, free, started, room)
                 room = room - head.width if head.kind is RIGID else free.bit_count()
                 if needed:
                     begin = position
@@ -151,9 +151,8 @@ class Easy:
             if begin < NEVER:
                 profile.take(begin, length, wanted)
             if begin == now and job.kind is RIGID and wanted <= count(free):
-                slots = lowest(free, wanted)
+                slots, free = view.start_on(job, free)
                 plan.hold(job.id, slots)
-                free ^= slots
                 continue
             blocked.append(job)
             if begin != job.promise or plan.recording:
@@ -211,10 +210,9 @@ def promise_all(view: Snapshot, plan: Plan, jobs: Iterable[JobView], kept: KeptP
             elif was is None:
                 continue
         if begin == now and job.width <= room:
-            slots = lowest(free, job.width)
+            slots, free = view.start_on(job, free)
             plan.hold(job.id, slots)
             kept.unconfirmed.add(job.id)
-            free ^= slots
             room -= job.width
         elif begin != was:
             plan.promise(job.id, begin, job.width)
@@ -246,9 +244,10 @@ class Strict:
         plan, queue = view.plan(), queue_of(view, self.order)
         if view.arrived is not None and queue and queue[0] not in view.arrived:
             return plan  # the head still waits
-        free, started = view.free, list[Started]()
+        free, started, room = view.free, list[Started](), view.room()
         for position, job in enumerate(queue):
-            free, needed = start(view, plan, job, free, started)
+            free, needed = start(view, plan, job, free, started, room)
+            room = room - job.width if job.kind is RIGID else free.bit_count()
             if needed:
                 plan.pass_over(job.id, Reason.NO_ROOM_NOW)
                 for behind in view.asked(queue, position + 1):
@@ -328,9 +327,8 @@ def backfill(
                         plan.pass_over(job.id, Reason.WOULD_DELAY)
                     continue
                 extra -= width
-            slots = lowest(free, width)
+            slots, free = view.start_on(job, free)
             plan.hold(job.id, slots)
-            free ^= slots
             room -= width
         else:
             gap = many or Shadow(limit, extra)
@@ -350,20 +348,25 @@ Started = tuple[Instant, int]
 """What starts in this round: when it is expected to end, and how many slots it takes."""
 
 
-def start(view: Snapshot, plan: Plan, job: JobView, free: Slots, started: list[Started]) -> tuple[Slots, int]:
+def start(
+    view: Snapshot, plan: Plan, job: JobView, free: Slots, started: list[Started], room: int
+) -> tuple[Slots, int]:
     """Start the head of a queue, or those of its ready tasks that fit.
+
+    Args:
+        room: how many slots are free.
 
     Returns:
         What stays free, and how many slots the job still waits for; 0: none.
     """
     if job.kind is RIGID:
         width = job.width
-        if width > free.bit_count():
+        if width > room:
             return free, width
-        slots = lowest(free, width)
+        slots, left = view.start_on(job, free)
         plan.hold(job.id, slots)
         started.append((view.now + view.time_of(job, 0, slots), width))
-        return free ^ slots, 0
+        return left, 0
     free, task = start_tasks(view, plan, job, free, None, started)
     return free, 0 if task is None else slots_needed(view, job, task)
 
@@ -393,7 +396,7 @@ def start_tasks(
         plan.place(job.id, task, slots)
         if started is not None:
             started.append((view.now + duration, count(slots)))
-        free &= ~slots
+        free = view.start_task_on(job, task, slots, free)
     return free, blocked
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import merge
 from itertools import takewhile
 from operator import attrgetter
-from typing import ClassVar
 
 from headway.model.instant import NEVER, Instant
 from headway.model.job import Kind
@@ -14,11 +12,12 @@ from headway.model.plan import Plan, Reason
 from headway.model.profile import Profile
 from headway.model.slots import count, lowest, numbers
 from headway.model.snapshot import JobView, NodeView, Snapshot
+from headway.model.value import value
 from headway.policies.backfill import start
 from headway.policies.order import workflows_first, workflows_last
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Heft:
     """HEFT: tasks of a workflow by falling upward rank, each where it ends first, in gaps where they fit.
 
@@ -35,7 +34,7 @@ class Heft:
     """
 
     per_instant: bool = True
-    task_rounds: ClassVar[bool] = True
+    task_rounds = True
 
     def __call__(self, view: Snapshot) -> Plan:
         plan, free = view.plan(), view.free
@@ -62,7 +61,7 @@ class Heft:
                     plan.pass_over(job.id, Reason.NO_ROOM_NOW)
             elif free or view.recording:
                 before = free
-                free, needed = start(view, plan, job, free, [])
+                free, needed = start(view, plan, job, free, [], count(free))
                 if free != before:
                     for node, profile in zip(nodes, profiles, strict=True):
                         taken = count(before & ~free & node.slots)

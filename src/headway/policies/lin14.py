@@ -12,18 +12,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
-from typing import ClassVar, Final
+from typing import Final
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Duration, Instant, from_seconds
 from headway.model.job import Kind
 from headway.model.plan import Plan, Reason
 from headway.model.queue import Queue
-from headway.model.slots import NO_SLOTS, Slots, count, numbers
+from headway.model.slots import NO_SLOTS, Slots, count, numbers, of_numbers
 from headway.model.snapshot import JobView, Snapshot
+from headway.model.value import value
 from headway.policies.order import ORDERS, by_due, by_priority, check_order, with_due_date_by_priority
 from headway.policies.place import Dealing
 
@@ -56,7 +56,7 @@ def finish(view: Snapshot, dealing: Dealing, jobs: Queue, short: Reason) -> Plan
     return plan
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fill:
     """Jobs in order, each up to as many slots as it can use; what is left goes to the next.
 
@@ -69,10 +69,14 @@ class Fill:
 
     order: str = "due"
     per_instant: bool = True
-    task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_order(self.order)
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: if a slot continues with the next task of its job, no round is needed."""
+        return False
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view), view.in_order(ORDERS[self.order])
@@ -81,7 +85,7 @@ class Fill:
         return finish(view, dealing, jobs, Reason.BEHIND_OTHERS)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Priority:
     """Highest priority first, with a share of the slots reserved for the jobs behind the first (Lin14 5.1).
 
@@ -103,12 +107,16 @@ class Priority:
     spare: str = "none"
     emergency: float = math.inf
     per_instant: bool = True
-    task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.reserve <= 1:
             raise InvalidInput("reserve", self.reserve, "0 to 1")
         check_spare(self.spare)
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: if a slot continues with the next task of its job, no round is needed."""
+        return False
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view, self.emergency), view.in_order(by_priority)
@@ -123,7 +131,7 @@ class Priority:
         return finish(view, dealing, jobs, Reason.NO_SHARE)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Proportion:
     """Slots in proportion to the workload that is left of each job, also known as fair share (Lin14 5.2).
 
@@ -139,10 +147,14 @@ class Proportion:
 
     spare: str = "none"
     per_instant: bool = True
-    task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_spare(self.spare)
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: if a slot continues with the next task of its job, no round is needed."""
+        return False
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view), view.in_order(by_priority)
@@ -199,26 +211,34 @@ class Foresight:
     is counted on are not counted on for those behind it.
 
     Attributes:
-        open: by class of nodes, the slots that are not counted on yet, as `(when they are free, slot)`, soonest first.
+        idle: by class of nodes, those of the slots that are not counted on yet that can be had now.
+        open: the others likewise, as `(when they are free, slot)`, soonest first.
         free_at: the same by slot: when it is free.
     """
 
     def __init__(self, dealing: Dealing) -> None:
         self.dealing, self.now = dealing, dealing.view.now
         ends = dealing.ends()
-        self.open = [
-            sorted((max(self.now, ends.get(slot, self.now)), slot) for slot in numbers(dealing.left & slots))
-            for _, slots in dealing.classes
-        ]
+        self.idle: list[Slots] = []
+        self.open: list[list[tuple[Instant, int]]] = []
+        for _, slots in dealing.classes:
+            here = dealing.left & slots
+            busy = numbers(here & dealing.view.busy)
+            later = sorted([(ends[slot], slot) for slot in busy if ends.get(slot, self.now) > self.now])
+            self.open.append(later)
+            self.idle.append(here ^ of_numbers([slot for _, slot in later]))
         self.free_at = [{slot: free for free, slot in openings} for openings in self.open]
 
     def deal(self, job: JobView, caution: float) -> None:
         """Deal a bag the slots that end all its tasks by its due date; if none do, one for each of its tasks."""
         dealing, wanted = self.dealing, 0
+        own = dealing.running.get(job.id, NO_SLOTS)
+        if not job.ready and (not own or (not job.mean_size and count(own) == job.unfinished)):
+            dealing.deal(job, dealing.size)  # whatever is left of it runs
+            return
         running = [attempt for attempt in job.attempts.values() if not attempt.ending and not attempt.queued]
         left = job.left - sum(job.sizes[at.task] / job.mean_size if job.mean_size else 1 for at in running)
         if left > 0:
-            own = dealing.running.get(job.id, NO_SLOTS)
             is_emergency = job.priority >= dealing.emergency
             offers = dealing.offers(job)
             for position in dealing.ranking(job):
@@ -236,19 +256,26 @@ class Foresight:
 
     def _ranked(self, position: int, own: Slots) -> Iterator[tuple[Instant, int]]:
         """The openings of a class, a job's own first, each time those first that are free soonest; not all are read."""
-        free_at, openings = self.free_at[position], self.open[position]
+        now, idle, free_at, openings = self.now, self.idle[position], self.free_at[position], self.open[position]
+        own_idle = idle & own
+        yield from [(now, slot) for slot in numbers(own_idle)]
         yield from sorted((free_at[slot], slot) for slot in numbers(own) if slot in free_at)
+        for slot in numbers(idle ^ own_idle):
+            yield now, slot
         for opening in openings:
             if not own >> opening[1] & 1:
                 yield opening
 
     def _count_on(self, position: int, taken: list[tuple[Instant, int]]) -> None:
-        for opening in taken:
+        later = [opening for opening in taken if opening[1] in self.free_at[position]]
+        for opening in later:
             del self.open[position][bisect_left(self.open[position], opening)]
             del self.free_at[position][opening[1]]
+        if len(later) < len(taken):
+            self.idle[position] ^= self.idle[position] & of_numbers([slot for _, slot in taken])
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Workload:
     """By priority, as many of the fastest slots as do a job's workload within one planning period (Lin14 5.3).
 
@@ -266,12 +293,16 @@ class Workload:
     spare: str = "priority"
     emergency: float = math.inf
     per_instant: bool = True
-    task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.period < math.inf:
             raise InvalidInput("period", self.period, "a number of seconds greater than 0")
         check_spare(self.spare)
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: if a slot continues with the next task of its job, no round is needed."""
+        return False
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing, jobs = Dealing(view, self.emergency), view.in_order(by_priority)
@@ -281,7 +312,7 @@ class Workload:
         return finish(view, dealing, jobs, Reason.NO_SHARE)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Deadline:
     """By priority, as many of the fastest slots as finish a job by its due date (Lin14 5.4).
 
@@ -304,12 +335,16 @@ class Deadline:
     emergency: float = math.inf
     foresight: bool = True
     per_instant: bool = True
-    task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_spare(self.spare)
         if not 0 <= self.caution < math.inf:
             raise InvalidInput("caution", self.caution, "a number, 0 or more")
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: if a slot continues with the next task of its job, no round is needed."""
+        return False
 
     def __call__(self, view: Snapshot) -> Plan:
         dealing = Dealing(view, self.emergency, soonest=self.foresight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
+from typing import Final
 
 from headway.model.instant import Instant
 from headway.model.job import Kind
@@ -12,6 +13,9 @@ from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
 from headway.model.snapshot import JobView, Snapshot
+
+BAG: Final = Kind.BAG
+"""A name of its own, because looking up a member of an enumeration is slow."""
 
 
 def ready_tasks(job: JobView, most: int) -> list[int]:
@@ -26,13 +30,21 @@ def room_for(view: Snapshot, job: JobView, task: int, free: Slots) -> Slots:
     A workflow's task takes its cores on the fastest node that has them free, the first of equals.
     """
     if job.kind is Kind.BAG:
-        return free & -free
+        return view.first_of(free)
     cores, best, fastest = job.graph[task].cores, NO_SLOTS, 0.0
     for node in view.nodes.values():
         needed, here = node.spec.slots_for(cores), free & node.slots
         if node.spec.speed > fastest and count(here) >= needed:
             best, fastest = lowest(here, needed), node.spec.speed
     return best
+
+
+def lowest_idle(view: Snapshot, job: JobView, idle: Slots, wanted: int) -> tuple[Slots, int]:
+    """Up to so many of some idle slots for a job, the lowest ones, and how many they are."""
+    if job.kind is Kind.RIGID and wanted == job.width and idle == view.free and wanted <= view.room():
+        return view.start_on(job, view.free)[0], wanted
+    slots = lowest(idle, wanted)
+    return slots, count(slots)
 
 
 class Dealing:
@@ -67,22 +79,26 @@ class Dealing:
         self.view = view
         self.emergency = emergency
         self.soonest = soonest
-        taken = NO_SLOTS
+        alone: list[Slots] = []
         self.running: dict[int, Slots] = {}
         for _, job, _, attempt in view.running:
             if not attempt.fed:
-                taken |= attempt.slots
+                alone.append(attempt.slots)
             elif not attempt.ending:
                 self.running[job] = self.running.get(job, NO_SLOTS) | attempt.slots
         self.last = {job: slots & view.up for job, slots in self.running.items() if not view.jobs[job].ready}
-        self.left: Slots = view.up & ~taken
-        self.size = count(self.left)
+        taken = view.busy if len(alone) == len(view.running) else NO_SLOTS
+        for slots in () if taken else alone:
+            taken |= slots
+        self.left: Slots = view.up ^ (view.up & taken)
+        self.size = view.room() if self.left == view.free else count(self.left)
         self.ending: Slots = NO_SLOTS
         for slots in self.last.values():
             self.ending |= slots
-        self.left &= ~self.ending
+        self.left ^= self.left & self.ending
         self.classes = classes_of(view)
-        self.room = [count(self.left & slots) for _, slots in self.classes]
+        one = len(self.classes) == 1 and not self.ending
+        self.room = [self.size] if one else [count(self.left & slots) for _, slots in self.classes]
         self.shares: dict[int, list[int]] = {}
         self.dealt: dict[int, Slots] = {}
         self.placed: list[tuple[int, int, Slots]] = []
@@ -124,8 +140,22 @@ class Dealing:
             addable -= max(0, offered - stays)
         return found
 
+    def _keep_last(self, bag: JobView) -> None:
+        """Give a bag all slots that are left of those on which its last tasks run."""
+        slots = self.last[bag.id]
+        if slots:
+            self.last[bag.id] = NO_SLOTS
+            self.ending ^= slots
+            self.dealt[bag.id] = self.dealt[bag.id] | slots if bag.id in self.dealt else slots
+
     def deal(self, job: JobView, most: int) -> None:
         """Give the job up to `most` more slots; a rigid job gets its width or nothing, a workflow whole tasks."""
+        if job.kind is BAG and not job.ready:  # thousands of bags may run their last tasks
+            if job.id not in self.last:
+                return
+            if most >= count(self.running[job.id]):
+                self._keep_last(job)
+                return
         wanted = min(most, self.usable(job) - self.has(job))
         if wanted <= 0:
             return
@@ -156,9 +186,9 @@ class Dealing:
     def _deal_last(self, job: JobView, slots: Slots) -> None:
         """Give the job slots on which a bag's last tasks run."""
         if slots:
-            for bag in (job.id,) if job.id in self.last else self.last:  # thousands of bags may run their last tasks
-                self.last[bag] &= ~slots
-            self.ending &= ~slots
+            for bag in (job.id,) if job.id in self.last else self.last:
+                self.last[bag] ^= self.last[bag] & slots
+            self.ending ^= self.ending & slots
             self.dealt[job.id] = self.dealt.get(job.id, NO_SLOTS) | slots
 
     def _deal_tasks(self, job: JobView, wanted: int) -> None:
@@ -182,8 +212,8 @@ class Dealing:
                 gained += count(slots)
 
     def _give(self, job: int, slots: Slots) -> None:
-        self.left &= ~slots
-        self.dealt[job] = self.dealt.get(job, NO_SLOTS) | slots
+        self.left ^= self.left & slots
+        self.dealt[job] = self.dealt[job] | slots if job in self.dealt else slots
 
     def _choose(self) -> None:
         """Turn shares into slots: first what the job has and runs on, then what it has, then what it runs on; then idle
@@ -193,32 +223,42 @@ class Dealing:
         shares = {job: share for job, share in self.shares.items() if any(share)}
         for kind in range(5):
             for job, share in shares.items():
-                running, held = self.running.get(job, NO_SLOTS), view.jobs[job].held
-                preferred = (held & running, held, running, ~busy, -1)[kind] & self.left
+                if not any(share):
+                    continue
+                preferred = self.left
+                if kind == 3:
+                    preferred ^= preferred & busy
+                elif kind < 3:
+                    running, held = self.running.get(job, NO_SLOTS), view.jobs[job].held
+                    preferred &= (held & running, held, running)[kind]
                 for position, lacking in enumerate(share):
                     if lacking and preferred:
                         found = preferred & self.classes[position][1]
-                        slots = self._soonest(found, lacking) if self.soonest and kind == 4 else lowest(found, lacking)
-                        share[position] -= count(slots)
+                        if kind == 3:
+                            slots, gained = lowest_idle(view, view.jobs[job], found, lacking)
+                        else:
+                            late = self.soonest and kind == 4
+                            slots = self._soonest(found, lacking) if late else lowest(found, lacking)
+                            gained = count(slots)
+                        share[position] -= gained
                         self._give(job, slots)
         self.shares.clear()
 
     def _soonest(self, slots: Slots, most: int) -> Slots:
         """Up to `most` of these slots, those first that are expected to be free first."""
-        ends = self.ends()
-        return of_numbers(sorted(numbers(slots), key=lambda slot: (ends.get(slot, 0), slot))[:most])
+        ends, busy = self.ends(), slots & self.view.busy
+        later = sorted([(ends.get(slot, 0), slot) for slot in numbers(busy)])
+        if later and later[0][0] <= 0:  # at the beginning of time
+            return of_numbers(sorted(numbers(slots), key=lambda slot: (ends.get(slot, 0), slot))[:most])
+        soonest = lowest(slots ^ busy, most)
+        lacking = most - count(soonest)
+        return soonest | of_numbers([slot for _, slot in later[:lacking]])
 
     def ends(self) -> dict[int, Instant]:
-        """When the task on each busy slot is expected to end."""
-        found: dict[int, Instant] = {}
-        for end, _, _, attempt in self.view.running:
-            slots = attempt.slots
-            if slots & (slots - 1):
-                for slot in numbers(slots):
-                    found[slot] = end
-            else:
-                found[slots.bit_length() - 1] = end
-        return found
+        """When the task on each busy slot that can be shared out is expected to end."""
+        return {
+            attempt.slots.bit_length() - 1: end for end, _, _, attempt in self.view.running if attempt.fed
+        }  # what is fed runs on one slot
 
     def while_slots_are_left(self, jobs: Iterable[JobView]) -> Iterator[JobView]:
         """The jobs one after the other, until one with ready tasks finds that all slots it might get are given out."""
@@ -253,7 +293,12 @@ class Dealing:
 
 
 def classes_of(view: Snapshot) -> list[tuple[NodeSpec, Slots]]:
-    """A node of each class and the slots of all its nodes, fastest class first, then in order of joining."""
+    """A node of each class and the slots that the pool has there, fastest class first, then in order of joining.
+
+    Where the nodes differ, the slots are all of these nodes, also those of other pools.
+    """
+    if view.uniform:
+        return [(node.spec, view.slots) for node in view.nodes.values()][:1]
     found: dict[tuple[float, str], tuple[NodeSpec, Slots]] = {}
     for node in view.nodes.values():
         spec = node.spec

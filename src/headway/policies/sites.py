@@ -6,7 +6,7 @@ Source: the two levels of DN13, section 4, with its rule RR.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from headway.errors import InvalidInput
 from headway.model.job import Kind
@@ -36,7 +36,6 @@ class Sites:
     top: str = "rr"
     each: str = "easy"
     per_instant: bool = False
-    task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.top not in TOPS:
@@ -53,6 +52,11 @@ class Sites:
         if not self.per_instant:
             return text
         return text + (",per_instant=true" if ":" in text else ":per_instant=true")
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: if a slot continues with the next task of its job, no round is needed."""
+        return False
 
     def __call__(self, view: Snapshot) -> Plan:
         plan = view.plan()

@@ -15,20 +15,20 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, islice, takewhile
 from operator import attrgetter
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from headway.errors import InvalidInput
 from headway.model.instant import NEVER, Instant
 from headway.model.job import JobId, Kind
 from headway.model.node import NodeSpec
 from headway.model.plan import Claim, Plan, Reason
-from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
+from headway.model.slots import NO_SLOTS, Slots, count, first, lowest, numbers, of_numbers
 from headway.model.snapshot import AttemptView, JobView, Snapshot
+from headway.model.value import value
 from headway.policies.order import by_due, by_priority, without_due_date_by_priority
-from headway.policies.place import classes_of, ready_tasks, room_for
+from headway.policies.place import classes_of, lowest_idle, ready_tasks, room_for
 
 LEAST_WEIGHT: Final = 1e-9
 """A job of priority 0 or less weighs this much: its tardiness costs nothing, but it is not to wait for ever."""
@@ -47,6 +47,32 @@ class Opening(NamedTuple):
 
     within: float
     slot: int
+
+
+class Lane:
+    """The slots of one class of nodes that can be dealt, those first that can be had soonest, of equals the lowest.
+
+    Slots that were dealt meanwhile may still be here; whoever looks says which are open.
+
+    Attributes:
+        idle: those that can be had at once.
+        later: the others.
+    """
+
+    __slots__ = ("idle", "later")
+
+    def __init__(self, idle: Slots, later: list[Opening]) -> None:
+        self.idle = idle
+        self.later = later
+
+    def within(self, open_slots: Slots) -> float:
+        """In how long the first open slot can be had; -1: there is none. Others before it are dropped."""
+        if self.idle & open_slots:
+            return 0.0
+        later = self.later
+        while later and not open_slots & 1 << later[0].slot:
+            del later[0]
+        return later[0].within if later else -1.0
 
 
 class Stake:
@@ -100,7 +126,7 @@ class Stake:
         return max(0.0, at - self.due)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tempo:
     """One slot for each job in order of priority, the rest where waiting costs most; may kill tasks for urgent jobs.
 
@@ -122,13 +148,17 @@ class Tempo:
     redo: float = 1.0
     lookahead: float = 0.2
     per_instant: bool = True
-    task_rounds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.lookahead < math.inf:
             raise InvalidInput("lookahead", self.lookahead, "a number greater than 0")
         if not self.redo >= 0:
             raise InvalidInput("redo", self.redo, "a number, 0 or more")
+
+    @property
+    def task_rounds(self) -> bool:
+        """No: if a slot continues with the next task of its job, no round is needed."""
+        return False
 
     def __call__(self, view: Snapshot) -> Plan:
         return Round(self, view).plan()
@@ -142,7 +172,7 @@ WORKFLOW: Final = Kind.WORKFLOW
 
 def _is_unknown(job: JobView) -> bool:
     """Whether the job has no estimate, and none of its tasks has ended yet."""
-    return job.spec.estimate is None and not job.ended and not job.times
+    return not job.ended and not job.times and job.spec.estimate is None
 
 
 def expected_run_time(job: JobView) -> float:
@@ -152,7 +182,7 @@ def expected_run_time(job: JobView) -> float:
     the belief that it can be met.
     """
     expected = job.estimate
-    if job.spec.estimate is None and job.due < NEVER and _is_unknown(job):
+    if job.due < NEVER and not job.ended and not job.times and job.spec.estimate is None:
         until_due = job.due - job.release
         if until_due < expected:
             expected = until_due
@@ -168,7 +198,6 @@ class Round:
 
     Attributes:
         open: the slots that can be dealt and are not yet.
-        on: what runs on each of them, by slot.
         all_up: whether all slots are up on which something runs.
         going: the bags of which a task runs that can go on, by id.
         capacity: work done per microsecond by one slot on average.
@@ -181,31 +210,47 @@ class Round:
     def __init__(self, policy: Tempo, view: Snapshot) -> None:
         self.policy, self.view = policy, view
         self.classes = [(spec, slots & view.up) for spec, slots in classes_of(view)]
-        self.on, self.going, others = dict[int, AttemptView](), set[int](), NO_SLOTS
-        self.all_up = not view.busy & ~view.up
-        running: dict[int, list[AttemptView]] = {}
+        self.going, alone = set[int](), list[Slots]()
+        self.all_up = all_up = view.busy & view.up == view.busy
+        one, several = dict[int, AttemptView](), dict[int, list[AttemptView]]()  # of each bag that runs
         for _, number, _, attempt in view.running:
             if not attempt.fed:
-                others |= attempt.slots
+                alone.append(attempt.slots)
                 continue
-            self.on[attempt.slots.bit_length() - 1] = attempt
-            if number in running:
-                running[number].append(attempt)
+            if number not in one:
+                one[number] = attempt
+            elif number in several:
+                several[number].append(attempt)
             else:
-                running[number] = [attempt]
-            if not attempt.ending and (self.all_up or attempt.slots & view.up):
+                several[number] = [one[number], attempt]
+            if not attempt.ending and (all_up or attempt.slots & view.up):
                 self.going.add(number)
-        self.open = view.up & ~others
-        self.size = count(self.open)
-        speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
+        others = view.busy if len(alone) == len(view.running) else NO_SLOTS
+        for slots in () if others else alone:
+            others |= slots
+        self.open = view.up ^ (view.up & others)
+        self.size = view.room() if self.open == view.free else count(self.open)
+        if len(self.classes) == 1:
+            speeds = self.classes[0][0].speed * self.size
+        else:
+            speeds = sum(spec.speed * count(slots & self.open) for spec, slots in self.classes)
         self.capacity = speeds / self.size if self.size else 1.0
         self.by_job: dict[JobId, Stake] = {}
-        for job in self._candidates(running):
-            stake = self._stake(job, running.get(job.id, ()))
+        for job in self._candidates(one):
+            number = job.id
+            if number not in one:
+                stake = self._stake(job, ())
+            elif number in several:
+                stake = self._stake(job, several[number])
+            elif job.ready:
+                stake = self._stake(job, (one[number],))
+            else:
+                stake = self._with_one_left(job, one[number])
             if stake.usable:
-                self.by_job[job.id] = stake
+                self.by_job[number] = stake
         self.stakes = list(self.by_job.values())
-        self.lanes: list[list[Opening]] = []
+        self.lanes: list[Lane] = []
+        self._on: dict[int, AttemptView] = {}
         self.wake = NEVER
         if self.stakes and self.size:
             self._weigh()
@@ -255,6 +300,22 @@ class Round:
         if self.view.uniform:
             return stake.task
         return stake.task / node.speed if _is_unknown(stake.job) else float(max(1, stake.job.time_on(node)))
+
+    def _with_one_left(self, job: JobView, attempt: AttemptView) -> Stake:
+        """What is at stake for a bag of whose tasks just one is left and runs; a round may see thousands of them."""
+        task, priority = expected_run_time(job), job.priority
+        run_time = job.sized(round(task), attempt.task) if job.mean_size else round(task)
+        waiting = (job.left if job.mean_size else job.unfinished) * task - run_time
+        weight = priority if priority > LEAST_WEIGHT else LEAST_WEIGHT
+        stake = Stake(job, weight, task, waiting if waiting > 0.0 else 0.0)
+        if attempt.ending or not (self.all_up or attempt.slots & self.open):
+            stake.work, stake.usable = stake.waiting, 0
+        else:
+            ends, slot = float(abs(attempt.expected_end - self.view.now) or 1), attempt.slots.bit_length() - 1
+            stake.running.append((ends, slot))
+            stake.work = stake.waiting + (ends if self.view.uniform else ends * self._rate(stake, slot))
+            stake.usable = 1
+        return stake
 
     def _stake(self, job: JobView, attempts: Sequence[AttemptView]) -> Stake:
         task, priority = expected_run_time(job), job.priority
@@ -319,7 +380,8 @@ class Round:
             if slack >= 1 and job.ready and now + int(slack) < wake:
                 wake = now + int(slack)
         self.wake = wake
-        self.stakes.sort(key=_order)  # almost sorted already
+        if self.stakes[0].job.priority != self.stakes[-1].job.priority:  # else by order already
+            self.stakes.sort(key=_order)
         due_ones = [stake for stake in self.stakes if stake.due < NEVER]
         others = [stake for stake in self.stakes if stake.due == NEVER] if len(due_ones) < len(self.stakes) else []
         due_ones.sort(key=_rank)
@@ -409,7 +471,7 @@ class Round:
             for _, slot in stake.running[: stake.share]:
                 stake.slots |= 1 << slot
                 kept.append(slot)
-        self.open &= ~of_numbers(kept)
+        self.open ^= self.open & of_numbers(kept)
         self.lanes = [self._lane(slots & self.open) for _, slots in self.classes]
         for stake in self.stakes:
             if stake.share and stake.job.kind is WORKFLOW:
@@ -422,9 +484,9 @@ class Round:
             job = stake.job
             if 0 < stake.share < len(stake.running):  # no job claims what is left: jobs that run there may continue
                 for _, slot in stake.running[stake.share :]:
-                    if self.open >> slot & 1:
+                    if self.open & 1 << slot:
                         stake.slots |= 1 << slot
-                        self.open &= ~(1 << slot)
+                        self.open ^= 1 << slot
             waits = stake.slots & ~stake.killed if stake.killed else stake.slots
             if job.kind is not WORKFLOW and waits != job.held:
                 plan.hold(job.id, waits, Claim.AFTER)
@@ -451,55 +513,99 @@ class Round:
             return Reason.BEHIND_PRIORITY
         return Reason.NO_ROOM_NOW if job.width > count(idle) else Reason.NO_SHARE
 
-    def _lane(self, slots: Slots) -> list[Opening]:
+    def _lane(self, slots: Slots) -> Lane:
         """Slots of one class, those first that can be had soonest."""
-        return sorted(map(self._opening, numbers(slots)))
+        busy = slots & self.view.busy
+        return Lane(slots ^ busy, sorted(map(self._opening, numbers(busy))))
 
     def _opening(self, slot: int) -> Opening:
-        return Opening(self._ends_in(self.on[slot]) if slot in self.on else 0.0, slot)
+        attempt = self._runs_on(slot)
+        return Opening(0.0 if attempt is None else self._ends_in(attempt), slot)
+
+    def _runs_on(self, slot: int) -> AttemptView | None:
+        """What runs on a slot that can be dealt."""
+        if not self._on:
+            self._on = {
+                attempt.slots.bit_length() - 1: attempt for _, _, _, attempt in self.view.running if attempt.fed
+            }
+        return self._on.get(slot)
 
     def _ends_in(self, attempt: AttemptView) -> float:
         """How long a task still runs; one that is over its time is taken to need as long again as it is over."""
         return float(abs(attempt.expected_end - self.view.now) or 1)
 
-    def _soonest(self, stake: Stake) -> Opening | None:
-        """Take the open slot on which a task of the job would end first."""
-        best: tuple[float, int] | None = None
+    def _best(self, stake: Stake) -> int:
+        """The class with the open slot on which a task of the job would end first; -1: no slot is open."""
+        best, ends_first = -1, math.inf
         for number, (spec, _) in enumerate(self.classes):
-            lane = self.lanes[number]
-            while lane and not self.open >> lane[0].slot & 1:
-                del lane[0]
-            if lane:
-                ends = lane[0].within + self._time_on(stake, spec), number
-                best = ends if best is None else min(best, ends)
-        if best is None:
-            return None
-        taken = self.lanes[best[1]].pop(0)
-        self.open &= ~(1 << taken.slot)
+            within = self.lanes[number].within(self.open)
+            if within >= 0.0:
+                ends = within + self._time_on(stake, spec)
+                if best < 0 or ends < ends_first:
+                    best, ends_first = number, ends
+        return best
+
+    def _take_first(self, lane: Lane) -> Opening:
+        """Take the first open slot of a lane that has one."""
+        idle = lane.idle & self.open
+        if idle:
+            taken = Opening(0.0, first(idle))
+            lane.idle ^= 1 << taken.slot
+        else:
+            taken = lane.later.pop(0)
+        self.open ^= 1 << taken.slot
         return taken
 
     def _return(self, opening: Opening) -> None:
         self.open |= 1 << opening.slot
-        number = next(number for number, (_, slots) in enumerate(self.classes) if slots >> opening.slot & 1)
-        insort(self.lanes[number], opening)
+        number = next(number for number, (_, slots) in enumerate(self.classes) if slots & 1 << opening.slot)
+        if opening.within:
+            insort(self.lanes[number].later, opening)
+        else:
+            self.lanes[number].idle |= 1 << opening.slot
 
     def _fill(self, stake: Stake) -> None:
         """Give the job the slots it lacks: those it can have soonest, or some at once by a kill."""
         lacking = min(stake.share - count(stake.slots), stake.job.ready * stake.least)
-        openings: list[Opening] = []
-        if stake.job.kind is RIGID:  # it keeps gathering slots
-            gathered = lowest(stake.job.held & self.open, lacking)
-            openings = [self._opening(slot) for slot in numbers(gathered)]
-            self.open &= ~gathered
-        while len(openings) < lacking and (opening := self._soonest(stake)):
-            openings.append(opening)
-        if stake.job.kind is RIGID and len(openings) < stake.least:
-            for opening in openings:  # the tasks of workflows before it took more than their share
-                self._return(opening)
+        if stake.job.kind is RIGID:
+            self._gather(stake, lacking)
             return
+        openings: list[Opening] = []
+        while len(openings) < lacking and (number := self._best(stake)) >= 0:
+            openings.append(self._take_first(self.lanes[number]))
         if self.policy.kill and stake.job.kind is BAG and openings:
             openings = self._hasten(stake, openings)
-        stake.slots |= of_numbers(opening.slot for opening in openings)
+        stake.slots |= of_numbers([opening.slot for opening in openings])
+
+    def _gather(self, stake: Stake, lacking: int) -> None:
+        """Give a rigid job all the slots it lacks, or none: first those it gathers already, then the soonest."""
+        held = lowest(stake.job.held & self.open, lacking)
+        self.open ^= held
+        lacking -= count(held)
+        idle, later = NO_SLOTS, list[Opening]()
+        while lacking and (number := self._best(stake)) >= 0:
+            lane = self.lanes[number]
+            here, gained = lowest_idle(self.view, stake.job, lane.idle & self.open, lacking)
+            if here:  # as long as some are idle, this class stays the best
+                lane.idle ^= here
+                self.open ^= here
+                idle = idle | here if idle else here
+                lacking -= gained
+            else:
+                later.append(self._take_first(lane))
+                lacking -= 1
+        if not lacking:
+            if later or held or stake.slots:
+                idle |= stake.slots | held | of_numbers([opening.slot for opening in later])
+            stake.slots = idle
+            return
+        busy = held & self.view.busy  # the tasks of workflows before it took more than their share
+        for opening in [*later, *map(self._opening, numbers(busy))]:
+            self._return(opening)
+        idle |= held ^ busy
+        self.open |= idle
+        for lane, (_, slots) in zip(self.lanes, self.classes, strict=True):
+            lane.idle |= idle & slots
 
     def _place(self, plan: Plan, stake: Stake) -> None:
         """Place a workflow's ready tasks; where a node has no room now, keep its slots until bags have left them."""
@@ -512,7 +618,7 @@ class Round:
                 plan.place(job.id, task, slots)
             else:
                 slots = room_for(self.view, job, task, self.open)
-            self.open &= ~slots
+            self.open ^= self.open & slots
             gained += count(slots)
 
     # Kills
@@ -524,8 +630,12 @@ class Round:
         done = now + self._duration(stake, own, openings)
         if done <= stake.due:
             return openings
-        within_reach = self.open | of_numbers(opening.slot for opening in openings)
-        victims = {slot: at for slot in numbers(within_reach) if (at := self.on.get(slot)) and self._may_kill(at, job)}
+        within_reach = self.open | of_numbers([opening.slot for opening in openings])
+        victims = {
+            slot: at
+            for slot in numbers(within_reach & self.view.busy)
+            if (at := self._runs_on(slot)) and self._may_kill(at, job)
+        }
         while done > stake.due and victims:
             holds = min(done - now, stake.task / self.capacity * math.ceil(job.ready / max(1, stake.share)))
             cost, _, slot = min((*self._cost(attempt, holds), slot) for slot, attempt in victims.items())
@@ -539,7 +649,7 @@ class Round:
                 if self.view.uniform:
                     break
                 continue  # a dearer one may be faster
-            self.open &= ~(1 << slot)
+            self.open ^= self.open & 1 << slot
             if given_up.slot != slot:
                 self._return(given_up)
             openings, done = hastened, sooner

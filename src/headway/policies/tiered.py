@@ -18,7 +18,7 @@ from headway.model.instant import NEVER, Duration, Instant
 from headway.model.plan import Allocation, Claim, Plan, Reason
 from headway.model.queue import Key, Queue
 from headway.model.slots import NO_SLOTS, Slots, count, lowest, numbers, of_numbers
-from headway.model.snapshot import AttemptView, JobView, Snapshot, slots_by_use
+from headway.model.snapshot import USE_UNKNOWN, AttemptView, JobView, Snapshot, slots_by_use
 from headway.model.tier import Tier
 from headway.model.value import value
 from headway.policies.backfill import BAG, RIGID, Started, promise, queue_of, shadow_of, slots_needed, withdraw
@@ -89,7 +89,7 @@ class TieredEasy:
                 return deployment.plan
             job, attempt = head
             # A head that fits, but cannot leave its own slots, does not end step 1.
-            blocks = job not in newcomers if attempt is None else count(attempt.slots) > count(view.free)
+            blocks = job not in newcomers if attempt is None else _width_of(attempt) > view.room()
             if blocks:  # only jobs have come since: the head still waits, and so do all that waited beside it
                 newcomers = sorted(newcomers, key=queue.key) if len(newcomers) > 1 else newcomers
                 if newcomers and (view.free or view.recording):
@@ -104,6 +104,11 @@ class TieredEasy:
         if view.waiting:
             deployment.fill_background(None)
         return deployment.plan
+
+
+def _width_of(attempt: AttemptView) -> int:
+    """On how many slots an attempt runs that was not asked to end: so it has lost none."""
+    return attempt.job.width if attempt.job.kind is RIGID else count(attempt.slots)
 
 
 def _of_its_job(key: Key) -> Callable[[AttemptView], Any]:
@@ -129,7 +134,7 @@ class Deployment:
 
     Attributes:
         plan: what is given so far.
-        free: foreground places that are left.
+        free, room: foreground places that are left, and how many.
         steps: what may still come to the foreground, as of `Queue.fitting`.
         started: what comes to the foreground in this round.
     """
@@ -139,14 +144,14 @@ class Deployment:
         self.moves = moves
         self.threshold = threshold
         self.plan = view.plan()
-        self.free = view.free
+        self.free, self.room = view.free, view.room()
         # Moves under way have their slots already, and will be running there.
         self.started: list[Started] = [
             (view.now + view.time_of(attempt.job, attempt.task, goal.slots), count(goal.slots))
             for attempt in view.background
             if (goal := attempt.goal) is not None and goal.tier is Tier.FOREGROUND
         ]
-        self.steps: list[tuple[int, Duration]] = [(count(self.free), NEVER)]
+        self.steps: list[tuple[int, Duration]] = [(self.room, NEVER)]
         self._came: list[tuple[JobView, Allocation]] = []
         self._placed: set[tuple[int, int]] = set()
 
@@ -156,7 +161,7 @@ class Deployment:
         """How many slots a candidate waits for."""
         job, attempt = candidate
         if attempt is not None:
-            return count(attempt.slots)
+            return _width_of(attempt)
         return job.width if job.kind is RIGID else slots_needed(self.view, job)
 
     def start_in_order(self, queue: Queue, background: list[AttemptView]) -> tuple[list[Candidate], int, int, int]:
@@ -172,7 +177,7 @@ class Deployment:
             attempt = background[behind] if behind < len(background) else None
             if attempt is not None and (position == len(queue) or queue.key(attempt.job) <= queue.key(queue[position])):
                 behind += 1
-                job, needed = attempt.job, count(attempt.slots)
+                job, needed = attempt.job, _width_of(attempt)
             else:
                 attempt, job = None, queue[position]
                 position += 1
@@ -180,7 +185,7 @@ class Deployment:
             if attempt is None and job.kind is not RIGID:
                 fits = came = not needed
             else:
-                fits = needed <= count(self.free)
+                fits = needed <= self.room
                 came = fits and self._deploy(job, attempt, needed)
             if not came:  # it does not fit, or the foreground of its own slots is taken (REASY)
                 passed.append((job, attempt))
@@ -195,16 +200,16 @@ class Deployment:
         job, attempt = head
         kept = attempt.slots if attempt is not None and self._how_it_moves(attempt) is None else NO_SLOTS
         if kept:  # it can use only the foreground of its own slots
-            shadow, extra = self._end_on(kept), count(self.free & ~kept)
+            shadow, extra = self._end_on(kept), self._room_beside(kept)
         else:
-            shadow, extra = shadow_of(view, self.started, count(self.free), needed)
+            shadow, extra = shadow_of(view, self.started, self.room, needed)
         if attempt is None:
             promise(plan, job, shadow, needed, Reason.NO_ROOM_NOW)
         if len(view.promised) > (attempt is None and job.promise is not None):
             withdraw(view, plan, [job])
         if not self.free and not recording:
             return
-        limit, uniform, room = shadow - view.now, view.uniform, count(self.free)
+        limit, uniform, room = shadow - view.now, view.uniform, self.room
         steps = self.steps
         steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
         for job, attempt in rest:
@@ -213,12 +218,12 @@ class Deployment:
                     extra = self._backfill_tasks(job, limit, extra, kept)
                 else:
                     extra = self._backfill_attempt(attempt, limit, extra, kept)
-                room = count(self.free)
+                room = self.room
                 if not room and not recording:
                     return
                 steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
                 continue
-            width = job.width if attempt is None else count(attempt.slots)
+            width = job.width
             reason = Reason.NO_ROOM_NOW
             if width <= room:
                 estimate = job.estimate
@@ -229,11 +234,15 @@ class Deployment:
                     room -= width
                     if not room and not recording:
                         return
-                    extra = min(extra - width if late else extra, count(self.free & ~kept))
+                    extra = min(extra - width if late else extra, self._room_beside(kept))
                     steps[:] = [(room, limit if uniform else NEVER), (min(room, extra), NEVER)]
                     continue
             if recording and attempt is None:
                 plan.pass_over(job.id, reason)
+
+    def _room_beside(self, kept: Slots) -> int:
+        """How many foreground places are left that are not kept."""
+        return count(self.free & ~kept) if kept else self.room
 
     def _end_on(self, slots: Slots) -> Instant:
         """When by estimates the foreground of these slots is free."""
@@ -250,12 +259,12 @@ class Deployment:
         Args:
             kept: slots for which the head waits; jobs that are `late` must not take them.
         """
-        free = self.free & ~kept if late else self.free
+        free = self.free & ~kept if late and kept else self.free
         if attempt is not None and job.kind is not RIGID:
             slots, seats, claim = self._place_for(attempt, free)
             if not slots:
                 return False
-        elif attempt is not None and not attempt.pinned and not attempt.slots & ~free:
+        elif attempt is not None and not attempt.pinned and attempt.slots & free == attempt.slots:
             slots, seats, claim = attempt.slots, attempt.seats, Claim.FREE  # it stays where it is: tiers are swapped
         elif attempt is None:
             claim = Claim.FREE
@@ -273,8 +282,10 @@ class Deployment:
     def _give(self, wanted: Allocation, job: JobView) -> None:
         view = self.view
         self.plan.allocations.append(wanted)
-        self.free &= ~wanted.slots
-        self.started.append((view.now + view.time_of(job, wanted.task or 0, wanted.slots), count(wanted.slots)))
+        width = job.width if job.kind is RIGID else count(wanted.slots)
+        self.free ^= self.free & wanted.slots
+        self.room -= width
+        self.started.append((view.now + view.time_of(job, wanted.task or 0, wanted.slots), width))
         self._placed.add((job.id, wanted.task or 0))
         self._came.append((job, wanted))
 
@@ -289,7 +300,8 @@ class Deployment:
             own: places where the job itself is the background.
         """
         view = self.view
-        alone = free & ~(view.behind & ~own)
+        behind = view.behind ^ (view.behind & own)
+        alone = free ^ (free & behind)
         if not kept and len(job.spec.cpu) <= 1 and count(alone) >= width:
             return lowest(alone, width), ()
         groups = [(0.0, alone)]
@@ -307,7 +319,7 @@ class Deployment:
     def _start_tasks(self, job: JobView) -> int:
         """Start the ready tasks of a bag or workflow that fit; how many slots the first that does not waits for."""
         alike, needed = job.kind is BAG and not job.mean_size, 0
-        for task in ready_tasks(job, count(self.free) + 1 if alike else job.ready):
+        for task in ready_tasks(job, self.room + 1 if alike else job.ready):
             slots = room_for(self.view, job, task, self.free)
             if slots:
                 self._give(Allocation(job.id, slots, task), job)
@@ -320,7 +332,7 @@ class Deployment:
     def _backfill_tasks(self, job: JobView, limit: Instant, extra: int, kept: Slots) -> int:
         """Start ready tasks of a bag or workflow beside a promise; how many slots stay extra."""
         alike, placed = job.kind is BAG and not job.mean_size, False
-        for task in ready_tasks(job, count(self.free) + len(self._placed) if alike else job.ready):
+        for task in ready_tasks(job, self.room + len(self._placed) if alike else job.ready):
             if (job.id, task) in self._placed:
                 continue
             slots = room_for(self.view, job, task, self.free)
@@ -332,7 +344,7 @@ class Deployment:
                     break
                 continue
             self._give(Allocation(job.id, slots, task), job)
-            extra = min(extra - count(slots) if late else extra, count(self.free & ~kept))
+            extra = min(extra - count(slots) if late else extra, self._room_beside(kept))
             placed = True
         if not placed:
             self.plan.pass_over(job.id, Reason.WOULD_DELAY)
@@ -351,11 +363,11 @@ class Deployment:
         if not slots or (late and count(slots) > extra):
             return extra
         self._give(Allocation(job.id, slots, task, claim, Tier.FOREGROUND, seats), job)
-        return min(extra - count(slots) if late else extra, count(self.free & ~kept))
+        return min(extra - count(slots) if late else extra, self._room_beside(kept))
 
     def _place_for(self, attempt: AttemptView, free: Slots) -> tuple[Slots, tuple[int, ...], Claim]:
         """Where a task of a bag or workflow comes back to the foreground, and how; no slots: nowhere."""
-        if not attempt.pinned and not attempt.slots & ~free:
+        if not attempt.pinned and attempt.slots & free == attempt.slots:
             return attempt.slots, attempt.seats, Claim.FREE  # it stays where it is: tiers are swapped
         moves = self._how_it_moves(attempt)
         if moves is None:
@@ -374,7 +386,8 @@ class Deployment:
             waiting: the jobs that are new; None: look at all waiting jobs.
         """
         view = self.view
-        left = view.up & ~view.behind & ~view.limits.one_tier
+        left = view.up ^ (view.up & view.behind)
+        left ^= left & view.limits.one_tier
         for job, wanted in self._came:
             attempt = job.attempts.get(wanted.task or 0)
             if attempt is not None and attempt.slots == wanted.slots and wanted.claim is Claim.FREE:
@@ -390,7 +403,7 @@ class Deployment:
         if first is None:
             return
         groups = self._behind_whom(left)
-        room = sum(count(slots) for _, slots in groups)
+        room = _room_in(groups)
         for job in chain((first,), shortest):
             if not room:
                 return
@@ -398,32 +411,40 @@ class Deployment:
                 continue
             if job.kind is not RIGID:
                 groups = self._tasks_behind(job, groups)
-                room = sum(count(slots) for _, slots in groups)
+                room = _room_in(groups)
             elif (job.id, 0) not in self._placed:
                 slots, seats = seated(job, job.width, groups)
                 self.plan.hold(job.id, slots, Claim.FREE, Tier.BACKGROUND, seats)
-                groups = [(use, places & ~slots) for use, places in groups if places & ~slots]
+                groups = _without(groups, slots)
                 room -= job.width
             steps[0] = (room, NEVER)
 
     def _behind_whom(self, left: Slots) -> list[tuple[float, Slots]]:
         """Those of these background places that any job may take, by the CPU use in their foreground, least first."""
         threshold, groups, fronted = self.threshold, [], NO_SLOTS
-        front = [(one.job, one.slots, one.seats) for _, _, _, one in self.view.running if one.slots & left]
+        front = [(one.job, one.slots, one.seats) for _, _, _, one in self.view.running]
         front += [(job, wanted.slots, wanted.seats) for job, wanted in self._came]
         for job, taken, seats in front:
-            fronted |= taken
+            here = taken & left
+            if not here:
+                continue
+            fronted |= here
+            if len(job.spec.cpu) <= 1:
+                use = job.spec.cpu[0] if job.spec.cpu else USE_UNKNOWN
+                if use <= threshold:
+                    groups.append((use, here))
+                continue
             for use, slots in slots_by_use(job.spec, taken, seats):
                 if use <= threshold and slots & left:
                     groups.append((use, slots & left))
         groups.sort()
-        if left & ~fronted:
-            groups.insert(0, (0.0, left & ~fronted))
+        if left ^ fronted:
+            groups.insert(0, (0.0, left ^ fronted))
         return groups
 
     def _tasks_behind(self, job: JobView, groups: list[tuple[float, Slots]]) -> list[tuple[float, Slots]]:
         """Put ready tasks of a bag or workflow behind others; returns the places that are left."""
-        room = sum(count(slots) for _, slots in groups)
+        room = _room_in(groups)
         for task in ready_tasks(job, room + len(self._placed) if job.kind is BAG else job.ready):
             if (job.id, task) in self._placed:
                 continue
@@ -434,8 +455,28 @@ class Deployment:
             if not found:
                 break
             self.plan.place(job.id, task, found, Claim.FREE, Tier.BACKGROUND)
-            groups = [(use, slots & ~found) for use, slots in groups if slots & ~found]
+            groups = _without(groups, found)
         return groups
+
+
+def _room_in(groups: list[tuple[float, Slots]]) -> int:
+    """How many places there are in groups of which no two have one in common."""
+    every = NO_SLOTS
+    for _, slots in groups:
+        every |= slots
+    return count(every)
+
+
+def _without(groups: list[tuple[float, Slots]], taken: Slots) -> list[tuple[float, Slots]]:
+    """The groups without some slots; groups that become empty are left out."""
+    left = []
+    for use, slots in groups:
+        shared = slots & taken
+        if shared:
+            slots ^= shared
+        if slots:
+            left.append((use, slots))
+    return left
 
 
 def _by_use(group: tuple[float, Slots]) -> float:
@@ -461,8 +502,13 @@ def seated(job: JobView, width: int, groups: list[tuple[float, Slots]]) -> tuple
     """
     cpu, slots = job.spec.cpu, NO_SLOTS
     if len(cpu) <= 1:
+        lacking = width
         for _, group in groups:
-            slots |= lowest(group, width - count(slots))
+            found = lowest(group, lacking)
+            slots |= found
+            lacking -= count(found)
+            if not lacking:
+                break
         return slots, ()
     rising = (slot for _, group in groups for slot in numbers(group))
     busiest = sorted(range(width), key=lambda process: (-cpu[process], process))

@@ -173,11 +173,11 @@ class Places:
         """An attempt has left its place."""
         if running.tier is Tier.FOREGROUND:
             del self._front[running.job, running.task]
-            self.busy &= ~running.slots
+            self.busy ^= self.busy & running.slots
             self._changed |= running.slots
         else:
             del self._back[running.job, running.task]
-            self.behind &= ~running.slots
+            self.behind ^= self.behind & running.slots
             self._changed_behind |= running.slots
 
     def changed(self, now: Instant) -> list[Running]:

@@ -293,15 +293,17 @@ class Api:
 
     async def _change(self, asked: Asked) -> wire.Done:
         spec = reports.row(self._driver, asked.job).spec
-        terms = {name: value for name, value in msgspec.structs.asdict(asked.body).items() if value is not None}
-        if not terms:
-            raise InvalidInput("change", "empty", "a priority, a due date, or both")
-        if "due" in terms:
-            terms["due"] = wire.microseconds(terms["due"], "due")
+        change, terms = asked.body, dict[str, Any]()
+        if change == wire.JobChange():
+            raise InvalidInput("change", "empty", "a priority, a due date or without_due, or both")
+        if change.priority is not None:
+            terms["priority"] = change.priority
+        if change.due is not None:
+            terms["due"] = wire.microseconds(change.due, "due")
         wrong = flaw(replace(spec, **terms))
         if wrong is not None:
-            raise HeadwayError(wrong)
-        return wire.Done(await self._driver.change(asked.job, asked.body, by=asked.caller.name))
+            raise InvalidInput.saying(wrong)
+        return wire.Done(await self._driver.change(asked.job, change, by=asked.caller.name))
 
     async def _cancel(self, asked: Asked) -> wire.Done:
         self._check_known(asked.body.jobs)

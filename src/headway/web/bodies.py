@@ -169,9 +169,11 @@ def methods_at(path: str, routes: Iterable[wire.Route]) -> list[str]:
 def unknown(request: Request, error: HTTPException) -> wire.ErrorBody:
     """The error for an unknown path, or for a method that it does not have."""
     what = f"{request.method} {request.url.path}"
-    return wire.ErrorBody(f"{what}: {error.detail}", f"GET {wire.OPENAPI.path} describes what there is.")
+    code = HTTPStatus(error.status_code).name.lower()
+    return wire.ErrorBody(f"{what}: {error.detail}", f"GET {wire.OPENAPI.path} describes what there is.", code=code)
 
 
 def broken(route: wire.Route, error: Exception, log: str) -> wire.ErrorBody:
     """The error for our own faults; `log` says whose log has more."""
-    return wire.ErrorBody(f"{route.name} failed: {type(error).__name__}: {error}", f"See {log}.")
+    said = f"{route.name} failed: {type(error).__name__}: {error}"
+    return wire.ErrorBody(said, f"See {log}.", code=HTTPStatus.INTERNAL_SERVER_ERROR.name.lower())

@@ -1,4 +1,4 @@
-"""What goes over HTTP: every body as a type, every route as a value. Client and server are built from this alone.
+"""Submit jobs, follow them and operate the server.
 
 Bodies are MessagePack (`application/msgpack`), or JSON where a caller sends or asks for `application/json`; bytes are
 base64 in JSON. Times are numbers of seconds: instants since the Unix epoch, and durations. Every route but `HEALTH`

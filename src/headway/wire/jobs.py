@@ -221,10 +221,15 @@ class JobList(Answer, frozen=True):
 
 
 class JobChange(Request, frozen=True):
-    """New terms of a job; None leaves a term as it is."""
+    """New terms of a job; None leaves a term as it is.
+
+    Attributes:
+        without_due: whether it is to have no due date any more; then `due` is None.
+    """
 
     priority: float | None = None
     due: Due | None = None
+    without_due: bool = False
 
 
 class JobsNamed(Request, frozen=True):

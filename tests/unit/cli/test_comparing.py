@@ -74,6 +74,25 @@ def test_policies_by_due_date_want_due_dates(headway: Any, tmp_path: Path) -> No
     assert headway("simulate", table, "--slots", 1, "--policy", "edf").err == ""
 
 
+def test_kinds_of_jobs_that_a_policy_does_not_serve_are_named_before_the_run(headway: Any, tmp_path: Path) -> None:
+    path, mine = log(tmp_path / "log.swf", "; MaxProcs: 4\n", *BUSY), tmp_path / "mine.py"
+    mine.write_text(
+        "from headway.model.job import Kind\n"
+        "from headway.policies.backfill import Easy\n"
+        "class Rigid:\n"
+        "    per_instant = task_rounds = False\n"
+        "    serves = (Kind.RIGID,)\n"
+        "    def __call__(self, view):\n"
+        "        return Easy()(view)\n"
+    )
+    ran = headway("simulate", path, "--as", "bags", "--policy", f"{mine}:Rigid", "--policy", "easy", "--json")
+    assert f"{mine}:Rigid serves only rigid jobs." in ran.err
+    assert "The workload has 4 of the kind bag, which will never start." in ran.err
+    assert "--as rigid" in ran.err
+    (told, easy) = json.loads(ran.out)
+    assert (told["metrics"]["jobs_unfinished"], easy["metrics"]["jobs_unfinished"]) == (4, 0)
+
+
 def test_only_missing_due_dates_are_made(tmp_path: Path) -> None:
     jobs = read_swf(log(tmp_path / "log.swf", "", *BUSY))
     made = missing_due_dates(jobs, 2)

@@ -179,14 +179,14 @@ def test_without_a_due_date_a_list_shows_the_end() -> None:
             {"outlook": "unknown", "expected_end": NOW, "assumes": (2,)},
             (
                 "Whether job 2 will be on time is not known: there is no estimate for its tasks. "
-                "Submit with --estimate SPAN, the expected run time of a task, to get a forecast."
+                "`headway submit --estimate SPAN` gives one: the expected run time of a task."
             ),
         ),
         (
             {"outlook": "unknown", "expected_end": NOW, "assumes": (1,)},
             (
                 "Whether job 2 will be on time is not known: there is no estimate for job 1, which comes before it. "
-                "Submit with --estimate SPAN, the expected run time of a task, to get a forecast."
+                "`headway submit --estimate SPAN` gives one: the expected run time of a task."
             ),
         ),
         (

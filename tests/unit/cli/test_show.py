@@ -11,6 +11,8 @@ from headway import InvalidInput, wire
 from headway.cli.show import bytes_in, instant_in, plain, print_table, seconds_in, span, when
 from headway.model.events import Outcome
 
+MIDNIGHT = datetime(2030, 1, 31).timestamp()
+
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
@@ -51,7 +53,12 @@ def test_iso_times() -> None:
     assert instant_in("2030-01-31 18:00+00:00", "due") == datetime(2030, 1, 31, 18, tzinfo=UTC).timestamp()
 
 
-@pytest.mark.parametrize("text", ["", "soon", "5 parsecs", "2030-13-01", "-5s"])
+def test_midnight_is_the_end_of_a_day_too() -> None:
+    assert instant_in("tomorrow 24:00", "due", MIDNIGHT) == MIDNIGHT + 2 * 86_400
+    assert instant_in("24:00", "due", MIDNIGHT + 1) == MIDNIGHT + 86_400
+
+
+@pytest.mark.parametrize("text", ["", "soon", "24:01", "5 parsecs", "2030-13-01", "-5s"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"--due is .*tomorrow 6:00"):
         instant_in(text, "--due")

@@ -72,11 +72,12 @@ def test_what_is_no_option_is_left_as_it_is(words: str, message: str) -> None:
 )
 def test_a_job_that_is_too_wide(given: Any, typed: str) -> None:
     for place, name in (("whole cluster", "cluster"), ("largest site", "largest site")):
-        refusal = HeadwayError(f"jobs[0].width is 3; allowed: at most 2, the slots of the {place}")
+        needs = "width is 3" if given[2] else "together, with 3 tasks, needs 3 slots at once"
+        refusal = HeadwayError(f"job 'x: y': {needs}; allowed: at most 2, the slots of the {place}")
         said = too_wide(refusal, *given)
         assert said is not None
         assert said.args[0] == f"{typed} needs 3 slots at once; the {name} has 2"
-    assert too_wide(HeadwayError("jobs[0].tasks is 0; allowed: 1"), *given) is None
+    assert too_wide(HeadwayError("job 'x': tasks is 0; allowed: 1"), *given) is None
 
 
 @pytest.mark.parametrize(

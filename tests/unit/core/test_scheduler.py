@@ -434,6 +434,25 @@ class TestWaking:
         assert scheduler.handle(JobSubmitted(2, job(2))) == []  # it has already asked
         assert scheduler.handle(Woke(5)) == [Launch(1, 0, 1, 1)]
 
+    @pytest.mark.parametrize(("wake", "is_taken"), [(NEVER, True), (-NEVER, True), (NEVER + 1, False), (5.0, False)])
+    def test_a_wake_is_an_instant_or_the_plan_is_refused(self, wake: int, is_taken: bool) -> None:
+        class Odd:
+            per_instant = False
+            task_rounds = False
+
+            def __call__(self, view: Snapshot) -> Plan:
+                plan = view.plan()
+                for waiting in view.waiting:
+                    plan.hold(waiting.id, view.free)
+                plan.wake = wake
+                return plan
+
+        scheduler = Scheduler(lambda _: Odd(), "odd")
+        scheduler.handle(NodeJoined(0, node("a")))
+        scheduler.handle(JobSubmitted(1, job(1)))
+        assert bool(scheduler.state.running) == is_taken
+        assert (scheduler.refusals["policy_raised_TypeError"] == 0) == is_taken
+
     def test_waking_too_often_does_no_harm(self) -> None:
         scheduler = core("easy")
         submit(scheduler, job(1, release=9), job(2))

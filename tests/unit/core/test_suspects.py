@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from headway.core import suspects
 from headway.core.lifecycle import LOSSES_MAX, RULES
 from headway.core.nodes import slot_statuses
 from headway.core.record import StateRecord, SuspicionRecord, suspicion_record
@@ -20,6 +21,7 @@ from headway.model.events import (
     NodeDown,
     NodeDrained,
     NodeJoined,
+    NodeLeft,
     NodeResized,
     NodeUp,
     Outcome,
@@ -33,6 +35,7 @@ from headway.model.instant import SECOND
 from headway.model.job import JobSpec, TaskSpec
 from headway.model.node import SlotStatus
 from headway.model.plan import Reason
+from headway.model.slots import numbers
 from headway.model.snapshot import JobView
 from headway.policies import registry
 from headway.testing import job, node
@@ -162,6 +165,27 @@ def test_what_has_run_for_hours_does_not_keep_a_node_for_hours() -> None:
     core.crash(after=3600 * SECOND)
     core.wake(core.now + ALONE_MOST)
     assert core.alone == [(1, 0)], "the second time it takes longer"
+
+
+def test_nodes_with_the_least_running_are_set_apart_first() -> None:
+    core = Core(2, 2, 2)
+    core.submit(job(1, tasks=3))
+    state = core.scheduler.state
+    assert {slot for one in state.attempts() for slot in numbers(one.slots)} == {0, 1, 2}
+    ranked = suspects._ranked(state, state, idle_only=False)
+    assert [node.spec.name for node in ranked] == ["n2", "n1", "n0"]
+    assert [node.spec.name for node in suspects._ranked(state, state, idle_only=True)] == ["n2"]
+
+
+def test_a_node_that_has_left_is_not_usable_whatever_came_under_its_name() -> None:
+    core = Core(1, 1)
+    state = core.scheduler.state
+    before = state.nodes["n0"]
+    assert suspects._is_usable(before)
+    core.feed(NodeLeft(0, "n0"))
+    core.feed(NodeJoined(0, node("n0", slots=1)))
+    assert not suspects._is_usable(before)
+    assert suspects._is_usable(state.nodes["n0"])
 
 
 def test_a_suspect_that_is_cancelled_is_done_with() -> None:

@@ -5,37 +5,46 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from headway.errors import HeadwayError, InvalidInput, NoSuchUpload
-from headway.live.uploads import Uploads
+from headway.live.uploads import WRITTEN_AT_ONCE, Uploads
 
 CONTENT = b"some bytes"
 NAME = hashlib.sha256(CONTENT).hexdigest()
+LONG_PART = bytes(WRITTEN_AT_ONCE)
+LONG_NAME = hashlib.sha256(3 * LONG_PART).hexdigest()
 
 
 async def parts() -> AsyncIterator[bytes]:
     yield CONTENT
 
 
+async def long_parts() -> AsyncIterator[bytes]:
+    for _ in range(3):
+        yield LONG_PART
+
+
+@pytest.mark.parametrize(("name", "sent"), [(NAME, parts), (LONG_NAME, long_parts)])
 def test_when_an_upload_is_taken_its_bytes_and_its_name_are_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, sent: Callable[[], AsyncIterator[bytes]]
 ) -> None:
-    """Otherwise a loss of power could remove a file that the journal names."""
+    """Otherwise a loss of power could remove a file that the journal names. Each is brought there once, at its end."""
     synced: list[tuple[str, bool]] = []
     fsync = os.fsync
 
     def see(file: int) -> None:
-        synced.append((os.path.basename(os.readlink(f"/proc/self/fd/{file}")), (tmp_path / "up" / NAME).exists()))
+        synced.append((os.path.basename(os.readlink(f"/proc/self/fd/{file}")), (tmp_path / "up" / name).exists()))
         fsync(file)
 
     monkeypatch.setattr(os, "fsync", see)
-    assert asyncio.run(Uploads(tmp_path / "up", 100).take(NAME, 0, parts())) == len(CONTENT)
+    size = asyncio.run(Uploads(tmp_path / "up", 4 * WRITTEN_AT_ONCE).take(name, 0, sent()))
+    assert size == (tmp_path / "up" / name).stat().st_size > 0
     (file, before), (folder, after) = synced
-    assert file.startswith(f".{NAME}")
+    assert file.startswith(f".{name}")
     assert (before, folder, after) == (False, "up", True)
 
 

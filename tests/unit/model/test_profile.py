@@ -61,3 +61,15 @@ def test_a_take_of_no_length_changes_nothing() -> None:
     profile = Profile.build(0, 2, [])
     profile.take(3, 0, 2)
     assert profile == Profile([0], [2])
+
+
+def test_what_is_admitted_takes_its_slots_for_as_long_as_it_lasts() -> None:
+    profile = Profile([0], [4])
+    assert profile.admit(3, 10)
+    assert not profile.admit(2, 1)
+    assert profile.earliest(2, 1, 0) == 10
+    assert Profile([0, 5], [4, 1]).admit(3, 0), "what lasts no time still needs its slots now"
+    at_once = Profile([0], [1])
+    assert at_once.admit(1, 0)
+    assert not at_once.admit(1, 0)
+    assert at_once.earliest(1, 5, 0) == 1

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.model.slots import NO_SLOTS, count, lowest, numbers, runs, span
+from headway.model.slots import (
+    NO_SLOTS,
+    PART,
+    below,
+    bounds,
+    count,
+    cut,
+    first,
+    lowest,
+    numbers,
+    of_bounds,
+    of_numbers,
+    runs,
+    span,
+    unite,
+)
 
 sets = st.frozensets(st.integers(0, 300), max_size=60) | st.builds(
     lambda first, length: frozenset(range(first, first + length)), st.integers(0, 300), st.integers(0, 90)
@@ -22,14 +39,53 @@ def test_count_and_numbers(members: frozenset[int]) -> None:
     assert list(numbers(bits(members))) == sorted(members)
 
 
-@given(st.lists(st.tuples(st.integers(0, 20_000), st.integers(1, 5_000)), max_size=5), st.integers(0, 30_000))
-def test_sets_of_many_slots(parts: list[tuple[int, int]], wanted: int) -> None:
+large = st.lists(st.tuples(st.integers(0, 40_000), st.integers(1, 9_000)), max_size=5) | st.lists(
+    st.tuples(st.integers(0, 20_000), st.integers(1, 3)), max_size=80
+)
+
+
+def together(parts: list[tuple[int, int]]) -> tuple[int, list[int]]:
+    """A set of many slots, and the same as a sorted list."""
     slots = NO_SLOTS
-    for first, length in parts:
-        slots |= span(first, length)
-    members = [slot for slot, bit in enumerate(reversed(f"{slots:b}")) if bit == "1"]
+    for begin, length in parts:
+        slots |= span(begin, length)
+    return slots, [slot for slot, bit in enumerate(reversed(f"{slots:b}")) if bit == "1"]
+
+
+@given(large, st.integers(0, 30_000))
+def test_sets_of_many_slots(parts: list[tuple[int, int]], wanted: int) -> None:
+    slots, members = together(parts)
     assert list(numbers(slots)) == members
     assert list(numbers(lowest(slots, wanted))) == members[:wanted]
+    assert of_numbers(members) == of_numbers(iter(members)) == slots
+    assert not members or first(slots) == members[0]
+
+
+@given(large, st.integers(0, 30_000))
+def test_the_lowest_slots_cut_out_of_bounds_and_put_back(parts: list[tuple[int, int]], wanted: int) -> None:
+    slots, _ = together(parts)
+    found = bounds(slots)
+    assert of_bounds(found) == slots
+    assert all(here < after for here, after in pairwise(found))
+    taken = cut(found, wanted)
+    assert of_bounds(taken) == lowest(slots, wanted)
+    assert found == bounds(slots ^ lowest(slots, wanted))
+    unite(found, taken)
+    assert found == bounds(slots)
+
+
+@given(large, large)
+def test_bounds_of_a_union(parts: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    slots, more = together(parts)[0], together(others)[0]
+    more ^= more & slots
+    found = bounds(slots)
+    unite(found, bounds(more))
+    assert found == bounds(slots | more)
+
+
+@given(st.integers(0, 3 * PART))
+def test_below(number: int) -> None:
+    assert below(number) == span(0, number)
 
 
 @given(st.integers(0, 300), st.integers(0, 200))

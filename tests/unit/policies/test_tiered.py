@@ -8,6 +8,7 @@ from headway.core.scheduler import Scheduler
 from headway.model.events import JobCancelled, JobSubmitted, NodeJoined, TaskEnded, Woke
 from headway.model.instant import SECOND
 from headway.model.job import JobSpec, TaskSpec
+from headway.model.plan import Reason
 from headway.model.tier import Tier
 from headway.policies import registry
 from headway.testing import job, node
@@ -93,6 +94,12 @@ def test_where_the_head_waits_for_its_own_slots_what_is_late_goes_elsewhere() ->
         scheduler.handle(TaskEnded(10 * SECOND, number, 0, 1))
     submit(scheduler, 10)
     assert front(scheduler) == {3: [0], 4: [0]}
+
+
+def test_what_waits_behind_a_head_in_the_background_is_told_why() -> None:
+    scheduler = pinned()
+    submit(scheduler, 4, job(4, width=3, estimate=99))
+    assert scheduler.explain(4).reason is Reason.NO_ROOM_NOW
 
 
 def test_late_tasks_take_all_slots_that_the_head_does_not_wait_for() -> None:

@@ -277,7 +277,7 @@ def test_what_runs_and_waits_is_told_and_changed(tmp_path: Path) -> None:
         (400, wire.SUBMIT, {"jobs": [], "job": 1}, "", "unknown field `job`"),
         (422, wire.SUBMIT, {"jobs": []}, "", "jobs is []; allowed: at least one job"),
         (400, wire.CHANGE, {"priority": "high"}, "", "Expected `float | null`, got `str` - at `$.priority`"),
-        (422, wire.CHANGE, {}, "", "allowed: a priority, a due date, or both"),
+        (422, wire.CHANGE, {}, "", "allowed: a priority, a due date or without_due, or both"),
         (422, wire.CHANGE, {"due": 10**30}, "", "due is 1e+30"),
         (400, wire.CANCEL, {"jobs": [10**30]}, "", "$.jobs[0]"),
         (400, wire.CLEAR, {"jobs": [-1]}, "", "Expected `int` >= 0"),
@@ -374,10 +374,12 @@ def test_jobs_that_never_were_are_not_found(tmp_path: Path) -> None:
             400,
             "job is 'x'; allowed: the id of a job, a whole number of at most 18 digits",
         )
-        for method, path, expected in [("GET", "/v1/nothing", 404), ("DELETE", "/v1/jobs", 405)]:
+        unknown = [("GET", "/v1/nothing", 404, "not_found"), ("DELETE", "/v1/jobs", 405, "method_not_allowed")]
+        for method, path, expected, code in unknown:
             status, _, content = await rig.send(method, path, authorization=f"Bearer {TOKEN}")
             assert status == expected
             assert f"{method} {path}" in json.loads(content)["error"]
+            assert json.loads(content)["code"] == code
 
     run(tmp_path, scenario)
 

@@ -30,7 +30,7 @@ from typing import NoReturn
 import msgspec
 from msgspec import Raw
 
-from headway.engines.base import Ending
+from headway.engines.base import BEHIND_SECONDS, Ending
 from headway.engines.local.agent import priorities
 from headway.engines.local.agent.run import Place, Run
 from headway.engines.local.agent.staff import Handlers, Staff
@@ -151,6 +151,7 @@ class Agent:
         self.outbox: list[bytes] = []
 
         self.waiting: deque[Run] = deque()
+        self.look_behind_at = math.inf
         self.runs: dict[Key, list[Run]] = {}
         self.ended: dict[Key, list[MemberEnded]] = {}
         self.watch = Watch(terms.checkpoints)
@@ -176,7 +177,10 @@ class Agent:
                 handler(mask)
         if self.watch.is_wanted or self.staff.next_look() < math.inf:
             self.on_time()
-        if time.monotonic() - self.heard > self.terms.orphaned_after:
+        now = time.monotonic()
+        if now >= self.look_behind_at:
+            self.give_back(now)
+        if now - self.heard > self.terms.orphaned_after:
             self.stopping = True
         if self.outbox:
             sent = b"".join(self.outbox)
@@ -196,6 +200,7 @@ class Agent:
     def patience(self) -> float:
         """Seconds until something must be done even if nothing happens."""
         until = min(self.heard + self.terms.orphaned_after, self.watch.next_look(), self.staff.next_look())
+        until = min(until, self.look_behind_at)
         return max(0.0, until - time.monotonic())
 
     def on_signal(self, _: int) -> None:
@@ -351,6 +356,8 @@ class Agent:
             self.hold(run)
         else:
             self.waiting.append(run)
+            if self.look_behind_at == math.inf:
+                self.look_behind_at = time.monotonic() + BEHIND_SECONDS
             self.staff.fill(self.places(run))
             self.advance()
 
@@ -372,6 +379,16 @@ class Agent:
         for run in lucky:
             self.waiting.remove(run)
             self.hold(run)
+
+    def give_back(self, now: float) -> None:
+        """Give back what waits for one slot by itself, behind a run that takes long."""
+        for run in tuple(self.waiting):
+            launch = run.launch
+            if launch.width == 1 and len(launch.slots) == 1 and run in self.waiting:
+                before = self.places(run)[0].run
+                if before is not None and before.since is not None and now - before.since >= BEHIND_SECONDS:
+                    self.kill(run, Outcome.KILLED, "it had not begun: what runs before it takes long")
+        self.look_behind_at = now + BEHIND_SECONDS if self.waiting else math.inf
 
     def hold(self, run: Run) -> None:
         """Give the run its places. A gang starts when all its members have theirs."""

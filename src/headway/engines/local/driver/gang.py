@@ -76,7 +76,7 @@ class Gang:
         else:
             first = members[self.failed]
             what = first.detail or first.outcome.value
-            ending = msgspec.structs.replace(first, detail=f"member {self.failed}: {what}")
+            ending = msgspec.structs.replace(first, detail=f"process {self.failed}: {what}")
             if self.asked:  # a member may fail because another has ended
                 ending = msgspec.structs.replace(ending, outcome=Outcome.KILLED, result=None, exit_code=None)
         return Ended(*self.key, ending, members)
