@@ -151,7 +151,7 @@ async def test_a_node_whose_name_another_process_has_is_not_added(tmp_path: Path
 
 async def test_a_start_that_finds_a_name_taken_says_so_in_the_journal(tmp_path: Path) -> None:
     class Engine(FakeEngine):
-        async def start(self, nodes: Any, report: Any) -> base.Found:
+        async def start(self, nodes: Any, report: Any, files: Any) -> base.Found:
             raise NameTaken("a", "a process that has another driver")
 
     with closing(Journal(tmp_path)) as journal:

@@ -120,7 +120,9 @@ async def _read(outputs: Outputs, name: str, wanted: Wanted, *, runs: bool = Fal
     except OSError as error:
         if runs and isinstance(error, FileNotFoundError):  # nothing was written yet, or its end is about to be reported
             return _part_of(io.BytesIO(), wanted)
-        said = f"the {wanted.stream} of task {wanted.task} of job {wanted.job} cannot be read"
+        said = f"the {wanted.stream} of task {wanted.task} of job {wanted.job} cannot be read" + " any more" * (
+            not runs
+        )
         raise NoSuchOutput(f"{said}: {error.strerror or error}") from error
 
 
