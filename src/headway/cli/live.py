@@ -207,17 +207,8 @@ def nodes(reach: Reach, as_json: bool) -> None:
         )
         for node in found
     ]
-    columns = (
-        "node",
-        "site",
-        "kind",
-        "speed",
-        "status",
-        "cannot",
-        "slots",
-        "runs (job.task)",
-        "in the background, on slots",
-    )
+    runs = ("runs (job.task)", "in the background, on slots")
+    columns = ("node", "site", "kind", "speed", "status", "cannot", "slots", *runs)
     width = len(columns) - (not any(row[-1] for row in rows))
     wide = ("cannot", "slots", *columns[-2:width])
     print_table(columns[:width], [row[:width] for row in rows], right=("speed",), fold=wide)
