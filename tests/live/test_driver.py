@@ -44,6 +44,7 @@ from headway.model.events import (
     Woke,
 )
 from headway.model.instant import NEVER, SECOND, to_seconds
+from headway.model.node import Capabilities
 from headway.model.snapshot import Plan, Policy, Snapshot
 from headway.model.tier import Tier
 from headway.policies.registry import find
@@ -726,6 +727,17 @@ def test_requests_on_a_full_disk_are_as_if_never_made(tmp_path: Path) -> None:
 
 
 # Nodes and leases
+
+
+def test_what_a_node_cannot_do_is_reported(tmp_path: Path) -> None:
+    limited = node("b", slots=1, capabilities=Capabilities(tiers=False, shares_files=False))
+
+    async def scenario() -> None:
+        async with rig(tmp_path, (*ONE, limited)) as live:
+            told = (await reports.node_list(live.driver)).nodes
+            assert [(one.name, one.cannot) for one in told] == [("a", ()), ("b", ("tiers", "shares_files"))]
+
+    run(scenario)
 
 
 def test_a_lost_node_is_redone_elsewhere_and_comes_back(tmp_path: Path) -> None:

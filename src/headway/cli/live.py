@@ -200,15 +200,17 @@ def nodes(reach: Reach, as_json: bool) -> None:
             node.kind,
             f"{node.speed:g}",
             node_status(node),
+            " ".join(node.cannot),
             "".join(MARKS[status] for status in node.slots),
             ", ".join(f"{one.job}.{one.task}" for one in in_tier(node, "foreground")),
             ", ".join(behind(one, node) for one in in_tier(node, "background")),
         )
         for node in found
     ]
-    columns = ("node", "site", "kind", "speed", "status", "slots", "runs (job.task)", "in the background, on slots")
+    runs = ("runs (job.task)", "in the background, on slots")
+    columns = ("node", "site", "kind", "speed", "status", "cannot", "slots", *runs)
     width = len(columns) - (not any(row[-1] for row in rows))
-    wide = ("slots", *columns[-2:width])
+    wide = ("cannot", "slots", *columns[-2:width])
     print_table(columns[:width], [row[:width] for row in rows], right=("speed",), fold=wide)
     click.echo("  ".join(f"{mark} {status}" for status, mark in MARKS.items()))
 

@@ -288,6 +288,7 @@ def _node_report(driver: Driver, node: NodeView, words: list[str], attempts: lis
         attempts=tuple(attempt_report(driver, attempt) for attempt in attempts),
         kind=node.spec.kind,
         closing=count(node.closing),
+        cannot=node.spec.capabilities.lacking,
     )
 
 

@@ -67,6 +67,7 @@ class NodeReport(Answer, frozen=True):
 
     Attributes:
         closing: slots that it is to lose and that are still busy.
+        cannot: what its engine cannot do there: tiers, moves, read_ahead, adopts, shares_files.
     """
 
     name: str
@@ -79,6 +80,7 @@ class NodeReport(Answer, frozen=True):
     attempts: tuple[AttemptReport, ...]
     kind: str = ""
     closing: int = 0
+    cannot: tuple[str, ...] = ()
 
 
 class NodeList(Answer, frozen=True):
