@@ -313,6 +313,7 @@ def test_cancel_futures_kills_what_runs(client: Client, gate: Path) -> None:
     executor = HeadwayExecutor(client, name="given up")
     futures = [executor.submit(until_released, str(gate), number) for number in range(10)]
     until(lambda: running(gate, 0))
+    until(lambda: sum(job.tasks for job in named(client, "given up")) == 10)  # what was not sent yet is just dropped
     executor.shutdown(cancel_futures=True)
     assert all(future.cancelled() for future in futures)
     jobs = named(client, "given up")
