@@ -15,7 +15,7 @@ from headway import wire
 from headway.core import preparing
 from headway.core.scheduler import Scheduler
 from headway.errors import Conflict, HeadwayError, Unavailable
-from headway.live import intake, nodes, reports
+from headway.live import driver, intake, nodes, reports
 from headway.live.driver import BUSY_AGAIN, RETRY_AFTER, Driver
 from headway.live.leases import PART
 from headway.live.store.journal import FILE, WRITTEN_AT_ONCE, Journal, JournalFull
@@ -390,5 +390,35 @@ def test_of_a_large_submission_nothing_is_left_by_a_crash(tmp_path: Path) -> Non
         async with rig(tmp_path, ONE) as live:
             assert not live.driver.open
             assert durable(tmp_path) == (0, 0)
+
+    run(scenario)
+
+
+def test_while_many_slots_are_busy_rounds_have_turns_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with rig(tmp_path, (node("a", slots=2),)) as live:
+            await live.submit(*[new_job()] * 9)
+
+            async def turns(busy: int) -> list[int]:
+                """How many tasks run after each transaction that follows the end of two."""
+                monkeypatch.setattr(driver, "MANY_RUN", busy)
+                await live.settle()
+                for key in tuple(live.engine.running):
+                    live.engine.end(*key)
+                before, found = live.driver.commits, []
+                for _ in range(9):
+                    await asyncio.sleep(0)
+                    if live.driver.commits > before:
+                        before = live.driver.commits
+                        found.append(len(live.engine.running))
+                return found
+
+            assert await turns(3) == [2]
+            assert await turns(2) == [0, 2]
+            live.driver.core.check()
+            await live.submit(new_job())
+            assert await turns(3) == [2]
 
     run(scenario)

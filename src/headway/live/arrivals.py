@@ -107,7 +107,7 @@ class Arrivals:
         self._choked = Counter[tuple[JobId, int]]()
 
     def take(self, came: Came, now: Callable[[], Instant]) -> Generator[None, None, Turn]:
-        """Let the core handle everything that came, as of now; in parts, if a large submission or a request is in it.
+        """Let the core handle everything that came, as of now; in parts, if a large submission is in it.
 
         What the core cannot handle is removed from `came`. Returns the turn.
 
@@ -181,8 +181,6 @@ class Arrivals:
             except Exception as error:
                 raise _Choked(offer, error) from error
         if came.wakes:
-            if came.requests:
-                yield  # another policy gives up all that is allocated, and its first round allocates it anew
             try:
                 ledger.wake(turn)
             except Exception as error:

@@ -7,7 +7,8 @@ What arrives (reports of the engine, requests, submissions) is collected and han
 3. only then the actions are performed, ends acknowledged, requests answered and waiting callers told.
 
 The event loop does nothing else during a turn. Only a large submission has a turn of its own, and this is in parts:
-between them others read what they ask for, and what they want changed waits for the next turn.
+between them others read what they ask for, and what they want changed waits for the next turn. While many attempts run,
+rounds have turns of their own too.
 
 If the disk is full, reports are kept and the transaction is tried again; requests are refused, and the core is loaded
 again from the journal, as if they had never been made. So the journal and the core never disagree.
@@ -69,7 +70,7 @@ from headway.model.job import JobId
 from headway.model.node import NodeSpec
 from headway.model.outcome import Outcome
 from headway.model.plan import Waiting
-from headway.model.slots import numbers
+from headway.model.slots import count, numbers
 from headway.model.snapshot import PolicySource
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,9 @@ BUSY_AGAIN: Final[Duration] = SECOND // 50
 
 BUSY_MAX: Final[Duration] = 2 * SECOND
 """How long to wait for a lock before requests are refused."""
+
+MANY_RUN: Final = 1000
+"""While so many slots are busy, a round has a turn of its own: some policies look at each of them."""
 
 STOPPED: Final = "stopped"
 """The name under which the journal has the instant of the last orderly stop."""
@@ -582,20 +586,25 @@ class Driver:
         return error
 
     def _take_what_came(self) -> Came:
-        """Everything together, but a large submission by itself.
+        """Everything together, but a large submission by itself, and a round that may be long.
 
         While something that came cannot be written, one thing after the other.
         """
         if self._singly:
             return Came.of(self._singly.pop(0))
+        many_run = count(self.core.state.totals().busy) >= MANY_RUN
+        if many_run and self._wakes_next:
+            self._wakes_next = False
+            return Came()
         large = self._submissions.take_large(bool(self._reports or self._requests or self._steps))
         if large is not None:
             # Its rounds are held in the next turn: what they decide is of that instant, and durable at once.
             came, self._measured = Came(offers=[large], measured=self._measured, wakes=False), {}
             self._wakes_next = True
             return came
-        self._wakes_next = False
         came = Came(self._reports, self._requests, self._submissions.take_small(), self._measured, self._steps)
+        self._wakes_next = many_run and bool(came)
+        came.wakes = not self._wakes_next
         self._reports, self._requests, self._measured, self._steps = [], [], {}, []
         return came
 
