@@ -96,8 +96,15 @@ def age_text(at: float, now: float | None = None) -> str:
 
 
 def clock_text(at: float) -> str:
-    """Date and time, local."""
-    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
+    """Date and time, local; a calendar ends somewhere, instants need not.
+
+    >>> clock_text(1e12), clock_text(-1e12)
+    ('after the year 9999', 'before the year 1')
+    """
+    try:
+        return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return "after the year 9999" if at > 0 else "before the year 1"
 
 
 def span_of(text: str, field: str) -> float:

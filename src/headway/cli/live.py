@@ -143,7 +143,7 @@ def job(reach: Reach, number: int, as_json: bool) -> None:
         "estimate": "" if found.estimate is None else f"{span(found.estimate)} a task",
         "due": f"{clock(found.due)}  {due(found)}".strip(),
         "outlook": outlook(found),
-        "expected start": expected(found.expected_start, found.assumes),
+        "expected start" if found.started is None else "next task": expected(found.expected_start, found.assumes),
         "expected end": f"{NOT_COMPUTED}: {found.lack}" if found.lack else expected(found.expected_end, found.assumes),
         "submitted": clock(found.submitted),
         "after": ", ".join(

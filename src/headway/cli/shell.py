@@ -12,6 +12,9 @@ from typing import Final
 OPERATOR: Final = re.compile(r"\|\|?|\|&|&&?|;|\d*(?:>>?|<<?|>\||<>)(?:&\d|[^&<>|;\s]+)?|&>>?[^&<>|;\s]*")
 """Words that a shell takes for itself, where they stand alone."""
 
+FOR_SHELL: Final = re.compile(r"[\s|&;<>]")
+"""What the name of a program hardly has in it, but a line for a shell."""
+
 VARIABLE: Final = re.compile(r"[A-Za-z_]\w*=")
 """What a shell takes as a variable for the command behind it."""
 
@@ -24,7 +27,7 @@ BUILTINS: Final = frozenset(
 def hint(command: Sequence[str]) -> str:
     """A hint for a command that seems to be meant for a shell; empty if it does not."""
     program = command[0]
-    if len(command) == 1 and any(char.isspace() for char in program) and not os.path.lexists(program):
+    if len(command) == 1 and FOR_SHELL.search(program) and not os.path.lexists(program):
         return (
             f"{shlex.quote(program)} is taken as the name of a program. Give its arguments as words of their own, "
             f"or have a shell run the line: headway submit -- sh -c {shlex.quote(program)}"

@@ -22,6 +22,7 @@ from headway.model.events import (
     TasksCancelled,
 )
 from headway.model.instant import NEVER, to_seconds
+from headway.times import clock_text
 
 KINDS = {kind.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Asked)}
 """What each kind of event is called in a report."""
@@ -67,7 +68,7 @@ def _about(event: Asked) -> tuple[str, str]:
         case TasksCancelled(job=number, tasks=tasks):
             return f"job {number}", f"tasks {', '.join(map(str, tasks[:10]))}{', ...' if len(tasks) > 10 else ''}"
         case JobChanged(job=number, priority=priority, due=due):
-            at = "none" if due == NEVER else None if due is None else f"{to_seconds(due):.6f}"
+            at = "none" if due == NEVER else None if due is None else clock_text(to_seconds(due))
             terms = {"priority": priority, "due": at}
             return f"job {number}", ", ".join(f"{name} {term}" for name, term in terms.items() if term is not None)
         case NodeJoined(node=node):

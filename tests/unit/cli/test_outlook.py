@@ -132,10 +132,10 @@ def test_what_runs_longer_than_expected_ends_any_moment(expected: float, said: s
     assert ends(report(1, expected_end=time.time() + expected)) == said
 
 
-def test_a_list_and_a_job_say_why_there_is_no_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
-    lack = "1,001 jobs are open, and forecasts are made for up to 1,000; a job of many tasks counts as one"
-    dated = report(2, due=NOW + 60, outlook="not computed", lack=lack)
-    found = [report(1, lack=lack), dated, report(3, expected_end=NOW + 9)]
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> list[JobReport]:
+    """What a server's jobs are, for commands that show some."""
+    found: list[JobReport] = []
 
     class Server:
         def jobs(self, **_: Any) -> list[JobReport]:
@@ -149,6 +149,22 @@ def test_a_list_and_a_job_say_why_there_is_no_forecast(monkeypatch: pytest.Monke
         yield Server()
 
     monkeypatch.setattr(reach, "reached", reached)
+    return found
+
+
+def test_the_start_that_is_expected_of_a_job_that_runs_is_that_of_its_next_task(server: list[JobReport]) -> None:
+    server += [report(1, expected_start=NOW + 9), report(2, expected_start=NOW + 9, started=NOW)]
+    first, second = (CliRunner().invoke(job, [number]).output for number in "12")
+    assert "expected start" in first
+    assert "next task" not in first
+    assert "next task" in second
+    assert "expected start" not in second
+
+
+def test_a_list_and_a_job_say_why_there_is_no_forecast(server: list[JobReport]) -> None:
+    lack = "1,001 jobs are open, and forecasts are made for up to 1,000; a job of many tasks counts as one"
+    dated = report(2, due=NOW + 60, outlook="not computed", lack=lack)
+    server += [report(1, lack=lack), dated, report(3, expected_end=NOW + 9)]
     listed = CliRunner().invoke(jobs).output.splitlines()
     assert [line.count("not computed") for line in listed[2:5]] == [1, 1, 0]
     assert listed[5:] == [f"Not computed: {lack}."]

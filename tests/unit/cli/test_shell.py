@@ -17,6 +17,7 @@ from headway.cli.shell import hint
         (["make", "&&", "ls"], "sh -c 'make && ls'"),
         (["sleep", "9", "&"], "sh -c 'sleep 9 &'"),
         (["cat a.txt | wc"], "sh -c 'cat a.txt | wc'"),
+        (["ls|wc"], "sh -c 'ls|wc'"),
         (["cd", "sub"], "sh -c 'cd sub'"),
         (["source", "venv/bin/activate"], "sh -c 'source venv/bin/activate'"),
     ],

@@ -31,6 +31,7 @@ from headway.model.events import Asked, NodeJoined, Outcome
 from headway.model.instant import SECOND, to_seconds
 from headway.policies.registry import find
 from headway.testing import FakeEngine, ManualClock, new_job, node, submission
+from headway.times import clock_text
 from headway.web import api as api_module
 from headway.web.api import LIMIT_MAX, Api, TokenOwner
 from headway.web.bodies import BODY_MAX, JSON_MAX, OTHERS_MAX
@@ -442,7 +443,7 @@ def test_every_event_that_a_request_caused_has_its_caller(tmp_path: Path) -> Non
         assert [(one.kind, one.subject, one.detail) for one in told.requests] == [
             ("job_submitted", "job 1", "one"),
             ("job_submitted", "job 2", "two, for you"),
-            ("job_changed", "job 1", "priority 2.0, due 7.000000"),
+            ("job_changed", "job 1", f"priority 2.0, due {clock_text(7)}"),
             ("tasks_cancelled", "job 1", "tasks 2"),
             ("job_cancelled", "job 2", ""),
             ("node_joined", "node m", "slots 2, speed 1"),
