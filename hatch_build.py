@@ -9,6 +9,7 @@ HEADWAY_COMPILE=1 refuses to build where it cannot compile, HEADWAY_COMPILE=0 do
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import sysconfig
@@ -61,6 +62,39 @@ class Compile(BuildHookInterface[Any]):
         build_data["force_include"][str(built / PLAIN)] = PLAIN
 
 
+VALUE = "from headway.model.value import value"
+"""What a module imports that defines values; of compiled modules, those of `headway.model` are written out."""
+
+
+def written_out(source: str) -> str:
+    """A module whose values mypyc compiles: data classes with an `__init__` of their own, instead of a made one.
+
+    A class with a decorator that mypyc does not know, such as `value`, would stay a class of Python. Lines keep their
+    numbers: what is added stands in the two empty lines behind a class, and at the end.
+    """
+    lines, last = [*source.splitlines(), "", ""], list[str]()
+    for cls in ast.parse(source).body:
+        if not isinstance(cls, ast.ClassDef) or [ast.unparse(one) for one in cls.decorator_list] != ["value"]:
+            continue
+        fields = {ast.unparse(one.target): one for one in cls.body if isinstance(one, ast.AnnAssign)}
+        types = {name: ast.unparse(field.annotation) for name, field in fields.items()}
+        defaults = {name: f" = {ast.unparse(field.value)}" if field.value else "" for name, field in fields.items()}
+        taken = ", ".join(f"{name}: {types[name]}{defaults[name]}" for name in fields)
+        stored = "; ".join(f"self.{name} = {name}" for name in fields)
+        given = "".join(f"self.{name}, " for name in fields)
+        lines[cls.decorator_list[0].lineno - 1] = "@dataclass(init=False, unsafe_hash=True)"
+        assert cls.end_lineno is not None
+        assert lines[cls.end_lineno : cls.end_lineno + 2] == ["", ""], f"two empty lines follow {cls.name}"
+        lines[cls.end_lineno : cls.end_lineno + 2] = (
+            f"    def __init__(self, {taken}) -> None: {stored}",
+            f"    def __reduce__(self) -> tuple[object, ...]: return {cls.name}, ({given})",
+        )
+        last.append(f"setattr({cls.name}, '__annotations__', {types})")  # mypyc leaves words of them out
+    if last:
+        lines[lines.index(VALUE)] = "from dataclasses import dataclass"
+    return "\n".join([*lines, *last, ""])
+
+
 def is_asked() -> bool:
     """Whether to refuse to build what is not compiled."""
     return os.environ.get(WANTED, "") not in ("", "0")
@@ -87,8 +121,14 @@ def compiled(root: Path, modules: list[str], built: Path) -> list[Path]:
     from mypyc.build import mypycify
     from setuptools import Distribution
 
-    before = Path.cwd()
-    os.chdir(root / "src")
+    before, sources = Path.cwd(), built / "src"
+    shutil.rmtree(sources, ignore_errors=True)
+    shutil.copytree(root / "src", sources)
+    for module in modules:
+        if module.startswith("src/headway/model/"):  # policies are values too, whose parameters can be read
+            path = built / module
+            path.write_text(written_out(path.read_text(encoding="utf-8")), encoding="utf-8")
+    os.chdir(sources)
     try:
         # `make check` checks the types; here those of what is imported may be missing.
         options = [

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headway import wire
-from headway.core import preparing
+from headway.core import sorting
 from headway.core.scheduler import Scheduler
 from headway.errors import Conflict, HeadwayError, Unavailable
 from headway.live import driver, intake, nodes, reports
@@ -191,16 +191,16 @@ def test_a_policy_is_chosen_after_its_orders_were_made_part_by_part(
     async def scenario() -> None:
         async with rig(tmp_path, ONE, policy="fcfs") as live:
             await live.submit(*[new_job(due=9.0 + number) for number in range(60)])
-            monkeypatch.setattr(preparing, "SORTED_AT_ONCE", 10)
+            monkeypatch.setattr(sorting, "SORTED_AT_ONCE", 10)
             chosen = asyncio.ensure_future(live.driver.choose("tempo"))
             for _ in range(3):
                 await pause()
-            sorting = next(order for order in live.driver.core.state.orders.values())
-            assert isinstance(sorting, preparing.Sorting)
+            under_way = next(order for order in live.driver.core.state.orders.values())
+            assert isinstance(under_way, sorting.Sorting)
             await live.submit(new_job(due=1.0))
             await chosen
             assert live.driver.core.policy == "tempo"
-            assert not any(isinstance(order, preparing.Sorting) for order in live.driver.core.state.orders.values())
+            assert not any(isinstance(order, sorting.Sorting) for order in live.driver.core.state.orders.values())
             live.driver.core.check()
 
     run(scenario)

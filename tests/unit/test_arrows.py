@@ -41,7 +41,7 @@ ARROWS: dict[str, set[str]] = {
     "client": LEAF | {"files", "pool", "times", "wire"},
     "joblib": {"client"},
     "sim": {"advice", "core", "model", "errors"},
-    "live": {"advice", "core", "files", "model", "errors", "wire"},
+    "live": {"advice", "core", "files", "model", "errors", "times", "wire"},
     "web": {"advice", "live", "core", "model", "errors", "wire"},
     "server": LEAF | {"advice", "collectors", "config", "engines", "live", "policies", "private", "web"},
     "restate": {"core", "live", "policies"},

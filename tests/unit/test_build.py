@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -110,3 +112,58 @@ def test_what_is_compiled_goes_into_the_wheel(build: Any, tmp_path: Path, monkey
 
 def test_an_editable_installation_is_never_compiled(build: Any, tmp_path: Path) -> None:
     assert built(build, tmp_path, "editable") == ({"force_include": {}}, [])
+
+
+MODULE = '''"""Facts."""
+
+from __future__ import annotations
+
+from headway.model.value import value
+
+
+@value
+class Fact:
+    """Something."""
+
+    at: int
+    names: tuple[str, ...] = ()
+
+    @property
+    def lasts(self) -> bool:
+        return self.at > 0
+
+
+@value
+class Other:
+    fact: Fact
+
+
+LAST = 1
+'''
+
+
+def test_a_value_that_is_written_out_is_the_same_value(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, written = ModuleType("facts"), ModuleType("facts")
+    monkeypatch.setitem(sys.modules, "facts", written)
+    text = build.written_out(MODULE)
+    exec(MODULE, vars(plain))
+    exec(compile(text, "facts", "exec"), vars(written))
+    for made in (plain, written):
+        fact = made.Fact(7, ("a",))
+        assert repr(made.Other(fact)) == "Other(fact=Fact(at=7, names=('a',)))"
+        assert fact == made.Fact(7, names=("a",)) != made.Fact(at=7)
+        assert {fact, made.Fact(7, ("a",))} == {fact}
+        assert replace(fact, at=0) == made.Fact(0, ("a",))
+        assert fact.lasts
+        assert [(field.name, field.type, field.default) for field in fields(made.Fact)][1] == (
+            "names",
+            "tuple[str, ...]",
+            (),
+        )
+        assert made.Fact.__annotations__ == {"at": "int", "names": "tuple[str, ...]"}
+    assert pickle.loads(pickle.dumps(written.Other(written.Fact(1)))) == written.Other(written.Fact(1))
+    lines = text.splitlines()
+    assert [lines.index(line) for line in ("class Fact:", "class Other:", "LAST = 1")] == [
+        MODULE.splitlines().index(line) for line in ("class Fact:", "class Other:", "LAST = 1")
+    ], "a traceback names the lines of the source"
+    assert build.written_out("LAST = 1\n").splitlines()[0] == "LAST = 1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headway.core import lifecycle, nodes
 from headway.core.pool import Pool, pool_of
-from headway.core.preparing import Sorting
+from headway.core.sorting import Sorting
 from headway.core.state import State
 from headway.model.instant import NEVER
 from headway.model.job import Kind

@@ -361,14 +361,13 @@ class Recorder:
         )
 
     def _statuses(self, jobs: Sequence[JobId]) -> list[int]:
-        numbers = {status.value: number for number, status in enumerate(STATUSES)}
         open_jobs, held = self._state.jobs, JobStatus.HELD
         found = []
         for job in jobs:
             status = self.status.get(job)
             if status is None:
                 status = self._core.status(job) if job in open_jobs else held
-            found.append(numbers[status.value])
+            found.append(STATUSES.index(status))
         return found
 
     def _alone_times(self, workload: Workload, jobs: Sequence[JobId], alone: Mapping[JobId, Duration]) -> list[int]:

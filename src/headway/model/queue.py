@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headway.model.instant import Duration
 from headway.model.job import Kind
+from headway.model.value import python_class
 
 if TYPE_CHECKING:
     from headway.model.snapshot import JobView
@@ -29,6 +30,7 @@ SHORT_QUEUE: Final = 2 * BLOCK
 """A queue of this length is searched as fast without blocks."""
 
 
+@python_class
 class Queue(list["JobView"]):
     """Jobs sorted by a key: a list to read, changed only by `add` and `discard`.
 
@@ -117,8 +119,15 @@ class Queue(list["JobView"]):
 
     def _block_of(self, job: JobView) -> int:
         """The block that has a job, or is to get it."""
-        key = self.key
-        return min(bisect_left(self._blocks, key(job), key=lambda block: key(block[-1])), len(self._blocks) - 1)
+        key, blocks = self.key, self._blocks
+        wanted, first, last = key(job), 0, len(blocks) - 1
+        while first < last:
+            middle = (first + last) // 2
+            if key(blocks[middle][-1]) < wanted:
+                first = middle + 1
+            else:
+                last = middle
+        return first
 
     def _add_to_block(self, job: JobView) -> None:
         number = self._block_of(job)

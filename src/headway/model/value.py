@@ -17,3 +17,8 @@ def value(cls: type[T]) -> type[T]:
     hash, `repr`, `replace` and pickling are those of data classes.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+def python_class(cls: type[T]) -> type[T]:
+    """A class that stays one of Python where its methods are compiled: it inherits from a built-in class."""
+    return cls

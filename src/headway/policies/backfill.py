@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import merge
 from typing import Final
 
 from headway.errors import InvalidInput
@@ -419,22 +418,23 @@ def shadow_of(view: Snapshot, started: list[Started], free: int, needed: int) ->
     Returns:
         `(NEVER, 0)` if it takes slots that are not up.
     """
-    shadow = NEVER
-    if started:
-        running = ((end, view.freed_by(attempt)) for end, _, _, attempt in view.running)
-        for end, slots in merge(running, sorted(started)):
-            if end > shadow:
-                break
+    shadow, coming = NEVER, sorted(started, reverse=True) if started else started
+    for end, _, _, attempt in view.running:
+        while coming and coming[-1][0] <= end and coming[-1][0] <= shadow:
+            begun, slots = coming.pop()
             free += slots
             if free >= needed and shadow == NEVER:
-                shadow = end
-    else:  # the same, and most rounds: nothing to merge
-        for end, _, _, attempt in view.running:
-            if end > shadow:
-                break
-            free += attempt.frees if attempt.frees >= 0 else view.freed_by(attempt)
-            if free >= needed and shadow == NEVER:
-                shadow = end
+                shadow = begun
+        if end > shadow:
+            break
+        free += attempt.frees if attempt.frees >= 0 else view.freed_by(attempt)
+        if free >= needed and shadow == NEVER:
+            shadow = end
+    while coming and coming[-1][0] <= shadow:
+        begun, slots = coming.pop()
+        free += slots
+        if free >= needed and shadow == NEVER:
+            shadow = begun
     return (shadow, free - needed) if shadow < NEVER else (NEVER, 0)
 
 

