@@ -175,13 +175,13 @@ def profile_of_all(view: Snapshot, queue: Queue) -> tuple[KeptProfile | None, li
         view.profile = None
         return None, without
     if kept is None or kept.unconfirmed:
-        places = {}
+        places, uniform = {}, view.uniform
         for job in queue:
             if job.promise is not None:
                 if job.kind is not RIGID:
                     view.profile = None
                     return None, without
-                wanted, length = _claim(view, job)
+                wanted, length = (job.width, job.estimate or 1) if uniform else _claim(view, job)
                 places[job.id] = max(view.now, job.promise), wanted, length
         kept = view.keep_profile(places)
     kept.catch_up(view.now)
@@ -216,6 +216,8 @@ def promise_all(view: Snapshot, plan: Plan, jobs: Iterable[JobView], kept: KeptP
         elif begin != was:
             plan.promise(job.id, begin, job.width)
             kept.unconfirmed.add(job.id)
+        else:
+            kept.unconfirmed.discard(job.id)  # the core has it already
     return plan
 
 

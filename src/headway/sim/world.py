@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, get_args
@@ -75,7 +76,7 @@ class Timing(Protocol):
     """How long the attempts of a simulation run."""
 
     @property
-    def plain(self) -> list[int] | None:
+    def plain(self) -> Sequence[int] | None:
         """The run time of every job, if it depends on nothing but the job."""
         ...
 
@@ -98,7 +99,7 @@ class Stopwatch:
     def __init__(self, world: World, workload: Workload, first_id: JobId = 0) -> None:
         self._world = world
         self._first_id = first_id
-        self._work: list[int] = workload.runtime.tolist()
+        self._work = array("q", workload.runtime.tobytes())  # numbers of a list take five times the memory
         self._workflows = workload.workflows
         self._bags = workload.bags
 
@@ -126,7 +127,7 @@ class Stopwatch:
         return here * work / usual if usual else here
 
     @property
-    def plain(self) -> list[int] | None:
+    def plain(self) -> Sequence[int] | None:
         """The run time of every job by its id, where neither noise nor workflows nor unequal bags are; else None."""
         is_plain = not (self._world.noise or self._workflows or self._bags or self._first_id)
         return self._work if is_plain else None
@@ -145,7 +146,7 @@ class Estimates:
         self._given = dict(given or {})
 
     @property
-    def plain(self) -> list[int] | None:
+    def plain(self) -> Sequence[int] | None:
         """None: the core learns meanwhile."""
         return None
 
@@ -172,7 +173,7 @@ class Joined:
         self._first_id = first_id
 
     @property
-    def plain(self) -> list[int] | None:
+    def plain(self) -> Sequence[int] | None:
         """None: it depends on more than the job."""
         return None
 
