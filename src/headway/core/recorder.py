@@ -29,6 +29,7 @@ FOREGROUND: Final = Tier.FOREGROUND
 BACKGROUND: Final = Tier.BACKGROUND
 SUCCEEDED: Final = Outcome.SUCCEEDED
 KILLED: Final = Outcome.KILLED
+JOB_SUCCEEDED: Final = JobStatus.SUCCEEDED
 BAG: Final = Kind.BAG
 RIGID: Final = Kind.RIGID
 
@@ -88,8 +89,9 @@ class Recorder:
         run_times: whether to record how long the tasks of each job ran.
 
     Attributes:
-        start, end, status: by job: when its first attempt started, when it ended and how; jobs to which that has not
-            happened are left out.
+        start, end: by job: when its first attempt started, and when it ended; jobs to which that has not happened are
+            left out.
+        failed: how jobs have ended that did not succeed.
         runs: the attempts under way.
         run_times: by job: how many of its tasks succeeded, and the sum of their run times in microseconds; None: not
             recorded.
@@ -103,7 +105,7 @@ class Recorder:
         self._strangers: set[JobId] = set(core.state.jobs)
         self.start: dict[JobId, Instant] = {}
         self.end: dict[JobId, Instant] = {}
-        self.status: dict[JobId, JobStatus] = {}
+        self.failed: dict[JobId, JobStatus] = {}
         self.runs: dict[Place, Run] = {}
         self.run_times: dict[JobId, tuple[int, Duration]] | None = {} if run_times else None
         self._saving: set[Place] = set()
@@ -207,7 +209,8 @@ class Recorder:
             self._offered += self._up_slots * (now - self._now)
             self._now = now
         self.end[job] = now
-        self.status[job] = status
+        if status is not JOB_SUCCEEDED:
+            self.failed[job] = status
         # Slot time after the last end of a job belongs to no job's story.
         self._busy_at_end, self._offered_at_end = self._busy, self._offered
 
@@ -361,12 +364,13 @@ class Recorder:
         )
 
     def _statuses(self, jobs: Sequence[JobId]) -> list[int]:
-        open_jobs, held = self._state.jobs, JobStatus.HELD
+        open_jobs, ends = self._state.jobs, self.end
         found = []
         for job in jobs:
-            status = self.status.get(job)
-            if status is None:
-                status = self._core.status(job) if job in open_jobs else held
+            if job in ends:
+                status = self.failed.get(job, JOB_SUCCEEDED)
+            else:
+                status = self._core.status(job) if job in open_jobs else JobStatus.HELD
             found.append(STATUSES.index(status))
         return found
 

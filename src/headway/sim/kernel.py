@@ -382,8 +382,7 @@ class Simulation:
 
     def _comes_in_vain(self, job: JobSpec) -> bool:
         """Whether a job that this one comes after has ended without success. A server would not accept it then."""
-        ended = [before for before in job.after if before not in self.scheduler.state.jobs]
-        return any(self.recorder.status[before] is not JobStatus.SUCCEEDED for before in ended)
+        return any(before in self.recorder.failed for before in job.after)
 
     def _feed(self, event: Event, advice_seconds: float = 0.0) -> None:
         scheduler, machines = self.scheduler, self._machines
