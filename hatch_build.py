@@ -56,7 +56,7 @@ class Compile(BuildHookInterface[Any]):
                 found = f"compiling failed: {' '.join(str(failure).split()) or type(failure).__name__}"
         if is_asked():
             raise SystemExit(f"Headway cannot be compiled: {found}")
-        self.app.display_warning(f"Headway is not compiled, so simulations take about twice as long: {found}")
+        self.app.display_warning(f"Headway is not compiled, so simulations take two to three times as long: {found}")
         (built / PLAIN).parent.mkdir(parents=True, exist_ok=True)
         (built / PLAIN).write_text(f"{found}\n", encoding="utf-8")
         build_data["force_include"][str(built / PLAIN)] = PLAIN

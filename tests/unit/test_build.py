@@ -62,7 +62,7 @@ def test_without_a_compiler_the_wheel_is_plain_and_says_why(
     assert (place, data) == ("headway/not-compiled.txt", {})
     why = "the C compiler no-such-compiler is not installed"
     assert Path(source).read_text() == f"{why}\n"
-    assert said == [f"Headway is not compiled, so simulations take about twice as long: {why}"]
+    assert said == [f"Headway is not compiled, so simulations take two to three times as long: {why}"]
 
 
 def test_what_was_asked_for_and_is_not_possible_is_an_error(
@@ -78,7 +78,7 @@ def test_it_can_be_left_plain(build: Any, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("HEADWAY_COMPILE", "0")
     assert build.Compile(tmp_path).dependencies() == []
     assert built(build, tmp_path)[1] == [
-        "Headway is not compiled, so simulations take about twice as long: HEADWAY_COMPILE is 0"
+        "Headway is not compiled, so simulations take two to three times as long: HEADWAY_COMPILE is 0"
     ]
 
 

@@ -89,6 +89,9 @@ _RareEvent = (
 )
 """All of `Event` except what comes for every task and heartbeat."""
 
+NOTHING: Final = Decision()
+"""What most rounds decide."""
+
 _OF_JOBS: Final = (JobCancelled, TasksCancelled, JobChanged, TaskStarted, TaskSaved, TaskStruck, TierRefused, Incident)
 """Rare events that shorten no lease: thousands of them may come together, and each lease would be looked at."""
 
@@ -581,7 +584,10 @@ class Scheduler:
                 self._deal(pool, plan.lends, plan.deals)
             if plan.allocations or plan.promises or pool.refused:
                 promises = carry_out(pool, plan, self.refusals)
-        decision = Decision(tuple(plan.allocations), tuple(promises), plan.wake, raised, forward)
+        if plan.allocations or promises or plan.wake is not None or raised or forward:
+            decision = Decision(tuple(plan.allocations), tuple(promises), plan.wake, raised, forward)
+        else:
+            decision = NOTHING
         if state.others or plan.lends or plan.deals:
             decision = replace(decision, pool=pool.name, lends=tuple(plan.lends), deals=tuple(plan.deals))
             self._note(decision)
