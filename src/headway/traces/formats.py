@@ -32,7 +32,7 @@ _SIGNS: Final = (
     (b"%PDF", "a PDF file"),
     (b"\x7fELF", "a program"),
     (b"{", "JSON"),
-    (b"[", "JSON, TOML or INI"),
+    (b"[", "JSON"),
     (b"<", "XML or HTML"),
     (b"---", "YAML"),
 )
