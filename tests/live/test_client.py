@@ -32,6 +32,7 @@ from headway import (
     as_completed,
     wire,
 )
+from headway.client import inbox
 from headway.model.actions import JobStatus
 from headway.model.events import Outcome
 
@@ -550,3 +551,19 @@ def test_what_the_server_refuses_is_said_in_the_words_of_the_job(client: Client)
 def test_what_is_no_job_or_no_waiter_is_invalid_input(client: Client, wrong: Any, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         wrong(client)
+
+
+def test_a_client_is_closed_though_an_interrupted_wait_left_a_future_locked(
+    up: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C at the wrong moment within `concurrent.futures.wait` does that."""
+    monkeypatch.setattr(inbox, "ENDS_WITHIN", 0.1)
+    client = Client(data=up.data)
+    waiter = client.submit(Job("waits", [Task.command("sleep", "60")]))
+    with waiter._condition:
+        client.close()
+        assert not waiter.done()
+    with pytest.raises(HeadwayError, match="the client was closed; the job goes on"):
+        waiter.result(LIMIT)
+    with Client(data=up.data) as other:
+        other.attach(waiter.job).cancel()

@@ -34,6 +34,10 @@ from headway.wire import (
 POLL_SECONDS: Final = 30.0
 """How long the server may delay its answer if there is no message."""
 
+ENDS_WITHIN: Final = 5.0
+"""So long `close` waits for a thread, in seconds. Ctrl-C within `concurrent.futures.wait` may leave a future locked for
+ever, and then a thread that is to fulfil it never ends."""
+
 INLINE_MAX: Final = 64 << 10
 """Results up to this many bytes come with their messages; larger ones are fetched."""
 
@@ -154,7 +158,7 @@ class Inbox:
                 listener.connection.interrupt()
 
     def close(self) -> None:
-        """Stop listening. Waiting sinks get an error that says so."""
+        """Stop listening. Waiting sinks get an error that says so; one that takes longer gets it later."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -164,7 +168,7 @@ class Inbox:
         for listener in listeners:
             listener.connection.interrupt()
             if listener.thread is not None and listener.thread is not current_thread():  # a callback may close it
-                join(listener.thread)
+                join(listener.thread, ENDS_WITHIN)
         self._acknowledge_last()
 
     def forked(self, name: str) -> None:
