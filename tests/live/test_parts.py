@@ -403,7 +403,7 @@ def test_while_many_slots_are_busy_rounds_have_turns_of_their_own(
 
             async def turns(busy: int) -> list[int]:
                 """How many tasks run after each transaction that follows the end of two."""
-                monkeypatch.setattr(driver, "MANY_RUN", busy)
+                monkeypatch.setattr(driver, "MANY_BUSY", busy)
                 await live.settle()
                 for key in tuple(live.engine.running):
                     live.engine.end(*key)

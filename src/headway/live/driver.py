@@ -7,8 +7,8 @@ What arrives (reports of the engine, requests, submissions) is collected and han
 3. only then the actions are performed, ends acknowledged, requests answered and waiting callers told.
 
 The event loop does nothing else during a turn. Only a large submission has a turn of its own, and this is in parts:
-between them others read what they ask for, and what they want changed waits for the next turn. While many attempts run,
-rounds have turns of their own too.
+between them others read what they ask for, and what they want changed waits for the next turn. While many slots are
+busy, rounds have turns of their own too.
 
 If the disk is full, reports are kept and the transaction is tried again; requests are refused, and the core is loaded
 again from the journal, as if they had never been made. So the journal and the core never disagree.
@@ -84,7 +84,7 @@ BUSY_AGAIN: Final[Duration] = SECOND // 50
 BUSY_MAX: Final[Duration] = 2 * SECOND
 """How long to wait for a lock before requests are refused."""
 
-MANY_RUN: Final = 1000
+MANY_BUSY: Final = 1000
 """While so many slots are busy, a round has a turn of its own: some policies look at each of them."""
 
 STOPPED: Final = "stopped"
@@ -348,7 +348,7 @@ class Driver:
         try:
             if self._under_way is not None:
                 self._run_whole_turn()
-            for _ in range(2):  # a large submission, and everything else
+            for _ in range(3):  # a round that is due by itself, a large submission, and everything else
                 if self._pending is None:
                     self._run_whole_turn()
         finally:
@@ -592,8 +592,8 @@ class Driver:
         """
         if self._singly:
             return Came.of(self._singly.pop(0))
-        many_run = count(self.core.state.totals().busy) >= MANY_RUN
-        if many_run and self._wakes_next:
+        many_busy = count(self.core.state.totals().busy) >= MANY_BUSY
+        if many_busy and self._wakes_next:
             self._wakes_next = False
             return Came()
         large = self._submissions.take_large(bool(self._reports or self._requests or self._steps))
@@ -603,7 +603,7 @@ class Driver:
             self._wakes_next = True
             return came
         came = Came(self._reports, self._requests, self._submissions.take_small(), self._measured, self._steps)
-        self._wakes_next = many_run and bool(came)
+        self._wakes_next = many_busy and bool(came)
         came.wakes = not self._wakes_next
         self._reports, self._requests, self._measured, self._steps = [], [], {}, []
         return came

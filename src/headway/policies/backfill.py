@@ -420,7 +420,7 @@ def shadow_of(view: Snapshot, started: list[Started], free: int, needed: int) ->
     Returns:
         `(NEVER, 0)` if it takes slots that are not up.
     """
-    shadow, coming = NEVER, sorted(started, reverse=True) if started else started
+    shadow, coming = NEVER, sorted(started, reverse=True)
     for end, _, _, attempt in view.running:
         while coming and coming[-1][0] <= end and coming[-1][0] <= shadow:
             begun, slots = coming.pop()
